@@ -1,0 +1,90 @@
+"""Say what a run of tox tested, and refuse a run that tested too little.
+
+Reads tox's result file and the JUnit files of the environments. Prints a line
+for each environment and ends with `N passed, N failed, N skipped`.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from collections import Counter
+from pathlib import Path
+from typing import Any
+from xml.etree import ElementTree as ET
+
+OUTCOMES = ("passed", "failed", "skipped")
+
+
+def main() -> int:
+    """Return 0 when enough ran and nothing failed, else 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("result", type=Path, help="what tox --result-json wrote")
+    parser.add_argument("junit", type=Path, help="the folder of the JUnit files")
+    parser.add_argument("--interpreters", type=int, default=2, help="at least so many")
+    args = parser.parse_args()
+
+    environments = _chosen(json.loads(args.result.read_text("utf-8")))
+    total: Counter[str] = Counter()
+    pythons: set[str] = set()
+    failed_environments = []
+    for name, facts in environments.items():
+        steps = facts.get("test", [])
+        counts = _counts(args.junit / f"{name}.xml")
+        total += counts
+        if steps and counts.total():
+            pythons.add(_python(facts))
+        if any(step["retcode"] for step in steps):
+            failed_environments.append(name)
+        print(_line(name, facts, counts))
+
+    enough = len(pythons) >= args.interpreters
+    print(f"tested on {len(pythons)} interpreters: {', '.join(sorted(pythons))}")
+    if not enough:
+        print(f"error: at least {args.interpreters} interpreters must run the suite")
+    if failed_environments:
+        print(f"error: failed environments: {', '.join(failed_environments)}")
+    counts = (f"{total[outcome]} {outcome}" for outcome in OUTCOMES)
+    print(", ".join(counts))
+    return int(not enough or bool(failed_environments))
+
+
+def _chosen(result: dict[str, Any]) -> dict[str, Any]:
+    """Keep what was to run: neither the builder nor what nobody asked for."""
+    return {
+        name: facts
+        for name, facts in result["testenvs"].items()
+        if facts and not name.startswith(".")
+    }
+
+
+def _counts(path: Path) -> Counter[str]:
+    """Count outcomes; one that is not there counts nothing."""
+    if not path.exists():
+        return Counter()
+    return Counter(_outcome(case) for case in ET.parse(path).iter("testcase"))
+
+
+def _outcome(case: ET.Element) -> str:
+    if case.find("failure") is not None or case.find("error") is not None:
+        return "failed"
+    return "passed" if case.find("skipped") is None else "skipped"
+
+
+def _python(facts: dict[str, Any]) -> str:
+    return ".".join(map(str, facts["python"]["version_info"][:2]))
+
+
+def _line(name: str, facts: dict[str, Any], counts: Counter[str]) -> str:
+    steps = facts.get("test", [])
+    if not steps:
+        return f"{name:10} did not run"
+    verdict = "failed" if any(step["retcode"] for step in steps) else "ok"
+    seconds = sum(step.get("elapsed", 0.0) for step in steps)
+    tests = f"{counts['passed']}/{counts.total()} passed" if counts else ""
+    return f"{name:10} {verdict:7} {_python(facts):6} {seconds:6.0f} s  {tests}"
+
+
+if __name__ == "__main__":
+    sys.exit(main())

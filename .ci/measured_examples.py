@@ -1,0 +1,40 @@
+"""Say how many examples measured something, and refuse too few.
+
+Reads the run that `--gpuperf-json` wrote and the JUnit file of the same run.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import sys
+from pathlib import Path
+from xml.etree import ElementTree as ET
+
+SCHEMA = "pytest-gpuperf/run/1"
+
+
+def main() -> int:
+    """Return 0 when enough example files measured something, else 1."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("run", type=Path, help="what --gpuperf-json wrote")
+    parser.add_argument("junit", type=Path, help="the JUnit file of the same run")
+    parser.add_argument("--at-least", type=int, required=True, metavar="FILES")
+    args = parser.parse_args()
+
+    run = json.loads(args.run.read_text("utf-8"))
+    if run["schema"] != SCHEMA:
+        print(f"error: {args.run} says schema {run['schema']!r}, not {SCHEMA!r}")
+        return 1
+    measured = {record["test_id"] for record in run["records"]}
+    files = {test_id.partition("::")[0] for test_id in measured}
+    total = sum(1 for _ in ET.parse(args.junit).iter("testcase"))
+    print(f"measured {len(measured)} of {total} examples, in {len(files)} files")
+    if len(files) < args.at_least:
+        print(f"error: at least {args.at_least} files must measure something")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,112 @@
+"""What the lines of a store's file hold; PYTEST_DONT_REWRITE.
+
+Schema of a baseline: 1 — the first.
+
+A file is JSON with one session on a line. Each table ends with a null, so that every
+line before it ends with a comma: a session more is a line more and changes no other, and
+after a merge the lines of both sides together are a text that can be read. What many
+lines share (the head of a session, the hard facts) stands once, under its digest.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated
+
+import msgspec
+
+from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.record import RecordKey
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "Content",
+    "Head",
+    "KeyedBy",
+    "Records",
+    "Row",
+    "Section",
+    "Value",
+    "digest",
+]
+
+SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
+
+# the sessions of each measurement, oldest first
+Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
+
+KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
+
+
+class Value(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+    """A StoredValue, as a list."""
+
+    metric: str
+    unit: str
+    source: str
+    run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
+    half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
+    better: str | None = None
+
+
+class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """
+    A StoredRecord: one line.
+
+    Attributes:
+        test: The test id; where sections are modules, what follows the module.
+
+        session: The digest of the session's head.
+
+        facts: The digest of the hard facts.
+
+        values: The values.
+
+        name: The measurement inside the test.
+
+        choice: Hash of the kernels that ran.
+
+        soft_facts: Those that the session's head does not have.
+    """
+
+    test: str
+    session: str
+    facts: str
+    values: tuple[Value, ...]
+    name: str = ""
+    choice: str | None = None
+    soft_facts: dict[str, str] = {}
+
+
+class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+    """A Session, with the soft facts that all its records share."""
+
+    id: str
+    started_unix_s: float
+    host: str
+    commit: str | None = None
+    dirty: bool | None = None
+    soft_facts: dict[str, str] = {}
+
+
+class Section(msgspec.Struct, frozen=True):
+    """The sessions of one module, or of one slug."""
+
+    sessions: dict[str, Head | None]
+    facts: dict[str, dict[str, dict[str, str]] | None]
+    records: list[Row | None]
+
+
+class Content(msgspec.Struct, frozen=True):
+    """All that a file holds."""
+
+    schema: str
+    keyed_by: str
+    sections: dict[str, Section | None]
+
+
+def digest(text: bytes, *, length: int = 12) -> str:
+    """Return the first hexadecimal digits of a text's blake3."""
+    from blake3 import blake3
+
+    return blake3(text).hexdigest()[:length]

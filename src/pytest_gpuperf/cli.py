@@ -1,0 +1,212 @@
+"""Door 2: the `gpuperf` command; PYTEST_DONT_REWRITE.
+
+Nothing but argparse is imported before a command is known: `gpuperf show` of a capture
+hands the reader's bytes on and needs neither msgspec nor the records.
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from collections.abc import Callable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError, UnitError
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["main"]
+
+GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
+_INTERRUPTED = 130  # 128 + SIGINT
+_PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
+
+_EXIT_CODES = """\
+exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
+3 nothing could be decided (only with --strict); 4 an input file is unreadable"""
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """
+    Run one command.
+
+    Args:
+        argv: Its arguments; None: those of this process.
+
+    Returns:
+        The exit code.
+    """
+    try:
+        arguments = _parser().parse_args(argv)
+        command: Callable[[argparse.Namespace], int] = arguments.command
+        code = _reported(command, arguments)
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is still buffered would raise once more when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _reported(
+    command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
+) -> int:
+    """Run a command and say on standard error what kept it from its work."""
+    try:
+        return command(arguments)
+    except GpuPerfError as error:
+        from pytest_gpuperf.report.escape import escape
+
+        lines = [f"gpuperf: error: {error.message}"]
+        lines += [f"    remedy: {error.remedy}"] if error.remedy else []
+        sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
+        return WRONG_USAGE if isinstance(error, ConfigError) else UNREADABLE
+
+
+def _show(arguments: argparse.Namespace) -> int:
+    """Print a capture or a run."""
+    file, form, metrics = arguments.file, arguments.format, arguments.metrics
+    if _is_json(file):
+        from pytest_gpuperf.report.forms import only_metrics, run_bytes
+
+        run = _read(file)
+        chosen = run if metrics is None else only_metrics(run, metrics)
+        return _print(run_bytes(chosen, form))
+    from pytest_gpuperf.collect.ncu.capture import capture_text, read_capture
+    from pytest_gpuperf.collect.runner import ProcessRunner
+
+    runner = ProcessRunner()
+    if form == "json":
+        return _print(capture_text(file, runner=runner, metrics=metrics))
+    capture = read_capture(file, runner=runner, metrics=metrics)
+    from pytest_gpuperf.report.forms import capture_bytes
+
+    return _print(capture_bytes(capture, form, metrics=metrics))
+
+
+def _compare(arguments: argparse.Namespace) -> int:
+    """Judge the last run against the sessions of those before it."""
+    if len(arguments.files) < 2:  # noqa: PLR2004 - one run has nothing beside it
+        message = "one file has nothing to be compared with"
+        raise ConfigError(message, remedy="give the older runs first, the newest last")
+    from pytest_gpuperf.model.verdict import JUDGED, Outcome
+    from pytest_gpuperf.pipeline.compare import compare_runs
+    from pytest_gpuperf.report.forms import run_bytes
+
+    runs = [_read(path) for path in arguments.files]
+    judged = compare_runs(runs, max_regression=arguments.max_regression)
+    _print(run_bytes(judged, arguments.format))
+    outcomes = {verdict.outcome for verdict in judged.verdicts}
+    if outcomes & {Outcome.FAILED, Outcome.REGRESSED}:
+        return WORSE
+    return UNDECIDED if arguments.strict and not outcomes & JUDGED else GOOD
+
+
+def _read(path: str) -> Run:
+    """Return the run of a JSON file."""
+    from pytest_gpuperf.model.codec import decode_run
+
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
+            text = file.read()
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise RecordError(
+            message, path=path, remedy="check the path and its permissions"
+        ) from error
+    return decode_run(text, path=path)
+
+
+def _is_json(path: str) -> bool:
+    """Return whether a file begins like a JSON object; a capture never does."""
+    try:
+        with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
+            return file.read(64).lstrip().startswith(b"{")
+    except OSError:
+        return path.endswith(".json")  # whoever reads it says what is wrong
+
+
+def _print(content: bytes) -> int:
+    """Write to standard output, whatever its encoding is."""
+    sys.stdout.buffer.write(content)
+    return GOOD
+
+
+def _metric_names(text: str) -> tuple[str, ...]:
+    """Return the names of --metrics."""
+    names = tuple(filter(None, map(str.strip, text.split(","))))
+    if not names:
+        message = "no metric is named; write --metrics=a,b"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def _share(text: str) -> float | None:
+    """Return the largest change that passes, from `5%` or `off`."""
+    from pytest_gpuperf.model.quantity import parse_quantity
+
+    if text == "off":
+        return None
+    try:
+        quantity = parse_quantity(text)
+    except UnitError:
+        quantity = None
+    if quantity is None or quantity.si != "fraction" or quantity.value < 0:
+        message = f"{text!r} is no share: write 5% or off"
+        raise argparse.ArgumentTypeError(message)
+    return quantity.value
+
+
+class _Version(argparse.Action):
+    """Prints the version; importlib.metadata is imported only then."""
+
+    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
+        """Print and end."""
+        from importlib.metadata import PackageNotFoundError, version
+
+        try:
+            number = version("pytest-gpuperf")
+        except PackageNotFoundError:
+            number = "(not installed)"
+        parser.exit(message=f"gpuperf {number}\n")
+
+
+def _parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    parser = argparse.ArgumentParser(
+        prog="gpuperf",
+        description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
+        epilog=_EXIT_CODES,
+    )
+    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
+    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    form = argparse.ArgumentParser(add_help=False)
+    form.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="(text)"
+    )
+    show = commands.add_parser(
+        "show", parents=[form], help="print a .ncu-rep capture or a run's JSON file"
+    )
+    show.add_argument("file", metavar="FILE")
+    show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
+    show.set_defaults(command=_show)
+    compare = commands.add_parser(
+        "compare", parents=[form], help="judge the last run against those before it"
+    )
+    compare.add_argument("files", metavar="RUN.json", nargs="+")
+    compare.add_argument(
+        "--max-regression",
+        type=_share,
+        default="5%",
+        metavar="SHARE",
+        help="largest change for the worse that passes, as 5%%, or off (5%%)",
+    )
+    compare.add_argument(
+        "--strict", action="store_true", help="exit 3 where nothing was decided"
+    )
+    compare.set_defaults(command=_compare)
+    return parser

@@ -1,0 +1,293 @@
+"""What a call must keep to be timed again and again; PYTEST_DONT_REWRITE.
+
+A repeated call must do the same work each time: it may not change its inputs, it must be
+done when it says so, and its time should have no trend.
+"""
+
+from __future__ import annotations
+
+import bisect
+import inspect
+import math
+import statistics
+from collections.abc import Awaitable, Sequence
+from itertools import chain
+
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.contents import Content, contents, digest, scalar_bytes
+from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.record import Note, Void
+
+__all__ = ["Arguments", "Contract", "arguments", "refuse_function", "refuse_result"]
+
+Arguments = tuple[tuple[object, ...], dict[str, object]]
+
+_TREND_Z = 3.29  # the halves differ at two-sided 0.1 %: a note in one of 1,000 tests
+_TREND_RATIO = (
+    1.02  # judging.md section 1: a clock that drifts by 2 % voids a sample set
+)
+_TREND_LEAST = 10  # the fewest samples that are ever taken
+_CONSTANT_PROBES = 4096  # evenly spaced elements that are looked at
+
+
+class Contract:
+    """
+    The evidence that one measurement kept the repetition contract.
+
+    What it can see: arrays (numpy, torch, cupy, numba), buffers, and lists, dicts and sets
+    of numbers and texts among the arguments; not the attributes of other objects. With
+    `setup` the inputs are fresh and are not looked at.
+
+    Args:
+        request: What is about to be called for the first time.
+    """
+
+    def __init__(self, request: TimedCall) -> None:
+        self._request = request
+        self._inputs = _input_contents(request)
+        self._before = [digest(content) for content in self._inputs]
+        self._first: bytes | None = None
+
+    def first_output(self, output: object) -> None:
+        """Check the first timed output, and remember what it was."""
+        self._check(output, "first")
+        if self._comparable:
+            self._first = _output_digest(output)
+
+    def last_output(self, output: object) -> None:
+        """Check the last timed output."""
+        self._check(output, "last")
+
+    def void(self) -> Void | None:
+        """Return why the measurement must not be judged; None: it may."""
+        after = [digest(content) for content in self._inputs]
+        changed = [
+            f"{content.place} ({content.kind})"
+            for content, then, now in zip(
+                self._inputs, self._before, after, strict=True
+            )
+            if then != now
+        ]
+        if not changed:
+            return None
+        text = (
+            f"{', '.join(changed)} changed while the call was repeated: each call had"
+            " other work; give setup= that returns fresh arguments"
+        )
+        return Void(code="mutates-its-inputs", text=text)
+
+    def notes(self, samples: Sequence[float], output: object) -> tuple[Note, ...]:
+        """
+        Return what the reader should know.
+
+        Args:
+            samples: All samples [s], in the order they were taken.
+
+            output: The last timed output.
+        """
+        found = (
+            _unread_note(self._inputs, self._before),
+            _constant_note(self._inputs),
+            self._differing_note(output),
+            _trend_note(samples),
+        )
+        return tuple(note for note in found if note is not None)
+
+    @property
+    def _comparable(self) -> bool:
+        """Whether all calls get the same inputs, so that outputs should be equal."""
+        request = self._request
+        pool = request.inputs
+        return request.setup is None and (pool is None or len(pool) == 1)
+
+    def _differing_note(self, output: object) -> Note | None:
+        """Return a note if the last output is not the first one."""
+        if self._first is None or _output_digest(output) == self._first:
+            return None
+        text = "the last timed output is not equal to the first, for the same inputs"
+        return Note(code="outputs-differ", text=text)
+
+    def _check(self, output: object, which: str) -> None:
+        """Let the test look at an output."""
+        __tracebackhide__ = True
+        if self._request.check is None:
+            return
+        accepted = self._request.check(output)
+        if accepted is not None and not accepted:
+            message = f"check refused the {which} timed output"
+            raise AssertionError(message)
+
+
+def arguments(request: TimedCall, given: object) -> Arguments:
+    """
+    Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
+
+    Args:
+        request: Whose keyword arguments are kept where the item gives no others.
+
+        given: A tuple, (tuple, dict), the one argument, or None for the request's own.
+    """
+    kwargs = dict(request.kwargs)
+    if given is None:
+        return request.args, kwargs
+    if not isinstance(given, tuple):
+        return (given,), kwargs
+    if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict):  # noqa: PLR2004 - (args, kwargs)
+        return given[0], kwargs | given[1]
+    return given, kwargs
+
+
+def refuse_function(fn: object) -> None:
+    """
+    Refuse a function whose call does no work.
+
+    Raises:
+        MeasureError: It is a coroutine function, a generator function, or no function.
+    """
+    if not callable(fn):
+        message = f"{fn!r} cannot be called"
+        raise MeasureError(
+            message, remedy="give the function itself, not what it returns"
+        )
+    if inspect.iscoroutinefunction(fn):
+        raise _awaitable_error(fn)
+    if inspect.isgeneratorfunction(fn) or inspect.isasyncgenfunction(fn):
+        raise _generator_error(fn)
+
+
+def refuse_result(fn: object, result: object) -> None:
+    """
+    Refuse a result that only stands for work to be done.
+
+    Raises:
+        MeasureError: It is an awaitable or a generator.
+    """
+    if inspect.isgenerator(result) or inspect.isasyncgen(result):
+        raise _generator_error(fn)
+    if isinstance(result, Awaitable):
+        if inspect.iscoroutine(result):
+            result.close()  # or Python warns that nobody awaited it
+        raise _awaitable_error(fn)
+
+
+def _awaitable_error(fn: object) -> MeasureError:
+    message = f"{_name(fn)} returns an awaitable, and making one does no work"
+    return MeasureError(
+        message, remedy="measure a function that runs it to its end (asyncio.run)"
+    )
+
+
+def _generator_error(fn: object) -> MeasureError:
+    message = f"{_name(fn)} returns a generator, and making one does no work"
+    return MeasureError(
+        message, remedy="measure a function that consumes it, as lambda: list(fn())"
+    )
+
+
+def _name(fn: object) -> str:
+    return str(getattr(fn, "__qualname__", None) or repr(fn))
+
+
+def _input_contents(request: TimedCall) -> tuple[Content, ...]:
+    """Return what there is to see of the inputs."""
+    if request.setup is not None:
+        return ()
+    if request.inputs is None:
+        return tuple(_argument_contents(request.args, dict(request.kwargs), ""))
+    found = (
+        _argument_contents(*arguments(request, given), f"inputs[{index}] ")
+        for index, given in enumerate(request.inputs)
+    )
+    return tuple(chain.from_iterable(found))
+
+
+def _argument_contents(
+    args: tuple[object, ...], kwargs: dict[str, object], prefix: str
+) -> list[Content]:
+    """Return what there is to see of the arguments of one call."""
+    named = chain(
+        ((f"{prefix}argument {index}", value) for index, value in enumerate(args)),
+        ((f"{prefix}argument {name}", value) for name, value in kwargs.items()),
+    )
+    return [content for place, value in named for content in contents(value, place)]
+
+
+def _output_digest(output: object) -> bytes | None:
+    """Return a digest of arrays or a plain scalar; None: it is neither, or unreadable."""
+    scalar = scalar_bytes(output)
+    if scalar is not None:
+        return scalar
+    digests = [digest(content) for content in contents(output, "output")]
+    known = [one for one in digests if one is not None]
+    return b"".join(known) if known and len(known) == len(digests) else None
+
+
+def _unread_note(
+    inputs: tuple[Content, ...], digests: Sequence[bytes | None]
+) -> Note | None:
+    """Return a note if an array could not be looked into."""
+    unread = [
+        f"{content.place} ({content.kind})"
+        for content, one in zip(inputs, digests, strict=True)
+        if one is None
+    ]
+    if not unread:
+        return None
+    text = (
+        f"whether the call changes {', '.join(unread)} is not known: it cannot be read"
+    )
+    return Note(code="unread-inputs", text=text)
+
+
+def _constant_note(inputs: tuple[Content, ...]) -> Note | None:
+    """Return a note if an array holds one value only."""
+    constant = [
+        f"{content.place} ({content.kind})" for content in inputs if _constant(content)
+    ]
+    if not constant:
+        return None
+    text = (
+        f"{', '.join(constant)} holds one value only: real inputs may draw more power"
+        " and take longer"
+    )
+    return Note(code="constant-input", text=text)
+
+
+def _constant(content: Content) -> bool:
+    """Return whether all elements of an array are equal, as far as probes show."""
+    size = content.element_bytes
+    data = content.read() if size else None
+    if data is None or len(data) < 2 * size:
+        return False
+    count = len(data) // size
+    step = -(-count // _CONSTANT_PROBES)
+    first = data[:size]
+    return all(
+        data[at : at + size] == first for at in range(0, count * size, step * size)
+    )
+
+
+def _trend_note(samples: Sequence[float]) -> Note | None:
+    """Return a note if the later half of the samples is not like the earlier."""
+    if len(samples) < _TREND_LEAST:
+        return None
+    half = len(samples) // 2
+    early, late = sorted(samples[:half]), sorted(samples[-half:])
+    ratio = statistics.median(late) / statistics.median(early)
+    if 1 / _TREND_RATIO < ratio < _TREND_RATIO or abs(_rank_z(early, late)) < _TREND_Z:
+        return None
+    text = (
+        f"the later half of the samples takes {ratio:.3g} times as long as the earlier"
+    )
+    return Note(code="trend", text=text)
+
+
+def _rank_z(early: Sequence[float], late: Sequence[float]) -> float:
+    """Return the normal score of the rank sum of two sorted halves of equal size."""
+    count = len(early)
+    below = sum(
+        bisect.bisect_left(early, value) + bisect.bisect_right(early, value)
+        for value in late
+    )
+    spread = math.sqrt(count * count * (2 * count + 1) / 12)
+    return (below / 2 - count * count / 2) / spread

@@ -1,0 +1,147 @@
+"""What a `.ncu-rep` says, as records; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TypedDict
+
+from pytest_gpuperf.collect.ncu.text import capture_text
+from pytest_gpuperf.collect.runner import Runner
+
+__all__ = [
+    "Capture",
+    "CapturedLaunch",
+    "CapturedRange",
+    "CapturedValue",
+    "capture_text",
+    "read_capture",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedValue:
+    """
+    One metric of one launch, in the report's own words.
+
+    Attributes:
+        value: The number or the text; None: absent, NaN or infinite.
+
+        unit: As the report spells it, maybe empty; None: the launch has no such metric.
+    """
+
+    value: float | str | None
+    unit: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedLaunch:
+    """
+    One profiled launch.
+
+    Attributes:
+        index: Its place in the range, from 0.
+
+        kernel: The function's base name; templates share it.
+
+        demangled: The whole demangled name, control characters and all.
+
+        nvtx:
+            The names of the open NVTX ranges by domain: the push/pop stack, outermost
+            first, then the start/end ranges. Empty where ncu ran without `--nvtx`.
+
+        measured: False: profiling this launch failed, and its metrics mean nothing.
+
+        metrics: By the report's name; what was asked for and is absent has value None.
+    """
+
+    index: int
+    kernel: str
+    demangled: str
+    nvtx: Mapping[str, tuple[str, ...]]
+    measured: bool
+    metrics: Mapping[str, CapturedValue]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CapturedRange:
+    """
+    Launches that ran in one context, in the order of the report.
+
+    Attributes:
+        launches: At least one.
+    """
+
+    launches: tuple[CapturedLaunch, ...]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Capture:
+    """
+    A whole report.
+
+    Attributes:
+        ranges: At least one.
+    """
+
+    ranges: tuple[CapturedRange, ...]
+
+
+class _ValueObject(TypedDict):
+    value: float | str | None
+    unit: str | None
+
+
+class _LaunchObject(TypedDict):
+    index: int
+    kernel: str
+    demangled: str
+    nvtx: Mapping[str, Sequence[str]]
+    measured: bool
+    metrics: Mapping[str, _ValueObject]
+
+
+def read_capture(
+    path: str | os.PathLike[str],
+    *,
+    runner: Runner,
+    metrics: Sequence[str] | None = None,
+    python: str = sys.executable,
+    timeout_s: float = 120.0,
+) -> Capture:
+    """
+    Read a report; the arguments and errors are those of `capture_text`.
+
+    Returns:
+        The launches with the metrics that were asked for.
+    """
+    text = capture_text(
+        path, runner=runner, metrics=metrics, python=python, timeout_s=timeout_s
+    )
+    return Capture(
+        ranges=tuple(
+            CapturedRange(launches=tuple(map(_launch, each["launches"])))
+            for each in json.loads(text)["ranges"]
+        )
+    )
+
+
+def _launch(launch: _LaunchObject) -> CapturedLaunch:
+    return CapturedLaunch(
+        index=launch["index"],
+        kernel=launch["kernel"],
+        demangled=launch["demangled"],
+        nvtx={name: tuple(ranges) for name, ranges in launch["nvtx"].items()},
+        measured=launch["measured"],
+        metrics={
+            # a report repeats some 300 names and 20 units in every launch
+            sys.intern(name): CapturedValue(
+                value=found["value"],
+                unit=None if found["unit"] is None else sys.intern(found["unit"]),
+            )
+            for name, found in launch["metrics"].items()
+        },
+    )

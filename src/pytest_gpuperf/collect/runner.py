@@ -1,0 +1,133 @@
+"""Processes, the only place where one is started; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import subprocess
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
+
+__all__ = ["Finished", "ProcessRunner", "Runner"]
+
+_TAIL_LINES = 40  # enough for a traceback and what led to it
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Finished:
+    """
+    A process that has ended.
+
+    Attributes:
+        argv: The command as it was started.
+
+        exit_code: Its exit status; negative: the signal that ended it.
+
+        stdout: All that it wrote to standard output.
+
+        stderr: All that it wrote to standard error.
+    """
+
+    argv: tuple[str, ...]
+    exit_code: int
+    stdout: bytes
+    stderr: bytes
+
+    @property
+    def log_tail(self) -> str:
+        """The last lines of both streams, as text."""
+        text = (self.stdout + b"\n" + self.stderr).decode("utf-8", "replace")
+        lines = [line for line in text.splitlines() if line.strip()]
+        return "\n".join(lines[-_TAIL_LINES:])
+
+
+class Runner(Protocol):
+    """Starts one process and waits for it; tests put a scripted one in its place."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        """
+        Run a command to its end.
+
+        Args:
+            argv: The executable and its arguments; never a shell string.
+
+            timeout_s: How long it may take [s], > 0.
+
+            cwd: The folder to start it in; None: this process's.
+
+            env: Its whole environment; None: this process's.
+
+            stdin: What it reads on standard input.
+
+        Raises:
+            CollectorUnavailableError: The executable cannot be started.
+
+            CollectorTimeoutError: It took longer; its process group was ended.
+        """
+
+
+class ProcessRunner:
+    """Runs real processes, each in a group of its own, so that nothing is left behind."""
+
+    def run(  # noqa: PLR0913 - the seam's own signature
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        """Run a command to its end; see `Runner.run`."""
+        command = tuple(argv)
+        try:
+            process = subprocess.Popen(  # noqa: S603 - an argv, never a shell string
+                command,
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=subprocess.PIPE,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.PIPE,
+                start_new_session=True,
+            )
+        except OSError as error:
+            message = f"{command[0]} cannot be started ({error.strerror})"
+            raise CollectorUnavailableError(
+                message, remedy=f"install {command[0]} or put it on PATH"
+            ) from error
+        try:
+            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+        except subprocess.TimeoutExpired as error:
+            _end_group(process)
+            message = f"{command[0]} did not end within {timeout_s:g} s"
+            raise CollectorTimeoutError(
+                message, remedy="give it more time, or find out what it waits for"
+            ) from error
+        except BaseException:  # Ctrl-C too must leave nothing running
+            _end_group(process)
+            raise
+        return Finished(
+            argv=command, exit_code=process.returncode, stdout=stdout, stderr=stderr
+        )
+
+
+def _end_group(process: subprocess.Popen[bytes]) -> None:
+    """End a process and all that it started."""
+    if hasattr(os, "killpg"):
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(process.pid, signal.SIGKILL)
+    else:  # Windows has no process groups of this kind
+        process.kill()
+    process.communicate()

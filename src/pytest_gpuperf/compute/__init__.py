@@ -1,0 +1,6 @@
+"""Room compute: pure numbers; PYTEST_DONT_REWRITE.
+
+In: model records and plain numbers.
+Out: intervals, changes, derived quantities.
+Never: I/O, a clock, unseeded randomness, a verdict, text for a reader.
+"""

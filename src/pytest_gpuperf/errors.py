@@ -1,0 +1,329 @@
+"""Every exception and warning of the plugin; PYTEST_DONT_REWRITE.
+
+GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: its name
+├── ConfigError                       an option, ini value or marker is wrong
+│   ├── LimitSyntaxError              .text .column
+│   └── UnknownMetricError            .name .close_matches
+├── CollectError                      no samples could be had
+│   ├── CollectorUnavailableError     a tool, library or device is not there
+│   ├── CollectorTimeoutError         a tool did not end in time
+│   ├── CollectorFailedError          .argv .exit_code .log_tail
+│   └── CaptureFormatError            .path; a file that is not what it says
+├── MeasureError                      the test asked for a measurement that has no meaning
+├── MetricUnavailableError            .metric; this run has no value of that name
+├── RecordError(ValueError)           .path; a record broke an invariant
+│   ├── UnitError                     a unit that is unknown or does not fit
+│   └── SchemaVersionError            .found .supported
+├── BaselineError                     the store could not be used
+│   ├── BaselineMissingError          the named store is not there
+│   └── BaselineCorruptError          .path; a store that cannot be read
+├── ChildRunError                     a child test process gave no answer
+└── ReportError                       a report could not be written
+
+PerfAssertionError(AssertionError)    .verdict; a failed limit is a test failure
+
+GpuPerfWarning(UserWarning)
+└── UnwrittenReportWarning            one report of several could not be written
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar, Protocol
+
+__all__ = [
+    "BaselineCorruptError",
+    "BaselineError",
+    "BaselineMissingError",
+    "CaptureFormatError",
+    "ChildRunError",
+    "CollectError",
+    "CollectorFailedError",
+    "CollectorTimeoutError",
+    "CollectorUnavailableError",
+    "ConfigError",
+    "GpuPerfError",
+    "GpuPerfWarning",
+    "LimitSyntaxError",
+    "MeasureError",
+    "MetricUnavailableError",
+    "PerfAssertionError",
+    "RecordError",
+    "ReportError",
+    "SchemaVersionError",
+    "UnitError",
+    "UnknownMetricError",
+    "UnwrittenReportWarning",
+]
+
+
+class VerdictLike(Protocol):
+    """What a failed limit carries, as far as this module needs to know it."""
+
+    @property
+    def reason(self) -> str:
+        """The stable code of why."""
+
+
+class GpuPerfError(Exception):
+    """
+    Anything that keeps the plugin from doing what it was asked.
+
+    Attributes:
+        remedy: One imperative sentence: what the reader can do about it.
+
+        slug: The error's stable name, as reports print it.
+    """
+
+    slug: ClassVar[str] = "gpuperf"
+
+    def __init__(self, message: str, *, remedy: str) -> None:
+        super().__init__(message)
+        self.remedy = remedy
+
+    def __str__(self) -> str:
+        """Return the message with its remedy."""
+        return f"{self.args[0]}; {self.remedy}"
+
+    @property
+    def message(self) -> str:
+        """The message without its remedy."""
+        return str(self.args[0])
+
+
+class ConfigError(GpuPerfError):
+    """An option, an ini value or a marker is wrong."""
+
+    slug = "config"
+
+
+class LimitSyntaxError(ConfigError):
+    """
+    A limit's text does not parse.
+
+    Attributes:
+        text: The whole limit as it was written.
+
+        column: Where it stopped making sense, from 0.
+    """
+
+    slug = "limit-syntax"
+
+    def __init__(self, message: str, *, remedy: str, text: str, column: int) -> None:
+        super().__init__(message, remedy=remedy)
+        self.text = text
+        self.column = column
+
+    def __str__(self) -> str:
+        """Return the message, the text with a caret under the place, the remedy."""
+        caret = " " * self.column + "^"
+        return f"{self.message}\n    {self.text}\n    {caret}\n{self.remedy}"
+
+
+class UnknownMetricError(ConfigError):
+    """
+    A name that is no metric.
+
+    Attributes:
+        name: The name as it was written.
+
+        close_matches: Names that may have been meant, best first.
+    """
+
+    slug = "unknown-metric"
+
+    def __init__(
+        self, name: str, *, remedy: str, close_matches: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(f"unknown metric {name!r}", remedy=remedy)
+        self.name = name
+        self.close_matches = close_matches
+
+
+class CollectError(GpuPerfError):
+    """No samples could be had."""
+
+    slug = "collect"
+
+
+class CollectorUnavailableError(CollectError):
+    """A tool, a library or a device is not there."""
+
+    slug = "collector-unavailable"
+
+
+class CollectorTimeoutError(CollectError):
+    """A tool did not end within its time."""
+
+    slug = "collector-timeout"
+
+
+class CollectorFailedError(CollectError):
+    """
+    A tool ended without giving what it was asked for.
+
+    Attributes:
+        argv: The command as it was started.
+
+        exit_code: Its exit status, None where it never started.
+
+        log_tail: The last lines that it printed.
+    """
+
+    slug = "collector-failed"
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        remedy: str,
+        argv: tuple[str, ...],
+        exit_code: int | None,
+        log_tail: str,
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.argv = argv
+        self.exit_code = exit_code
+        self.log_tail = log_tail
+
+
+class CaptureFormatError(CollectError):
+    """
+    A file that is not what it says.
+
+    Attributes:
+        path: The file.
+    """
+
+    slug = "capture-format"
+
+    def __init__(self, message: str, *, remedy: str, path: str) -> None:
+        super().__init__(f"{path}: {message}", remedy=remedy)
+        self.path = path
+
+
+class MeasureError(GpuPerfError):
+    """The test asked for a measurement that has no meaning."""
+
+    slug = "measure"
+
+
+class MetricUnavailableError(GpuPerfError):
+    """
+    This run has no value of a metric.
+
+    Attributes:
+        metric: The name that was asked for.
+    """
+
+    slug = "metric-unavailable"
+
+    def __init__(self, metric: str, reason: str, *, remedy: str) -> None:
+        super().__init__(f"{metric}: {reason}", remedy=remedy)
+        self.metric = metric
+        self.reason = reason
+
+
+class RecordError(GpuPerfError, ValueError):
+    """
+    A record broke an invariant.
+
+    Attributes:
+        path: The field, as `records[3].estimates[0].value`.
+    """
+
+    slug = "record"
+
+    def __init__(self, message: str, *, path: str, remedy: str = "") -> None:
+        super().__init__(
+            f"{path}: {message}" if path else message,
+            remedy=remedy or "check the program that wrote it",
+        )
+        self.path = path
+
+
+class UnitError(RecordError):
+    """A unit that is unknown or does not fit its metric."""
+
+    slug = "unit"
+
+
+class SchemaVersionError(RecordError):
+    """
+    A file of a schema that this version does not read.
+
+    Attributes:
+        found: The schema that the file names.
+
+        supported: The schema that this version reads.
+    """
+
+    slug = "schema-version"
+
+    def __init__(self, *, found: str, supported: str, path: str = "schema") -> None:
+        super().__init__(
+            f"schema {found!r} is not {supported!r}",
+            path=path,
+            remedy="read it with the version of pytest-gpuperf that wrote it",
+        )
+        self.found = found
+        self.supported = supported
+
+
+class BaselineError(GpuPerfError):
+    """The store of baselines could not be used."""
+
+    slug = "baseline"
+
+
+class BaselineMissingError(BaselineError):
+    """The store that was named is not there."""
+
+    slug = "baseline-missing"
+
+
+class BaselineCorruptError(BaselineError):
+    """
+    A store that cannot be read.
+
+    Attributes:
+        path: The file.
+    """
+
+    slug = "baseline-corrupt"
+
+    def __init__(self, message: str, *, remedy: str, path: str) -> None:
+        super().__init__(f"{path}: {message}", remedy=remedy)
+        self.path = path
+
+
+class ChildRunError(GpuPerfError):
+    """A child test process gave no answer."""
+
+    slug = "child-run"
+
+
+class ReportError(GpuPerfError):
+    """A report could not be written."""
+
+    slug = "report"
+
+
+class PerfAssertionError(AssertionError):
+    """
+    A limit that was measured and missed: a test failure, not an error of ours.
+
+    Attributes:
+        verdict: The judgement with its evidence.
+    """
+
+    def __init__(self, message: str, *, verdict: VerdictLike) -> None:
+        super().__init__(message)
+        self.verdict = verdict
+
+
+class GpuPerfWarning(UserWarning):
+    """Something the reader should know and that stops nothing."""
+
+
+class UnwrittenReportWarning(GpuPerfWarning):
+    """One report of several could not be written; the others were."""

@@ -1,0 +1,106 @@
+"""A fresh process that measures some tests again, for its parent; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpuperf import options
+from pytest_gpuperf.hooks.markers import TEST_ID
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.pipeline.bench import Bench
+from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.config import Config
+
+__all__ = ["Child", "prepare"]
+
+# options of pytest and of common plugins that write files, stop early or ask a person:
+# they belong to the parent
+_RESET: dict[str, object] = {
+    "usepdb": False,
+    "trace": False,
+    "maxfail": 0,
+    "xmlpath": None,
+    "htmlpath": None,
+    "report_log": None,
+    "reruns": 0,
+    "collectonly": False,
+    "pastebin": None,
+    "gpuperf_record": None,
+    "gpuperf_json": None,
+}
+_FAILURE_LINES = 12  # of a test's failure
+
+
+def prepare(config: pytest.Config) -> None:
+    """Take back the options that are the parent's alone, before anybody reads them."""
+    for name, value in _RESET.items():
+        if hasattr(config.option, name):
+            setattr(config.option, name, value)
+
+
+class Child:
+    """Runs the tests that the parent names, in its order, and writes down what they gave."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        told = Path(os.environ[options.CHILD_VARIABLE]).read_bytes()
+        self.spec = codec.from_text(told, ChildSpec)
+
+    def bench(self) -> Bench:
+        """Return this process's bench: it measures and decides nothing."""
+        return Bench.in_process(_measuring_only(options.config_of(self.config)), self.spec.seat)
+
+    @pytest.hookimpl(trylast=True)  # after whoever shuffles
+    def pytest_collection_modifyitems(
+        self, config: pytest.Config, items: list[pytest.Item]
+    ) -> None:
+        """Keep the tests that were named, in the order they were named."""
+        place = {test_id: index for index, test_id in enumerate(self.spec.test_ids)}
+        kept = [i for i in items if TEST_ID in i.stash and i.stash[TEST_ID] in place]
+        dropped = [item for item in items if item not in set(kept)]
+        if dropped:
+            config.hook.pytest_deselected(items=dropped)
+        items[:] = sorted(kept, key=lambda item: place[item.stash[TEST_ID]])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Answer for a test as soon as it has a value or has failed."""
+        text = report.__dict__.pop("gpuperf", None)
+        records = codec.from_text(text, Measured).records if text is not None else ()
+        failure = ""
+        if not report.passed and report.outcome != "rerun":
+            failure = "\n".join(report.longreprtext.splitlines()[-_FAILURE_LINES:])
+        if records or failure:
+            self._answer(
+                Answer(test_id=report.nodeid, records=records, failure=failure)
+            )
+
+    def _answer(self, answer: Answer) -> None:
+        """Append a line: one write, so that a crash leaves whole ones."""
+        with Path(self.spec.out).open("ab") as file:
+            file.write(codec.to_text(answer).encode() + b"\n")
+
+
+def _measuring_only(config: Config) -> Config:
+    """Return the parent's config without all that judges, keeps or repeats."""
+    return replace(
+        config,
+        baseline=None,
+        baseline_named=False,
+        update=None,
+        strict=False,
+        min_judged=None,
+        confirm=0,
+        runs=1,
+        record=None,
+        json=None,
+        replay=None,
+    )

@@ -1,0 +1,180 @@
+"""The process that judges: holds suspects, confirms, and settles outcomes; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf import options
+from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.pipeline.suite import Suite
+from pytest_gpuperf.report import terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+__all__ = ["Gate"]
+
+# what xdist puts on a report when it arrives, and its own hooks look for
+_XDIST = ("node", "worker_id", "testrun_uid", "item_index")
+_TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED as the number that a process returns
+
+
+class Gate:
+    """Receives what the tests measured, and decides outcomes once all have run."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.suite = Suite.of_pytest(
+            options.config_of(config),
+            args=tuple(config.invocation_params.args),
+            folder=str(config.invocation_params.dir),
+            plugins=_known_plugins(config),
+        )
+        self._held: dict[str, tuple[pytest.TestReport, pytest.TestReport]] = {}
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
+        """Tell an xdist worker what it needs to measure for this run."""
+        node.workerinput["gpuperf"] = self.suite.bench.for_worker(
+            node.workerinput["workerid"]
+        )
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
+        """Take what a report carries; let its inner reports follow, or hold them."""
+        inside = report.__dict__.pop("gpuperf_inside", None)
+        if inside is None:
+            self._take(report)
+            return (yield)
+        call, teardown = (self._unpacked(report, inner) for inner in inside)
+        measured = self._take(call)
+        held = measured is not None and self.suite.holds(measured)
+        if held and measured is not None:
+            report.gpuperf_suspect = True  # type: ignore[attr-defined] # for teststatus
+            self._held[measured.test_id] = call, teardown
+        result = yield
+        if not held:
+            self._log(call, teardown, measured)
+        return result
+
+    def _unpacked(
+        self, outer: pytest.TestReport, inner: pytest.TestReport | dict[str, Any]
+    ) -> pytest.TestReport:
+        """Return an inner report as the object that it was, with xdist's attributes."""
+        report: Any = inner
+        if isinstance(inner, dict):
+            hook = self.config.hook.pytest_report_from_serializable
+            report = hook(config=self.config, data=inner)
+        for name in _XDIST:
+            if hasattr(outer, name):
+                setattr(report, name, getattr(outer, name))
+        return report  # type: ignore[no-any-return] # a TestReport by its hook's promise
+
+    def _take(self, report: pytest.TestReport) -> Measured | None:
+        """Take the payload of a report, and note that its test has reported."""
+        text = report.__dict__.pop("gpuperf", None)
+        if report.when == "teardown" or (report.when == "setup" and not report.passed):
+            self.suite.reported(report.nodeid)
+        if self.config.option.gpuperf_junit_properties and report.when == "teardown":
+            report.user_properties += self.suite.properties_of(report.nodeid)
+        if text is None:
+            return None
+        measured = codec.from_text(text, Measured, path=report.nodeid)
+        self.suite.receive(measured, passed=report.passed)
+        return measured
+
+    def _log(
+        self,
+        call: pytest.TestReport,
+        teardown: pytest.TestReport,
+        measured: Measured | None,
+    ) -> None:
+        """Log what was inside a report, with what its limits say of it."""
+        if measured is not None:
+            outcomes.apply_unmeasured(call, measured, self.suite.config)
+        for report in (call, teardown):
+            self.config.hook.pytest_runtest_logreport(report=report)
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Show a held test as what it is so far."""
+        if getattr(report, "gpuperf_suspect", False):
+            return "", "?", ("SUSPECT", {"yellow": True})
+        return None
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        """Settle every held test once all have run, whatever ended the loop."""
+        try:
+            result = yield
+            self._end_workers()
+            self.suite.settle(interrupted=_stopped(session))
+        except BaseException as error:
+            self.suite.abandon(f"{type(error).__name__} ended the run")
+            self._release()
+            raise
+        self._release()
+        return result
+
+    def _end_workers(self) -> None:
+        """End idle xdist workers, so that what they hold of the GPU is free."""
+        distributed = self.config.pluginmanager.getplugin("dsession")
+        if distributed is not None and self.suite.will_measure_again():
+            distributed.nodemanager.teardown_nodes()
+
+    def _release(self) -> None:
+        """Log what was held, each with the outcome that its verdicts give it."""
+        for test_id, (call, teardown) in self._held.items():
+            measured = self.suite.results[test_id]
+            failures = self.suite.failures_of(test_id)
+            if failures:
+                outcomes.fail(call, "\n".join(map(terminal.longrepr_text, failures)))
+                self._log(call, teardown, None)
+            else:
+                self._log(call, teardown, measured)
+        self._held.clear()
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Store and report the run; fail it where its gate was silently off."""
+        if not self.suite.measured_anything():
+            return
+        run = self.suite.finish()
+        self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
+        if self.suite.complaints and session.exitstatus in {0, None}:
+            session.exitstatus = _TESTS_FAILED
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> None:
+        """Print the table, the explanations and how much was judged."""
+        run = self.suite.run
+        if run is None:
+            return
+        writer = terminalreporter
+        writer.write_sep("=", terminal.title(run))
+        verbose = writer.verbosity > 0
+        for line in terminal.summary(run, width=writer._tw.fullwidth, verbose=verbose):  # noqa: SLF001 - the one way to the width
+            writer.write_line(line.text, **line.markup)
+        for complaint in self.suite.complaints:
+            writer.write_line(complaint, red=True, bold=True)
+
+
+def _stopped(session: pytest.Session) -> str:
+    """Return what ended the loop early; "" where nothing did."""
+    return str(session.shouldfail or session.shouldstop or "")
+
+
+def _known_plugins(config: pytest.Config) -> frozenset[str]:
+    """Return which plugins a child run can be told about."""
+    names = ("xdist", "cacheprovider")
+    return frozenset(name for name in names if config.pluginmanager.hasplugin(name))

@@ -1,0 +1,254 @@
+"""The markers of a test, merged and checked, as its Plan; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.config import Plan
+from pytest_gpuperf.errors import ConfigError, GpuPerfError
+from pytest_gpuperf.judge import grammar
+from pytest_gpuperf.model.metric import is_counter
+from pytest_gpuperf.model.work import Work
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Sequence
+    from types import CodeType
+
+    from pytest_gpuperf.model.limit import Limit
+
+__all__ = ["PLAN", "TEST_ID", "read_markers"]
+
+TEST_ID = pytest.StashKey[str]()
+PLAN = pytest.StashKey[Plan]()
+
+_KEYWORDS = (
+    "limits",
+    "max_regression",
+    "min_grade",
+    "counters",
+    "work",
+    "group",
+    "cache",
+    "iterations",
+    "requires",
+)
+_ADDED_UP = ("limits", "counters")  # of the others the closest marker wins
+_GRADES = ("A", "B", "C", "D", "F")
+_REQUIREMENTS = ("gpu", "cupti", "ncu", "nvml")
+_CHIP = re.compile(r"sm_\d{2,3}a?")
+_MARKS = {"time", "throughput", "mfu"}  # what the call of a test as one range cannot give
+
+
+def read_markers(
+    report: pytest.CollectReport, measuring: Sequence[pytest.Item]
+) -> None:
+    """
+    Give every test its plan; turn the report into an error where markers are wrong.
+
+    All mistakes of the report's tests are told at once.
+    """
+    mistakes: list[str] = []
+    for item in measuring:
+        item.stash[TEST_ID] = item.nodeid  # before loadgroup appends the group's name
+        if item.get_closest_marker("gpuperf") is None:
+            item.add_marker("gpuperf")  # so that -m gpuperf selects it
+        reader = _Reader(item)
+        item.stash[PLAN] = reader.plan()
+        mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
+    if mistakes:
+        report.outcome = "failed"
+        report.result = []
+        # parameters repeat their function's mistakes
+        report.longrepr = "\n".join(dict.fromkeys(mistakes))
+
+
+class _Reader:
+    """Reads the markers of one test and keeps their mistakes."""
+
+    def __init__(self, item: pytest.Item) -> None:
+        self.item = item
+        self.mistakes: list[str] = []
+
+    def plan(self) -> Plan:
+        """Return what the markers ask for; what is wrong in them is left out."""
+        said = self._merged()
+        uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
+        plan = Plan(
+            limits=self._limits(said.get("limits", ())),
+            max_regression=self._checked(said, "max_regression", _regressions) or {},
+            min_grade=self._checked(said, "min_grade", _grade),
+            counters=self._checked(said, "counters", _counters) or (),
+            work=self._checked(said, "work", _work),
+            group=self._checked(said, "group", _text),
+            cache=self._checked(said, "cache", _cache),
+            iterations=self._checked(said, "iterations", _iterations),
+            requires=self._checked(said, "requires", _requirements) or (),
+            uses_fixture=uses_fixture,
+        )
+        if not uses_fixture:
+            self._refuse_time(plan)
+        return plan
+
+    def _merged(self) -> dict[str, Any]:
+        """Return the keywords of all markers: the closest wins, lists add up."""
+        said: dict[str, Any] = {}
+        for marker in self.item.iter_markers("gpuperf"):
+            if marker.args:
+                self.mistakes.append(
+                    "the gpuperf marker takes keywords alone: write "
+                    f"limits=[{marker.args[0]!r}]"
+                )
+            for keyword, value in marker.kwargs.items():
+                if keyword not in _KEYWORDS:
+                    self.mistakes.append(_unknown_keyword(keyword))
+                elif keyword in _ADDED_UP:
+                    said[keyword] = (*said.get(keyword, ()), *_listed(value))
+                else:
+                    said.setdefault(keyword, value)
+        return said
+
+    def _limits(self, texts: Sequence[object]) -> tuple[Limit, ...]:
+        """Return the limits that parse; the others are mistakes."""
+        limits = []
+        for text in dict.fromkeys(texts):
+            if not isinstance(text, str):
+                self.mistakes.append(f"a limit is text, as 'time <= 60 us': {text!r}")
+                continue
+            try:
+                limits.append(grammar.parse_limit(text, known=_constants(self.item)))
+            except GpuPerfError as error:
+                self.mistakes.append(f"limit {text!r}: {error}")
+        return tuple(limits)
+
+    def _checked(
+        self, said: dict[str, Any], keyword: str, read: Callable[[Any], Any]
+    ) -> Any:  # noqa: ANN401 - each reader's own type
+        """Return a keyword's value as its reader sees it; None where it is not there."""
+        if said.get(keyword) is None:
+            return None
+        try:
+            return read(said[keyword])
+        except GpuPerfError as error:
+            self.mistakes.append(f"{keyword}: {error}")
+            return None
+
+    def _refuse_time(self, plan: Plan) -> None:
+        """Note limits on time, which the call of a test as one range cannot have."""
+        timed = [limit.text for limit in plan.limits if _is_timed(limit.metric)]
+        timed += [name for name in plan.max_regression if _is_timed(name)]
+        if timed:
+            self.mistakes.append(
+                f"{', '.join(timed)}: one call of a test is no measurement of time; "
+                "take the gpuperf fixture and measure the function with it"
+            )
+
+
+def _is_timed(metric: str) -> bool:
+    """Return whether a metric needs many calls."""
+    return metric.partition(".")[0] in _MARKS
+
+
+def _unknown_keyword(keyword: str) -> str:
+    """Return the message for a keyword that the marker does not have."""
+    close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
+    hint = f"did you mean {close[0]}" if close else f"it has {', '.join(_KEYWORDS)}"
+    return f"the gpuperf marker has no keyword {keyword!r}; {hint}"
+
+
+def _listed(value: object) -> tuple[object, ...]:
+    """Return one text, or several, as a tuple."""
+    if isinstance(value, (list, tuple)):
+        return tuple(value)
+    return (value,)
+
+
+def _constants(item: pytest.Item) -> frozenset[str]:
+    """Return the texts in a test's code: what `record("ttft", …)` may call a metric."""
+    function = getattr(item, "function", None)
+    code = getattr(function, "__code__", None)
+    return frozenset(_texts(code)) if code is not None else frozenset()
+
+
+def _texts(code: CodeType) -> Iterator[str]:
+    """Yield the string constants of a function and of those inside it."""
+    for constant in code.co_consts:
+        if isinstance(constant, str):
+            yield constant
+        elif hasattr(constant, "co_consts"):
+            yield from _texts(constant)
+
+
+def _wrong(message: str, remedy: str) -> ConfigError:
+    """Return the error for a keyword's value."""
+    return ConfigError(message, remedy=remedy)
+
+
+def _regressions(value: object) -> dict[str, float | None]:
+    """Return the largest changes by metric."""
+    if not isinstance(value, (str, dict)):
+        raise _wrong(f"{value!r} is no text", 'write "5 %", "off" or {"time": "5 %"}')
+    return dict(grammar.parse_max_regression(value))
+
+
+def _grade(value: object) -> str:
+    """Return a grade."""
+    if value not in _GRADES:
+        raise _wrong(f"{value!r} is no grade", f"write one of {', '.join(_GRADES)}")
+    return str(value)
+
+
+def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
+    """Return names of hardware counters."""
+    wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
+    if wrong:
+        listed = ", ".join(repr(value) for value in wrong)
+        raise _wrong(f"{listed}: no counter's name", "write it as dram__bytes.sum")
+    return tuple(str(value) for value in dict.fromkeys(values))
+
+
+def _work(value: object) -> Work:
+    """Return declared work."""
+    if not isinstance(value, Work):
+        raise _wrong(f"{value!r} is no Work", "write Work(bytes=…) or Work(flop=…)")
+    return value
+
+
+def _text(value: object) -> str:
+    """Return a heading."""
+    if not isinstance(value, str):
+        raise _wrong(f"{value!r} is no text", "write a heading in quotes")
+    return value
+
+
+def _cache(value: object) -> str:
+    """Return a cache mode."""
+    if value not in {"cold", "warm"}:
+        raise _wrong(f"{value!r} is no cache mode", 'write "cold" or "warm"')
+    return str(value)
+
+
+def _iterations(value: object) -> int:
+    """Return a fixed number of samples."""
+    if not isinstance(value, int) or isinstance(value, bool) or value < 1:
+        raise _wrong(f"{value!r} is no number of samples", "write a whole number >= 1")
+    return value
+
+
+def _requirements(value: object) -> tuple[str, ...]:
+    """Return what a test needs."""
+    wanted = _listed(value)
+    wrong = [
+        w
+        for w in wanted
+        if not isinstance(w, str)
+        or (w not in _REQUIREMENTS and not _CHIP.fullmatch(w))
+    ]
+    if wrong:
+        listed = ", ".join(repr(w) for w in wrong)
+        known = ", ".join((*_REQUIREMENTS, "sm_90"))
+        raise _wrong(f"{listed}: nothing that can be required", f"write {known}…")
+    return tuple(str(w) for w in wanted)

@@ -1,0 +1,235 @@
+"""The process that runs tests: each is measured, held to its limits, reported; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+
+from pytest_gpuperf import options
+from pytest_gpuperf.errors import ConfigError, PerfAssertionError
+from pytest_gpuperf.fixture import Figure, GpuPerf
+from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.pipeline.bench import Bench
+from pytest_gpuperf.pipeline.limits import judge_limits
+from pytest_gpuperf.report import terminal
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.model.verdict import Verdict
+
+__all__ = ["FIXTURE", "Measuring", "fixture_of"]
+
+FIXTURE = pytest.StashKey[GpuPerf]()
+_BENCH = pytest.StashKey[Bench]()
+_VERDICTS = pytest.StashKey["tuple[Verdict, ...]"]()
+
+
+def fixture_of(item: pytest.Item) -> GpuPerf:
+    """
+    Return the fixture of one test; the same one each time.
+
+    Raises:
+        ConfigError: The test asked for it in its body, where it cannot be seen early.
+    """
+    if PLAN not in item.stash:
+        message = f"{item.nodeid} asks for gpuperf by getfixturevalue"
+        raise ConfigError(message, remedy="name gpuperf in the test's arguments")
+    if FIXTURE not in item.stash:
+        item.stash[FIXTURE] = GpuPerf(
+            test_id=item.stash[TEST_ID],
+            plan=item.stash[PLAN],
+            bench=item.config.stash[_BENCH],
+        )
+    return item.stash[FIXTURE]
+
+
+class Measuring:
+    """
+    Wraps every test that measures.
+
+    Args:
+        config: The pytest config.
+
+        bench: The measuring equipment of this process.
+
+        judging: Whether limits are held; a child run only measures.
+    """
+
+    def __init__(
+        self, config: pytest.Config, bench: Bench, *, judging: bool = True
+    ) -> None:
+        self.config = config
+        self.bench = bench
+        self.judging = judging
+        config.stash[_BENCH] = bench
+        self.in_worker_process = hasattr(config, "workerinput")
+
+    @classmethod
+    def in_worker(cls, config: pytest.Config) -> Measuring:
+        """Return the one of an xdist worker, which shares its controller's session."""
+        told = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
+        bench = Bench.in_worker(options.config_of(config), told)
+        return cls(config, bench)
+
+    def pytest_collection_finish(self, session: pytest.Session) -> None:
+        """Say which tests are going to measure."""
+        self.bench.expect([i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash])
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_protocol(
+        self, item: pytest.Item, nextitem: pytest.Item | None
+    ) -> bool | None:
+        """
+        Run a test whose outcome may still change at the end of the run.
+
+        Its passed call and teardown reports travel inside its setup report, so that
+        nobody has counted them when a regression is confirmed.
+        """
+        if TEST_ID not in item.stash or not self._may_change(item):
+            return None
+        # the one private import: pytest has no public way to run a test without
+        # logging its reports
+        from _pytest.runner import runtestprotocol  # noqa: PLC0415, PLC2701
+
+        hook = item.ihook
+        hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
+        reports = runtestprotocol(item, log=False, nextitem=nextitem)
+        for report in self._nested(reports):
+            hook.pytest_runtest_logreport(report=report)
+        hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
+        return True
+
+    def _may_change(self, item: pytest.Item) -> bool:
+        """Return whether the end of the run may change this test's outcome."""
+        return self.judging and self.bench.may_change(has_limits=bool(_plan(item).limits))
+
+    def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
+        """Return the reports to log now: one that holds the others, or all of them."""
+        unsettled = len(reports) == len(("setup", "call", "teardown")) and all(
+            report.passed and not hasattr(report, "wasxfail") for report in reports
+        )
+        if not unsettled:
+            return reports
+        first, *rest = reports
+        first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
+            [self._serializable(report) for report in rest]
+            if self.in_worker_process
+            else rest
+        )
+        return [first]
+
+    def _serializable(self, report: pytest.TestReport) -> object:
+        """Return a report as builtins, the only things that may leave a worker."""
+        hook = self.config.hook.pytest_report_to_serializable
+        return hook(config=self.config, report=report)
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_setup(self, item: pytest.Item) -> None:
+        """Check what a test requires, before its fixtures need it."""
+        if TEST_ID not in item.stash:
+            return
+        lacking = self.bench.lacking(_plan(item).requires)
+        if lacking:
+            ledger = fixture_of(item).ledger
+            raise ledger.refuse("requires", lacking.reason, lacking.remedy)
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
+        """Measure the call of a test without the fixture, and hold limits after it."""
+        if TEST_ID not in item.stash:
+            return (yield)
+        gpuperf, plan = fixture_of(item), _plan(item)
+        if plan.uses_fixture or not plan.limits:
+            result = yield
+        else:
+            with gpuperf.range(""):
+                result = yield
+        if self.judging and not self.bench.config.disable:
+            self._hold_limits(item, gpuperf, plan)
+        return result
+
+    def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
+        """Judge the limits of a test whose body passed, and raise what was missed."""
+        verdicts = judge_limits(plan, item.stash[TEST_ID], gpuperf.ledger.records, self.bench)
+        item.stash[_VERDICTS] = verdicts
+        missed = [v for v in verdicts if v.outcome.value == "failed"]
+        if missed:
+            text = "\n".join(terminal.longrepr_text(verdict) for verdict in missed)
+            raise PerfAssertionError(text, verdict=missed[0])
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(
+        self, item: pytest.Item, call: pytest.CallInfo[None]
+    ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+        """Put what was measured into the report, and the unmeasured into its words."""
+        report = yield
+        if TEST_ID not in item.stash or call.when == "teardown":
+            _only_floats(report)
+            return report
+        if FIXTURE in item.stash:
+            outcomes.explain_failure(report, call)
+            if call.when == "call" or not report.passed:
+                measured = self._measured(item, report, call)
+                # text, because a dict of floats triples what xdist needs for a test
+                report.gpuperf = codec.to_text(measured)  # type: ignore[attr-defined]
+                if not (report.passed and self._may_change(item)):
+                    outcomes.apply_unmeasured(report, measured, self.bench.config)
+        _only_floats(report)
+        return report
+
+    def _measured(
+        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+    ) -> Measured:
+        """Return all that a test measured, as it travels."""
+        ledger = fixture_of(item).ledger
+        plan = _plan(item)
+        verdicts = item.stash.get(_VERDICTS, ())
+        refusals = [
+            Unmeasured(metric=e.metric, reason=e.reason, remedy=e.remedy)
+            for e in ledger.refusals
+        ]
+        if report.passed and not ledger.records and not refusals:
+            refusals.append(outcomes.nothing_measured(disabled=self.bench.config.disable))
+        limits_failed = any(v.outcome.value == "failed" for v in verdicts)
+        return Measured(
+            test_id=item.stash[TEST_ID],
+            records=self.bench.keep(ledger.records),
+            verdicts=verdicts,
+            refusals=tuple(refusals),
+            max_regression=plan.max_regression,
+            body_failed=call.excinfo is not None
+            and not limits_failed
+            and not outcomes.lacked_a_value(call),
+            group=plan.group,
+        )
+
+    @pytest.hookimpl
+    def pytest_assertrepr_compare(
+        self, op: str, left: object, right: object
+    ) -> list[str] | None:
+        """Explain a comparison of a measured value that did not hold."""
+        if not isinstance(left, Figure) and not isinstance(right, Figure):
+            return None
+        return outcomes.comparison_lines(op, left, right)
+
+
+def _plan(item: pytest.Item) -> Plan:
+    """Return what the markers of a test ask for."""
+    return item.stash[PLAN]
+
+
+def _only_floats(report: pytest.TestReport) -> None:
+    """Turn our floats in everybody's user_properties into plain ones: execnet insists."""
+    report.user_properties = [
+        (name, float(value) if isinstance(value, Figure) else value)
+        for name, value in report.user_properties
+    ]
+
+

@@ -1,0 +1,166 @@
+"""Verdicts as outcomes in pytest's own words; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.errors import MetricUnavailableError, PerfAssertionError
+from pytest_gpuperf.fixture import Figure
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report import terminal
+
+if TYPE_CHECKING:
+    import pytest
+    from _pytest._io import TerminalWriter
+
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.measured import Measured
+
+__all__ = [
+    "VerdictRepr",
+    "apply_unmeasured",
+    "comparison_lines",
+    "explain_failure",
+    "fail",
+    "lacked_a_value",
+    "nothing_measured",
+]
+
+
+class _Crash:
+    """Where and in one line: what JUnit and the short summary print."""
+
+    def __init__(self, path: str, lineno: int, message: str) -> None:
+        self.path = path
+        self.lineno = lineno
+        self.message = message
+
+    def __str__(self) -> str:
+        """Return place and message."""
+        return f"{self.path}:{self.lineno}: {self.message}"
+
+
+class VerdictRepr:
+    """
+    The failure of a test as its verdict tells it, in place of a traceback.
+
+    It has what the terminal, junitxml and pytest-html ask of a longrepr: `toterminal`,
+    `__str__` and `reprcrash.message`.
+    """
+
+    def __init__(self, location: tuple[str, int | None, str], text: str) -> None:
+        self.text = text
+        first = text.partition("\n")[0]
+        self.reprcrash = _Crash(location[0], (location[1] or 0) + 1, first)
+
+    def __str__(self) -> str:
+        """Return the whole text."""
+        return self.text
+
+    def toterminal(self, writer: TerminalWriter) -> None:
+        """Write the text, the first line as the error."""
+        first, *rest = self.text.splitlines()
+        writer.line(f"E   {first}", red=True, bold=True)
+        for line in rest:
+            writer.line(f"    {line}")
+
+
+def fail(report: pytest.TestReport, text: str) -> None:
+    """Turn a report into a failure that says `text`."""
+    report.outcome = "failed"
+    report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
+
+
+def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
+    """Return whether a phase ended because a value was not there."""
+    return call.excinfo is not None and call.excinfo.errisinstance(MetricUnavailableError)
+
+
+def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
+    """Replace the traceback of a missed limit by its explanation."""
+    if (
+        report.failed
+        and call.excinfo is not None
+        and call.excinfo.errisinstance(PerfAssertionError)
+    ):
+        fail(report, str(call.excinfo.value))
+
+
+def apply_unmeasured(
+    report: pytest.TestReport, measured: Measured, config: Config
+) -> None:
+    """
+    Turn a test that lacks a value into a skip, or into a failure in strict mode.
+
+    A test that failed for another reason keeps its failure.
+    """
+    reasons = _reasons(measured)
+    if not reasons or measured.body_failed or _limit_failed(measured):
+        return
+    text = "; ".join(reasons)
+    if config.strict and not config.disable:
+        fail(report, f"unmeasured: {text}")
+    else:
+        word = "disabled" if config.disable else "unmeasured"
+        path, lineno, _ = report.location
+        report.outcome = "skipped"
+        report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
+    if hasattr(report, "wasxfail"):  # neither an expected failure nor an unexpected pass
+        del report.wasxfail
+
+
+def _reasons(measured: Measured) -> tuple[str, ...]:
+    """Return why a test lacks values; empty where it does not."""
+    said = [f"{r.metric}: {r.reason}; {r.remedy}" for r in measured.refusals]
+    said += [
+        terminal.longrepr_text(verdict)
+        for verdict in measured.verdicts
+        if verdict.outcome is Outcome.UNMEASURED
+    ]
+    return tuple(dict.fromkeys(said))
+
+
+def _limit_failed(measured: Measured) -> bool:
+    """Return whether a limit was missed."""
+    return any(verdict.outcome is Outcome.FAILED for verdict in measured.verdicts)
+
+
+def nothing_measured(*, disabled: bool) -> Unmeasured:
+    """Return why a test that ran to its end has no value at all."""
+    if disabled:
+        return Unmeasured(
+            metric="time",
+            reason="measuring is switched off",
+            remedy="drop --gpuperf-disable",
+        )
+    return Unmeasured(
+        metric="any metric",
+        reason="the test never measured anything",
+        remedy="call gpuperf(fn, …) in it, or drop the fixture and the marker",
+    )
+
+
+def comparison_lines(op: str, left: object, right: object) -> list[str]:
+    """Return the explanation of a comparison with measured values in it."""
+    lines = [f"{_plain(left)} {op} {_plain(right)}"]
+    for side in (left, right):
+        if isinstance(side, Figure):
+            lines += terminal.estimate_lines(side.estimate)
+    return lines
+
+
+def _plain(side: object) -> str:
+    """Return one side of a comparison as text."""
+    if isinstance(side, Figure):
+        return f"{side.estimate.metric} {float(side)!r}"
+    return _short(side)
+
+
+def _short(value: object) -> str:
+    """Return a value's repr; a broken one is told as such, never raised."""
+    try:
+        return repr(value)[:200]  # longer than that explains nothing
+    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
+        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
+

@@ -1,0 +1,122 @@
+"""Records as JSON and back, the only place that does it; PYTEST_DONT_REWRITE.
+
+Schema of a run: 1 — the first.
+"""
+
+from __future__ import annotations
+
+from typing import Any, TypeVar, cast
+
+import msgspec
+
+from pytest_gpuperf.errors import RecordError, SchemaVersionError
+from pytest_gpuperf.model.run import Run
+
+__all__ = [
+    "SCHEMA_VERSION",
+    "decode_run",
+    "encode_run",
+    "from_builtins",
+    "from_text",
+    "run_schema",
+    "to_builtins",
+    "to_text",
+]
+
+SCHEMA_VERSION = "pytest-gpuperf/run/1"
+
+_T = TypeVar("_T")
+
+
+def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type
+    """Return a record as dicts, lists, strings and numbers: what may leave a worker."""
+    return msgspec.to_builtins(value, str_keys=True)
+
+
+def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
+    """
+    Return the record that `to_builtins` was given.
+
+    Args:
+        value: Dicts, lists, strings and numbers; extra keys are let through.
+
+        kind: The record's class.
+
+        path: What to call it in a message.
+
+    Raises:
+        RecordError: A field is missing, of another type, or breaks an invariant.
+    """
+    try:
+        return msgspec.convert(value, kind)
+    except msgspec.ValidationError as error:
+        raise _named(error, path) from error
+
+
+def encode_run(run: Run) -> bytes:
+    """Return a run as JSON text [UTF-8], sorted and indented, with a last newline."""
+    packed = msgspec.json.encode(run, order="sorted")
+    return msgspec.json.format(packed, indent=1) + b"\n"
+
+
+def decode_run(text: bytes, *, path: str = "") -> Run:
+    """
+    Return the run of a JSON text.
+
+    Args:
+        text: JSON [UTF-8].
+
+        path: The file, for messages.
+
+    Raises:
+        RecordError: It is no JSON, or a field is wrong; the field is named.
+
+        SchemaVersionError: It is of another schema.
+    """
+    try:
+        loose = msgspec.json.decode(text)
+    except msgspec.DecodeError as error:
+        message = f"not JSON ({error})"
+        raise RecordError(
+            message, path=path, remedy="give a file written by --gpuperf-json"
+        ) from error
+    found = loose.get("schema") if isinstance(loose, dict) else None
+    if found != SCHEMA_VERSION:
+        raise SchemaVersionError(
+            found=str(found), supported=SCHEMA_VERSION, path=path or "schema"
+        )
+    return from_builtins(loose, Run, path=path)
+
+
+def to_text(value: object) -> str:
+    """Return any record of the model as JSON text, as it travels between processes."""
+    return msgspec.json.encode(value).decode()
+
+
+def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
+    """
+    Return the record that `to_text` was given.
+
+    Raises:
+        RecordError: It is no JSON, or a field is wrong; the field is named.
+    """
+    try:
+        return msgspec.json.decode(text, type=kind)
+    except msgspec.DecodeError as error:  # ValidationError is one of these
+        raise _named(error, path) from error
+
+
+def run_schema() -> dict[str, Any]:
+    """Return the JSON Schema of a run, made from the records themselves."""
+    schema = msgspec.json.schema(Run)
+    schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
+    schema["$id"] = SCHEMA_VERSION
+    return cast("dict[str, Any]", schema)
+
+
+def _named(error: Exception, path: str) -> RecordError:
+    """Return an error that names the field as the library found it."""
+    message, _, place = str(error).partition(" - at `$")
+    field = place.rstrip("`").lstrip(".")
+    where = ": ".join(part for part in (path, field) if part)
+    return RecordError(message, path=where)

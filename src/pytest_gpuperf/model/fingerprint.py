@@ -1,0 +1,93 @@
+"""The facts that two records must share to be compared; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+
+from pytest_gpuperf.model.metric import METRICS, Family, is_counter
+
+__all__ = ["HARD_FACTS", "differences", "family_facts", "family_of", "slug"]
+
+_HOST = ("cpu_model", "core_count", "python_minor", "method", "parameters")
+_DEVICE = (
+    "gpu_name",
+    "gpu_memory_bytes",
+    "sm_count",
+    "mig",
+    "mps_share",
+    "ecc",
+    "max_sm_clock_hz",
+    "max_memory_clock_hz",
+    "power_limit_watts",
+    "driver_branch",
+    "method",
+    "cache_mode",
+    "parameters",
+    "work",
+)
+_COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_control")
+
+# by family: the names of the facts that count; the record says what each of them is
+HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
+    Family.DEVICE_TIME: _DEVICE,
+    Family.RESOURCE: ("compute_capability", "parameters"),
+    Family.COUNTER: _COUNTER,
+    Family.HOST_TIME: _HOST,
+    Family.RECORDED: _HOST,
+}
+
+
+def family_of(metric: str, source: str) -> Family:
+    """
+    Return which facts two values of a metric must share.
+
+    A device time that the host's clock took is a host time; a name that no catalogue has
+    is one of the user's own.
+    """
+    if metric not in METRICS:
+        return Family.COUNTER if is_counter(metric) else Family.RECORDED
+    family = METRICS[metric].family
+    if source == "host" and family is Family.DEVICE_TIME:
+        return Family.HOST_TIME
+    return family
+
+
+def family_facts(family: Family, known: Mapping[str, str]) -> dict[str, str]:
+    """Return the facts of one family that are known; what nobody said is left out."""
+    return {name: known[name] for name in HARD_FACTS[family] if name in known}
+
+
+def differences(
+    now: Mapping[str, str], then: Mapping[str, str], *, across: Iterable[str] = ()
+) -> dict[str, tuple[str, str]]:
+    """
+    Return the facts on which two records disagree.
+
+    Args:
+        now: Facts of the one.
+
+        then: Facts of the other.
+
+        across: Names of facts that are allowed to differ.
+
+    Returns:
+        By name, what it was and what it is; "unknown" where a side does not say.
+    """
+    allowed = set(across)
+    return {
+        name: (then.get(name, "unknown"), now.get(name, "unknown"))
+        for name in sorted(now.keys() | then.keys())
+        if now.get(name) != then.get(name) and name not in allowed
+    }
+
+
+def slug(text: str) -> str:
+    """
+    Return a text as the name of a folder: lower case, letters, digits and dashes.
+
+    Example:
+        >>> slug("NVIDIA H200 (141 GB)")
+        'nvidia-h200-141-gb'
+    """
+    return re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-") or "unnamed"

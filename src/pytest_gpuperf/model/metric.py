@@ -1,0 +1,211 @@
+"""The catalogue of metrics: name, unit, better direction, family; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from enum import Enum
+from types import MappingProxyType
+
+from pytest_gpuperf.errors import UnknownMetricError
+
+__all__ = ["METRICS", "Better", "Family", "Metric", "is_counter", "metric_named"]
+
+
+class Better(str, Enum):
+    """Which way a metric gets better."""
+
+    LOWER = "lower"
+    HIGHER = "higher"
+    NEITHER = "neither"  # shown; never a regression by itself
+
+
+class Family(str, Enum):
+    """Which facts two values must share before they can be compared."""
+
+    DEVICE_TIME = "device-time"
+    RESOURCE = "resource"  # counts and resources: exact, no noise
+    COUNTER = "counter"
+    HOST_TIME = "host-time"
+    RECORDED = "recorded"  # a number of the user's own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Metric:
+    """
+    A named quantity.
+
+    Attributes:
+        name: Its dotted name, as limits and reports spell it.
+
+        unit: Its SI unit; for a hardware counter None: the tool says.
+
+        better: Which way it gets better.
+
+        family: What two values of it must share to be compared.
+
+        meaning: One line for a reader.
+
+        exact: Whether equal code gives equal values, so that no spread is expected.
+    """
+
+    name: str
+    unit: str | None
+    better: Better
+    family: Family
+    meaning: str
+    exact: bool = False
+
+
+_ROWS: tuple[tuple[str, str, Better, Family, str], ...] = (
+    ("time", "s", Better.LOWER, Family.DEVICE_TIME, "device span of a call"),
+    ("time.p50", "s", Better.LOWER, Family.DEVICE_TIME, "median of the calls"),
+    ("time.p95", "s", Better.LOWER, Family.DEVICE_TIME, "95th percentile of the calls"),
+    ("time.min", "s", Better.LOWER, Family.DEVICE_TIME, "fastest call"),
+    ("time.busy", "s", Better.LOWER, Family.DEVICE_TIME, "union of GPU activity"),
+    ("time.wall", "s", Better.LOWER, Family.HOST_TIME, "call to device sync"),
+    ("time.host", "s", Better.LOWER, Family.HOST_TIME, "until the call returns"),
+    ("time.first_call", "s", Better.LOWER, Family.HOST_TIME, "the first call"),
+    ("time.idle_fraction", "fraction", Better.LOWER, Family.DEVICE_TIME, "idle share"),
+    ("throughput", "1/s", Better.HIGHER, Family.DEVICE_TIME, "work units per second"),
+    ("mfu", "fraction", Better.HIGHER, Family.DEVICE_TIME, "model FLOP utilisation"),
+    ("compile.time", "s", Better.LOWER, Family.HOST_TIME, "time spent compiling"),
+    ("compile.count", "count", Better.LOWER, Family.RESOURCE, "compilations"),
+    ("compile.graph_breaks", "count", Better.LOWER, Family.RESOURCE, "graph breaks"),
+    ("launches.count", "count", Better.LOWER, Family.RESOURCE, "kernels executed"),
+    ("launches.host_count", "count", Better.LOWER, Family.RESOURCE, "API launches"),
+    ("launches.latency", "s", Better.LOWER, Family.HOST_TIME, "launch to start"),
+    ("synchronizations.count", "count", Better.LOWER, Family.RESOURCE, "device syncs"),
+    ("allocations.count", "count", Better.LOWER, Family.RESOURCE, "driver allocations"),
+    (
+        "transfers.host_to_device_bytes",
+        "bytes",
+        Better.LOWER,
+        Family.RESOURCE,
+        "bytes copied to the device",
+    ),
+    (
+        "transfers.device_to_host_bytes",
+        "bytes",
+        Better.LOWER,
+        Family.RESOURCE,
+        "bytes copied from the device",
+    ),
+    (
+        "transfers.pageable_bytes",
+        "bytes",
+        Better.LOWER,
+        Family.RESOURCE,
+        "bytes copied from or to pageable memory",
+    ),
+    ("memory.peak_bytes", "bytes", Better.LOWER, Family.RESOURCE, "peak memory"),
+    ("memory.leaked_bytes", "bytes", Better.LOWER, Family.RESOURCE, "memory not freed"),
+    ("registers", "count", Better.NEITHER, Family.RESOURCE, "registers of a thread"),
+    ("stack_bytes", "bytes", Better.LOWER, Family.RESOURCE, "local memory of a thread"),
+    ("spills_bytes", "bytes", Better.LOWER, Family.RESOURCE, "spilled registers"),
+    ("shared_bytes", "bytes", Better.NEITHER, Family.RESOURCE, "shared memory, block"),
+    (
+        "occupancy.theoretical",
+        "fraction",
+        Better.NEITHER,
+        Family.RESOURCE,
+        "warps that fit, of the warps an SM holds",
+    ),
+    (
+        "occupancy.achieved",
+        "fraction",
+        Better.NEITHER,
+        Family.COUNTER,
+        "warps that were there, of the warps an SM holds",
+    ),
+    ("waves", "count", Better.NEITHER, Family.RESOURCE, "full loads of the device"),
+    ("dram.bytes", "bytes", Better.LOWER, Family.COUNTER, "bytes to and from DRAM"),
+    ("dram.fraction", "fraction", Better.NEITHER, Family.COUNTER, "of DRAM's peak"),
+    (
+        "dram.excess_ratio",
+        "count",
+        Better.LOWER,
+        Family.COUNTER,
+        "DRAM bytes over the declared bytes",
+    ),
+    ("l2.hit_fraction", "fraction", Better.HIGHER, Family.COUNTER, "L2 hits"),
+    (
+        "global.uncoalesced_fraction",
+        "fraction",
+        Better.LOWER,
+        Family.COUNTER,
+        "sectors beyond what the accesses need",
+    ),
+    (
+        "shared.bank_conflict_fraction",
+        "fraction",
+        Better.LOWER,
+        Family.COUNTER,
+        "shared-memory wavefronts lost to conflicts",
+    ),
+    ("tensor.fraction", "fraction", Better.HIGHER, Family.COUNTER, "of tensor peak"),
+    ("instructions.count", "count", Better.LOWER, Family.COUNTER, "instructions"),
+    (
+        "roofline.fraction",
+        "fraction",
+        Better.HIGHER,
+        Family.DEVICE_TIME,
+        "achieved of what the roof allows",
+    ),
+    (
+        "roofline.intensity",
+        "FLOP/B",
+        Better.NEITHER,
+        Family.DEVICE_TIME,
+        "declared FLOP per declared byte",
+    ),
+    ("energy", "J", Better.LOWER, Family.DEVICE_TIME, "energy of a call"),
+    ("speedup", "ratio", Better.HIGHER, Family.DEVICE_TIME, "time of b over a"),
+    ("power", "W", Better.NEITHER, Family.DEVICE_TIME, "board power"),
+    ("comm.exposed_time", "s", Better.LOWER, Family.DEVICE_TIME, "communication alone"),
+)
+
+METRICS = MappingProxyType(
+    {
+        name: Metric(
+            name=name,
+            unit=unit,
+            better=better,
+            family=family,
+            meaning=meaning,
+            exact=family is Family.RESOURCE and not name.startswith("memory."),
+        )
+        for name, unit, better, family, meaning in _ROWS
+    }
+)
+
+_COUNTER = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*")
+
+
+def is_counter(name: str) -> bool:
+    """Return whether a name has the form of an ncu or CUPTI counter."""
+    return _COUNTER.fullmatch(name) is not None
+
+
+def metric_named(name: str) -> Metric:
+    """
+    Return the metric of a name of the catalogue, or of a hardware counter.
+
+    Raises:
+        UnknownMetricError: There is none; it carries the names that come close.
+    """
+    known = METRICS.get(name)
+    if known is not None:
+        return known
+    if is_counter(name):
+        return Metric(
+            name=name,
+            unit=None,
+            better=Better.NEITHER,
+            family=Family.COUNTER,
+            meaning="hardware counter",
+        )
+    close = tuple(difflib.get_close_matches(name, METRICS, n=3, cutoff=0.5))
+    known_names = f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics`"
+    raise UnknownMetricError(name, close_matches=close, remedy=known_names)

@@ -1,0 +1,175 @@
+"""Units as people write them, read into SI; PYTEST_DONT_REWRITE.
+
+The one place outside report/display that knows a percent from a fraction.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+from dataclasses import dataclass
+from types import MappingProxyType
+
+from pytest_gpuperf.errors import UnitError
+
+__all__ = [
+    "UNITS",
+    "GB",
+    "GiB",
+    "KiB",
+    "MB",
+    "MiB",
+    "Quantity",
+    "Unit",
+    "kB",
+    "mJ",
+    "ms",
+    "ns",
+    "parse_quantity",
+    "s",
+    "unit_named",
+    "us",
+]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unit:
+    """
+    One spelling of a unit.
+
+    Attributes:
+        si: The SI unit that it measures: "s", "bytes", "fraction", "count"…
+
+        factor: How many of `si` it is.
+    """
+
+    si: str
+    factor: float
+
+
+def _spelled() -> dict[str, Unit]:
+    """Return every spelling that is read, as Unit by text."""
+    table: dict[str, Unit] = {
+        "%": Unit(si="fraction", factor=0.01),
+        "fraction": Unit(si="fraction", factor=1.0),
+        "count": Unit(si="count", factor=1.0),
+        "s": Unit(si="s", factor=1.0),
+        "ms": Unit(si="s", factor=1e-3),
+        "us": Unit(si="s", factor=1e-6),
+        "µs": Unit(si="s", factor=1e-6),  # U+00B5, the micro sign
+        "\u03bcs": Unit(si="s", factor=1e-6),  # U+03BC, the Greek letter
+        "ns": Unit(si="s", factor=1e-9),
+        "min": Unit(si="s", factor=60.0),
+        "J": Unit(si="J", factor=1.0),
+        "mJ": Unit(si="J", factor=1e-3),
+        "kJ": Unit(si="J", factor=1e3),
+        "W": Unit(si="W", factor=1.0),
+        "mW": Unit(si="W", factor=1e-3),
+        "kW": Unit(si="W", factor=1e3),
+        "Hz": Unit(si="Hz", factor=1.0),
+        "kHz": Unit(si="Hz", factor=1e3),
+        "MHz": Unit(si="Hz", factor=1e6),
+        "GHz": Unit(si="Hz", factor=1e9),
+        "1/s": Unit(si="1/s", factor=1.0),
+        "FLOP/B": Unit(si="FLOP/B", factor=1.0),
+    }
+    decimal = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}
+    binary = {"Ki": 2.0**10, "Mi": 2.0**20, "Gi": 2.0**30, "Ti": 2.0**40}
+    for prefix, factor in (decimal | binary).items():
+        table[f"{prefix}B"] = Unit(si="bytes", factor=factor)
+        table[f"{prefix}B/s"] = Unit(si="bytes/s", factor=factor)
+    for prefix, factor in decimal.items():
+        table[f"{prefix}FLOP"] = Unit(si="FLOP", factor=factor)
+        table[f"{prefix}FLOP/s"] = Unit(si="FLOP/s", factor=factor)
+    table["bytes"] = table["byte"] = table["B"]
+    table["bytes/s"] = table["byte/s"] = table["B/s"]
+    table["KB"] = table["kB"]  # the common misspelling; 1000, as SI says
+    return table
+
+
+UNITS = MappingProxyType(_spelled())
+
+s = 1.0
+ms = 1e-3
+us = 1e-6
+ns = 1e-9
+mJ = 1e-3  # noqa: N816 - the unit's own spelling
+kB = 1e3  # noqa: N816 - the unit's own spelling
+MB = 1e6
+GB = 1e9
+KiB = 2.0**10
+MiB = 2.0**20
+GiB = 2.0**30
+
+_QUANTITY = re.compile(
+    r"\s*(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>.*?)\s*"
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Quantity:
+    """
+    A number with its unit.
+
+    Attributes:
+        value: The number, in `si`.
+
+        si: Its SI unit; None where none was written.
+    """
+
+    value: float
+    si: str | None
+
+
+def unit_named(text: str) -> Unit:
+    """
+    Return the unit of one spelling.
+
+    Raises:
+        UnitError: There is none; the message names close ones.
+    """
+    if text in UNITS:
+        return UNITS[text]
+    close = difflib.get_close_matches(text, UNITS, n=3, cutoff=0.4)
+    known = ", ".join(close) if close else "s, ms, us, B, kB, MB, GB, %, FLOP/s"
+    message = f"unknown unit {text!r}"
+    raise UnitError(message, path="", remedy=f"write one of: {known}")
+
+
+def parse_quantity(text: str) -> Quantity:
+    """
+    Read a number and its unit, as in "60 us" or "5 %".
+
+    Args:
+        text: The whole text; nothing may follow the unit.
+
+    Returns:
+        The value in SI; a bare number has no unit.
+
+    Raises:
+        UnitError: It is no finite number, or the unit is unknown.
+
+    Example:
+        >>> parse_quantity("60 us")
+        Quantity(value=6e-05, si='s')
+    """
+    match = _QUANTITY.fullmatch(text)
+    if match is None:
+        message = f"{text!r} does not begin with a number"
+        raise UnitError(message, path="", remedy="write a number and a unit: 60 us")
+    number = float(match["number"].replace("_", ""))
+    if number in {float("inf"), float("-inf")}:
+        message = f"{text!r} is not a finite number"
+        raise UnitError(message, path="", remedy="write a smaller number")
+    if not match["unit"]:
+        return Quantity(value=number, si=None)
+    unit = unit_named(match["unit"])
+    return Quantity(value=_scaled(match["number"], unit), si=unit.si)
+
+
+def _scaled(number: str, unit: Unit) -> float:
+    """Return number x factor, correctly rounded where the factor is a power of ten."""
+    value = float(number.replace("_", ""))
+    if unit.factor < 1:  # 60 us is 60 / 1e6 exactly rounded; 60 * 1e-6 is not
+        return value / round(1 / unit.factor)
+    return value * unit.factor

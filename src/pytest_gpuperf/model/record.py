@@ -1,0 +1,147 @@
+"""What was measured for one test and range; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
+from pytest_gpuperf.model.work import Work
+
+__all__ = ["BoundClass", "Kind", "Note", "Record", "RecordKey", "Role", "Void"]
+
+
+class Kind(str, Enum):
+    """Which of the fixture's ways made a record."""
+
+    MEASURE = "measure"
+    RANGE = "range"
+    COMPARE = "compare"
+    BINARY = "binary"
+    CAPTURE = "capture"
+    RECORD = "record"
+
+
+class Role(str, Enum):
+    """Which process of a run made a record."""
+
+    MAIN = "main"  # the process, or worker, that ran the test for everybody to see
+    REPEAT = "repeat"  # a fresh process of --gpuperf-runs
+    CONFIRM = "confirm"  # a fresh process that confirms a suspect, or a control
+
+
+class BoundClass(str, Enum):
+    """What a change of the machine would move together."""
+
+    COMPUTE = "compute"
+    MEMORY = "memory"
+    HOST = "host"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True, order=True)
+class RecordKey:
+    """
+    The name under which records of different runs are the same thing.
+
+    Attributes:
+        test_id: The node id, without what xdist appends.
+
+        name: The measurement inside the test; "" for its first.
+    """
+
+    test_id: str
+    name: str = ""
+
+    def __str__(self) -> str:
+        """Return the test id, with the name behind it where there is one."""
+        return f"{self.test_id} {self.name}" if self.name else self.test_id
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Note:
+    """
+    Something about a measurement that its reader should know.
+
+    Attributes:
+        code: Its stable name, as "trend" or "mutates-its-inputs".
+
+        text: One sentence.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Void:
+    """
+    Why a measurement must not be judged or stored.
+
+    Attributes:
+        code: Its stable name.
+
+        text: One sentence, with what to do.
+    """
+
+    code: str
+    text: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Record:
+    """
+    All that one process measured for one test and range.
+
+    Attributes:
+        key: What it is a measurement of.
+
+        kind: Which way of the fixture made it.
+
+        estimates: One for each metric, source and kernel.
+
+        series: The samples behind the estimates; empty in a summary that travels.
+
+        unmeasured: What was asked for and could not be had.
+
+        kernels: Resources of the kernels of a binary.
+
+        device: The GPU; None where none was used.
+
+        facts: Hard facts that two records must share, by the name of their family.
+
+        soft_facts: Facts that are printed beside a change when they moved.
+
+        work: What the test declared for a call.
+
+        choice: Hash of the kernels that ran; None where nobody could see them.
+
+        bound_class: What moves together with it when the machine moves.
+
+        role: Which process of the run made it.
+
+        process_index: 0 for the main process, from 1 for the fresh ones.
+
+        void: Why it must not be judged; None: it may.
+
+        notes: What its reader should know.
+    """
+
+    key: RecordKey
+    kind: Kind
+    estimates: tuple[Estimate, ...]
+    series: tuple[Series, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
+    kernels: tuple[KernelResources, ...] = ()
+    device: Device | None = None
+    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
+    soft_facts: Mapping[str, str] = field(default_factory=dict)
+    work: Work | None = None
+    choice: str | None = None
+    bound_class: BoundClass = BoundClass.HOST
+    role: Role = Role.MAIN
+    process_index: int = 0
+    void: Void | None = None
+    notes: tuple[Note, ...] = ()

@@ -1,0 +1,120 @@
+"""Measured values: the samples of a metric and their estimate; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.border import finite
+
+__all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
+
+
+class SourceLabel(str, Enum):
+    """How a number came to be, strongest first; a result carries its weakest input's."""
+
+    DETECTED = "detected"
+    MEASURED = "measured"
+    DECLARED = "declared"
+    DATASHEET = "datasheet"
+    ESTIMATED = "estimated"
+    UNAVAILABLE = "unavailable"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Series:
+    """
+    All samples of one metric, as one collector gave them.
+
+    Attributes:
+        metric: The metric's name.
+
+        unit: Its SI unit, or a counter's own.
+
+        source: The collector: "host", "binary", "ncu-report", "user"…
+
+        values: The samples [unit], in the order they were taken; may be empty in a
+            summary that travels.
+
+        iterations_count: Calls behind each sample (batching), >= 1.
+
+        discarded_count: Samples that were taken and refused.
+    """
+
+    metric: str
+    unit: str
+    source: str
+    values: tuple[float, ...]
+    iterations_count: int = 1
+    discarded_count: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse samples that are not finite."""
+        finite(f"series[{self.metric}].values", *self.values)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Estimate:
+    """
+    The value of one metric, with its spread.
+
+    Attributes:
+        metric: The metric's name.
+
+        value: The point estimate [unit]: a median where there were samples.
+
+        unit: Its SI unit, or a counter's own.
+
+        source: The collector that gave it; sources are never compared.
+
+        label: How the number came to be.
+
+        low: Lower end of the 99 % order-statistic interval of the median [unit]; None
+            where too few samples allow none, or where the value is exact.
+
+        high: Its upper end [unit].
+
+        sample_count: Samples behind it, >= 1.
+
+        kernel: The kernel that it is for; None: the whole record.
+
+        better: "lower", "higher" or "neither" for a metric of the user's own; None: what
+            the catalogue says.
+    """
+
+    metric: str
+    value: float
+    unit: str
+    source: str
+    label: SourceLabel = SourceLabel.MEASURED
+    low: float | None = None
+    high: float | None = None
+    sample_count: int = 1
+    kernel: str | None = None
+    better: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite, or an interval that does not hold its value."""
+        finite(f"estimate[{self.metric}]", self.value, self.low, self.high)
+        if self.low is not None and self.high is not None and self.low > self.high:
+            message = f"the interval {self.low!r} … {self.high!r} is upside down"
+            raise RecordError(message, path=f"estimate[{self.metric}].low")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Unmeasured:
+    """
+    A metric that was asked for and could not be had.
+
+    Attributes:
+        metric: The metric's name.
+
+        reason: Why, as a fragment.
+
+        remedy: What to do about it, as a sentence.
+    """
+
+    metric: str
+    reason: str
+    remedy: str

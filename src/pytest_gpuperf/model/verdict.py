@@ -1,0 +1,142 @@
+"""Judgements, their reasons and their evidence; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from enum import Enum
+
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.sample import Estimate
+
+__all__ = ["JUDGED", "BaselineSpan", "Outcome", "Reason", "Verdict"]
+
+
+class Outcome(str, Enum):
+    """What was decided."""
+
+    FAILED = "failed"
+    REGRESSED = "regressed"
+    UNMEASURED = "unmeasured"
+    INCONCLUSIVE = "inconclusive"
+    INCOMPARABLE = "incomparable"
+    NEW = "new"
+    IMPROVED = "improved"
+    UNCHANGED = "unchanged"
+    PASSED = "passed"
+
+
+JUDGED = frozenset(
+    {
+        Outcome.PASSED,
+        Outcome.FAILED,
+        Outcome.REGRESSED,
+        Outcome.IMPROVED,
+        Outcome.UNCHANGED,
+    }
+)
+
+
+class Reason(str, Enum):
+    """The stable code of why; every one is explained in the README of reasons."""
+
+    WITHIN_LIMIT = "within-limit"
+    BEYOND_LIMIT = "beyond-limit"
+    STRADDLES_LIMIT = "straddles-limit"
+    ABOVE_THE_ROOF = "above-the-roof"
+    NOT_MEASURED = "not-measured"
+    CHILD_GAVE_NO_VALUE = "child-gave-no-value"
+    NOTHING_STORED = "nothing-stored"
+    FINGERPRINT_DIFFERS = "fingerprint-differs"
+    OTHER_SOURCE = "other-source"
+    VOID = "void"
+    TOO_FEW_SESSIONS = "too-few-sessions"
+    OTHER_KERNEL = "other-kernel"
+    INCOMPLETE_RUN = "incomplete-run"
+    SLOWER_THAN_LIMIT = "slower-than-limit"
+    FASTER_THAN_LIMIT = "faster-than-limit"
+    NOT_CONFIRMED = "not-confirmed"
+    NOT_SIGNIFICANT = "not-significant"
+    WITHIN_NOISE = "within-noise"
+    EQUAL = "equal"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BaselineSpan:
+    """
+    The stored sessions behind a change.
+
+    Attributes:
+        session_count: How many there are.
+
+        first_unix_s: When the oldest began [s].
+
+        last_unix_s: When the newest began [s].
+
+        first_commit: Its revision; None: not known.
+
+        last_commit: The newest's.
+
+        moved: Soft facts that differ from the newest session's: name to (then, now).
+    """
+
+    session_count: int
+    first_unix_s: float
+    last_unix_s: float
+    first_commit: str | None = None
+    last_commit: str | None = None
+    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verdict:
+    """
+    One judgement with its evidence; words and units are put on by report.
+
+    Attributes:
+        key: The measurement it is about.
+
+        metric: The metric.
+
+        outcome: What was decided.
+
+        reason: Why.
+
+        limit: The limit that was judged; None for a change.
+
+        threshold: The largest change allowed (a fraction); None for a limit, or where a
+            change is only shown.
+
+        estimate: The value now; None where there is none.
+
+        low: Lower end of the interval that decided a limit [unit].
+
+        high: Its upper end.
+
+        change: The effect against the baseline.
+
+        confirmations: The effect in each confirming process.
+
+        baseline: The stored sessions.
+
+        detail: What this case adds: facts that differ, a tool's words.
+
+        remedy: What to do about it; "" where there is nothing to do.
+    """
+
+    key: RecordKey
+    metric: str
+    outcome: Outcome
+    reason: Reason
+    limit: Limit | None = None
+    threshold: float | None = None
+    estimate: Estimate | None = None
+    low: float | None = None
+    high: float | None = None
+    change: Change | None = None
+    confirmations: tuple[float, ...] = ()
+    baseline: BaselineSpan | None = None
+    detail: tuple[str, ...] = ()
+    remedy: str = ""

@@ -1,0 +1,308 @@
+"""Command line and ini file into Config; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import os
+import re
+from typing import TYPE_CHECKING, NamedTuple
+
+import pytest
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+    from typing import TypeVar
+
+    from pytest_gpuperf.config import Config, Update
+
+    _T = TypeVar("_T")
+
+__all__ = ["CHILD_VARIABLE", "config_of", "declare", "masked", "measures", "told"]
+
+CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file that tells a child run what to do
+
+
+class _Option(NamedTuple):
+    """One option: its name without dashes in front, what it takes, what it does."""
+
+    name: str
+    metavar: str | None  # None: a flag
+    text: str
+
+
+# literals alone: they are declared in every pytest start, used or not
+_OPTIONS = (
+    _Option("gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"),
+    _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
+    _Option("gpuperf-max-regression", "PERCENT", "largest rise of time (5 %%), or off"),
+    _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
+    _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
+    _Option("gpuperf-compare-across", "FACTS", "judge although these facts differ"),
+    _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
+    _Option("gpuperf-runs", "N", "processes that measure every test (1)"),
+    _Option("gpuperf-disable", None, "run bodies unmeasured"),
+    _Option("gpuperf-collectors", "LIST", "auto, or: host, binary, ncu-report"),
+    _Option("gpuperf-record", "DIR", "keep every reading of this run"),
+    _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
+    _Option("gpuperf-json", "FILE", "write the run as JSON"),
+    _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
+)
+
+_PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
+_DEFAULT_STORE = ".gpuperf"
+
+
+def declare(parser: pytest.Parser) -> None:
+    """Declare every option on the command line and as an ini value."""
+    group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
+    for option in _OPTIONS:
+        dest = option.name.replace("-", "_")
+        flag = f"--{option.name}"
+        if option.metavar is None:
+            # None, not False: an absent flag must not hide the ini value
+            group.addoption(
+                flag, dest=dest, action="store_true", default=None, help=option.text
+            )
+        else:
+            group.addoption(
+                flag,
+                dest=dest,
+                metavar=option.metavar,
+                default=None,
+                help=option.text,
+            )
+        kind = "bool" if option.metavar is None else "string"
+        parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
+
+
+def measures(item: pytest.Item) -> bool:
+    """Return whether a test measures: it takes the fixture, or carries the marker."""
+    return (
+        "gpuperf" in getattr(item, "fixturenames", ())
+        or item.get_closest_marker("gpuperf") is not None
+    )
+
+
+def told(config: pytest.Config) -> bool:
+    """Return whether any option was set, on the command line or in the ini file."""
+    names = [option.name.replace("-", "_") for option in _OPTIONS]
+    return any(
+        config.getoption(name, default=None) is not None
+        or config.getini(name) not in {None, ""}
+        for name in names
+    )
+
+
+def config_of(config: pytest.Config) -> Config:
+    """Return what the run was asked to do, read once; see `_read`."""
+    read: Config | None = getattr(config, _READ, None)
+    if read is None:
+        read = _read(config)
+        setattr(config, _READ, read)
+    return read
+
+
+_READ = "_gpuperf_config"  # a StashKey[Config] would import Config at plugin start
+
+
+def _read(config: pytest.Config) -> Config:
+    """
+    Return what the run was asked to do; the command line wins over the ini file.
+
+    Raises:
+        pytest.UsageError: Values are wrong; all of them are named at once.
+    """
+    from pytest_gpuperf.config import Config  # noqa: PLC0415 - not at plugin start
+
+    reader = _Reader(config)
+    baseline, named = reader.baseline()
+    limit = reader.read("gpuperf_max_regression", _regression, 0.05)
+    read = Config(
+        root=str(config.rootpath),
+        baseline=baseline,
+        baseline_named=named,
+        update=reader.read("gpuperf_update", _update, None),
+        max_regression=limit,
+        min_judged=reader.read("gpuperf_min_judged", _percent, None),
+        strict=reader.flag("gpuperf_strict"),
+        compare_across=reader.read("gpuperf_compare_across", _facts, frozenset()),
+        confirm=reader.read("gpuperf_confirm", _count(0), 5),
+        runs=reader.read("gpuperf_runs", _count(1), 1),
+        disable=reader.flag("gpuperf_disable"),
+        collectors=reader.read("gpuperf_collectors", _collectors, ()),
+        record=reader.read("gpuperf_record", reader.path, None),
+        replay=reader.read("gpuperf_replay", reader.existing_folder, None),
+        json=reader.read("gpuperf_json", reader.writable_file, None),
+        junit_properties=reader.flag("gpuperf_junit_properties"),
+        given=reader.given,
+    )
+    reader.together(read)
+    reader.finish()
+    return read
+
+
+class _Reader:
+    """Reads values one by one and keeps their mistakes until all have been read."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self.mistakes: list[str] = []
+        self.given: dict[str, str] = {}
+
+    def _raw(self, dest: str) -> tuple[str | None, str]:
+        """Return a value as text, and where it was written."""
+        flag = "--" + dest.replace("_", "-")
+        value = self.config.getoption(dest, default=None)
+        if value is not None:
+            return str(value), flag
+        value = self.config.getini(dest)
+        return (None, "") if value in (None, "") else (str(value), f"ini option {dest}")
+
+    def read(self, dest: str, parse: Callable[[str], _T], default: _T) -> _T:
+        """Return a value as `parse` reads it; its mistake is kept for later."""
+        text, place = self._raw(dest)
+        if text is None:
+            return default
+        self.given[dest] = masked(text)
+        try:
+            return parse(text)
+        except ValueError as error:
+            self.mistakes.append(f"{place}={masked(text)}: {error}")
+            return default
+
+    def flag(self, dest: str) -> bool:
+        """Return whether a flag is set."""
+        text, _ = self._raw(dest)
+        if text == "True":
+            self.given[dest] = "true"
+        return text == "True"
+
+    def path(self, text: str) -> str:
+        """Return a path as seen from where pytest was started."""
+        return os.path.join(self.config.invocation_params.dir, text)
+
+    def existing_folder(self, text: str) -> str:
+        """Return the path of a folder that is there."""
+        path = self.path(text)
+        if not os.path.isdir(path):
+            message = "there is no such folder; make one with --gpuperf-record"
+            raise ValueError(message)
+        return path
+
+    def writable_file(self, text: str) -> str:
+        """Return the path of a file that can be made."""
+        path = self.path(text)
+        if os.path.isdir(path):
+            message = "this is a folder; name a file"
+            raise ValueError(message)
+        if not os.path.isdir(os.path.dirname(path)):
+            message = "its folder does not exist; make it first"
+            raise ValueError(message)
+        return path
+
+    def baseline(self) -> tuple[str | None, bool]:
+        """Return the store, and whether a person named it."""
+        named = self.read("gpuperf_baseline", self._store, None)
+        if named is not None:
+            return named, True
+        found = os.path.join(self.config.rootpath, _DEFAULT_STORE)
+        return (found, False) if os.path.isdir(found) else (None, False)
+
+    def _store(self, text: str) -> str:
+        """Return a store's place: a path as seen from the project's root, or a URL."""
+        if "://" in text:
+            return text
+        if self.config.getoption("gpuperf_baseline", default=None) is None:
+            return os.path.join(self.config.rootpath, text)  # an ini value
+        return self.path(text)
+
+    def together(self, read: Config) -> None:
+        """Note values that cannot stand together."""
+        if read.record and read.replay:
+            self.mistakes.append(
+                "--gpuperf-record and --gpuperf-replay exclude each other: "
+                "drop one of them"
+            )
+        if read.disable and (read.update or read.record):
+            self.mistakes.append(
+                "--gpuperf-disable measures nothing that could be kept: drop it, or "
+                "drop --gpuperf-update and --gpuperf-record"
+            )
+
+    def finish(self) -> None:
+        """Raise all mistakes at once."""
+        if self.mistakes:
+            raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
+
+
+def masked(text: str) -> str:
+    """Return a text without the credentials of a URL in it."""
+    return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
+
+
+def _percent(text: str) -> float:
+    """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""
+    match = _PERCENT.fullmatch(text)
+    if match is None:
+        message = "write a percentage, as 5%"
+        raise ValueError(message)
+    return float(match[1]) / 100
+
+
+def _regression(text: str) -> float | None:
+    """Return a percentage, or None for "off"."""
+    if text.strip() == "off":
+        return None
+    try:
+        return _percent(text)
+    except ValueError:
+        message = "write a percentage, as 5%, or off"
+        raise ValueError(message) from None
+
+
+def _count(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` on."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*\d{1,4}\s*", text) or int(text) < least:
+            message = f"write a whole number from {least} to 9999"
+            raise ValueError(message)
+        return int(text)
+
+    return parse
+
+
+def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return names of a list that are all known."""
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    wrong = [name for name in names if name not in known]
+    if wrong or not names:
+        message = f"{', '.join(wrong) or 'nothing'} is no {what}; there are {', '.join(known)}"
+        raise ValueError(message)
+    return names
+
+
+def _collectors(text: str) -> tuple[str, ...]:
+    """Return the collectors that were asked for; empty for auto."""
+    from pytest_gpuperf.config import COLLECTORS  # noqa: PLC0415 - not at plugin start
+
+    names = _names(text, ("auto", *COLLECTORS), "collector")
+    return () if names == ("auto",) else tuple(n for n in names if n != "auto")
+
+
+def _facts(text: str) -> frozenset[str]:
+    """Return the facts that may differ."""
+    from pytest_gpuperf.model.fingerprint import HARD_FACTS  # noqa: PLC0415 - as above
+
+    known = sorted({name for names in HARD_FACTS.values() for name in names})
+    return frozenset(_names(text, tuple(known), "fact"))
+
+
+def _update(text: str) -> Update:
+    """Return what is to be stored."""
+    from pytest_gpuperf.config import Update  # noqa: PLC0415 - not at plugin start
+
+    try:
+        return Update(text.strip())
+    except ValueError:
+        message = "write new, improved or all"
+        raise ValueError(message) from None

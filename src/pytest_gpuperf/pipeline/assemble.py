@@ -1,0 +1,359 @@
+"""Readings of a collector into a Record with its estimates and facts; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect import translate
+from pytest_gpuperf.collect.chips import chip_limits, target_capability
+from pytest_gpuperf.compute import aggregate, derive, stats
+from pytest_gpuperf.compute.change import paired_ratio
+from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.quantity import unit_named
+from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.base import Timing
+    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.launch import KernelResources
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["Maker"]
+
+_P95 = 0.95
+_ROOF = ("roofline.fraction", "roofline.intensity")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Maker:
+    """
+    Makes the records of one process.
+
+    Attributes:
+        facts: Hard facts of this process, by the fingerprint's names.
+
+        soft_facts: Facts that are printed when they moved.
+
+        device: The GPU in use; None: none.
+
+        role: Which process of the run this is.
+
+        process_index: 0 for the main process.
+    """
+
+    facts: Mapping[str, str]
+    soft_facts: Mapping[str, str]
+    device: Device | None = None
+    role: Role = Role.MAIN
+    process_index: int = 0
+
+    def timed(
+        self, key: RecordKey, timing: Timing, *, kind: Kind, work: Work | None
+    ) -> Record:
+        """Return the record of a timed function or block."""
+        return self._record(
+            key,
+            kind,
+            _time_estimates(timing),
+            series=(
+                Series(
+                    metric="time",
+                    unit="s",
+                    source=timing.source,
+                    values=timing.samples,
+                    iterations_count=timing.iterations_count,
+                    discarded_count=timing.discarded_count,
+                ),
+            ),
+            unmeasured=_without_roof(work),
+            facts={**self.facts, "cache_mode": timing.cache_mode},
+            work=work,
+            timing=timing,
+        )
+
+    def compared(
+        self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
+    ) -> Record:
+        """Return the record of a comparison: how many times faster a is than b."""
+        ratio = paired_ratio(b.samples, a.samples, process_count=process_count)
+        speedup = Estimate(
+            metric="speedup",
+            value=ratio.value,
+            unit="ratio",
+            source=a.source,
+            low=ratio.low,
+            high=ratio.high,
+            sample_count=len(a.samples),
+        )
+        series = tuple(
+            Series(metric=name, unit="s", source=t.source, values=t.samples)
+            for name, t in (("time.a", a), ("time.b", b))
+        )
+        return self._record(
+            key,
+            Kind.COMPARE,
+            (speedup,),
+            series=series,
+            facts={**self.facts, "cache_mode": a.cache_mode},
+            timing=a if a.void is not None else b,
+        )
+
+    def binary(self, key: RecordKey, kernels: Sequence[KernelResources]) -> Record:
+        """Return the record of compiled kernels: each one's values, and the largest."""
+        single: list[Estimate] = []
+        for kernel in kernels:
+            for metric, (value, unit) in _kernel_metrics(kernel).items():
+                if value is not None:
+                    single.append(_resource(metric, value, unit, kernel.name))
+        targets = sorted({kernel.target for kernel in kernels})
+        capability = target_capability(targets[0]) if len(targets) == 1 else None
+        facts = {"compute_capability": _dotted(capability)} if capability else {}
+        return self._record(
+            key,
+            Kind.BINARY,
+            (*_largest(single), *single),
+            unmeasured=_binary_gaps(kernels),
+            facts=facts,
+            kernels=tuple(kernels),
+        )
+
+    def capture(
+        self,
+        key: RecordKey,
+        launches: Sequence[CapturedLaunch],
+        metrics: Sequence[str],
+    ) -> Record:
+        """Return the record of a captured report: some metrics over its launches."""
+        estimates: list[Estimate] = [
+            _counter("launches.count", float(len(launches)), "count", None)
+        ]
+        gaps: list[Unmeasured] = []
+        for metric in metrics:
+            value, unit, gap = _over_launches(metric, launches)
+            if value is not None:
+                estimates.append(_counter(metric, value, unit, None))
+            elif gap is not None:
+                gaps.append(gap)
+            estimates += _by_kernel(metric, launches)
+        return self._record(
+            key,
+            Kind.CAPTURE,
+            tuple(estimates),
+            unmeasured=tuple(gaps),
+            facts=translate.captured_facts(launches[0]),
+        )
+
+    def number(
+        self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
+    ) -> Record:
+        """Return the record of a number of the user's own; a known unit becomes SI."""
+        try:
+            known = unit_named(unit)
+            si, factor = known.si, known.factor
+        except UnitError:  # a unit of the user's own stays as it is
+            si, factor = unit, 1.0
+        scaled = [value * factor for value in values]
+        interval = stats.median_interval(scaled) or (None, None)
+        estimate = Estimate(
+            metric=key.name,
+            value=stats.median(scaled),
+            unit=si,
+            source="user",
+            label=SourceLabel.DECLARED,
+            low=interval[0],
+            high=interval[1],
+            sample_count=len(scaled),
+            better=better,
+        )
+        return self._record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
+
+    def _record(  # noqa: PLR0913 - the record's own fields
+        self,
+        key: RecordKey,
+        kind: Kind,
+        estimates: tuple[Estimate, ...],
+        *,
+        facts: Mapping[str, str],
+        series: tuple[Series, ...] = (),
+        unmeasured: tuple[Unmeasured, ...] = (),
+        kernels: tuple[KernelResources, ...] = (),
+        work: Work | None = None,
+        timing: Timing | None = None,
+    ) -> Record:
+        """Return a record of this process."""
+        families = {family_of(e.metric, e.source) for e in estimates}
+        return Record(
+            key=key,
+            kind=kind,
+            estimates=estimates,
+            series=series,
+            unmeasured=unmeasured,
+            kernels=kernels,
+            device=self.device,
+            facts={f.value: family_facts(f, facts) for f in sorted(families)},
+            soft_facts=self.soft_facts,
+            work=work,
+            bound_class=BoundClass.HOST,
+            role=self.role,
+            process_index=self.process_index,
+            void=timing.void if timing is not None else None,
+            notes=timing.notes if timing is not None else (),
+        )
+
+
+def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
+    """Return the time metrics of a timing; one sample has no spread and no quantiles."""
+    samples = timing.samples
+    low, high = stats.median_interval(samples) or (None, None)
+    point = stats.median(samples)
+    count = len(samples)
+    numbers = [("time", point), ("time.wall", point)]
+    if count > 1:
+        numbers += [
+            ("time.p50", point),
+            ("time.p95", stats.quantile(samples, _P95)),
+            ("time.min", min(samples)),
+        ]
+    if timing.first_call_s is not None:
+        numbers.append(("time.first_call", timing.first_call_s))
+    spread = {"time", "time.wall", "time.p50"}
+    return tuple(
+        Estimate(
+            metric=metric,
+            value=value,
+            unit="s",
+            source=timing.source,
+            low=low if metric in spread else None,
+            high=high if metric in spread else None,
+            sample_count=1 if metric == "time.first_call" else count,
+        )
+        for metric, value in numbers
+    )
+
+
+def _without_roof(work: Work | None) -> tuple[Unmeasured, ...]:
+    """Return why declared work gave no roofline figure."""
+    if work is None:
+        reason = "the test declares no work"
+        remedy = "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"
+    else:
+        reason = "the peaks of this device are not known"
+        remedy = "run it on a GPU that is"
+    return tuple(Unmeasured(metric=m, reason=reason, remedy=remedy) for m in _ROOF)
+
+
+def _kernel_metrics(
+    kernel: KernelResources,
+) -> dict[str, tuple[float | None, str]]:
+    """Return a kernel's metrics, with its occupancy where its block is known."""
+    metrics = translate.kernel_values(kernel)
+    capability = target_capability(kernel.target)
+    limits = chip_limits(capability) if capability is not None else None
+    occupancy = derive.kernel_occupancy(kernel, limits) if limits is not None else None
+    if occupancy is not None:
+        metrics["occupancy.theoretical"] = (occupancy.fraction, "fraction")
+    return metrics
+
+
+def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
+    """Return the estimate of a resource: exact, from the binary."""
+    return Estimate(
+        metric=metric, value=float(value), unit=unit, source="binary", kernel=kernel
+    )
+
+
+def _counter(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
+    """Return the estimate of a counter from a report."""
+    return Estimate(
+        metric=metric, value=value, unit=unit, source="ncu-report", kernel=kernel
+    )
+
+
+def _largest(single: Sequence[Estimate]) -> list[Estimate]:
+    """Return the worst kernel's value of each metric, as the value of the whole."""
+    by_metric: dict[str, list[Estimate]] = {}
+    for estimate in single:
+        by_metric.setdefault(estimate.metric, []).append(estimate)
+    return [
+        _resource(
+            metric,
+            (min if metric.startswith("occupancy") else max)(e.value for e in found),
+            found[0].unit,
+            None,
+        )
+        for metric, found in by_metric.items()
+    ]
+
+
+def _binary_gaps(kernels: Sequence[KernelResources]) -> tuple[Unmeasured, ...]:
+    """Return what a binary does not say, and who would."""
+    gaps = []
+    if all(kernel.spills_bytes is None for kernel in kernels):
+        gaps.append(
+            Unmeasured(
+                metric="spills_bytes",
+                reason="a binary does not say what was spilled",
+                remedy="pass ptxas_log=, what `ptxas -v` printed; stack_bytes is known",
+            )
+        )
+    if all(kernel.threads_per_block is None for kernel in kernels):
+        gaps.append(
+            Unmeasured(
+                metric="occupancy.theoretical",
+                reason="a binary does not say how many threads a block has",
+                remedy="pass block=, the threads of a block",
+            )
+        )
+    return tuple(gaps)
+
+
+def _over_launches(
+    metric: str, launches: Sequence[CapturedLaunch]
+) -> tuple[float | None, str, Unmeasured | None]:
+    """Return a metric over all launches, or why it has no value."""
+    captured = translate.captured_values(metric, launches)
+    if captured.absent_count:
+        return None, "", _absent(metric, captured.absent_count, len(launches))
+    value = aggregate.aggregate(metric, captured.values, weights=captured.weights)
+    if value is None:
+        gap = Unmeasured(
+            metric=metric,
+            reason=f"a rate of {len(launches)} launches, whose durations are not known",
+            remedy="choose one launch with kernel=",
+        )
+        return None, "", gap
+    return value, captured.unit, None
+
+
+def _absent(metric: str, absent: int, count: int) -> Unmeasured:
+    """Return why a counter that some launches lack has no value."""
+    which = "no launch" if absent == count else f"{count - absent} of {count} launches"
+    return Unmeasured(
+        metric=metric,
+        reason=f"{which} in the report has it",
+        remedy=f"collect it: ncu --metrics {metric}",
+    )
+
+
+def _by_kernel(metric: str, launches: Sequence[CapturedLaunch]) -> list[Estimate]:
+    """Return a metric of each kernel that has several names beside it."""
+    names = dict.fromkeys(launch.kernel for launch in launches)
+    estimates = []
+    for name in names:
+        of_kernel = [launch for launch in launches if launch.kernel == name]
+        value, unit, _ = _over_launches(metric, of_kernel)
+        if value is not None:
+            estimates.append(_counter(metric, value, unit, name))
+    return estimates
+
+
+def _dotted(capability: tuple[int, int]) -> str:
+    """Return a compute capability as text."""
+    return f"{capability[0]}.{capability[1]}"
+
+

@@ -1,0 +1,445 @@
+"""The measuring equipment of one process; PYTEST_DONT_REWRITE.
+
+It hands the stop rule and the time to the collectors, and makes records of what they give.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from fnmatch import fnmatchcase
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpuperf.collect import environment as surroundings
+from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.binary import read_binary
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
+from pytest_gpuperf.collect.host import HostCollector
+from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.registry import Choice, choose
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.compute import stats
+from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, Void
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.pipeline.assemble import Maker
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
+    from pytest_gpuperf.config import Config, Plan
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["Bench", "Seat"]
+
+_HOST_PRECISION = 0.01  # judging.md section 5: half-width of the median's interval
+_BUDGET_S = 1.0  # judging.md section 5: for one metric
+_DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
+_STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """
+    Which process of a run this is, as it is told to it.
+
+    Attributes:
+        session: The session that all of them belong to.
+
+        writer: A name that no other of them has.
+
+        role: What it measures for.
+
+        process_index: 0 for the main process and its workers.
+
+        spool: The folder for its readings; None: they are not kept.
+
+        expected: The folder where a worker says what it will measure; None: no need.
+    """
+
+    session: Session
+    writer: str = "main"
+    role: Role = Role.MAIN
+    process_index: int = 0
+    spool: str | None = None
+    expected: str | None = None
+
+
+class _MedianKnown:
+    """Enough is when the interval of the median is narrow."""
+
+    def enough(self, values: Sequence[float]) -> bool:
+        """Return whether more samples would add nothing."""
+        half_width = stats.half_width_fraction(values)
+        return half_width is not None and half_width <= _HOST_PRECISION
+
+
+class Bench:
+    """
+    Measures for one process.
+
+    Args:
+        config: What the run was asked to do.
+
+        seat: Which process of it this is.
+
+        clock: Gives the time.
+
+        runner: Starts tools.
+
+        runtime: The device's runtime; None: whatever this process has loaded.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        seat: Seat,
+        *,
+        clock: Clock,
+        runner: Runner,
+        runtime: DeviceRuntime | None = None,
+    ) -> None:
+        self.config = config
+        self.seat = seat
+        self.runner = runner
+        self.expected_ids: list[str] = []
+        self._host = HostCollector(clock, runtime or find_runtime())
+        self._stop = _MedianKnown()
+        self._recorder = (
+            replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
+        )
+
+    @classmethod
+    def in_process(cls, config: Config, seat: Seat | None = None) -> Bench:
+        """Return the bench of this process, with the machine's own clock."""
+        clock, runner = SystemClock(), ProcessRunner()
+        if seat is None:
+            seat = Seat(session=surroundings.new_session(clock, runner, config.root))
+        return cls(config, seat, clock=clock, runner=runner)
+
+    @classmethod
+    def in_worker(cls, config: Config, told: str) -> Bench:
+        """Return the bench of an xdist worker, from what its controller told it."""
+        return cls.in_process(config, codec.from_text(told, Seat))
+
+    def for_worker(self, name: str) -> str:
+        """Return what a worker is told, as text: its seat in this run."""
+        return codec.to_text(replace(self.seat, writer=name))
+
+    # what there is
+
+    @functools.cached_property
+    def recording(self) -> replay.Recording | None:
+        """The run that is judged again; None: this one measures."""
+        where = self.config.replay
+        return None if where is None else replay.read_recording(where)
+
+    @functools.cached_property
+    def devices(self) -> DeviceQuery:
+        """The GPUs of this machine."""
+        return query_devices()
+
+    @functools.cached_property
+    def choice(self) -> Choice:
+        """Which collectors are used, and why the others are not."""
+        return choose(
+            self.config.collectors,
+            devices=self.devices,
+            replaying=self.config.replay is not None,
+        )
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """The session that measured: the recorded one where a run is judged again."""
+        return self.recording.session if self.recording else self.seat.session
+
+    @property
+    def environment(self) -> Environment:
+        """Machine and software."""
+        if self.recording is not None:
+            return self.recording.environment
+        return surroundings.environment()
+
+    def device(self) -> Device | None:
+        """Return the GPU that tests run on; None: there is none."""
+        return self.devices.devices[0] if self.devices.devices else None
+
+    def device_name(self) -> str | None:
+        """Return the device to put tensors on; None: there is none."""
+        if self.recording is not None and self.device() is None:
+            return "cpu"  # bodies run for their side effects; values are the recorded ones
+        return None if self.device() is None else "cuda:0"
+
+    def no_device_reason(self) -> str:
+        """Return why there is no GPU."""
+        return self.devices.reason or "no GPU"
+
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process does not have; None: nothing."""
+        if self.recording is not None:
+            return None
+        for name in requires:
+            reason = self._lack(name)
+            if reason:
+                return Unmeasured(
+                    metric=name, reason=reason, remedy="run it where there is one"
+                )
+        return None
+
+    def _lack(self, name: str) -> str:
+        """Return why one requirement is not met; "" where it is."""
+        device = self.device()
+        if name in {"cupti", "ncu", "nvml"}:
+            return f"this version has no {name} collector"
+        if device is None:
+            return self.no_device_reason()
+        if name.startswith("sm_"):
+            major, minor = device.compute_capability or (0, 0)
+            found = f"sm_{major}{minor}"
+            return "" if found == name.rstrip("a") else f"this GPU is {found}"
+        return ""
+
+    def may_change(self, *, has_limits: bool) -> bool:
+        """Return whether the end of the run may change the outcome of a test."""
+        config = self.config
+        if config.disable or self.seat.role is not Role.MAIN:
+            return False
+        return (
+            config.strict
+            or (config.baseline_named and config.baseline is not None)
+            or (has_limits and config.confirm > 0)
+        )
+
+    def expect(self, test_ids: list[str]) -> None:
+        """Take note of which tests are going to measure; a worker tells the controller."""
+        self.expected_ids = test_ids
+        if self.seat.expected is not None:
+            replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
+
+    # what it measures
+
+    def timed(
+        self,
+        key: RecordKey,
+        fn: Callable[..., Any],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        *,
+        plan: Plan,
+        work: Work | None = None,
+        setup: Callable[[], object] | None = None,
+        inputs: Sequence[object] | None = None,
+        check: Callable[[Any], object] | None = None,
+        cache: str | None = None,
+    ) -> tuple[Record, Callable[[], object]]:
+        """Return the record of a function, and how to get what it returned."""
+        self._need("host")
+        request = TimedCall(
+            fn=fn,
+            args=args,
+            kwargs=kwargs,
+            setup=setup,
+            inputs=inputs,
+            check=check,
+            cache=cache or plan.cache or "cold",
+            iterations=plan.iterations,
+            budget_s=_BUDGET_S,
+        )
+        kept = self._kept(key, Kind.MEASURE)
+        if kept is not None:
+            return kept, functools.cache(lambda: fn(*args, **kwargs))
+        timing = self._host.measure(request, stop=self._stop)
+        record = self._maker().timed(
+            key, timing, kind=Kind.MEASURE, work=work or plan.work
+        )
+        return record, lambda: timing.result
+
+    @contextlib.contextmanager
+    def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
+        """Measure a block; what is yielded returns its record once it has ended."""
+        self._need("host")
+        kept = self._kept(key, Kind.RANGE)
+        if kept is not None:
+            yield lambda: kept
+            return
+        with self._host.measure_range() as finished:
+            yield lambda: self._maker().timed(
+                key, finished(), kind=Kind.RANGE, work=plan.work
+            )
+
+    def compared(
+        self,
+        key: RecordKey,
+        functions: tuple[Callable[..., Any], Callable[..., Any]],
+        args: tuple[object, ...],
+        kwargs: Mapping[str, object],
+        *,
+        plan: Plan,
+    ) -> tuple[Record, Record, Record]:
+        """Return the records of a comparison and of its two sides."""
+        self._need("host")
+        sides = [replace(key, name=f"{key.name}.{side}".lstrip(".")) for side in "ab"]
+        kept = self._kept(key, Kind.COMPARE)
+        if kept is not None:
+            a, b = (self._kept(side, Kind.MEASURE) or kept for side in sides)
+            return kept, a, b
+        first, second = (
+            TimedCall(
+                fn=fn,
+                args=args,
+                kwargs=kwargs,
+                cache=plan.cache or "cold",
+                iterations=plan.iterations,
+                budget_s=_BUDGET_S,
+            )
+            for fn in functions
+        )
+        timings = self._host.interleave(first, second, stop=self._stop)
+        maker = self._maker()
+        records = [
+            maker.timed(side, timing, kind=Kind.MEASURE, work=plan.work)
+            for side, timing in zip(sides, timings, strict=True)
+        ]
+        return maker.compared(key, *timings), records[0], records[1]
+
+    def binary(
+        self,
+        key: RecordKey,
+        source: object,
+        *,
+        block: int | None,
+        ptxas_log: str | None,
+        target: str | None,
+    ) -> Record:
+        """Return the record of a compiled binary."""
+        self._need("binary")
+        kept = self._kept(key, Kind.BINARY)
+        if kept is not None:
+            return kept
+        kernels = read_binary(
+            source, runner=self.runner, block=block, ptxas_log=ptxas_log, target=target
+        )
+        return self._maker().binary(key, kernels)
+
+    def capture(
+        self, key: RecordKey, path: str, *, kernel: str | None, plan: Plan
+    ) -> tuple[Record, Callable[[str], Record] | None]:
+        """Return the record of a report, and what looks up another counter in it."""
+        self._need("ncu-report")
+        kept = self._kept(key, Kind.CAPTURE)
+        if kept is not None:
+            return kept, None
+        launches = _matching(path, self._launches(path), kernel)
+        asked = (*_STANDARD, *plan.counters, *(limit.metric for limit in plan.limits))
+        wanted = list(dict.fromkeys(asked))
+        maker = self._maker()
+
+        def with_one_more(metric: str) -> Record:
+            if metric not in wanted:
+                wanted.append(metric)
+            return maker.capture(key, launches, wanted)
+
+        return maker.capture(key, launches, wanted), with_one_more
+
+    def number(
+        self,
+        key: RecordKey,
+        value: float | Sequence[float],
+        *,
+        unit: str,
+        better: str,
+        taken: bool,
+    ) -> Record:
+        """Return the record of a number of the user's own."""
+        if better not in {"lower", "higher", "neither"}:
+            message = f"better={better!r} is no direction"
+            raise MeasureError(message, remedy="write lower, higher or neither")
+        if taken or not key.name:
+            message = f"{key.name!r} cannot be the name of a number of your own"
+            raise MeasureError(message, remedy="choose a name that is not taken")
+        kept = self._kept(key, Kind.RECORD)
+        if kept is not None and kept.void is None:
+            return kept
+        many = isinstance(value, Sequence)
+        values = [float(v) for v in (value if many else (value,))]  # type: ignore[union-attr]
+        if not values:
+            raise RecordError("there are no samples", path=key.name, remedy="give one")
+        return self._maker().number(key, values, unit=unit, better=better)
+
+    # what it keeps
+
+    def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Keep readings where they are wanted; return them as they travel."""
+        if self._recorder is not None:
+            for record in records:
+                self._recorder.keep(record)
+        return tuple(replay.without_samples(record) for record in records)
+
+    def _launches(self, path: str) -> list[CapturedLaunch]:
+        """Return the launches of a report."""
+        capture = read_capture(path, runner=self.runner)
+        return [launch for each in capture.ranges for launch in each.launches]
+
+    def _need(self, collector: str) -> None:
+        """Refuse a measurement whose collector was not asked for."""
+        if self.config.replay is None and collector not in self.choice.collectors:
+            message = f"the {collector} collector is not among those asked for"
+            raise MeasureError(
+                message, remedy=f"add {collector} to --gpuperf-collectors"
+            )
+
+    def _kept(self, key: RecordKey, kind: Kind) -> Record | None:
+        """Return the record that stands for a measurement; None: measure."""
+        if self.config.disable:
+            return Record(key=key, kind=kind, estimates=(), void=_DISABLED)
+        if self.recording is None:
+            return None
+        kept = self.recording.main(key)
+        if kept is not None:
+            return kept
+        absent = Void(code="not-recorded", text="the recording has no such measurement")
+        return Record(key=key, kind=kind, estimates=(), void=absent)
+
+    def _maker(self) -> Maker:
+        """Return what makes records of this process now."""
+        machine, device = self.environment, self.device()
+        return Maker(
+            facts=surroundings.known_facts(machine, device),
+            soft_facts=surroundings.soft_facts(machine, device),
+            device=device,
+            role=self.seat.role,
+            process_index=self.seat.process_index,
+        )
+
+
+def _matching(
+    path: str, launches: Sequence[CapturedLaunch], kernel: str | None
+) -> list[CapturedLaunch]:
+    """Return the launches of the kernels that were asked for, all of them measured."""
+    chosen = [
+        launch
+        for launch in launches
+        if kernel is None
+        or fnmatchcase(launch.kernel, kernel)
+        or fnmatchcase(launch.demangled, kernel)
+    ]
+    if not chosen:
+        names = ", ".join(list(dict.fromkeys(each.kernel for each in launches))[:5])
+        message = f"no launch of a kernel {kernel!r}"
+        raise CaptureFormatError(message, remedy=f"there are: {names}", path=path)
+    failed = [launch.index for launch in chosen if not launch.measured]
+    if failed:
+        message = f"profiling launch {failed[0]} ({chosen[-1].kernel}) failed"
+        raise CaptureFormatError(
+            message, remedy="profile again, or choose others with kernel=", path=path
+        )
+    return chosen

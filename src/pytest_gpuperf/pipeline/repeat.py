@@ -1,0 +1,231 @@
+"""Tests run again in fresh processes: the one way to do so; PYTEST_DONT_REWRITE.
+
+A child gets the parent's own command line, so that plugins, paths and ini values are the
+same, and a file that names the tests; it answers in a file, one line a test.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.errors import CollectError, RecordError
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.pipeline.bench import Seat
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.runner import Runner
+
+__all__ = [
+    "Answer",
+    "ChildRun",
+    "ChildSpec",
+    "CommandLine",
+    "repeat",
+    "seats_of",
+]
+
+_DROPPED = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
+_SHOWN_LINES = 15  # of what a failed child printed
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CommandLine:
+    """
+    How the parent was started.
+
+    Attributes:
+        args: Its arguments, as pytest got them.
+
+        folder: Where it was started.
+
+        variable: The environment variable that names a child's file.
+
+        plugins: Those of xdist and cacheprovider that are there to be told something.
+
+        own_basetemp: Whether it was given a --basetemp, which a child must not clear.
+    """
+
+    args: tuple[str, ...]
+    folder: str
+    variable: str
+    plugins: frozenset[str] = frozenset()
+    own_basetemp: bool = False
+
+    def for_child(self, scratch: str) -> tuple[str, ...]:
+        """Return a child's command; what it writes goes to `scratch`."""
+        extra: list[str] = []
+        if "xdist" in self.plugins:
+            extra.append("-n0")
+        if "cacheprovider" in self.plugins:
+            extra += ["-o", f"cache_dir={scratch}/cache"]
+        if self.own_basetemp:
+            extra.append(f"--basetemp={scratch}/tmp")
+        # the last -n wins; behind "--" pytest would take options for paths
+        end = self.args.index("--") if "--" in self.args else len(self.args)
+        args = (*self.args[:end], *extra, *self.args[end:])
+        return (sys.executable, "-m", "pytest", *args)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildSpec:
+    """
+    What a child is told.
+
+    Attributes:
+        test_ids: The tests to run, in this order.
+
+        seat: Which process of the run it is.
+
+        out: The file to answer in.
+    """
+
+    test_ids: tuple[str, ...]
+    seat: Seat
+    out: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Answer:
+    """
+    What a child says of one test.
+
+    Attributes:
+        test_id: The test.
+
+        records: What it measured.
+
+        failure: The last lines of why it failed there; "" where it did not.
+    """
+
+    test_id: str
+    records: tuple[Record, ...] = ()
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ChildRun:
+    """
+    One child that has ended.
+
+    Attributes:
+        answers: By test id.
+
+        failure: The last lines that it printed where it said nothing of a test.
+    """
+
+    answers: Mapping[str, Answer] = field(default_factory=dict)
+    failure: str = ""
+
+    def failure_of(self, test_id: str) -> str:
+        """Return why a test gave no value; "" where it gave one."""
+        answer = self.answers.get(test_id)
+        if answer is None:
+            return self.failure or "the process never reached it"
+        return answer.failure
+
+
+def repeat(
+    command: CommandLine,
+    test_ids: Sequence[str],
+    *,
+    seats: Sequence[Seat],
+    runner: Runner,
+    timeout_s: float,
+) -> list[ChildRun]:
+    """
+    Run some tests once in each of several fresh processes, one after another.
+
+    Args:
+        command: How this process was started.
+
+        test_ids: The tests, in the order to run them.
+
+        seats: One for each process.
+
+        runner: Starts them.
+
+        timeout_s: How long each may take [s].
+    """
+    return [
+        _one(command, tuple(test_ids), seat, runner=runner, timeout_s=timeout_s)
+        for seat in seats
+    ]
+
+
+def _one(
+    command: CommandLine,
+    test_ids: tuple[str, ...],
+    seat: Seat,
+    *,
+    runner: Runner,
+    timeout_s: float,
+) -> ChildRun:
+    """Run some tests in one fresh process."""
+    with tempfile.TemporaryDirectory(prefix="gpuperf-child-") as scratch:
+        out = str(Path(scratch) / "answers.jsonl")
+        spec = Path(scratch) / "spec.json"
+        told = ChildSpec(test_ids=test_ids, seat=seat, out=out)
+        spec.write_text(codec.to_text(told), encoding="utf-8")
+        try:
+            finished = runner.run(
+                command.for_child(scratch),
+                timeout_s=timeout_s,
+                cwd=command.folder,
+                env=_environment(command.variable, str(spec)),
+            )
+        except CollectError as error:  # it did not start, or did not end
+            return ChildRun(answers=_answers(out), failure=str(error))
+        tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
+        return ChildRun(answers=_answers(out), failure=tail)
+
+
+def _environment(variable: str, spec: str) -> dict[str, str]:
+    """Return a child's environment: the parent's, without what xdist put there."""
+    kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+    return {**kept, variable: spec}
+
+
+def _answers(out: str) -> dict[str, Answer]:
+    """Return what a child wrote; the line that a crash cut off is left out."""
+    path = Path(out)
+    if not path.exists():
+        return {}
+    answers: dict[str, Answer] = {}
+    for line in path.read_bytes().split(b"\n")[:-1]:
+        try:
+            answer = codec.from_text(line, Answer)
+        except RecordError:  # a line half written when the process was killed
+            continue
+        earlier = answers.get(answer.test_id)
+        answers[answer.test_id] = answer if earlier is None else _both(earlier, answer)
+    return answers
+
+
+def _both(earlier: Answer, later: Answer) -> Answer:
+    """Return one answer out of two: what was measured, and the failure after it."""
+    return replace(
+        later,
+        records=earlier.records + later.records,
+        failure=earlier.failure or later.failure,
+    )
+
+
+def seats_of(seat: Seat, role: Role, count: int) -> list[Seat]:
+    """Return the seats of some fresh processes of one run."""
+    return [
+        replace(
+            seat,
+            writer=f"{role.value}-{index}",
+            role=role,
+            process_index=index,
+            expected=None,
+        )
+        for index in range(1, count + 1)
+    ]

@@ -1,0 +1,210 @@
+"""All that one run gathers, from its first test to its last report; PYTEST_DONT_REWRITE.
+
+The hooks tell it what arrived; it says which tests to hold, what became of them, and
+what to print.
+"""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect import replay
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.run import Completeness, Header, Run
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.pipeline import run as steps
+from pytest_gpuperf.pipeline.bench import Bench
+from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.pipeline.repeat import CommandLine
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.measured import Measured
+
+__all__ = ["Suite"]
+
+_UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
+
+
+class Suite:
+    """
+    One run of a suite of tests.
+
+    Args:
+        config: What it was asked to do.
+
+        command: How it was started, for the processes that measure again.
+
+        bench: The measuring equipment of this process.
+
+    Attributes:
+        results: What each test measured, by test id.
+
+        repeated: What fresh processes measured of the same tests.
+
+        verdicts: What was decided; empty until the tests have run.
+
+        run: The whole run; None until it has ended.
+
+        complaints: Why the run as a whole fails; empty where it does not.
+    """
+
+    def __init__(self, config: Config, command: CommandLine, bench: Bench) -> None:
+        self.config = config
+        self.command = command
+        self.bench = bench
+        self.memory = Memory(config)
+        self.results: dict[str, Measured] = {}
+        self.passed: set[str] = set()
+        self.repeated: tuple[Record, ...] = ()
+        self.verdicts: tuple[Verdict, ...] = ()
+        self.run: Run | None = None
+        self.complaints: tuple[str, ...] = ()
+        self._reported: set[str] = set()
+        self._held: set[str] = set()
+        self._interrupted = ""
+
+    @classmethod
+    def of_pytest(cls, config: Config, command: CommandLine) -> Suite:
+        """
+        Return the suite of a run that begins now.
+
+        Raises:
+            GpuPerfError: The recording, the store or the spool cannot be used; told now
+                rather than when all tests have run.
+        """
+        bench = Bench.in_process(config)
+        scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
+        spool = config.record or (scratch if config.json else None)
+        seat = replace(bench.seat, expected=scratch, spool=spool)
+        bench = Bench.in_process(config, seat)
+        if config.record is not None:
+            replay.start_recording(config.record, seat.session, bench.environment)
+        suite = cls(config, command, bench)
+        suite.memory.check()
+        return suite
+
+    # while tests run
+
+    def receive(self, measured: Measured, *, passed: bool) -> None:
+        """Take what a test measured; `passed`: its body did and no limit was missed."""
+        self.results[measured.test_id] = measured
+        if passed:
+            self.passed.add(measured.test_id)
+
+    def reported(self, node_id: str) -> None:
+        """Note that a test has ended, as xdist spells its id."""
+        self._reported.add(node_id)
+
+    def holds(self, measured: Measured) -> bool:
+        """Return whether a test's outcome must wait for the end of the run."""
+        held = self.config.strict or self.config.runs > 1 or self._may_turn(measured)
+        if held:
+            self._held.add(measured.test_id)
+        return held
+
+    def _may_turn(self, measured: Measured) -> bool:
+        """Return whether confirming could change a test's outcome."""
+        straddling = self.config.confirm > 0 and any(
+            verdict.reason is Reason.STRADDLES_LIMIT for verdict in measured.verdicts
+        )
+        return straddling or steps.looks_worse(self, measured)
+
+    def will_measure_again(self) -> bool:
+        """Return whether fresh processes are going to need the machine."""
+        replaying = self.config.replay is not None
+        return not replaying and (bool(self._held) or self.config.update is not None)
+
+    # when they have run
+
+    def settle(self, *, interrupted: str) -> None:
+        """Measure again what needs it, and decide."""
+        self._interrupted = interrupted
+        self.verdicts = steps.decide(self)
+
+    def abandon(self, reason: str) -> None:
+        """Decide without measuring again: the run was stopped."""
+        self._interrupted = self._interrupted or reason
+        self.verdicts = steps.decide(self)
+
+    def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
+        """Return the verdicts for which a test fails."""
+        fatal = {Outcome.FAILED, Outcome.REGRESSED}
+        if self.config.strict:
+            fatal |= _UNDECIDED
+        return tuple(
+            verdict
+            for verdict in self.verdicts
+            if verdict.key.test_id == test_id and verdict.outcome in fatal
+        )
+
+    def measured_anything(self) -> bool:
+        """Return whether this run had tests that measure."""
+        return bool(self.results) or bool(self._expected())
+
+    def finish(self) -> Run:
+        """Store and report the run, once."""
+        self.run = steps.conclude(self)
+        if self.bench.seat.expected is not None:
+            shutil.rmtree(self.bench.seat.expected, ignore_errors=True)
+        return self.run
+
+    def complain(self, *texts: str) -> None:
+        """Fail the run as a whole."""
+        self.complaints += texts
+
+    def complain_of(self, error: GpuPerfError) -> None:
+        """Fail the run because something around its tests went wrong."""
+        self.complain(f"gpuperf: {error}")
+
+    def records(self) -> tuple[Record, ...]:
+        """Return everything that was measured, by whichever process."""
+        first = [r for measured in self.results.values() for r in measured.records]
+        return (*first, *self.repeated)
+
+    def of_role(self, role: Role) -> list[Record]:
+        """Return what the fresh processes of one role measured."""
+        return [record for record in self.repeated if record.role is role]
+
+    def completeness(self) -> Completeness:
+        """Return which tests reported."""
+        expected = self._expected()
+        missing = [test_id for test_id in expected if not self._has_reported(test_id)]
+        return Completeness(
+            expected_count=len(expected),
+            reported_count=len(expected) - len(missing),
+            missing=tuple(missing),
+            interrupted=self._interrupted,
+        )
+
+    def header(self) -> Header:
+        """Return what the run says before its first record."""
+        return Header(
+            session=self.bench.session,
+            environment=self.bench.environment,
+            completeness=self.completeness(),
+            options=self.config.given,
+            collectors=self.bench.choice.collectors,
+            sentences=self.bench.choice.sentences,
+        )
+
+    def _expected(self) -> list[str]:
+        """Return the tests that were going to measure."""
+        if self.bench.expected_ids or self.bench.seat.expected is None:
+            return self.bench.expected_ids
+        return replay.read_expected(self.bench.seat.expected)
+
+    def _has_reported(self, test_id: str) -> bool:
+        """Return whether a test has ended; loadgroup appends @group to its id."""
+        return test_id in self._reported or any(
+            node_id.startswith(f"{test_id}@") for node_id in self._grouped()
+        )
+
+    def _grouped(self) -> Sequence[str]:
+        """Return the ids to which xdist has appended a group."""
+        return [node_id for node_id in self._reported if "@" in node_id]

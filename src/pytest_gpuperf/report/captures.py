@@ -1,0 +1,181 @@
+"""A capture as a table: one row a launch, one column a metric; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Protocol
+
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.lines import Line, Style, wrapped
+from pytest_gpuperf.report.tables import Column, markdown_table, shorten, text_table
+
+__all__ = ["CaptureLike", "capture_lines", "capture_markdown"]
+
+# what a person who asked for no metric wants to see first, and what it is called
+_FIRST = {
+    "gpu__time_duration.sum": "time",
+    "launch__grid_size": "grid",
+    "launch__block_size": "block",
+    "launch__registers_per_thread": "registers",
+    "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
+    "dram__bytes.sum": "DRAM",
+    "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "DRAM peak",
+    "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM peak",
+}
+_UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
+_NAME_WIDTH = 60  # a template's whole name fills a screen
+
+
+class _ValueLike(Protocol):
+    @property
+    def value(self) -> float | str | None: ...
+    @property
+    def unit(self) -> str | None: ...
+
+
+class _LaunchLike(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def demangled(self) -> str: ...
+    @property
+    def measured(self) -> bool: ...
+    @property
+    def metrics(self) -> Mapping[str, _ValueLike]: ...
+
+
+class _RangeLike(Protocol):
+    @property
+    def launches(self) -> Sequence[_LaunchLike]: ...
+
+
+class CaptureLike(Protocol):
+    """A capture, as far as a table needs to know it; collect has the class."""
+
+    @property
+    def ranges(self) -> Sequence[_RangeLike]:
+        """The profiled ranges."""
+
+
+def capture_lines(
+    capture: CaptureLike, *, metrics: Sequence[str] | None = None, width: int = 100
+) -> Iterator[Line]:
+    """
+    Yield a capture as terminal text.
+
+    Args:
+        capture: The capture.
+
+        metrics: What was asked for; None: the few that say most.
+
+        width: Characters of a line.
+    """
+    for number, launches in _ranges(capture):
+        if number:
+            yield Line(number, Style.TITLE)
+        table = text_table(_columns(launches, metrics, str), width=width)
+        for place, text in enumerate(table):
+            yield Line(text, Style.PLAIN if place else Style.FAINT)
+    yield from wrapped(_count(capture, metrics), width=width)
+
+
+def capture_markdown(
+    capture: CaptureLike, *, metrics: Sequence[str] | None = None
+) -> str:
+    """Return a capture as Markdown; the arguments are those of `capture_lines`."""
+    lines: list[str] = []
+    for number, launches in _ranges(capture):
+        lines += [f"### {number}", ""] if number else []
+        lines += [*markdown_table(_columns(launches, metrics, display.code)), ""]
+    lines.append(_count(capture, metrics))
+    return "\n".join(lines) + "\n"
+
+
+def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:
+    """Yield each range with its heading; "" where there is only one."""
+    for number, each in enumerate(capture.ranges):
+        yield (f"range {number}" if len(capture.ranges) > 1 else ""), each.launches
+
+
+class _Spelled(Protocol):
+    def __call__(self, text: str, /) -> str: ...
+
+
+def _columns(
+    launches: Sequence[_LaunchLike], metrics: Sequence[str] | None, spelled: _Spelled
+) -> tuple[Column, ...]:
+    """Return the table of some launches."""
+    heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
+    found = {name for launch in launches for name in launch.metrics}
+    names = [name for name in heads if metrics is not None or name in found]
+    return (
+        Column(
+            head="launch",
+            cells=tuple(str(launch.index) for launch in launches),
+            right=True,
+        ),
+        Column(
+            head="kernel",
+            cells=_kernels(launches, spelled),
+            shrinks=True,
+        ),
+        *(
+            Column(
+                head=display.escape(heads[name]),
+                cells=tuple(_cell(launch, name) for launch in launches),
+                blank="n/a",
+                right=True,
+            )
+            for name in names
+        ),
+    )
+
+
+def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, ...]:
+    """Return what each launch's kernel is called: in full where templates share a name."""
+    full: dict[str, set[str]] = {}
+    for launch in launches:
+        full.setdefault(launch.kernel, set()).add(launch.demangled)
+    names = (
+        launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
+        for launch in launches
+    )
+    return tuple(
+        spelled(shorten(display.escape(name), _NAME_WIDTH))
+        + ("" if launch.measured else " (not measured)")
+        for name, launch in zip(names, launches, strict=True)
+    )
+
+
+def _cell(launch: _LaunchLike, name: str) -> str:
+    """Return a metric as the report has it, its number and unit unconverted."""
+    found = launch.metrics.get(name)
+    if found is None or found.value is None:
+        return ""
+    if isinstance(found.value, str):
+        return display.escape(found.value)
+    unit = "" if name in _UNIT_IN_HEAD else found.unit or ""
+    return display.verbatim(found.value, unit)
+
+
+def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
+    """Return how much the capture holds."""
+    launches = [launch for each in capture.ranges for launch in each.launches]
+    text = display.plural(len(launches), "launch", "launches")
+    failed = sum(not launch.measured for launch in launches)
+    if failed:
+        text += f", {failed} not measured"
+    held = {
+        name
+        for launch in launches
+        for name, found in launch.metrics.items()
+        if found.value is not None
+    }
+    if metrics is not None:
+        absent = ", ".join(display.escape(name) for name in metrics if name not in held)
+        return f"{text}; not in this capture: {absent}" if absent else text
+    return (
+        f"{text}, {display.plural(len(held), 'metric')}: name them with --metrics=a,b"
+    )

@@ -1,0 +1,324 @@
+"""Numbers and names as people read them; PYTEST_DONT_REWRITE.
+
+The only place that multiplies by 100, writes microseconds or gigabytes, and makes foreign
+text safe to print. A number is never rounded so far that it seems to stand on the other
+side of its limit: it gets more digits until it shows the truth.
+"""
+
+from __future__ import annotations
+
+import datetime
+from collections.abc import Iterable
+from decimal import Context, Decimal
+
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.report.escape import code, escape, quoted
+
+__all__ = [
+    "beside",
+    "change",
+    "change_interval",
+    "code",
+    "date",
+    "escape",
+    "exactly",
+    "interval",
+    "plural",
+    "quoted",
+    "spread",
+    "value",
+    "verbatim",
+]
+
+_DIGITS = 3  # significant digits of a measured value
+_LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
+_ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
+_PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
+
+_WIDE = Context(prec=1100)  # every float written out has fewer digits
+
+Prefixes = tuple[tuple[str, int], ...]
+
+_LARGE = (("", 0), ("k", 3), ("M", 6), ("G", 9), ("T", 12), ("P", 15))
+
+
+def _prefixed(unit: str, *exponents: int) -> Prefixes:
+    """Return the spellings of a unit with the SI prefixes of some powers of ten."""
+    letters = {-3: "m", **{exponent: letter for letter, exponent in _LARGE}}
+    return tuple((letters[exponent] + unit, exponent) for exponent in exponents)
+
+
+# by SI unit: its spellings and their powers of ten, small to large
+_SPELLINGS: dict[str, Prefixes] = {
+    "s": (("ns", -9), ("us", -6), ("ms", -3), ("s", 0)),
+    "bytes": _prefixed("B", 0, 3, 6, 9, 12, 15),
+    "bytes/s": _prefixed("B/s", 0, 3, 6, 9, 12, 15),
+    "FLOP": _prefixed("FLOP", 0, 3, 6, 9, 12, 15),
+    "FLOP/s": _prefixed("FLOP/s", 0, 3, 6, 9, 12, 15),
+    "fraction": (("%", -2),),
+    "count": (("", 0),),
+    "J": _prefixed("J", -3, 0, 3),
+    "W": _prefixed("W", -3, 0, 3),
+    "Hz": _prefixed("Hz", 0, 3, 6, 9),
+}
+
+# of these, a value that needs no rounding needs no zeros either: 40 B, not 40.0 B
+_MEASURED = frozenset({"s", "bytes/s", "FLOP/s", "fraction", "J", "W", "Hz"})
+
+
+def value(
+    number: float, unit: str, *, digits: int = _DIGITS, limits: Iterable[float] = ()
+) -> str:
+    """
+    Return a value with its unit, as 41.2 us or 1.07 GB.
+
+    Args:
+        number: The value, in `unit`; finite.
+
+        unit: An SI unit; any other is written as it is, the number unconverted.
+
+        digits: Significant digits, >= 1; whole numbers keep all of theirs.
+
+        limits: Numbers that the text must stay on the right side of; a fraction also
+            keeps to its side of 0 and 1.
+
+    Example:
+        >>> value(0.0000412, "s"), value(0.99996, "fraction")
+        ('41.2 us', '99.996 %')
+    """
+    exact = _exact(number)
+    others = [_exact(limit) for limit in limits]
+    if unit == "fraction":
+        others += [Decimal(0), Decimal(1)]
+    return _written(_told(exact, unit, digits, others), unit, exact)
+
+
+def exactly(number: float, unit: str) -> str:
+    """
+    Return a number that a person wrote, with all digits that it has.
+
+    Example:
+        >>> exactly(60e-6, "s"), exactly(0.05, "fraction")
+        ('60 us', '5 %')
+    """
+    return _bare(_exact(number), unit)
+
+
+def verbatim(number: float, unit: str) -> str:
+    """
+    Return a tool's own number with its own unit, unconverted.
+
+    Args:
+        number: As the tool gave it; whole numbers keep their digits, others have six.
+
+        unit: As the tool spells it.
+    """
+    exact = _exact(number)
+    rounded = _rounded(exact, "", _LIMIT_DIGITS)
+    return f"{_bare(rounded, '')} {escape(unit)}".rstrip()
+
+
+def beside(
+    number: float, other: float, unit: str, *, is_limit: bool = False
+) -> tuple[str, str]:
+    """
+    Return two values that are read side by side: what is more also looks like more.
+
+    Args:
+        number: A value, in `unit`.
+
+        other: What it is held against: an older value, or its limit.
+
+        unit: The unit of both.
+
+        is_limit: Whether `other` is a limit, and so is shown as it was written.
+
+    Example:
+        >>> beside(60.0001e-6, 60e-6, "s", is_limit=True)
+        ('60.0001 us', '60 us')
+    """
+    left, right = _exact(number), _exact(other)
+    shown, held = left, right
+    for digits in range(_DIGITS, _ALL_DIGITS):
+        shown = _rounded(left, unit, digits)
+        wanted = max(digits, _LIMIT_DIGITS) if is_limit else digits
+        held = _rounded(right, unit, wanted)
+        if shown.compare(held) == left.compare(right):
+            break
+    return (
+        _written(shown, unit, left),
+        _bare(held, unit) if is_limit else _written(held, unit, right),
+    )
+
+
+def interval(
+    low: float, high: float, unit: str, *, limits: Iterable[float] = ()
+) -> str:
+    """
+    Return both ends of an interval, as 61.1 … 61.5 us.
+
+    Args:
+        low: Its lower end, in `unit`.
+
+        high: Its upper end.
+
+        unit: The unit of both.
+
+        limits: Numbers that each end must stay on the right side of.
+    """
+    ends = _exact(low), _exact(high)
+    others = [_exact(limit) for limit in limits]
+    shown = ends
+    for digits in range(_DIGITS, _ALL_DIGITS):
+        shown = _rounded(ends[0], unit, digits), _rounded(ends[1], unit, digits)
+        if _as_true(shown, ends, others):
+            break
+    left, right = (
+        _written(told, unit, end) for told, end in zip(shown, ends, strict=True)
+    )
+    number, _, name = left.partition(" ")
+    return f"{number if name == right.partition(' ')[2] else left} … {right}"
+
+
+def spread(estimate: Estimate) -> str:
+    """
+    Return how far a value's interval reaches, as ±0.3 %; "" where there is none.
+
+    The longer half counts; one digit says enough, two where the first is a 1.
+    """
+    if estimate.low is None or estimate.high is None or estimate.value == 0:
+        return ""
+    centre = _exact(estimate.value)
+    reach = max(centre - _exact(estimate.low), _exact(estimate.high) - centre)
+    share = abs(reach / centre)
+    first = str(share.normalize().as_tuple().digits[0])
+    digits = 2 if first == "1" else 1
+    rounded = _rounded(share, "fraction", digits)
+    return f"±{_bare(rounded, 'fraction')}"
+
+
+def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) -> str:
+    """
+    Return a relative change, as +7.9 %.
+
+    Args:
+        effect: The change: 0.05 is 5 % more.
+
+        limits: Changes that the text must stay on the right side of.
+
+        signed: Whether a plus is written.
+    """
+    return f"{_percent(effect, limits, signed=signed)} %"
+
+
+def change_interval(low: float, high: float, *, limits: Iterable[float] = ()) -> str:
+    """Return both ends of a change's interval, as +7.1 … +8.6 %."""
+    known = tuple(limits)
+    left, right = (_percent(end, known, signed=True) for end in (low, high))
+    return f"{left} … {right} %"
+
+
+def date(unix_s: float) -> str:
+    """Return the day of a time since the epoch [s], in UTC; "?" where it has none."""
+    try:
+        moment = datetime.datetime.fromtimestamp(unix_s, tz=datetime.timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return "?"
+    return moment.strftime("%Y-%m-%d")
+
+
+def plural(count: int, noun: str, nouns: str = "") -> str:
+    """Return a count with its noun, as 1 session or 5 processes."""
+    return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _exact(number: float) -> Decimal:
+    """Return the shortest decimal that reads back as this float; keeps the order."""
+    return Decimal(repr(float(number))) + 0  # + 0: minus zero is zero
+
+
+def _as_true(
+    shown: tuple[Decimal, Decimal],
+    ends: tuple[Decimal, Decimal],
+    others: Iterable[Decimal],
+) -> bool:
+    """Return whether two rounded ends are in the order of the true ones."""
+    low, high = ends
+    return shown[0].compare(shown[1]) == low.compare(high) and all(
+        told.compare(other) == end.compare(other)
+        for other in others
+        for told, end in zip(shown, ends, strict=True)
+    )
+
+
+def _told(
+    number: Decimal, unit: str, digits: int, others: Iterable[Decimal]
+) -> Decimal:
+    """Return a number rounded as far as it stays on its side of all the others."""
+    known = [(other, number.compare(other)) for other in others]
+    for more in range(digits, _ALL_DIGITS):
+        rounded = _rounded(number, unit, more)
+        if all(rounded.compare(other) == truth for other, truth in known):
+            return rounded
+    return number
+
+
+def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
+    """Return a number at some significant digits, whole digits all kept."""
+    if number == 0:
+        return Decimal(0)
+    first = _WIDE.plus(number.normalize(Context(prec=digits)))
+    _, exponent = _spelling(first, unit)
+    if first.adjusted() - exponent not in _PLAIN_EXPONENTS:
+        return first
+    places = max(0, digits - 1 - (first.adjusted() - exponent))
+    if unit not in _SPELLINGS and number == number.to_integral_value():
+        places = 0
+    return number.quantize(Decimal(1).scaleb(exponent - places), context=_WIDE)
+
+
+def _spelling(number: Decimal, unit: str) -> tuple[str, int]:
+    """Return the spelling of a unit that suits a number, and its power of ten."""
+    spellings = _SPELLINGS.get(unit) or ((escape(unit), 0),)
+    if number == 0:
+        return min(spellings, key=lambda spelling: abs(spelling[1]))
+    fitting = [each for each in spellings if each[1] <= number.adjusted()]
+    return fitting[-1] if fitting else spellings[0]
+
+
+def _written(rounded: Decimal, unit: str, number: Decimal) -> str:
+    """Return a rounded number in its unit; zeros at the end say how far it is known."""
+    if number == 0 or (rounded == number and unit not in _MEASURED):
+        return _bare(rounded, unit)
+    return _spelled(rounded, unit)
+
+
+def _bare(number: Decimal, unit: str) -> str:
+    """Return a number in its unit without zeros at the end."""
+    return _spelled(number.normalize(_WIDE), unit)
+
+
+def _spelled(number: Decimal, unit: str) -> str:
+    """Return the digits of a number behind its unit's power of ten, and the unit."""
+    name, exponent = _spelling(number, unit)
+    scaled = number.scaleb(-exponent, context=_WIDE)
+    small = number == 0 or scaled.adjusted() in _PLAIN_EXPONENTS
+    text = f"{scaled:f}" if small else f"{scaled:e}"
+    return f"{text} {name}".rstrip()
+
+
+def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
+    """Return a change in percent, one place behind the point or as many as it takes."""
+    exact = _exact(effect).scaleb(2, context=_WIDE)
+    known = [
+        (other, exact.compare(other))
+        for other in (_exact(limit).scaleb(2, context=_WIDE) for limit in limits)
+    ]
+    shown = exact
+    for places in range(0 if abs(exact) >= 100 else 1, 340):  # noqa: PLR2004 - percent; below the smallest float
+        shown = exact.quantize(Decimal(1).scaleb(-places), context=_WIDE)
+        if all(shown.compare(other) == truth for other, truth in known):
+            break
+    if shown == 0:
+        return f"{abs(shown):f}"
+    return f"{shown:+f}" if signed else f"{shown:f}"

@@ -1,0 +1,265 @@
+"""Why a test got its verdict, and what to type next; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Verdict
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.commands import accept_command, reproduce_command
+from pytest_gpuperf.report.lines import STYLES, Line, wrapped
+
+__all__ = [
+    "evidence",
+    "explanation",
+    "joint_explanation",
+    "longrepr_lines",
+]
+
+_NO_OPTIONS: Mapping[str, str] = {}
+_WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
+_COMMIT_DIGITS = 7  # as git shortens them
+_SHOWN_NAMES = 8  # of measurements that share a block
+_SHOWN_FACTS = 6  # moved facts of one line; more are counted
+
+# reasons that their evidence does not show by itself
+_UNDECIDED = frozenset(
+    {Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW, Outcome.UNMEASURED}
+)
+
+
+def explanation(
+    verdict: Verdict,
+    *,
+    name: str,
+    options: Mapping[str, str] | None = _NO_OPTIONS,
+    width: int = _WIDTH,
+) -> Iterator[Line]:
+    """
+    Yield the block of one verdict: what was found, why, and what to type next.
+
+    Args:
+        verdict: The judgement.
+
+        name: What the report calls the measurement.
+
+        options: The plugin's options that were set; a command repeats what matters.
+            None: no commands, as when files are compared.
+
+        width: Characters of a line; commands are never broken.
+    """
+    implied = verdict.metric == "time" and verdict.change is not None
+    subject = "" if implied else f" {_subject(verdict)}{'' if _shows(verdict) else ':'}"
+    head = f"{words.label(verdict.outcome)} {name}:{subject} {evidence(verdict)}"
+    yield from wrapped(head, width=width, style=STYLES[verdict.outcome])
+    yield from _body(verdict, options, width)
+
+
+def joint_explanation(
+    verdicts: Sequence[Verdict], *, called: Sequence[str], width: int = _WIDTH
+) -> Iterator[Line]:
+    """
+    Yield one block for verdicts that share outcome, reason and remedy.
+
+    Args:
+        verdicts: One or more.
+
+        called: What the report calls each of their measurements.
+
+        width: Characters of a line.
+    """
+    first = verdicts[0]
+    tests = display.plural(len(set(called)), "measurement")
+    head = f"{words.label(first.outcome)} {tests}: {_why(first)}"
+    yield from wrapped(head, width=width, style=STYLES[first.outcome])
+    if first.remedy:
+        remedy = f"remedy: {display.escape(first.remedy)}"
+        yield from wrapped(remedy, width=width, depth=1)
+    shown = list(dict.fromkeys(called))
+    if len(shown) > _SHOWN_NAMES:
+        shown[_SHOWN_NAMES:] = [f"{len(shown) - _SHOWN_NAMES} more"]
+    yield from wrapped(", ".join(shown), width=width, depth=1)
+
+
+def longrepr_lines(
+    verdict: Verdict,
+    *,
+    options: Mapping[str, str] = _NO_OPTIONS,
+    width: int = _WIDTH,
+) -> Iterator[Line]:
+    """
+    Yield what a failed test shows; the first line is all that JUnit takes as message.
+
+    Args:
+        verdict: The judgement.
+
+        options: The plugin's options that were set.
+
+        width: Characters of a line, from the second on.
+    """
+    head = f"{_subject(verdict)} {verdict.outcome.value}: {evidence(verdict)}"
+    yield Line(head, STYLES[verdict.outcome])
+    yield from _body(verdict, options, width)
+
+
+def evidence(verdict: Verdict) -> str:
+    """Return the numbers of a verdict on one line, and its reason where they do not say."""
+    text = _numbers(verdict)
+    if verdict.outcome not in _UNDECIDED and text:
+        return text
+    why = _why(verdict)
+    return f"{text}: {why}" if text else why
+
+
+def _why(verdict: Verdict) -> str:
+    """Return the reason as a fragment; the tool's own words where nothing was measured."""
+    if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
+        return display.escape(verdict.detail[0])
+    sentence = words.REASONS[verdict.reason].rstrip(".")
+    return f"{sentence[0].lower()}{sentence[1:]}"
+
+
+def _shows(verdict: Verdict) -> bool:
+    """Return whether the first line begins with a number."""
+    return verdict.limit is not None or verdict.estimate is not None
+
+
+def _numbers(verdict: Verdict) -> str:
+    """Return the numbers of a verdict; "" where it has none."""
+    if verdict.limit is not None:
+        return _limit_evidence(verdict)
+    if verdict.change is not None:
+        return _change_evidence(verdict, verdict.change)
+    estimate = verdict.estimate
+    return "" if estimate is None else display.value(estimate.value, estimate.unit)
+
+
+def _body(
+    verdict: Verdict, options: Mapping[str, str] | None, width: int
+) -> Iterator[Line]:
+    """Yield what stands below the first line."""
+    told = verdict.outcome is Outcome.UNMEASURED  # its first detail is its evidence
+    texts = [display.escape(detail) for detail in verdict.detail[told:]]
+    texts += [_confirmed(verdict), _baseline(verdict.baseline)]
+    if verdict.remedy:
+        texts.append(f"remedy: {display.escape(verdict.remedy)}")
+    for text in texts:
+        yield from wrapped(text, width=width, depth=1)
+    if told or options is None:
+        return
+    yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
+    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        yield Line(f"    accept:    {accept_command(verdict, options)}")
+
+
+def _subject(verdict: Verdict) -> str:
+    """Return the metric, and the kernel where it is one's alone."""
+    kernel = verdict.estimate.kernel if verdict.estimate is not None else None
+    if kernel is None and verdict.limit is not None:
+        kernel = verdict.limit.kernel
+    text = verdict.metric if kernel is None else f'{verdict.metric}["{kernel}"]'
+    return display.escape(text)
+
+
+def _limit_evidence(verdict: Verdict) -> str:
+    """Return a value beside the limit that it was held against."""
+    limit, estimate = verdict.limit, verdict.estimate
+    if limit is None or estimate is None:
+        return "" if limit is None else f"limit {display.escape(limit.text)}"
+    shown, _ = display.beside(
+        estimate.value, limit.threshold, estimate.unit, is_limit=True
+    )
+    if verdict.low is not None and verdict.high is not None:
+        ends = display.interval(
+            verdict.low, verdict.high, estimate.unit, limits=(limit.threshold,)
+        )
+        shown = f"{shown} ({ends})"
+    text = f"{shown}, limit {display.escape(limit.text)}"
+    return f"{text}{_missed(verdict, estimate, limit.threshold)}"
+
+
+def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
+    """Return by how much a limit was missed; percent of percent would mislead."""
+    if verdict.outcome is not Outcome.FAILED or not threshold:
+        return ""
+    if estimate.unit in {"fraction", "%"}:
+        return ""
+    share = abs(estimate.value - threshold) / abs(threshold)
+    return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
+
+
+def _change_evidence(verdict: Verdict, change: Change) -> str:
+    """Return a value, what it was, the change with its interval and the limit."""
+    unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    if change.effect == 0:
+        text = f"{display.value(change.current, unit)}, as before"
+    else:
+        now, then = display.beside(change.current, change.reference, unit)
+        text = f"{now}, was {then}"
+    limit = verdict.threshold
+    limits = () if limit is None else (limit, -limit)
+    if change.effect:
+        text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
+    if change.low is not None and change.high is not None and not change.exact:
+        ends = display.change_interval(change.low, change.high, limits=limits)
+        text += f" ({ends})"
+    text += (
+        ", only shown"
+        if limit is None
+        else f", limit {display.exactly(limit, 'fraction')}"
+    )
+    if change.detectable_effect is not None and not change.exact:
+        sees = display.change(change.detectable_effect, limits=limits, signed=False)
+        text += f", this baseline sees >= {sees}"
+    return text
+
+
+def _confirmed(verdict: Verdict) -> str:
+    """Return what the fresh processes found."""
+    found = verdict.confirmations
+    if not found:
+        return ""
+    decided = verdict.outcome not in _UNDECIDED
+    processes = display.plural(len(found), "fresh process", "fresh processes")
+    limits = (
+        () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
+    )
+    low, high = min(found), max(found)
+    ends = (
+        display.change_interval(low, high, limits=limits)
+        if low != high
+        else display.change(low, limits=limits)
+    )
+    return f"{'confirmed' if decided else 'measured again'} in {processes} ({ends})"
+
+
+def _baseline(span: BaselineSpan | None) -> str:
+    """Return which sessions a change was held against, and what moved since."""
+    if span is None:
+        return ""
+    parts = [display.plural(span.session_count, "session")]
+    parts.append(
+        _range(display.date(span.first_unix_s), display.date(span.last_unix_s))
+    )
+    first, last = (
+        display.escape(commit or "")[:_COMMIT_DIGITS]
+        for commit in (span.first_commit, span.last_commit)
+    )
+    if first or last:
+        noun = "commit" if first == last or not (first and last) else "commits"
+        parts.append(f"{noun} {_range(first or last, last or first)}")
+    text = f"baseline: {', '.join(parts)}"
+    moved = [
+        display.escape(f"{name} {then} -> {now}")
+        for name, (then, now) in sorted(span.moved.items())
+    ]
+    if len(moved) > _SHOWN_FACTS:
+        moved[_SHOWN_FACTS:] = [f"{len(moved) - _SHOWN_FACTS} more"]
+    return f"{text}; since then {', '.join(moved)}" if moved else text
+
+
+def _range(first: str, last: str) -> str:
+    """Return two ends, once where they are equal."""
+    return first if first == last else f"{first} … {last}"

@@ -1,0 +1,82 @@
+"""A run as Markdown, for a pull request or a job summary; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import capture_markdown
+from pytest_gpuperf.report.rows import Row, columns, names, rows
+from pytest_gpuperf.report.tables import Column, markdown_table
+from pytest_gpuperf.report.terminal import (
+    explanation_lines,
+    header_lines,
+    judged_line,
+)
+
+__all__ = ["capture_markdown", "run_markdown"]
+
+_WIDE = 10_000  # a block of code is not wrapped
+_BOLD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
+
+
+def run_markdown(run: Run, *, commands: bool = True) -> str:
+    """
+    Return a run as Markdown: how much was judged, the table, the explanations.
+
+    Args:
+        run: The run, judged.
+
+        commands: Whether it says how to reproduce and accept what it shows.
+    """
+    device = next((each.device for each in run.records if each.device), None)
+    title = next(header_lines(run.header, device=device)).text
+    lines = [f"### {_prose(title)}", "", _prose(judged_line(run).text), ""]
+    lines += [*_table(run), ""]
+    blocks = explanation_lines(run, commands=commands, width=_WIDE)
+    texts = [line.text for line in blocks]
+    if texts:
+        lines += [*_fenced(texts), ""]
+    return "\n".join(lines)
+
+
+def _table(run: Run) -> list[str]:
+    """Return the table, names as code."""
+    every = rows(run)
+    called = names(row.key for row in every)
+    safe = {key: display.code(name) for key, name in called.items()}
+    table = [_marked(each, every) for each in columns(every, safe)]
+    others = ("" if row.time else _prose(", ".join(row.others())) for row in every)
+    return list(markdown_table([*table, Column(head="measured", cells=tuple(others))]))
+
+
+def _marked(column: Column, every: tuple[Row, ...]) -> Column:
+    """Return a column as Markdown; a verdict that fails is bold, a measured text code."""
+    if column.head == "test":
+        return replace(column, shrinks=False)
+    if column.head != "verdict":
+        return replace(column, cells=tuple(_prose(cell) for cell in column.cells))
+    bold = (
+        f"**{cell}**" if row.outcome in _BOLD else cell
+        for row, cell in zip(every, column.cells, strict=True)
+    )
+    return replace(column, cells=tuple(bold))
+
+
+def _fenced(texts: list[str]) -> list[str]:
+    """Return lines as a block of code that none of them can end."""
+    fence = "```"
+    while any(fence in text for text in texts):
+        fence += "`"
+    return [f"{fence}text", *texts, fence]
+
+
+def _prose(text: str) -> str:
+    """Return a text that Markdown shows as it is."""
+    for letter in "\\`*_{}[]<>|~&":
+        text = text.replace(letter, f"\\{letter}")
+    for letter in "@#":  # a forge looks for people and issues after Markdown is read
+        text = text.replace(letter, f"{letter}\u200b")
+    return text

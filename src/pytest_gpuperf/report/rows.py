@@ -1,0 +1,218 @@
+"""What the table says of each measurement, for every kind of report; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Outcome, Verdict
+from pytest_gpuperf.model.work import Work
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.tables import Column
+from pytest_gpuperf.report.tally import worst
+
+__all__ = ["Row", "columns", "names", "rows"]
+
+# have columns of their own
+_IN_COLUMNS = frozenset({"time", "roofline.fraction"})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Row:
+    """
+    One measurement of a run.
+
+    Attributes:
+        key: Its name.
+
+        record: What the main process measured; None where it measured nothing.
+
+        verdicts: All that were given.
+    """
+
+    key: RecordKey
+    record: Record | None
+    verdicts: tuple[Verdict, ...]
+
+    @property
+    def outcome(self) -> Outcome | None:
+        """The worst outcome; None where nothing was judged."""
+        return worst(self.verdicts).outcome if self.verdicts else None
+
+    @property
+    def label(self) -> str:
+        """The worst outcome as a table prints it."""
+        if self.outcome is not None:
+            return words.label(self.outcome)
+        return "void" if self.record is not None and self.record.void else ""
+
+    def estimate(self, metric: str) -> Estimate | None:
+        """Return the value of a metric of the whole record; None: there is none."""
+        for each in self.record.estimates if self.record is not None else ():
+            if each.metric == metric and each.kernel is None:
+                return each
+        return None
+
+    @property
+    def time(self) -> str:
+        """The time of a call; "" where there is none."""
+        time = self.estimate("time")
+        return "" if time is None else display.value(time.value, time.unit)
+
+    @property
+    def spread(self) -> str:
+        """How far the interval of the time reaches."""
+        time = self.estimate("time")
+        return "" if time is None else display.spread(time)
+
+    @property
+    def change(self) -> str:
+        """The change against the baseline that counts most."""
+        changed = [verdict for verdict in self.verdicts if verdict.change is not None]
+        if not changed:
+            return ""
+        verdict = worst(sorted(changed, key=lambda each: each.metric != "time"))
+        text = _change_text(verdict)
+        if verdict.metric == "time" or not text:
+            return text
+        return f"{display.escape(words.noun(verdict.metric))} {text}"
+
+    @property
+    def roofline(self) -> str:
+        """How much of the roof was reached, and which roof it is."""
+        share = self.estimate("roofline.fraction")
+        if share is None:
+            return ""
+        work = self.record.work if self.record is not None else None
+        return (
+            f"{display.value(share.value, share.unit, digits=2)} {_roof(work)}".strip()
+        )
+
+    @property
+    def bound(self) -> str:
+        """What bounds it by the declared work; "" where that says nothing."""
+        work = self.record.work if self.record is not None else None
+        if work is None or (work.flop is not None and work.bytes is not None):
+            return ""
+        return "memory" if work.flop is None else "compute"
+
+    def others(self) -> tuple[str, ...]:
+        """Return the metrics that have no column, as `registers 40`; kernels named."""
+        estimates = self.record.estimates if self.record is not None else ()
+        kernels = {each.kernel for each in estimates if each.kernel is not None}
+        whole = [
+            each
+            for each in estimates
+            if each.kernel is None and each.metric not in _IN_COLUMNS
+        ]
+        if len(kernels) != 1:
+            return tuple(_named(each) for each in whole)
+        (kernel,) = kernels
+        shown = whole or [each for each in estimates if each.kernel is not None]
+        texts = [_named(each) for each in shown]
+        return (
+            (f"{display.escape(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
+        )
+
+
+def rows(run: Run) -> tuple[Row, ...]:
+    """Return one row for each measurement: as measured, then what was only judged."""
+    records = {
+        record.key: record
+        for record in reversed(run.records)  # the first of a key is kept
+        if record.role is Role.MAIN
+    }
+    order = [record.key for record in run.records if record.role is Role.MAIN]
+    verdicts: dict[RecordKey, list[Verdict]] = {}
+    for verdict in run.verdicts:
+        verdicts.setdefault(verdict.key, []).append(verdict)
+    return tuple(
+        Row(key=key, record=records.get(key), verdicts=tuple(verdicts.get(key, ())))
+        for key in dict.fromkeys([*order, *verdicts])
+    )
+
+
+def columns(
+    shown: Sequence[Row], called: Mapping[RecordKey, str]
+) -> tuple[Column, ...]:
+    """
+    Return the table of some rows.
+
+    Args:
+        shown: The rows.
+
+        called: What each measurement is called.
+    """
+    return (
+        Column(
+            head="test", cells=tuple(called[row.key] for row in shown), shrinks=True
+        ),
+        Column(head="time", cells=tuple(row.time for row in shown), blank="-"),
+        Column(head="", cells=tuple(row.spread for row in shown)),
+        Column(head="vs baseline", cells=tuple(row.change for row in shown), blank="-"),
+        Column(head="verdict", cells=tuple(row.label for row in shown), blank="-"),
+        Column(
+            head="roofline",
+            cells=tuple(row.roofline for row in shown),
+            blank="n/a",
+            rank=1,
+        ),
+        Column(
+            head="bound", cells=tuple(row.bound for row in shown), blank="-", rank=2
+        ),
+    )
+
+
+def names(keys: Iterable[RecordKey]) -> dict[RecordKey, str]:
+    """
+    Return what each measurement is called: no file, unless two would be called the same.
+
+    Args:
+        keys: All that stand in one report.
+    """
+    every = tuple(dict.fromkeys(keys))
+    brief = {key: _brief(key) for key in every}
+    seen = Counter(brief.values())
+    return {
+        key: brief[key] if seen[brief[key]] == 1 else display.escape(str(key))
+        for key in every
+    }
+
+
+def _brief(key: RecordKey) -> str:
+    """Return a test's name without its file, the measurement's name behind it."""
+    _, _, name = key.test_id.partition("::")
+    return display.escape(f"{name or key.test_id} {key.name}".strip())
+
+
+def _named(estimate: Estimate) -> str:
+    """Return a value behind its metric's name."""
+    text = display.value(estimate.value, estimate.unit)
+    noun = display.escape(words.noun(estimate.metric))
+    return f"{noun} {text} {display.spread(estimate)}".strip()
+
+
+def _change_text(verdict: Verdict) -> str:
+    """Return a change as a cell; both values where nothing is relative."""
+    change = verdict.change
+    if change is None:
+        return ""
+    limits = (
+        () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
+    )
+    if change.effect is not None:
+        return display.change(change.effect, limits=limits)
+    unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    now, then = display.beside(change.current, change.reference, unit)
+    return f"{then} -> {now}"
+
+
+def _roof(work: Work | None) -> str:
+    """Return the name of the roof that declared work is held against."""
+    if work is None:
+        return ""
+    return display.escape(work.dtype or "") if work.flop is not None else "dram"

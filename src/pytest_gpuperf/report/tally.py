@@ -1,0 +1,89 @@
+"""How many tests were judged, one verdict a test; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.verdict import JUDGED, Outcome, Verdict
+
+__all__ = ["PRECEDENCE", "Tally", "tally", "worst"]
+
+# which verdict speaks for a test that has several: the first of these
+PRECEDENCE = (
+    Outcome.FAILED,
+    Outcome.REGRESSED,
+    Outcome.UNMEASURED,
+    Outcome.INCONCLUSIVE,
+    Outcome.INCOMPARABLE,
+    Outcome.NEW,
+    Outcome.IMPROVED,
+    Outcome.UNCHANGED,
+    Outcome.PASSED,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tally:
+    """
+    One verdict for each test of a run.
+
+    Attributes:
+        expected_count: Tests that were to be measured.
+
+        verdicts: The worst verdict of each test that has one, by test id.
+
+        unlimited_count: Tests that were measured and had nothing to be judged by.
+
+        missing_count: Tests that never reported.
+    """
+
+    expected_count: int
+    verdicts: Mapping[str, Verdict]
+    unlimited_count: int
+    missing_count: int
+
+    @property
+    def judged_count(self) -> int:
+        """Tests whose verdict decides something."""
+        return sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
+
+    @property
+    def judged_fraction(self) -> float:
+        """Judged tests of those expected; 1 where none was expected."""
+        if not self.expected_count:
+            return 1.0
+        return self.judged_count / self.expected_count
+
+    def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
+        """Return the verdicts of one outcome, by test."""
+        return tuple(each for each in self.verdicts.values() if each.outcome is outcome)
+
+
+def tally(run: Run) -> Tally:
+    """Return one verdict for each test of a run."""
+    by_test: dict[str, list[Verdict]] = {}
+    for verdict in run.verdicts:
+        by_test.setdefault(verdict.key.test_id, []).append(verdict)
+    verdicts = {test_id: worst(several) for test_id, several in by_test.items()}
+    measured = {record.key.test_id for record in run.records}
+    completeness = run.header.completeness
+    missing = set(completeness.missing) - verdicts.keys()
+    known = len(measured | verdicts.keys() | missing)
+    return Tally(
+        expected_count=max(completeness.expected_count, known),
+        verdicts=verdicts,
+        unlimited_count=len(measured - verdicts.keys() - missing),
+        missing_count=len(missing),
+    )
+
+
+def worst(verdicts: Iterable[Verdict]) -> Verdict:
+    """
+    Return the verdict that speaks for all; of equal ones the first.
+
+    Args:
+        verdicts: One or more.
+    """
+    return min(verdicts, key=lambda verdict: PRECEDENCE.index(verdict.outcome))

@@ -1,0 +1,65 @@
+"""A Runner that starts nothing and answers from a script."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.collect.runner import Finished
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Call:
+    """One command that was asked for."""
+
+    argv: tuple[str, ...]
+    timeout_s: float
+    cwd: str | None
+    env: dict[str, str] | None
+    stdin: bytes
+
+
+class FakeRunner:
+    """
+    Answers each command with the next of its answers; an exception is raised.
+
+    Attributes:
+        calls: What was asked for, in order.
+    """
+
+    def __init__(self, answers: Iterable[Finished | Exception] = ()) -> None:
+        self._answers = list(answers)
+        self.calls: list[Call] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        self.calls.append(
+            Call(
+                argv=tuple(argv),
+                timeout_s=timeout_s,
+                cwd=cwd,
+                env=None if env is None else dict(env),
+                stdin=stdin,
+            )
+        )
+        if not self._answers:
+            message = f"nobody scripted an answer to {tuple(argv)}"
+            raise AssertionError(message)
+        answer = self._answers.pop(0)
+        if isinstance(answer, Exception):
+            raise answer
+        return answer
+
+
+def finished(
+    exit_code: int = 0, *, stdout: bytes = b"", stderr: bytes = b""
+) -> Finished:
+    """Return the end of some process."""
+    return Finished(argv=("fake",), exit_code=exit_code, stdout=stdout, stderr=stderr)

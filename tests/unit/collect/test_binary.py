@@ -1,0 +1,551 @@
+"""Rules of collect.binary."""
+
+from __future__ import annotations
+
+import shutil
+import struct
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
+from types import SimpleNamespace
+
+import pytest
+
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.binary import find_cuobjdump, read_binary
+from pytest_gpuperf.collect.binary.demangle import demangled_names
+from pytest_gpuperf.collect.binary.ptxas_log import read_ptxas_log
+from pytest_gpuperf.collect.runner import Finished, ProcessRunner
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectorFailedError,
+    CollectorUnavailableError,
+    MeasureError,
+)
+from pytest_gpuperf.model.launch import KernelResources
+
+GOLD = Path(__file__).parents[2] / "gold" / "binary"
+
+
+def _tool_reason() -> str:
+    try:
+        find_cuobjdump()
+    except CollectorUnavailableError as error:
+        return str(error)
+    return ""
+
+
+NO_TOOL = _tool_reason()
+with_tool = pytest.mark.skipif(bool(NO_TOOL), reason=NO_TOOL)
+
+
+@pytest.fixture(autouse=True)
+def _no_file_stays(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    """Whatever happens in a test, no temporary file is left."""
+    folder = tmp_path / "temporary"
+    folder.mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(folder))
+    yield
+
+    assert not list(folder.iterdir())
+
+
+def small_cubin(*, kind: int = 2) -> bytes:
+    """Return the smallest ELF file that says it is a whole cubin."""
+    ident = b"\x7fELF" + bytes([2, 1, 1]) + bytes(9)
+    return struct.pack(
+        "<16sHHIQQQIHHHHHH", ident, kind, 190, 1, 0, 0, 64, 0, 64, 0, 0, 64, 0, 0
+    )
+
+
+class FakeCuobjdump(FakeRunner):
+    """cuobjdump with scripted cubins: (target, what -res-usage answers) of each."""
+
+    def __init__(
+        self, *cubins: tuple[str, Finished], ending: Finished | None = None
+    ) -> None:
+        super().__init__()
+        self.cubins = cubins
+        self.ending = ending
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        self._answers = [self._answer(argv, cwd)]
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+
+    def _answer(self, argv: Sequence[str], cwd: str | None) -> Finished:
+        if "-xelf" in argv and self.ending is not None:
+            return self.ending
+        if "-xelf" in argv and cwd is not None:
+            lines = []
+            for number, (target, _) in enumerate(self.cubins, 1):
+                name = f"image.{number}.{target}.cubin"
+                (Path(cwd) / name).write_bytes(small_cubin())
+                lines.append(f"Extracting ELF file    {number}: {name}\n")
+            return finished(stdout="".join(lines).encode())
+        if "-res-usage" in argv:
+            return self.cubins[int(argv[-1].split(".")[-3]) - 1][1]
+        return finished(1)
+
+
+def usage(line: str, name: str = "k") -> Finished:
+    """Return what cuobjdump prints of one function."""
+    text = f"\nResource usage:\n Common:\n  GLOBAL:0\n Function {name}:\n  {line}\n"
+    return finished(stdout=text.encode())
+
+
+def read_one(line: str, *, target: str = "sm_90") -> KernelResources:
+    """Return the one kernel of a cubin of which cuobjdump prints this line."""
+    runner = FakeCuobjdump((target, usage(line)))
+    (kernel,) = read_binary(small_cubin(), runner=runner, tool="cuobjdump")
+    return kernel
+
+
+def by_name(kernels: Sequence[KernelResources]) -> dict[str, KernelResources]:
+    """Return kernels by the part of their names that a person gave them."""
+    return {
+        word: kernel
+        for kernel in kernels
+        for word in ("scale", "block_sum", "indexed", "spilling")
+        if word in kernel.name
+    }
+
+
+@with_tool
+@pytest.mark.parametrize(
+    ("target", "registers"),
+    [
+        ("sm_80", {"scale": 8, "block_sum": 12, "indexed": 30, "spilling": 32}),
+        ("sm_90", {"scale": 8, "block_sum": 12, "indexed": 32, "spilling": 32}),
+    ],
+)
+def test_a_cubin_says_what_the_compiler_said(
+    target: str, registers: dict[str, int]
+) -> None:
+    """Registers, stack and shared memory are those of the compiler's own log."""
+    kernels = by_name(
+        read_binary(
+            GOLD / f"kernels_{target}.cubin",
+            runner=ProcessRunner(),
+            ptxas_log=(GOLD / f"kernels_{target}.log").read_text(),
+            block=256,
+        )
+    )
+
+    assert {name: each.registers_count for name, each in kernels.items()} == registers
+    assert {name: each.stack_bytes for name, each in kernels.items()} == {
+        "scale": 0,
+        "block_sum": 0,
+        "indexed": 256,
+        "spilling": 288,
+    }
+    assert {name: each.shared_bytes for name, each in kernels.items()} == {
+        "scale": 0,
+        "block_sum": 1024,
+        "indexed": 0,
+        "spilling": 0,
+    }
+    assert {name: each.spills_bytes for name, each in kernels.items()} == {
+        "scale": 0,
+        "block_sum": 0,
+        "indexed": 0,
+        "spilling": 680,
+    }
+    assert kernels["block_sum"].barriers_count == 1
+    assert {each.target for each in kernels.values()} == {target}
+    assert {each.threads_per_block for each in kernels.values()} == {256}
+    assert {each.dynamic_shared_bytes for each in kernels.values()} == {None}
+
+
+@with_tool
+def test_bytes_are_as_good_as_a_path() -> None:
+    """The same cubin gives the same kernels, from a file and from memory."""
+    path = GOLD / "kernels_sm_90.cubin"
+
+    assert read_binary(str(path), runner=ProcessRunner()) == read_binary(
+        path.read_bytes(), runner=ProcessRunner()
+    )
+
+
+@with_tool
+@pytest.mark.skipif(
+    not (shutil.which("c++filt") or shutil.which("cu++filt")),
+    reason="no demangler is on PATH",
+)
+def test_names_are_demangled() -> None:
+    """A kernel has the name of the binary and the one that a reader writes."""
+    kernels = by_name(read_binary(GOLD / "kernels_sm_90.cubin", runner=ProcessRunner()))
+
+    assert kernels["spilling"].name == "_Z8spillingILi64EEvPf"
+    assert kernels["spilling"].demangled == "void spilling<64>(float*)"
+    assert kernels["scale"].demangled == "scale"
+
+
+@with_tool
+def test_a_fatbin_gives_each_kernel_for_each_target() -> None:
+    """A file for several chips gives one entry for each kernel and chip."""
+    kernels = read_binary(GOLD / "kernels.fatbin", runner=ProcessRunner())
+
+    assert [each.target for each in kernels] == ["sm_80"] * 4 + ["sm_90a"] * 4
+    assert len({each.name for each in kernels}) == 4
+    assert {each.shared_bytes for each in kernels if "block_sum" in each.name} == {1024}
+
+
+@with_tool
+def test_one_target_is_chosen_by_its_name() -> None:
+    """With a target only its kernels are read, and another's name is no match."""
+    path = GOLD / "kernels.fatbin"
+    kernels = read_binary(path, runner=ProcessRunner(), target="sm_90a")
+
+    assert [each.target for each in kernels] == ["sm_90a"] * 4
+    with pytest.raises(CaptureFormatError, match="only for sm_80, sm_90a") as caught:
+        read_binary(path, runner=ProcessRunner(), target="sm_90")
+    assert caught.value.path == str(path)
+
+
+@with_tool
+@pytest.mark.parametrize("as_mapping", [False, True])
+def test_triton_says_block_and_shared_memory(*, as_mapping: bool) -> None:
+    """What Triton compiled is read without Triton; its metadata fill in the launch."""
+    facts = {"num_warps": 4, "shared": 16, "name": "row_sum"}
+    compiled = SimpleNamespace(
+        asm={"ptx": "", "cubin": (GOLD / "row_sum_sm_90.cubin").read_bytes()},
+        metadata=facts if as_mapping else SimpleNamespace(**facts),
+    )
+    (kernel,) = read_binary(compiled, runner=ProcessRunner())
+
+    assert kernel.name == "row_sum"
+    assert kernel.target == "sm_90a"
+    assert kernel.registers_count == 16
+    assert kernel.threads_per_block == 128
+    assert kernel.shared_bytes == 0
+    assert kernel.dynamic_shared_bytes == 16
+    assert "triton" not in sys.modules
+
+
+@with_tool
+def test_a_sequence_is_read_in_order() -> None:
+    """Several binaries give their kernels one after the other."""
+    kernels = read_binary(
+        [GOLD / "row_sum_sm_90.cubin", (GOLD / "kernels_sm_80.cubin").read_bytes()],
+        runner=ProcessRunner(),
+    )
+
+    assert kernels[0].name == "row_sum"
+    assert [each.target for each in kernels] == ["sm_90a"] + ["sm_80"] * 4
+
+
+@with_tool
+def test_an_unbounded_stack_is_none() -> None:
+    """A kernel that calls itself has no known stack, and its callee is no kernel."""
+    (kernel,) = read_binary(GOLD / "recursive_sm_90.cubin", runner=ProcessRunner())
+
+    assert kernel.name == "_Z9recursivePfi"
+    assert kernel.stack_bytes is None
+    assert kernel.registers_count == 24
+
+
+@with_tool
+def test_a_host_program_without_kernels_is_refused() -> None:
+    """An ELF file of the host says that it holds no device code."""
+    with pytest.raises(CaptureFormatError, match="holds no device code"):
+        read_binary(sys.executable, runner=ProcessRunner())
+
+
+@with_tool
+def test_a_fatbin_of_ptx_is_refused() -> None:
+    """PTX has no registers yet: a chip must be named first."""
+    with pytest.raises(CaptureFormatError, match="no kernel compiled for a chip"):
+        read_binary(GOLD / "only_ptx.fatbin", runner=ProcessRunner())
+
+
+@with_tool
+@pytest.mark.parametrize("share", [0.02, 0.1, 0.5, 0.9, 0.999])
+@pytest.mark.parametrize("name", ["kernels_sm_90.cubin", "kernels.fatbin"])
+def test_a_file_that_is_cut_off_is_refused(name: str, share: float) -> None:
+    """Half a binary never gives half of the kernels."""
+    content = (GOLD / name).read_bytes()
+
+    with pytest.raises((CaptureFormatError, CollectorFailedError)):
+        read_binary(content[: int(len(content) * share)], runner=ProcessRunner())
+
+
+def test_a_binary_that_is_not_linked_is_refused() -> None:
+    """Before the device link the tool prints stack 0 for every kernel: not believed."""
+    path = GOLD / "not_linked_sm_90.cubin"
+
+    with pytest.raises(CaptureFormatError, match="not linked") as caught:
+        read_binary(path, runner=FakeRunner())
+    assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize(
+    ("content", "problem"),
+    [
+        (b"", "is empty"),
+        (b"hello\n", "is no cubin"),
+        (b".version 9.0\n.target sm_90\n", "is PTX"),
+        (small_cubin()[:40], "is cut off"),
+    ],
+)
+def test_what_is_no_binary_is_refused_unasked(
+    tmp_path: Path, content: bytes, problem: str
+) -> None:
+    """No tool is started for a file whose head says enough; the file is named."""
+    path = tmp_path / "kernel.cubin"
+    path.write_bytes(content)
+
+    with pytest.raises(CaptureFormatError, match=problem) as caught:
+        read_binary(path, runner=FakeRunner())
+    assert caught.value.path == str(path)
+    assert caught.value.remedy
+    with pytest.raises(CaptureFormatError, match=problem):
+        read_binary(content, runner=FakeRunner())
+
+
+def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
+    """A missing file and a folder are named."""
+    for path in (tmp_path / "missing.cubin", tmp_path):
+        with pytest.raises(CaptureFormatError, match="cannot be read") as caught:
+            read_binary(path, runner=FakeRunner())
+        assert caught.value.path == str(path)
+
+
+@pytest.mark.parametrize("source", [None, 5, [], (), {"cubin": b""}])
+def test_what_stands_for_no_binary_is_refused(source: object) -> None:
+    """Nothing to read is an error, never an empty answer."""
+    with pytest.raises(MeasureError, match="no compiled kernel"):
+        read_binary(source, runner=FakeRunner())
+
+
+def test_triton_for_another_vendor_is_refused() -> None:
+    """A compile result without a cubin says which forms it holds."""
+    compiled = SimpleNamespace(asm={"amdgcn": "", "hsaco": b""}, metadata=None)
+
+    with pytest.raises(CaptureFormatError, match="only amdgcn, hsaco"):
+        read_binary(compiled, runner=FakeRunner())
+
+
+def test_what_the_caller_says_wins_over_triton() -> None:
+    """block and dynamic_shared_bytes replace Triton's numbers."""
+    compiled = SimpleNamespace(
+        asm={"cubin": small_cubin()}, metadata={"num_warps": 4, "shared": 16}
+    )
+    runner = FakeCuobjdump(("sm_80", usage("REG:8 STACK:0 SHARED:0 CONSTANT[0]:8")))
+    (kernel,) = read_binary(
+        compiled, runner=runner, tool="t", block=64, dynamic_shared_bytes=0
+    )
+
+    assert kernel.threads_per_block == 64
+    assert kernel.dynamic_shared_bytes == 0
+
+
+@pytest.mark.parametrize("facts", [{"block": 0}, {"dynamic_shared_bytes": -1}])
+def test_a_launch_that_cannot_be_is_refused(facts: dict[str, int]) -> None:
+    """A block has a thread, and memory is not negative."""
+    with pytest.raises(MeasureError, match=next(iter(facts))):
+        read_binary(
+            small_cubin(),
+            runner=FakeRunner(),
+            block=facts.get("block"),
+            dynamic_shared_bytes=facts.get("dynamic_shared_bytes"),
+        )
+
+
+@pytest.mark.parametrize(
+    ("target", "counted", "own"),
+    [
+        ("sm_80", 1024, 1024),
+        ("sm_89", 1024, 1024),
+        ("sm_90", 0, 0),
+        ("sm_90", 1024, 0),
+        ("sm_90a", 2048, 1024),
+        ("sm_120", 1040, 16),
+        ("sm_120f", 512, 512),
+    ],
+)
+def test_the_drivers_share_is_not_the_kernels(
+    target: str, counted: int, own: int
+) -> None:
+    """From 9.0 on the tool counts 1 KiB of the driver's; it is taken out again."""
+    line = f"REG:8 STACK:0 SHARED:{counted} LOCAL:0 CONSTANT[0]:528"
+
+    assert read_one(line, target=target).shared_bytes == own
+
+
+def test_local_memory_and_constant_banks_are_summed() -> None:
+    """STACK and LOCAL are both a thread's local memory; banks add up."""
+    kernel = read_one("REG:8 STACK:16 SHARED:0 LOCAL:8 CONSTANT[0]:528 CONSTANT[2]:8")
+
+    assert kernel.stack_bytes == 24
+    assert kernel.constant_bytes == 536
+    assert kernel.spills_bytes is None
+    assert kernel.threads_per_block is None
+
+
+def test_a_binary_of_functions_alone_is_refused() -> None:
+    """A function that kernels call is no kernel; with none left, that is said."""
+    with pytest.raises(CaptureFormatError, match="holds no kernel"):
+        read_one("REG:8 STACK:0 SHARED:0 LOCAL:0 TEXTURE:0")
+
+
+@pytest.mark.parametrize(
+    "line", ["REG:many STACK:0 SHARED:0 CONSTANT[0]:8", "STACK:0 CONSTANT[0]:8"]
+)
+def test_an_answer_that_is_not_understood_is_an_error(line: str) -> None:
+    """A number that is not there is never taken for 0."""
+    with pytest.raises(CollectorFailedError):
+        read_one(line)
+
+
+def test_a_cubin_that_the_tool_cannot_read_is_the_tools_failure() -> None:
+    """A whole cubin refused by the tool is too new for it: its words are passed on."""
+    words = b"cuobjdump info    : File 'image' does not contain device code"
+    for runner in (
+        FakeCuobjdump(ending=finished(255, stderr=words)),
+        FakeCuobjdump(("sm_90", finished(255, stderr=words))),
+    ):
+        with pytest.raises(CollectorFailedError, match="device code") as caught:
+            read_binary(small_cubin(), runner=runner, tool="cuobjdump")
+        assert caught.value.exit_code == 255
+        assert "nvidia-cuda-cuobjdump" in caught.value.remedy
+
+
+def test_a_tool_that_dies_silently_is_a_failure() -> None:
+    """A crash without a word still has its exit status."""
+    runner = FakeCuobjdump(("sm_90", finished(-11)))
+
+    with pytest.raises(CollectorFailedError, match="exit status -11"):
+        read_binary(small_cubin(), runner=runner, tool="cuobjdump")
+
+
+def test_a_demangler_that_fails_loses_no_kernel() -> None:
+    """Without a readable name the kernel is there, its demangled name None."""
+    assert read_one("REG:8 STACK:0 SHARED:0 CONSTANT[0]:8").demangled is None
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        finished(1, stdout=b"a\n"),
+        finished(stdout=b"a\nb\n"),
+        CollectorUnavailableError("gone", remedy="none"),
+    ],
+)
+def test_a_doubtful_name_is_no_name(answer: Finished | Exception) -> None:
+    """One line for each name, or none is believed."""
+    tool = Path(sys.executable).name
+    runner = FakeRunner([answer])
+
+    names = demangled_names(["_Z1kv"], runner=runner, tools=[sys.executable, tool])
+    assert names == {}
+    assert runner.calls[0].stdin == b"_Z1kv\n"
+
+
+def test_without_a_demangler_nothing_is_started() -> None:
+    """No tool on PATH: no names, no process."""
+    assert demangled_names(["_Z1kv"], runner=FakeRunner(), tools=["no-such"]) == {}
+    assert demangled_names([], runner=FakeRunner()) == {}
+
+
+def test_the_first_place_that_has_the_tool_wins() -> None:
+    """Places are asked in their order, and no further than needed."""
+    places = [lambda: None, lambda: "/first", lambda: "/second"]
+
+    assert find_cuobjdump(places) == "/first"
+
+
+def test_without_the_tool_the_remedy_is_a_command() -> None:
+    """A missing tool names the extra to install."""
+    with pytest.raises(CollectorUnavailableError) as caught:
+        find_cuobjdump([lambda: None])
+    assert 'pip install "pytest-gpuperf[binary]"' in caught.value.remedy
+
+
+def test_path_and_toolkit_are_looked_at(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A cuobjdump on PATH comes first; the toolkit that CUDA_HOME names is known."""
+    home = tmp_path / "cuda"
+    (home / "bin").mkdir(parents=True)
+    tool = home / "bin" / "cuobjdump"
+    tool.write_text("#!/bin/sh\n")
+    tool.chmod(0o755)
+    from pytest_gpuperf.collect.binary import cuobjdump
+
+    monkeypatch.setenv("PATH", "")
+    monkeypatch.delenv("CUDA_PATH", raising=False)
+    monkeypatch.setenv("CUDA_HOME", str(home))
+    assert cuobjdump._on_path() is None
+    assert cuobjdump._in_toolkit() == str(tool)
+    monkeypatch.delenv("CUDA_HOME")
+    assert cuobjdump._in_toolkit() is None
+    monkeypatch.setenv("PATH", str(home / "bin"))
+    assert find_cuobjdump() == str(tool)
+
+
+def test_tritons_copy_is_found_without_importing_triton(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Triton is located, never loaded."""
+    folder = tmp_path / "triton" / "backends" / "nvidia" / "bin"
+    folder.mkdir(parents=True)
+    (tmp_path / "triton" / "__init__.py").write_text("raise SystemExit\n")
+    (folder / "cuobjdump").write_text("#!/bin/sh\n")
+    (folder / "cuobjdump").chmod(0o755)
+    monkeypatch.syspath_prepend(str(tmp_path))
+    from pytest_gpuperf.collect.binary import cuobjdump
+
+    assert cuobjdump._in_triton() == str(folder / "cuobjdump")
+
+
+def test_the_log_of_several_targets_keeps_them_apart() -> None:
+    """One kernel compiled twice has two entries."""
+    log = (GOLD / "kernels_sm_80.log").read_text()
+    log += (GOLD / "kernels_sm_90.log").read_text()
+    facts = read_ptxas_log(log)
+
+    assert {target for _, target in facts} == {"sm_80", "sm_90"}
+    assert facts["_Z8spillingILi64EEvPf", "sm_90"].spills_bytes == 680
+    assert len(facts) == 8
+
+
+CALLEE = """\
+ptxas info    : Function properties for callee
+    0 bytes stack frame, 368 bytes spill stores, 372 bytes spill loads
+"""
+CALLER = """\
+ptxas info    : Compiling entry function 'caller' for 'sm_90'
+ptxas info    : Function properties for caller
+    312 bytes stack frame, 8 bytes spill stores, 0 bytes spill loads
+ptxas info    : Used 255 registers, 312 bytes cumulative stack size
+"""
+
+
+def test_spills_of_a_called_function_are_the_kernels() -> None:
+    """A callee's spills follow its kernel in the log and are counted with it."""
+    facts = read_ptxas_log(CALLER + CALLEE)["caller", "sm_90"]
+
+    assert facts.spills_bytes == 748
+    assert facts.barriers_count is None
+
+
+def test_spills_that_nobody_owns_are_everybodys_doubt() -> None:
+    """A function before any kernel may belong to each of them: spills are None."""
+    assert read_ptxas_log(CALLEE + CALLER)["caller", "sm_90"].spills_bytes is None
+
+
+@pytest.mark.parametrize("log", ["", "nvcc warning: nothing\n", CALLEE])
+def test_a_log_without_kernels_is_refused(log: str) -> None:
+    """A log that was made without -v is said to be one."""
+    with pytest.raises(CaptureFormatError, match="names no kernel") as caught:
+        read_ptxas_log(log)
+    assert "-Xptxas -v" in caught.value.remedy

@@ -1,0 +1,236 @@
+"""Rules of collect.devices and collect.chips."""
+
+from __future__ import annotations
+
+import inspect
+
+import pynvml
+import pytest
+
+from fakes.nvml import FakeGpu, FakeNvml
+from pytest_gpuperf.collect.devices import (
+    chip_limits,
+    query_devices,
+    target_capability,
+)
+from pytest_gpuperf.model.device import Device
+
+CAPABILITIES = [
+    (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9),
+    (9, 0), (10, 0), (10, 3), (11, 0), (12, 0), (12, 1),
+]  # fmt: skip
+
+
+def test_a_device_is_read_in_si_units() -> None:
+    """Clocks are hertz, power is watts, memory is bytes."""
+    query = query_devices(FakeNvml(FakeGpu()))
+
+    assert query.reason is None
+    assert query.devices == (
+        Device(
+            index=0,
+            uuid="GPU-00000000-0000-0000-0000-000000000000",
+            name="NVIDIA H200",
+            memory_bytes=150_754_820_096,
+            sm_count=None,
+            compute_capability=(9, 0),
+            mig=False,
+            ecc=True,
+            max_sm_clock_hz=1_980_000_000,
+            max_memory_clock_hz=3_201_000_000,
+            power_limit_watts=700.0,
+            driver_version="580.95.05",
+            vendor="nvidia",
+        ),
+    )
+
+
+def test_devices_keep_the_drivers_order() -> None:
+    """The index is the driver's own."""
+    query = query_devices(FakeNvml(FakeGpu(uuid="GPU-b"), FakeGpu(uuid="GPU-a")))
+
+    assert [(each.index, each.uuid) for each in query.devices] == [
+        (0, "GPU-b"),
+        (1, "GPU-a"),
+    ]
+
+
+def test_bytes_are_text() -> None:
+    """An old pynvml answers in bytes, and nobody sees it."""
+    query = query_devices(
+        FakeNvml(FakeGpu(name=b"Tesla V100", uuid=b"GPU-1"), driver_version=b"450.80")
+    )
+
+    assert query.devices[0].name == "Tesla V100"
+    assert query.devices[0].uuid == "GPU-1"
+    assert query.devices[0].driver_version == "450.80"
+
+
+@pytest.mark.parametrize(
+    ("function", "fields"),
+    [
+        ("nvmlDeviceGetMemoryInfo", ["memory_bytes"]),
+        ("nvmlDeviceGetCudaComputeCapability", ["compute_capability"]),
+        ("nvmlDeviceGetMaxClockInfo", ["max_sm_clock_hz", "max_memory_clock_hz"]),
+        ("nvmlDeviceGetPowerManagementDefaultLimit", ["power_limit_watts"]),
+        ("nvmlDeviceGetEccMode", ["ecc"]),
+        ("nvmlDeviceGetMigMode", ["mig"]),
+    ],
+)
+def test_what_a_device_does_not_support_is_none(
+    function: str, fields: list[str]
+) -> None:
+    """A refused reading is None, and the device is there all the same."""
+    gpu = FakeGpu(errors={function: pynvml.NVML_ERROR_NOT_SUPPORTED})
+    query = query_devices(FakeNvml(gpu))
+
+    assert query.reason is None
+    assert [getattr(query.devices[0], field) for field in fields] == [None] * len(
+        fields
+    )
+
+
+@pytest.mark.parametrize(
+    ("function", "code"),
+    [
+        ("nvmlInit", pynvml.NVML_ERROR_LIBRARY_NOT_FOUND),
+        ("nvmlInit", pynvml.NVML_ERROR_DRIVER_NOT_LOADED),
+        ("nvmlSystemGetDriverVersion", pynvml.NVML_ERROR_UNKNOWN),
+        ("nvmlDeviceGetCount", pynvml.NVML_ERROR_UNKNOWN),
+    ],
+)
+def test_no_driver_is_a_reason_and_no_error(function: str, code: int) -> None:
+    """Whatever NVML refuses, the answer is no devices and one sentence."""
+    nvml = FakeNvml(FakeGpu(), errors={function: code})
+    query = query_devices(nvml)
+
+    assert query.devices == ()
+    assert query.reason is not None
+    assert "NVML" in query.reason
+    assert "\n" not in query.reason
+    assert nvml.open_count == 0
+
+
+def test_no_gpu_is_a_reason() -> None:
+    """A driver that knows no GPU says so."""
+    query = query_devices(FakeNvml())
+
+    assert query.devices == ()
+    assert query.reason == "the driver knows no GPU"
+
+
+def test_a_lost_gpu_hides_no_other() -> None:
+    """A GPU that does not answer is left out by name; the others stay."""
+    lost = FakeGpu(errors={"nvmlDeviceGetUUID": pynvml.NVML_ERROR_GPU_IS_LOST})
+    query = query_devices(FakeNvml(lost, FakeGpu(uuid="GPU-ok")))
+
+    assert [each.uuid for each in query.devices] == ["GPU-ok"]
+    assert query.reason is not None
+    assert query.reason.startswith("GPU 0 does not answer: ")
+
+
+def test_the_library_is_let_go() -> None:
+    """Every start of NVML is ended, and an error of the end changes nothing."""
+    nvml = FakeNvml(FakeGpu())
+    stubborn = FakeNvml(
+        FakeGpu(), errors={"nvmlShutdown": pynvml.NVML_ERROR_UNINITIALIZED}
+    )
+
+    assert len(query_devices(nvml).devices) == 1
+    assert nvml.open_count == 0
+    assert len(query_devices(stubborn).devices) == 1
+
+
+def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Without pynvml there are no devices, and the sentence names what to install."""
+    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
+    query = query_devices()
+
+    assert query.devices == ()
+    assert query.reason is not None
+    assert "nvidia-ml-py" in query.reason
+
+
+def test_the_real_library_never_raises() -> None:
+    """The same code runs on pynvml itself, with a driver and without."""
+    query = query_devices()
+
+    assert bool(query.devices) or query.reason is not None
+
+
+def test_the_double_is_like_the_real_library() -> None:
+    """Every function of the double is pynvml's, and takes as many arguments."""
+    for name, function in FakeNvml().functions.items():
+        wanted = inspect.signature(getattr(pynvml, name))
+        given = inspect.signature(function)
+
+        assert len(given.parameters) <= len(wanted.parameters), name
+        wanted.bind(*given.parameters)
+
+
+@pytest.mark.parametrize("capability", CAPABILITIES)
+def test_limits_agree_with_each_other(capability: tuple[int, int]) -> None:
+    """Threads are warps of 32, and a block's shared memory and the driver's fit an SM."""
+    limits = chip_limits(capability)
+
+    assert limits is not None
+    assert limits.compute_capability == capability
+    assert limits.max_threads_per_sm_count == limits.max_warps_per_sm_count * 32
+    assert (
+        limits.max_shared_per_block_bytes + limits.reserved_shared_per_block_bytes
+        == limits.shared_per_sm_bytes
+    )
+    assert limits.shared_per_sm_bytes % limits.shared_allocation_bytes == 0
+
+
+@pytest.mark.parametrize(
+    ("capability", "warps", "blocks", "shared_bytes"),
+    [
+        ((7, 5), 32, 16, 65_536),
+        ((8, 6), 48, 16, 101_376),
+        ((8, 9), 48, 24, 101_376),
+        ((9, 0), 64, 32, 232_448),
+        ((11, 0), 48, 24, 232_448),
+        ((12, 0), 48, 24, 101_376),
+    ],
+)
+def test_limits_are_the_programming_guides(
+    capability: tuple[int, int], warps: int, blocks: int, shared_bytes: int
+) -> None:
+    """The table says what table 27 of the CUDA C++ Programming Guide 13.0 says."""
+    limits = chip_limits(capability)
+
+    assert limits is not None
+    assert limits.max_warps_per_sm_count == warps
+    assert limits.max_blocks_per_sm_count == blocks
+    assert limits.max_shared_per_block_bytes == shared_bytes
+
+
+@pytest.mark.parametrize("capability", [(8, 8), (6, 0), (13, 0), (0, 0)])
+def test_an_unknown_chip_has_no_limits(capability: tuple[int, int]) -> None:
+    """What no source says is not guessed from a neighbour."""
+    assert chip_limits(capability) is None
+
+
+@pytest.mark.parametrize(
+    ("target", "capability"),
+    [
+        ("sm_75", (7, 5)),
+        ("sm_90", (9, 0)),
+        ("sm_90a", (9, 0)),
+        ("sm_103a", (10, 3)),
+        ("sm_120f", (12, 0)),
+        ("compute_121", (12, 1)),
+        ("gfx942", None),
+        ("sm_", None),
+        ("sm_9", None),
+        ("sm_90x", None),
+        ("SM_90", None),
+        ("", None),
+    ],
+)
+def test_a_target_names_a_capability(
+    target: str, capability: tuple[int, int] | None
+) -> None:
+    """The last digit is the minor number; what is no CUDA target is None."""
+    assert target_capability(target) == capability

@@ -1,0 +1,154 @@
+"""The rules of compute/stats."""
+
+from __future__ import annotations
+
+import math
+import statistics
+
+import pytest
+from hypothesis import given, strategies as st
+
+from pytest_gpuperf.compute.stats import (
+    half_width_fraction,
+    median,
+    median_interval,
+    order_rank,
+    quantile,
+    samples_for_interval,
+    samples_needed,
+)
+
+numbers = st.floats(-1e12, 1e12)
+samples = st.lists(numbers, min_size=1, max_size=60)
+
+
+def _hold(count: int, rank: int) -> float:
+    """The exact probability that the interval of a rank holds the median."""
+    return 1 - 2 * sum(math.comb(count, k) for k in range(rank)) / 2**count
+
+
+@given(samples)
+def test_median_is_the_standard_librarys(values: list[float]) -> None:
+    """The median is the middle value, or the mean of the two in the middle."""
+    assert median(values) == pytest.approx(statistics.median(values), rel=1e-12)
+
+
+def test_median_of_huge_values_does_not_overflow() -> None:
+    """The middle of two finite numbers is finite."""
+    assert median([1.7e308, 1.7e308]) == 1.7e308
+
+
+def test_quantile_is_linear_between_order_statistics() -> None:
+    """The quantile is numpy's default one."""
+    assert quantile([3.0, 1.0, 2.0], 0.25) == 1.5
+    assert quantile([3.0, 1.0, 2.0], 0.0) == 1.0
+    assert quantile([3.0, 1.0, 2.0], 1.0) == 3.0
+    assert quantile([7.0], 0.95) == 7.0
+
+
+@given(samples, st.floats(0, 1), st.floats(0, 1))
+def test_quantile_rises_with_its_fraction(
+    values: list[float], one: float, other: float
+) -> None:
+    """A quantile never falls as its fraction rises, and stays among the values."""
+    low, high = sorted((one, other))
+    assert min(values) <= quantile(values, low) <= quantile(values, high) <= max(values)
+
+
+@pytest.mark.parametrize("fraction", [-0.1, 1.1, math.nan])
+def test_quantile_refuses_what_is_no_fraction(fraction: float) -> None:
+    """A quantile outside 0 to 1 has no meaning."""
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        quantile([1.0], fraction)
+
+
+def test_nothing_has_no_median() -> None:
+    """There is no median of no values."""
+    with pytest.raises(ValueError, match="at least 1 value"):
+        median([])
+
+
+@pytest.mark.parametrize(
+    ("count", "rank"),
+    [(0, 0), (1, 0), (7, 0), (8, 1), (10, 1), (11, 1), (12, 2), (20, 4), (100, 37)],
+)
+def test_rank_of_the_99_percent_interval(count: int, rank: int) -> None:
+    """99 % needs 8 samples; 10 give it with their smallest and largest alone."""
+    assert order_rank(count) == rank
+
+
+@given(st.integers(0, 600), st.sampled_from([0.5, 0.9, 0.95, 0.99, 0.999]))
+def test_rank_is_the_largest_that_is_sure_enough(count: int, confidence: float) -> None:
+    """The rank holds the median as surely as asked, and the next one does not."""
+    rank = order_rank(count, confidence)
+
+    if rank:
+        assert _hold(count, rank) >= confidence - 1e-12
+    if 2 * (rank + 1) <= count:
+        assert _hold(count, rank + 1) < confidence + 1e-12
+
+
+def test_rank_of_very_many_samples() -> None:
+    """The rank of 100,000 samples is that of the normal approximation, nearly."""
+    expected = 100_000 / 2 - 2.5758 * math.sqrt(100_000) / 2
+    assert order_rank(100_000) == pytest.approx(expected, abs=2)
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, -1.0, 2.0, math.nan])
+def test_no_interval_of_impossible_confidence(confidence: float) -> None:
+    """Certainty has no interval."""
+    with pytest.raises(ValueError, match="between 0 and 1"):
+        order_rank(10, confidence)
+
+
+def test_too_few_samples_have_no_interval() -> None:
+    """Seven samples cannot say where the median is with 99 %; eight can."""
+    assert median_interval(range(7)) is None
+    assert median_interval(range(8)) == (0, 7)
+
+
+@given(st.lists(numbers, min_size=8, max_size=60), st.randoms())
+def test_interval_holds_the_median_in_any_order(values: list[float], random) -> None:
+    """The interval holds the sample median and does not know the samples' order."""
+    interval = median_interval(values)
+    random.shuffle(values)
+
+    assert interval == median_interval(values)
+    assert interval is not None
+    assert interval[0] <= median(values) <= interval[1]
+
+
+@given(st.lists(st.floats(1e-9, 1e3), min_size=8, max_size=40), st.floats(1e-6, 1e6))
+def test_half_width_has_no_unit(values: list[float], factor: float) -> None:
+    """The relative half-width does not change with the unit."""
+    scaled = [factor * value for value in values]
+    assert half_width_fraction(scaled) == pytest.approx(
+        half_width_fraction(values), rel=1e-9, abs=1e-12
+    )
+
+
+def test_half_width_at_a_median_of_zero() -> None:
+    """Relative to 0 nothing has a width, unless there is no width at all."""
+    assert half_width_fraction([0.0] * 8) == 0.0
+    assert half_width_fraction([-1.0] * 4 + [1.0] * 4) is None
+    assert half_width_fraction([1.0] * 7) is None
+
+
+@pytest.mark.parametrize(("confidence", "count"), [(0.5, 2), (0.95, 6), (0.99, 8)])
+def test_samples_for_an_interval(confidence: float, count: int) -> None:
+    """So many samples have an interval, and one fewer has none."""
+    assert samples_for_interval(confidence) == count
+    assert order_rank(count, confidence) == 1
+    assert order_rank(count - 1, confidence) == 0
+
+
+def test_samples_needed_grow_with_the_square() -> None:
+    """Half the width takes four times the samples."""
+    values = [1.0 + 0.01 * k / 20 for k in range(20)]
+    reached = half_width_fraction(values)
+
+    assert reached is not None
+    assert samples_needed(values, reached / 2) == 80
+    assert samples_needed(values, reached) == 20
+    assert samples_needed([1.0] * 3, 0.005) == 8
+    assert samples_needed([-1.0] * 4 + [1.0] * 4, 0.005) == 16
