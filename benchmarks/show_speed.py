@@ -37,7 +37,7 @@ sys.stdout.buffer.write(capture_text(sys.argv[1], runner=ProcessRunner(), metric
 """
 # all names come from one action: reprospect has no way to ask for all of them
 REFERENCE = """
-import pathlib, sys
+import json, pathlib, sys
 from reprospect.tools.ncu import Metric, Report
 path = pathlib.Path(sys.argv[1])
 report = Report(path=path.parent, name=path.stem)
@@ -46,7 +46,9 @@ if len(sys.argv) > 2:
 else:
     names = report.report.range_by_idx(0).action_by_idx(0).metric_names()
 found = report.extract_results_in_range(metrics=[Metric(name) for name in names])
-assert len(found)
+def plain(node):
+    return {name: plain(each) for name, each in node.data.items()} if hasattr(node, "data") else node
+json.dump(plain(found), sys.stdout)
 """
 GROWTH = """
 import sys

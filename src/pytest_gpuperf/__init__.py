@@ -1,1 +1,71 @@
 """A test fails when its kernel got slower, and says why; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.errors import (
+        GpuPerfError,
+        MetricUnavailableError,
+        PerfAssertionError,
+    )
+    from pytest_gpuperf.fixture import Figure, GpuPerf, Pair, Perf
+    from pytest_gpuperf.model.quantity import (
+        GB,
+        MB,
+        GiB,
+        KiB,
+        MiB,
+        kB,
+        mJ,
+        ms,
+        ns,
+        s,
+        us,
+    )
+    from pytest_gpuperf.model.work import Work
+
+__all__ = [
+    "GB",
+    "MB",
+    "Figure",
+    "GiB",
+    "GpuPerf",
+    "GpuPerfError",
+    "KiB",
+    "MetricUnavailableError",
+    "MiB",
+    "Pair",
+    "Perf",
+    "PerfAssertionError",
+    "Work",
+    "kB",
+    "mJ",
+    "ms",
+    "ns",
+    "s",
+    "us",
+]
+
+_ROOMS = {
+    "errors": ("GpuPerfError", "MetricUnavailableError", "PerfAssertionError"),
+    "fixture": ("Figure", "GpuPerf", "Pair", "Perf"),
+    "model.work": ("Work",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name from the room it lives in, loaded when it is first used."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    room = next((r for r, names in _ROOMS.items() if name in names), "model.quantity")
+    return getattr(import_module(f"{__name__}.{room}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -29,19 +29,9 @@ exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
 
 
 def main(argv: Sequence[str] | None = None) -> int:
-    """
-    Run one command.
-
-    Args:
-        argv: Its arguments; None: those of this process.
-
-    Returns:
-        The exit code.
-    """
+    """Run one command with these arguments, or this process's; return the exit code."""
     try:
-        arguments = _parser().parse_args(argv)
-        command: Callable[[argparse.Namespace], int] = arguments.command
-        code = _reported(command, arguments)
+        code = _reported(_parser().parse_args(argv))
         sys.stdout.flush()
     except BrokenPipeError:
         # what is still buffered would raise once more when Python ends
@@ -52,10 +42,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     return code
 
 
-def _reported(
-    command: Callable[[argparse.Namespace], int], arguments: argparse.Namespace
-) -> int:
+def _reported(arguments: argparse.Namespace) -> int:
     """Run a command and say on standard error what kept it from its work."""
+    command: Callable[[argparse.Namespace], int] = arguments.command
     try:
         return command(arguments)
     except GpuPerfError as error:
@@ -104,6 +93,12 @@ def _compare(arguments: argparse.Namespace) -> int:
     if outcomes & {Outcome.FAILED, Outcome.REGRESSED}:
         return WORSE
     return UNDECIDED if arguments.strict and not outcomes & JUDGED else GOOD
+
+
+def _nothing(_: argparse.Namespace) -> int:
+    """Refuse a line without a command."""
+    message = "no command was named"
+    raise ConfigError(message, remedy="name one: gpuperf show FILE; see gpuperf --help")
 
 
 def _read(path: str) -> Run:
@@ -161,18 +156,15 @@ def _share(text: str) -> float | None:
     return quantity.value
 
 
-class _Version(argparse.Action):
-    """Prints the version; importlib.metadata is imported only then."""
+def _version(_: argparse.Namespace) -> int:
+    """Print the version; importlib.metadata is imported only then."""
+    from importlib.metadata import PackageNotFoundError, version
 
-    def __call__(self, parser: argparse.ArgumentParser, *_: object) -> None:
-        """Print and end."""
-        from importlib.metadata import PackageNotFoundError, version
-
-        try:
-            number = version("pytest-gpuperf")
-        except PackageNotFoundError:
-            number = "(not installed)"
-        parser.exit(message=f"gpuperf {number}\n")
+    try:
+        return _print(f"gpuperf {version('pytest-gpuperf')}\n".encode())
+    except PackageNotFoundError as error:
+        message = "the package is not installed, so it has no version"
+        raise ConfigError(message, remedy="pip install pytest-gpuperf") from error
 
 
 def _parser() -> argparse.ArgumentParser:
@@ -182,8 +174,15 @@ def _parser() -> argparse.ArgumentParser:
         description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
         epilog=_EXIT_CODES,
     )
-    parser.add_argument("--version", action=_Version, nargs=0, help="print the version")
-    commands = parser.add_subparsers(metavar="COMMAND", required=True)
+    parser.set_defaults(command=_nothing)
+    parser.add_argument(
+        "--version",
+        action="store_const",
+        const=_version,
+        dest="command",
+        help="print it",
+    )
+    commands = parser.add_subparsers(metavar="COMMAND")
     form = argparse.ArgumentParser(add_help=False)
     form.add_argument(
         "--format", choices=("text", "json", "markdown"), default="text", help="(text)"

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import os
 import re
+from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple
 
 import pytest
@@ -31,7 +31,9 @@ class _Option(NamedTuple):
 
 # literals alone: they are declared in every pytest start, used or not
 _OPTIONS = (
-    _Option("gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"),
+    _Option(
+        "gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"
+    ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
     _Option("gpuperf-max-regression", "PERCENT", "largest rise of time (5 %%), or off"),
     _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
@@ -111,7 +113,7 @@ def _read(config: pytest.Config) -> Config:
     Raises:
         pytest.UsageError: Values are wrong; all of them are named at once.
     """
-    from pytest_gpuperf.config import Config  # noqa: PLC0415 - not at plugin start
+    from pytest_gpuperf.config import Config
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
@@ -178,12 +180,12 @@ class _Reader:
 
     def path(self, text: str) -> str:
         """Return a path as seen from where pytest was started."""
-        return os.path.join(self.config.invocation_params.dir, text)
+        return str(self.config.invocation_params.dir / text)
 
     def existing_folder(self, text: str) -> str:
         """Return the path of a folder that is there."""
         path = self.path(text)
-        if not os.path.isdir(path):
+        if not Path(path).is_dir():
             message = "there is no such folder; make one with --gpuperf-record"
             raise ValueError(message)
         return path
@@ -191,10 +193,10 @@ class _Reader:
     def writable_file(self, text: str) -> str:
         """Return the path of a file that can be made."""
         path = self.path(text)
-        if os.path.isdir(path):
+        if Path(path).is_dir():
             message = "this is a folder; name a file"
             raise ValueError(message)
-        if not os.path.isdir(os.path.dirname(path)):
+        if not Path(path).parent.is_dir():
             message = "its folder does not exist; make it first"
             raise ValueError(message)
         return path
@@ -204,15 +206,15 @@ class _Reader:
         named = self.read("gpuperf_baseline", self._store, None)
         if named is not None:
             return named, True
-        found = os.path.join(self.config.rootpath, _DEFAULT_STORE)
-        return (found, False) if os.path.isdir(found) else (None, False)
+        found = self.config.rootpath / _DEFAULT_STORE
+        return (str(found), False) if found.is_dir() else (None, False)
 
     def _store(self, text: str) -> str:
         """Return a store's place: a path as seen from the project's root, or a URL."""
         if "://" in text:
             return text
         if self.config.getoption("gpuperf_baseline", default=None) is None:
-            return os.path.join(self.config.rootpath, text)  # an ini value
+            return str(self.config.rootpath / text)  # an ini value
         return self.path(text)
 
     def together(self, read: Config) -> None:
@@ -283,7 +285,7 @@ def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
 
 def _collectors(text: str) -> tuple[str, ...]:
     """Return the collectors that were asked for; empty for auto."""
-    from pytest_gpuperf.config import COLLECTORS  # noqa: PLC0415 - not at plugin start
+    from pytest_gpuperf.config import COLLECTORS
 
     names = _names(text, ("auto", *COLLECTORS), "collector")
     return () if names == ("auto",) else tuple(n for n in names if n != "auto")
@@ -291,7 +293,7 @@ def _collectors(text: str) -> tuple[str, ...]:
 
 def _facts(text: str) -> frozenset[str]:
     """Return the facts that may differ."""
-    from pytest_gpuperf.model.fingerprint import HARD_FACTS  # noqa: PLC0415 - as above
+    from pytest_gpuperf.model.fingerprint import HARD_FACTS
 
     known = sorted({name for names in HARD_FACTS.values() for name in names})
     return frozenset(_names(text, tuple(known), "fact"))
@@ -299,7 +301,7 @@ def _facts(text: str) -> frozenset[str]:
 
 def _update(text: str) -> Update:
     """Return what is to be stored."""
-    from pytest_gpuperf.config import Update  # noqa: PLC0415 - not at plugin start
+    from pytest_gpuperf.config import Update
 
     try:
         return Update(text.strip())

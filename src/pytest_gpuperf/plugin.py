@@ -39,17 +39,19 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
     """Offer the plugin's own hooks."""
-    from pytest_gpuperf import hookspecs  # noqa: PLC0415 - as late as pytest allows
+    from pytest_gpuperf import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@pytest.hookimpl(tryfirst=True)  # before junitxml and pdb read what a child must not use
+@pytest.hookimpl(
+    tryfirst=True
+)  # before junitxml and pdb read what a child must not use
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; start at once where nothing will be collected."""
     config.addinivalue_line("markers", _MARKER)
     if options.CHILD_VARIABLE in os.environ:
-        from pytest_gpuperf.hooks import child  # noqa: PLC0415 - in child runs alone
+        from pytest_gpuperf.hooks import child
 
         child.prepare(config)
     if options.told(config):
@@ -71,7 +73,7 @@ def pytest_make_collect_report(
     ]
     if measuring:
         _start(collector.config)
-        from pytest_gpuperf.hooks import markers  # noqa: PLC0415 - first use
+        from pytest_gpuperf.hooks import markers
 
         markers.read_markers(report, measuring)
     return report
@@ -85,7 +87,7 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     `gpuperf(fn, *args)` measures fn and returns its result; `gpuperf.measure`,
     `.range`, `.compare`, `.binary`, `.capture` and `.record` return what was measured.
     """
-    from pytest_gpuperf.hooks import measuring  # noqa: PLC0415 - first use
+    from pytest_gpuperf.hooks import measuring
 
     return measuring.fixture_of(request.node)
 
@@ -99,6 +101,6 @@ def _is_controller(config: pytest.Config) -> bool:
 def _start(config: pytest.Config) -> None:
     """Register the objects that measure and judge, once."""
     if not config.pluginmanager.has_plugin("gpuperf-measuring"):
-        from pytest_gpuperf import hooks  # noqa: PLC0415 - first use
+        from pytest_gpuperf import hooks
 
         hooks.register(config)

@@ -5,18 +5,45 @@ from __future__ import annotations
 import contextlib
 import errno
 import os
+import stat
 from collections.abc import Iterator, Mapping
 from pathlib import Path
+from typing import Literal
 
 from pytest_gpuperf.errors import BaselineError
 
-__all__ = ["TEMPORARY", "listed", "locked", "read_whole", "write_whole"]
+__all__ = [
+    "TEMPORARY",
+    "kind_of",
+    "listed",
+    "locked",
+    "read_whole",
+    "sweep",
+    "write_new",
+    "write_whole",
+]
 
 # what a killed run leaves behind; .gitignore keeps it out of diffs, the next run sweeps
 TEMPORARY = ".tmp"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}
+
+
+def kind_of(path: Path) -> Literal["folder", "file"] | None:
+    """
+    Return what stands at a path; None: nothing does.
+
+    Raises:
+        BaselineError: It cannot be known.
+    """
+    try:
+        mode = path.stat().st_mode
+    except (FileNotFoundError, NotADirectoryError):
+        return None
+    except OSError as error:
+        raise _unusable("read", error, path) from error
+    return "folder" if stat.S_ISDIR(mode) else "file"
 
 
 def read_whole(path: Path) -> bytes | None:
@@ -42,12 +69,12 @@ def listed(folder: Path, pattern: str) -> list[Path]:
         BaselineError: It is there and cannot be listed.
     """
     try:
-        names = sorted(os.listdir(folder))  # glob would hide a folder that is shut
+        paths = sorted(folder.iterdir())  # glob would hide a folder that is shut
     except FileNotFoundError:
         return []
     except OSError as error:
         raise _unusable("read", error, folder) from error
-    return [path for path in map(folder.joinpath, names) if path.match(pattern)]
+    return [path for path in paths if path.match(pattern)]
 
 
 @contextlib.contextmanager
@@ -80,7 +107,7 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
             remedy="name a store on a local disk",
         ) from error
     except OSError as error:
-        raise _unusable("written", error, lock) from error
+        raise _unusable("written", error, lock.parent) from error
     try:
         yield
     finally:
@@ -114,6 +141,29 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
             with contextlib.suppress(OSError):
                 temporary.unlink()
         raise _unusable("written", error, _shown(error, waiting)) from error
+
+
+def write_new(path: Path, text: bytes) -> None:
+    """
+    Write a file that is not there yet; leave one that is.
+
+    Raises:
+        BaselineError: It could not be written.
+    """
+    try:
+        with path.open("xb") as stream:
+            stream.write(text)
+    except FileExistsError:
+        return
+    except OSError as error:
+        raise _unusable("written", error, path) from error
+
+
+def sweep(folder: Path) -> None:
+    """Remove what killed runs left in a folder; call it under the folder's lock."""
+    for path in listed(folder, f"*{TEMPORARY}"):
+        with contextlib.suppress(OSError):  # in nobody's way if it stays
+            path.unlink()
 
 
 def _write_synced(path: Path, text: bytes) -> None:

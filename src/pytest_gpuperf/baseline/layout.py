@@ -11,7 +11,7 @@ lines share (the head of a session, the hard facts) stands once, under its diges
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -35,10 +35,12 @@ SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
+_V = TypeVar("_V")  # a Value when it is read, a list when it is written
+
 KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
 
 
-class Value(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_defaults=True):
+class Value(msgspec.Struct, frozen=True, gc=False, array_like=True):
     """A StoredValue, as a list."""
 
     metric: str
@@ -49,7 +51,7 @@ class Value(msgspec.Struct, frozen=True, gc=False, array_like=True, omit_default
     better: str | None = None
 
 
-class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Row(msgspec.Struct, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     """
     A StoredRecord: one line.
 
@@ -72,7 +74,7 @@ class Row(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     test: str
     session: str
     facts: str
-    values: tuple[Value, ...]
+    values: tuple[_V, ...]
     name: str = ""
     choice: str | None = None
     soft_facts: dict[str, str] = {}
@@ -92,9 +94,10 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
 class Section(msgspec.Struct, frozen=True):
     """The sessions of one module, or of one slug."""
 
+    name: str
     sessions: dict[str, Head | None]
     facts: dict[str, dict[str, dict[str, str]] | None]
-    records: list[Row | None]
+    records: list[Row[Value] | None]
 
 
 class Content(msgspec.Struct, frozen=True):
@@ -102,7 +105,7 @@ class Content(msgspec.Struct, frozen=True):
 
     schema: str
     keyed_by: str
-    sections: dict[str, Section | None]
+    sections: list[Section | None]
 
 
 def digest(text: bytes, *, length: int = 12) -> str:

@@ -14,13 +14,12 @@ from collections.abc import Awaitable, Sequence
 from itertools import chain
 
 from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.calls import arguments
 from pytest_gpuperf.collect.contents import Content, contents, digest, scalar_bytes
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
 
-__all__ = ["Arguments", "Contract", "arguments", "refuse_function", "refuse_result"]
-
-Arguments = tuple[tuple[object, ...], dict[str, object]]
+__all__ = ["Contract", "refuse_function", "refuse_result"]
 
 _TREND_Z = 3.29  # the halves differ at two-sided 0.1 %: a note in one of 1,000 tests
 _TREND_RATIO = (
@@ -116,25 +115,6 @@ class Contract:
         if accepted is not None and not accepted:
             message = f"check refused the {which} timed output"
             raise AssertionError(message)
-
-
-def arguments(request: TimedCall, given: object) -> Arguments:
-    """
-    Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
-
-    Args:
-        request: Whose keyword arguments are kept where the item gives no others.
-
-        given: A tuple, (tuple, dict), the one argument, or None for the request's own.
-    """
-    kwargs = dict(request.kwargs)
-    if given is None:
-        return request.args, kwargs
-    if not isinstance(given, tuple):
-        return (given,), kwargs
-    if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict):  # noqa: PLR2004 - (args, kwargs)
-        return given[0], kwargs | given[1]
-    return given, kwargs
 
 
 def refuse_function(fn: object) -> None:

@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import difflib
+import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
+from pytest_gpuperf.collect.binary import find_cuobjdump
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 
-__all__ = ["Absence", "Choice", "choose"]
+__all__ = ["Absence", "Choice", "absent_collectors", "choose"]
 
 _ALONE = "replay"  # a kept run holds every reading: nothing is measured beside it
 
@@ -43,6 +45,30 @@ class Choice:
 
     collectors: tuple[str, ...]
     sentences: tuple[str, ...]
+
+
+def absent_collectors(*, replaying: bool) -> dict[str, Absence]:
+    """
+    Return why collectors cannot be used in this process, by name; nothing is imported.
+
+    Args:
+        replaying: Whether a kept run was named.
+    """
+    absent: dict[str, Absence] = {}
+    if not replaying:
+        absent["replay"] = Absence(
+            reason="no kept run was named", remedy="name one with --gpuperf-replay"
+        )
+    if importlib.util.find_spec("ncu_report") is None:
+        absent["ncu-report"] = Absence(
+            reason="the package ncu-report is not installed",
+            remedy='pip install "pytest-gpuperf[ncu]"',
+        )
+    try:
+        find_cuobjdump()
+    except CollectorUnavailableError as error:
+        absent["binary"] = Absence(reason=error.message, remedy=error.remedy)
+    return absent
 
 
 def choose(

@@ -6,7 +6,6 @@ record a line, each file written by one process alone.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -20,6 +19,7 @@ __all__ = [
     "Recorder",
     "Recording",
     "read_expected",
+    "read_readings",
     "read_recording",
     "start_recording",
     "tell_expected",
@@ -125,7 +125,7 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 
 def _clear(path: Path) -> None:
     """Remove an earlier recording, and refuse a folder with anything else in it."""
-    names = sorted(os.listdir(path))
+    names = sorted(entry.name for entry in path.iterdir())
     ours = [name for name in names if name == _HEAD or name.startswith("readings-")]
     if set(names) - set(ours):
         strange = min(set(names) - set(ours))
@@ -152,13 +152,25 @@ def read_recording(folder: str) -> Recording:
     if head.schema != SCHEMA:
         message = f"schema {head.schema!r} is not {SCHEMA!r}"
         raise CaptureFormatError(message, remedy=_REMEDY, path=str(path / _HEAD))
+    return Recording(
+        session=head.session,
+        environment=head.environment,
+        records=read_readings(folder),
+    )
+
+
+def read_readings(folder: str) -> dict[Address, Record]:
+    """
+    Return the records of a folder, whoever wrote them.
+
+    Raises:
+        CaptureFormatError: A line is broken.
+    """
     records: dict[Address, Record] = {}
-    for file in sorted(path.glob("readings-*.jsonl")):
+    for file in sorted(Path(folder).glob("readings-*.jsonl")):
         for record in _lines(file):
             records[record.key, record.role, record.process_index] = record
-    return Recording(
-        session=head.session, environment=head.environment, records=records
-    )
+    return records
 
 
 def _lines(file: Path) -> list[Record]:

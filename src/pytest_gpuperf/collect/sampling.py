@@ -7,17 +7,11 @@ import sys
 from collections import deque
 from collections.abc import Callable
 from dataclasses import dataclass
-from functools import partial
-from itertools import cycle, repeat
 from math import ceil
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
-from pytest_gpuperf.collect.contract import (
-    Contract,
-    arguments,
-    refuse_function,
-    refuse_result,
-)
+from pytest_gpuperf.collect.calls import calls, settle, timed, unsettled
+from pytest_gpuperf.collect.contract import Contract, refuse_function, refuse_result
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note
@@ -83,9 +77,9 @@ class Lane:
         self._request = request
         self._bench = bench
         self._contract = Contract(request)
-        self._next_call = _calls(request)
+        self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
-        self._settle: Callable[[object], None] | None = _settle
+        self._settle: Callable[[object], None] | None = settle
         self._flush: Callable[[], None] | None = None
         self._cache_mode = "none"
         self._batch_count = 1
@@ -158,16 +152,13 @@ class Lane:
     def _time_first_call(self) -> int:
         """Time the very first call [ns]; it may be the first to use the device."""
         __tracebackhide__ = True
-        self._choose_device()
+        used_before = self._choose_device()
         elapsed_ns, _ = self._warm_call()
-        if self._synchronize is None:
-            self._choose_device()
-            if self._synchronize is not None:  # the rest of what it has started
-                rest_ns, _ = _timed(
-                    self._synchronize, 0, self._bench.now_ns, None, None
-                )
-                elapsed_ns += rest_ns
-        if not _unsettled(self._output):
+        if not used_before and self._choose_device():  # wait for what it has started
+            bench = self._bench
+            rest_ns, _ = timed(bench.runtime.synchronize, 0, bench.now_ns)
+            elapsed_ns += rest_ns
+        if not unsettled(self._output):
             self._settle = None
         return elapsed_ns
 
@@ -204,15 +195,16 @@ class Lane:
             and max(recent) <= max(min(recent), floor_ns) * _ALIKE_RATIO
         )
 
-    def _choose_device(self) -> None:
-        """Wait for the device and flush it from now on, if one is in use."""
+    def _choose_device(self) -> bool:
+        """Wait for the device and flush it from now on, if one is in use: is it?"""
         runtime = self._bench.runtime
         if not runtime.active():
-            return
+            return False
         self._synchronize = runtime.synchronize
         self._cache_mode = self._request.cache
         if self._request.cache == "cold":
             self._flush = runtime.flush_l2
+        return True
 
     @property
     def _may_batch(self) -> bool:
@@ -246,12 +238,12 @@ class Lane:
         if self._synchronize is not None:
             self._synchronize()
         modules_count = len(sys.modules)
-        elapsed_ns, self._output = _timed(
+        elapsed_ns, self._output = timed(
             call,
             self._batch_count - 1,
             self._bench.now_ns,
-            self._settle,
-            self._synchronize,
+            settle=self._settle,
+            synchronize=self._synchronize,
         )
         return elapsed_ns, len(sys.modules) != modules_count
 
@@ -265,61 +257,3 @@ class Lane:
             " iterations or an asynchronous result forbid to time several as one"
         )
         return (Note(code="short-call", text=text),)
-
-
-def _timed(
-    call: Callable[[], object],
-    others_count: int,
-    now_ns: Callable[[], int],
-    settle: Callable[[object], None] | None,
-    synchronize: Callable[[], None] | None,
-) -> tuple[int, object]:
-    """
-    Return the time of a batch [ns] and its last output.
-
-    Only locals between the two readings; what the loop itself takes (some 10 ns a call) is
-    part of the time and not subtracted: a calibrated loop would be a second measurement
-    with an error of its own.
-    """
-    __tracebackhide__ = True
-    others = repeat(None, others_count)
-    start_ns = now_ns()
-    for _ in others:
-        call()
-    output = call()
-    if settle is not None:
-        settle(output)
-    if synchronize is not None:
-        synchronize()
-    return now_ns() - start_ns, output
-
-
-def _calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
-    """Return what gives the next call, with its arguments bound."""
-    fn, setup = request.fn, request.setup
-    if setup is not None:
-        return lambda: _bound(fn, *arguments(request, setup()))
-    if request.inputs is not None:
-        pool = [_bound(fn, *arguments(request, given)) for given in request.inputs]
-        return cycle(pool).__next__
-    return repeat(_bound(fn, request.args, dict(request.kwargs))).__next__
-
-
-def _bound(
-    fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
-) -> Callable[[], object]:
-    """Return a callable without arguments; one that needs none is not wrapped."""
-    return partial(fn, *args, **kwargs) if args or kwargs else fn
-
-
-def _unsettled(output: object) -> list[Callable[[], object]]:
-    """Return the waits of an output that is still being computed (jax): its members'."""
-    members = output if isinstance(output, (tuple, list)) else (output,)
-    waits = (getattr(member, "block_until_ready", None) for member in members)
-    return [wait for wait in waits if wait is not None]
-
-
-def _settle(output: object) -> None:
-    """Wait until an output has been computed."""
-    for wait in _unsettled(output):
-        wait()

@@ -106,7 +106,9 @@ def captured_values(metric: str, launches: Sequence[CapturedLaunch]) -> Captured
     weights = [_number(launch, _WEIGHT) for launch in launches]
     known = [weight for weight in weights if weight is not None]
     return Captured(
-        values=tuple(factor * v.value for v in numbers if isinstance(v.value, (int, float))),
+        values=tuple(
+            factor * v.value for v in numbers if isinstance(v.value, (int, float))
+        ),
         weights=tuple(known) if len(known) == len(launches) else (),
         unit=unit if vendor is None else vendor.unit,
         absent_count=len(launches) - len(numbers),

@@ -26,9 +26,9 @@ def register(config: pytest.Config) -> None:
     measures and writes down what it found.
     """
     # the rooms below are imported here because this is the first use of any of them
-    from pytest_gpuperf.hooks.child import Child  # noqa: PLC0415
-    from pytest_gpuperf.hooks.gate import Gate  # noqa: PLC0415
-    from pytest_gpuperf.hooks.measuring import Measuring  # noqa: PLC0415
+    from pytest_gpuperf.hooks.child import Child
+    from pytest_gpuperf.hooks.gate import Gate
+    from pytest_gpuperf.hooks.measuring import Measuring
 
     manager = config.pluginmanager
     if options.CHILD_VARIABLE in os.environ:

@@ -56,7 +56,9 @@ class Child:
 
     def bench(self) -> Bench:
         """Return this process's bench: it measures and decides nothing."""
-        return Bench.in_process(_measuring_only(options.config_of(self.config)), self.spec.seat)
+        return Bench.in_process(
+            _measuring_only(options.config_of(self.config)), self.spec.seat
+        )
 
     @pytest.hookimpl(trylast=True)  # after whoever shuffles
     def pytest_collection_modifyitems(

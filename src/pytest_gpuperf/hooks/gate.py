@@ -7,11 +7,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.lines import Style
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -20,6 +23,13 @@ __all__ = ["Gate"]
 
 # what xdist puts on a report when it arrives, and its own hooks look for
 _XDIST = ("node", "worker_id", "testrun_uid", "item_index")
+_WIDTH = 100  # where nobody knows the terminal's
+_MARKUP: dict[Style, dict[str, bool]] = {
+    Style.GOOD: {"green": True},
+    Style.BAD: {"red": True, "bold": True},
+    Style.DOUBT: {"yellow": True},
+    Style.FAINT: {"light": True},
+}
 _TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED as the number that a process returns
 
 
@@ -28,12 +38,7 @@ class Gate:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.suite = Suite.of_pytest(
-            options.config_of(config),
-            args=tuple(config.invocation_params.args),
-            folder=str(config.invocation_params.dir),
-            plugins=_known_plugins(config),
-        )
+        self.suite = _suite(config)
         self._held: dict[str, tuple[pytest.TestReport, pytest.TestReport]] = {}
 
     @pytest.hookimpl(optionalhook=True)
@@ -137,7 +142,7 @@ class Gate:
             measured = self.suite.results[test_id]
             failures = self.suite.failures_of(test_id)
             if failures:
-                outcomes.fail(call, "\n".join(map(terminal.longrepr_text, failures)))
+                outcomes.fail(call, outcomes.failure_text(failures, self.suite.config))
                 self._log(call, teardown, None)
             else:
                 self._log(call, teardown, measured)
@@ -160,13 +165,38 @@ class Gate:
         run = self.suite.run
         if run is None:
             return
-        writer = terminalreporter
-        writer.write_sep("=", terminal.title(run))
-        verbose = writer.verbosity > 0
-        for line in terminal.summary(run, width=writer._tw.fullwidth, verbose=verbose):  # noqa: SLF001 - the one way to the width
-            writer.write_line(line.text, **line.markup)
+        width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
+        title, *lines = terminal.run_lines(run, width=width, verbose=verbose)
+        terminalreporter.write_sep("=", title.text)
+        for line in lines:
+            terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
         for complaint in self.suite.complaints:
-            writer.write_line(complaint, red=True, bold=True)
+            terminalreporter.write_line(complaint, red=True, bold=True)
+
+
+def _width(terminalreporter: pytest.TerminalReporter) -> int:
+    """Return the characters of a terminal line."""
+    return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
+
+
+def _suite(config: pytest.Config) -> Suite:
+    """
+    Return the suite of a run.
+
+    Raises:
+        pytest.UsageError: The baseline, the recording or the spool cannot be used.
+    """
+    command = CommandLine(
+        args=tuple(str(arg) for arg in config.invocation_params.args),
+        folder=str(config.invocation_params.dir),
+        variable=options.CHILD_VARIABLE,
+        plugins=_known_plugins(config),
+        own_basetemp=bool(config.getoption("basetemp", default=None)),
+    )
+    try:
+        return Suite.of_pytest(options.config_of(config), command)
+    except GpuPerfError as error:
+        raise pytest.UsageError(f"gpuperf: {error}") from error
 
 
 def _stopped(session: pytest.Session) -> str:

@@ -40,7 +40,11 @@ _ADDED_UP = ("limits", "counters")  # of the others the closest marker wins
 _GRADES = ("A", "B", "C", "D", "F")
 _REQUIREMENTS = ("gpu", "cupti", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
-_MARKS = {"time", "throughput", "mfu"}  # what the call of a test as one range cannot give
+_MARKS = {
+    "time",
+    "throughput",
+    "mfu",
+}  # what the call of a test as one range cannot give
 
 
 def read_markers(
@@ -79,7 +83,8 @@ class _Reader:
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
         plan = Plan(
             limits=self._limits(said.get("limits", ())),
-            max_regression=self._checked(said, "max_regression", _regressions) or {},
+            max_regression=self._checked(said, "max_regression", self._regressions)
+            or {},
             min_grade=self._checked(said, "min_grade", _grade),
             counters=self._checked(said, "counters", _counters) or (),
             work=self._checked(said, "work", _work),
@@ -123,6 +128,14 @@ class _Reader:
             except GpuPerfError as error:
                 self.mistakes.append(f"limit {text!r}: {error}")
         return tuple(limits)
+
+    def _regressions(self, value: object) -> dict[str, float | None]:
+        """Return the largest changes by metric."""
+        if not isinstance(value, (str, dict)):
+            raise _wrong(
+                f"{value!r} is no text", 'write "5 %", "off" or {"time": "5 %"}'
+            )
+        return dict(grammar.parse_max_regression(value, known=_constants(self.item)))
 
     def _checked(
         self, said: dict[str, Any], keyword: str, read: Callable[[Any], Any]
@@ -187,13 +200,6 @@ def _wrong(message: str, remedy: str) -> ConfigError:
     return ConfigError(message, remedy=remedy)
 
 
-def _regressions(value: object) -> dict[str, float | None]:
-    """Return the largest changes by metric."""
-    if not isinstance(value, (str, dict)):
-        raise _wrong(f"{value!r} is no text", 'write "5 %", "off" or {"time": "5 %"}')
-    return dict(grammar.parse_max_regression(value))
-
-
 def _grade(value: object) -> str:
     """Return a grade."""
     if value not in _GRADES:
@@ -244,8 +250,7 @@ def _requirements(value: object) -> tuple[str, ...]:
     wrong = [
         w
         for w in wanted
-        if not isinstance(w, str)
-        or (w not in _REQUIREMENTS and not _CHIP.fullmatch(w))
+        if not isinstance(w, str) or (w not in _REQUIREMENTS and not _CHIP.fullmatch(w))
     ]
     if wrong:
         listed = ", ".join(repr(w) for w in wrong)

@@ -14,15 +14,14 @@ from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.limits import judge_limits
-from pytest_gpuperf.report import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Generator
 
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = ["FIXTURE", "Measuring", "fixture_of"]
 
@@ -80,7 +79,9 @@ class Measuring:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure."""
-        self.bench.expect([i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash])
+        self.bench.expect(
+            [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+        )
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -96,7 +97,7 @@ class Measuring:
             return None
         # the one private import: pytest has no public way to run a test without
         # logging its reports
-        from _pytest.runner import runtestprotocol  # noqa: PLC0415, PLC2701
+        from _pytest.runner import runtestprotocol  # noqa: TID251 - see above
 
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
@@ -108,7 +109,9 @@ class Measuring:
 
     def _may_change(self, item: pytest.Item) -> bool:
         """Return whether the end of the run may change this test's outcome."""
-        return self.judging and self.bench.may_change(has_limits=bool(_plan(item).limits))
+        return self.judging and self.bench.may_change(
+            has_limits=bool(_plan(item).limits)
+        )
 
     def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
         """Return the reports to log now: one that holds the others, or all of them."""
@@ -157,11 +160,11 @@ class Measuring:
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
         """Judge the limits of a test whose body passed, and raise what was missed."""
-        verdicts = judge_limits(plan, item.stash[TEST_ID], gpuperf.ledger.records, self.bench)
+        verdicts = judge_limits(plan, item.stash[TEST_ID], gpuperf.ledger.records)
         item.stash[_VERDICTS] = verdicts
-        missed = [v for v in verdicts if v.outcome.value == "failed"]
+        missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
-            text = "\n".join(terminal.longrepr_text(verdict) for verdict in missed)
+            text = outcomes.failure_text(missed, self.bench.config)
             raise PerfAssertionError(text, verdict=missed[0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -196,8 +199,10 @@ class Measuring:
             for e in ledger.refusals
         ]
         if report.passed and not ledger.records and not refusals:
-            refusals.append(outcomes.nothing_measured(disabled=self.bench.config.disable))
-        limits_failed = any(v.outcome.value == "failed" for v in verdicts)
+            refusals.append(
+                outcomes.nothing_measured(disabled=self.bench.config.disable)
+            )
+        limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],
             records=self.bench.keep(ledger.records),
@@ -231,5 +236,3 @@ def _only_floats(report: pytest.TestReport) -> None:
         (name, float(value) if isinstance(value, Figure) else value)
         for name, value in report.user_properties
     ]
-
-

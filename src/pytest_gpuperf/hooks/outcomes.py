@@ -11,11 +11,14 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import terminal
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     import pytest
-    from _pytest._io import TerminalWriter
+    from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
     "VerdictRepr",
@@ -23,6 +26,7 @@ __all__ = [
     "comparison_lines",
     "explain_failure",
     "fail",
+    "failure_text",
     "lacked_a_value",
     "nothing_measured",
 ]
@@ -74,7 +78,9 @@ def fail(report: pytest.TestReport, text: str) -> None:
 
 def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
     """Return whether a phase ended because a value was not there."""
-    return call.excinfo is not None and call.excinfo.errisinstance(MetricUnavailableError)
+    return call.excinfo is not None and call.excinfo.errisinstance(
+        MetricUnavailableError
+    )
 
 
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
@@ -106,7 +112,9 @@ def apply_unmeasured(
         path, lineno, _ = report.location
         report.outcome = "skipped"
         report.longrepr = (path, (lineno or 0) + 1, f"Skipped: {word}: {text}")
-    if hasattr(report, "wasxfail"):  # neither an expected failure nor an unexpected pass
+    if hasattr(
+        report, "wasxfail"
+    ):  # neither an expected failure nor an unexpected pass
         del report.wasxfail
 
 
@@ -114,7 +122,7 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
     """Return why a test lacks values; empty where it does not."""
     said = [f"{r.metric}: {r.reason}; {r.remedy}" for r in measured.refusals]
     said += [
-        terminal.longrepr_text(verdict)
+        _headline(verdict)
         for verdict in measured.verdicts
         if verdict.outcome is Outcome.UNMEASURED
     ]
@@ -143,24 +151,25 @@ def nothing_measured(*, disabled: bool) -> Unmeasured:
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison with measured values in it."""
-    lines = [f"{_plain(left)} {op} {_plain(right)}"]
-    for side in (left, right):
-        if isinstance(side, Figure):
-            lines += terminal.estimate_lines(side.estimate)
-    return lines
+    return terminal.assert_lines(
+        op,
+        left,
+        right,
+        left_estimate=left.estimate if isinstance(left, Figure) else None,
+        right_estimate=right.estimate if isinstance(right, Figure) else None,
+    )
 
 
-def _plain(side: object) -> str:
-    """Return one side of a comparison as text."""
-    if isinstance(side, Figure):
-        return f"{side.estimate.metric} {float(side)!r}"
-    return _short(side)
+def failure_text(verdicts: Sequence[Verdict], config: Config) -> str:
+    """Return what a test that failed for some verdicts shows."""
+    lines = [
+        line.text
+        for verdict in verdicts
+        for line in terminal.longrepr_lines(verdict, options=config.given)
+    ]
+    return "\n".join(lines)
 
 
-def _short(value: object) -> str:
-    """Return a value's repr; a broken one is told as such, never raised."""
-    try:
-        return repr(value)[:200]  # longer than that explains nothing
-    except Exception as error:  # noqa: BLE001 - a user's __repr__ may raise anything
-        return f"<{type(value).__name__}, whose repr raised {type(error).__name__}>"
-
+def _headline(verdict: Verdict) -> str:
+    """Return a verdict in one line."""
+    return next(iter(terminal.longrepr_lines(verdict))).text

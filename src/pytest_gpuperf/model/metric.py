@@ -207,5 +207,7 @@ def metric_named(name: str) -> Metric:
             meaning="hardware counter",
         )
     close = tuple(difflib.get_close_matches(name, METRICS, n=3, cutoff=0.5))
-    known_names = f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics`"
+    known_names = (
+        f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics`"
+    )
     raise UnknownMetricError(name, close_matches=close, remedy=known_names)

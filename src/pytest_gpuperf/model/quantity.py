@@ -13,11 +13,11 @@ from types import MappingProxyType
 from pytest_gpuperf.errors import UnitError
 
 __all__ = [
-    "UNITS",
     "GB",
+    "MB",
+    "UNITS",
     "GiB",
     "KiB",
-    "MB",
     "MiB",
     "Quantity",
     "Unit",

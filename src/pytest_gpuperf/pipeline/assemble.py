@@ -172,7 +172,7 @@ class Maker:
         )
         return self._record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
 
-    def _record(  # noqa: PLR0913 - the record's own fields
+    def _record(
         self,
         key: RecordKey,
         kind: Kind,
@@ -355,5 +355,3 @@ def _by_kernel(metric: str, launches: Sequence[CapturedLaunch]) -> list[Estimate
 def _dotted(capability: tuple[int, int]) -> str:
     """Return a compute capability as text."""
     return f"{capability[0]}.{capability[1]}"
-
-

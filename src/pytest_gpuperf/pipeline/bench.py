@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
-from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.binary import read_binary
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.host import HostCollector
+from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
-from pytest_gpuperf.collect.registry import Choice, choose
+from pytest_gpuperf.collect.registry import Choice, absent_collectors, choose
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.compute import stats
@@ -110,6 +110,7 @@ class Bench:
     ) -> None:
         self.config = config
         self.seat = seat
+        self.clock = clock
         self.runner = runner
         self.expected_ids: list[str] = []
         self._host = HostCollector(clock, runtime or find_runtime())
@@ -151,10 +152,12 @@ class Bench:
     @functools.cached_property
     def choice(self) -> Choice:
         """Which collectors are used, and why the others are not."""
+        device = self.device()
         return choose(
             self.config.collectors,
-            devices=self.devices,
-            replaying=self.config.replay is not None,
+            absent=absent_collectors(replaying=self.config.replay is not None),
+            device_name=None if device is None else device.name,
+            device_reason=self.devices.reason or "",
         )
 
     @functools.cached_property
@@ -176,7 +179,9 @@ class Bench:
     def device_name(self) -> str | None:
         """Return the device to put tensors on; None: there is none."""
         if self.recording is not None and self.device() is None:
-            return "cpu"  # bodies run for their side effects; values are the recorded ones
+            return (
+                "cpu"  # bodies run for their side effects; values are the recorded ones
+            )
         return None if self.device() is None else "cuda:0"
 
     def no_device_reason(self) -> str:
@@ -271,9 +276,9 @@ class Bench:
         if kept is not None:
             yield lambda: kept
             return
-        with self._host.measure_range() as finished:
+        with self._host.measure_range() as timer:
             yield lambda: self._maker().timed(
-                key, finished(), kind=Kind.RANGE, work=plan.work
+                key, _timing_of(timer), kind=Kind.RANGE, work=plan.work
             )
 
     def compared(
@@ -315,19 +320,14 @@ class Bench:
         self,
         key: RecordKey,
         source: object,
-        *,
-        block: int | None,
-        ptxas_log: str | None,
-        target: str | None,
+        **facts: Any,  # noqa: ANN401 - passed on to read_binary, which types each
     ) -> Record:
         """Return the record of a compiled binary."""
         self._need("binary")
         kept = self._kept(key, Kind.BINARY)
         if kept is not None:
             return kept
-        kernels = read_binary(
-            source, runner=self.runner, block=block, ptxas_log=ptxas_log, target=target
-        )
+        kernels = read_binary(source, runner=self.runner, **facts)
         return self._maker().binary(key, kernels)
 
     def capture(
@@ -390,8 +390,9 @@ class Bench:
         return [launch for each in capture.ranges for launch in each.launches]
 
     def _need(self, collector: str) -> None:
-        """Refuse a measurement whose collector was not asked for."""
-        if self.config.replay is None and collector not in self.choice.collectors:
+        """Refuse a measurement whose collector was left out by name."""
+        asked = self.config.collectors
+        if self.config.replay is None and asked and collector not in asked:
             message = f"the {collector} collector is not among those asked for"
             raise MeasureError(
                 message, remedy=f"add {collector} to --gpuperf-collectors"
@@ -419,6 +420,15 @@ class Bench:
             role=self.seat.role,
             process_index=self.seat.process_index,
         )
+
+
+def _timing_of(timer: RangeTimer) -> Timing:
+    """Return what a block gave."""
+    if timer.timing is None:
+        raise MeasureError(
+            "the block has not ended", remedy="read its values after the with block"
+        )
+    return timer.timing
 
 
 def _matching(

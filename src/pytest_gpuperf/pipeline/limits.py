@@ -24,16 +24,14 @@ def judge_limits(
 
     A limit is for every measurement that has its metric; where none has, for the first.
     """
-    verdicts: list[Verdict] = []
-    for limit in plan.limits:
-        for record in _meant(limit, test_id, records):
-            verdicts.append(judge_limit(limit, record, spread=None))
-    return tuple(verdicts)
+    return tuple(
+        judge_limit(limit, record, spread=None)
+        for limit in plan.limits
+        for record in _meant(limit, test_id, records)
+    )
 
 
-def _meant(
-    limit: Limit, test_id: str, records: Sequence[Record]
-) -> Sequence[Record]:
+def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:
     """Return the measurements that a limit is for."""
     having = [r for r in records if any(e.metric == limit.metric for e in r.estimates)]
     if having:

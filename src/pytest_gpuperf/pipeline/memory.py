@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import open_store
-from pytest_gpuperf.errors import BaselineMissingError
 from pytest_gpuperf.model.fingerprint import slug
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
@@ -17,6 +16,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.history import StoredRecord
 
 __all__ = ["Memory", "slug_of"]
+
+_DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
 
 
 class Memory:
@@ -33,30 +34,20 @@ class Memory:
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
 
     def store(self) -> Store | None:
-        """Return the store; None: this run has none."""
-        if self._store is None:
-            place = self._config.baseline
-            if place is None and self._config.update is not None:
-                place = ".gpuperf"  # storing makes the default store
-            if place is not None:
-                self._store = open_store(place, self._config.root)
-        return self._store
-
-    def check(self) -> None:
         """
-        Refuse a store that was named and is not there, unless it is to be made.
+        Return the store; None: this run has none.
 
         Raises:
-            BaselineMissingError: There is none.
+            BaselineMissingError: It was named, is not there, and is not to be made.
         """
-        store = self.store()
-        if store is None or self._config.update is not None:
-            return
-        if self._config.baseline_named and not store.exists():
-            message = f"there is no baseline at {self._config.baseline}"
-            raise BaselineMissingError(
-                message, remedy="make one with --gpuperf-update=new"
-            )
+        if self._store is None:
+            updating = self._config.update is not None
+            place = self._config.baseline
+            if place is None and updating:
+                place = _DEFAULT_PLACE
+            if place is not None:
+                self._store = open_store(place, self._config.root, create=updating)
+        return self._store
 
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first."""
@@ -68,10 +59,20 @@ class Memory:
             self._loaded[folder] = store.load(folder)
         return self._loaded[folder].get(record.key, ())
 
-    def elsewhere(self, record: Record) -> tuple[str, ...]:
-        """Return the other GPUs, chips or hosts that have sessions of a measurement."""
+    def elsewhere(
+        self, records: Sequence[Record]
+    ) -> Mapping[RecordKey, tuple[str, ...]]:
+        """Return the other GPUs, chips or hosts that have sessions of measurements."""
         store = self.store()
-        return () if store is None else store.other_slugs(slug_of(record), record.key)
+        if store is None:
+            return {}
+        found: dict[RecordKey, tuple[str, ...]] = {}
+        folders: dict[str, list[RecordKey]] = {}
+        for record in records:
+            folders.setdefault(slug_of(record), []).append(record.key)
+        for folder, keys in folders.items():
+            found |= store.other_slugs(folder, keys)
+        return found
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
         """
@@ -89,7 +90,9 @@ class Memory:
 
 def slug_of(record: Record) -> str:
     """Return the name of what a record was measured on: a GPU, a chip or a host."""
-    facts = {name: text for facts in record.facts.values() for name, text in facts.items()}
+    facts = {
+        name: text for facts in record.facts.values() for name, text in facts.items()
+    }
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
     if "gpu_name" in facts:

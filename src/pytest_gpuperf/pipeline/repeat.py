@@ -66,7 +66,7 @@ class CommandLine:
         if "cacheprovider" in self.plugins:
             extra += ["-o", f"cache_dir={scratch}/cache"]
         if self.own_basetemp:
-            extra.append(f"--basetemp={scratch}/tmp")
+            extra.append(f"--basetemp={scratch}/base")
         # the last -n wins; behind "--" pytest would take options for paths
         end = self.args.index("--") if "--" in self.args else len(self.args)
         args = (*self.args[:end], *extra, *self.args[end:])

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
+from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header, Run
@@ -45,6 +46,10 @@ class Suite:
     Attributes:
         results: What each test measured, by test id.
 
+        passed: Ids of the tests whose body passed and that missed no limit.
+
+        failed_alone: Why a test gave no value in a fresh process, by test id.
+
         repeated: What fresh processes measured of the same tests.
 
         verdicts: What was decided; empty until the tests have run.
@@ -61,6 +66,7 @@ class Suite:
         self.memory = Memory(config)
         self.results: dict[str, Measured] = {}
         self.passed: set[str] = set()
+        self.failed_alone: dict[str, str] = {}
         self.repeated: tuple[Record, ...] = ()
         self.verdicts: tuple[Verdict, ...] = ()
         self.run: Run | None = None
@@ -86,7 +92,7 @@ class Suite:
         if config.record is not None:
             replay.start_recording(config.record, seat.session, bench.environment)
         suite = cls(config, command, bench)
-        suite.memory.check()
+        suite.memory.store()  # a store that is not there is told now
         return suite
 
     # while tests run
@@ -134,7 +140,9 @@ class Suite:
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
-        fatal = {Outcome.FAILED, Outcome.REGRESSED}
+        fatal = {Outcome.FAILED}
+        if self.config.update is not Update.ALL:  # which accepts what regressed
+            fatal.add(Outcome.REGRESSED)
         if self.config.strict:
             fatal |= _UNDECIDED
         return tuple(
@@ -161,6 +169,15 @@ class Suite:
     def complain_of(self, error: GpuPerfError) -> None:
         """Fail the run because something around its tests went wrong."""
         self.complain(f"gpuperf: {error}")
+
+    def add(self, records: Sequence[Record], failures: Mapping[str, str]) -> None:
+        """Take what fresh processes gave, and why some of them gave nothing."""
+        self.repeated += tuple(records)
+        self.failed_alone |= failures
+
+    def elapsed_s(self) -> float:
+        """Return how long the run has taken so far [s]."""
+        return self.bench.clock.unix_s() - self.bench.seat.session.started_unix_s
 
     def records(self) -> tuple[Record, ...]:
         """Return everything that was measured, by whichever process."""

@@ -7,7 +7,7 @@ import math
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report import display
 
-__all__ = ["assert_lines"]
+__all__ = ["assert_lines", "estimate_lines"]
 
 _LONGEST = 200  # of the text of a thing that is no number
 
@@ -50,9 +50,22 @@ def assert_lines(
         )
     ]
     lines = [f"{names[0]} {_clean(op)} {names[1]}"]
-    lines += [_origin(each) for each in (left_estimate, right_estimate) if each]
+    for each in (left_estimate, right_estimate):
+        lines += [] if each is None else estimate_lines(each)
     lines += _distance(op, *numbers)
     return lines
+
+
+def estimate_lines(estimate: Estimate) -> list[str]:
+    """Return where a value came from and how far it is known, indented."""
+    parts = [display.value(estimate.value, estimate.unit)]
+    spread = display.spread(estimate)
+    if spread and estimate.low is not None and estimate.high is not None:
+        ends = display.interval(estimate.low, estimate.high, estimate.unit)
+        parts[0] += f" {spread} ({ends})"
+    parts.append(display.plural(estimate.sample_count, "sample"))
+    parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
+    return [f"    {_name(estimate)}: {', '.join(parts)}"]
 
 
 def _sides(
@@ -66,18 +79,6 @@ def _sides(
         "" if left is None else display.value(left, unit),
         "" if right is None else display.value(right, unit),
     )
-
-
-def _origin(estimate: Estimate) -> str:
-    """Return where a value came from and how far it is known."""
-    parts = [display.value(estimate.value, estimate.unit)]
-    spread = display.spread(estimate)
-    if spread and estimate.low is not None and estimate.high is not None:
-        ends = display.interval(estimate.low, estimate.high, estimate.unit)
-        parts[0] += f" {spread} ({ends})"
-    parts.append(display.plural(estimate.sample_count, "sample"))
-    parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
-    return f"    {_name(estimate)}: {', '.join(parts)}"
 
 
 def _distance(op: str, left: float | None, right: float | None) -> list[str]:

@@ -121,14 +121,19 @@ def _columns(
             cells=_kernels(launches, spelled),
             shrinks=True,
         ),
+        Column(
+            head="",
+            cells=tuple("" if each.measured else "not measured" for each in launches),
+        ),
         *(
             Column(
                 head=display.escape(heads[name]),
                 cells=tuple(_cell(launch, name) for launch in launches),
                 blank="n/a",
                 right=True,
+                rank=place if metrics is None else 0,
             )
-            for name in names
+            for place, name in enumerate(names)
         ),
     )
 
@@ -142,11 +147,7 @@ def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, .
         launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
         for launch in launches
     )
-    return tuple(
-        spelled(shorten(display.escape(name), _NAME_WIDTH))
-        + ("" if launch.measured else " (not measured)")
-        for name, launch in zip(names, launches, strict=True)
-    )
+    return tuple(spelled(shorten(display.escape(name), _NAME_WIDTH)) for name in names)
 
 
 def _cell(launch: _LaunchLike, name: str) -> str:

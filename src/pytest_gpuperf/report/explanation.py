@@ -16,6 +16,7 @@ __all__ = [
     "explanation",
     "joint_explanation",
     "longrepr_lines",
+    "longrepr_text",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -99,9 +100,25 @@ def longrepr_lines(
 
         width: Characters of a line, from the second on.
     """
+    style = STYLES[verdict.outcome]
+    if verdict.outcome is Outcome.UNMEASURED:  # a skip's reason is one line
+        parts = (
+            f"{_subject(verdict)}: {_why(verdict)}",
+            display.escape(verdict.remedy),
+        )
+        yield Line("; ".join(filter(None, parts)), style)
+        return
     head = f"{_subject(verdict)} {verdict.outcome.value}: {evidence(verdict)}"
-    yield Line(head, STYLES[verdict.outcome])
+    yield Line(head, style)
     yield from _body(verdict, options, width)
+
+
+def longrepr_text(
+    verdict: Verdict, *, options: Mapping[str, str] = _NO_OPTIONS, width: int = _WIDTH
+) -> str:
+    """Return what a failed test shows as one text; see `longrepr_lines`."""
+    lines = longrepr_lines(verdict, options=options, width=width)
+    return "\n".join(line.text for line in lines)
 
 
 def evidence(verdict: Verdict) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 from enum import Enum
 
@@ -26,6 +26,16 @@ class Style(str, Enum):
     DOUBT = "doubt"
     FAINT = "faint"
 
+
+# what a terminal makes of a style, in pytest's words
+_MARKUP: Mapping[Style, Mapping[str, bool]] = {
+    Style.TITLE: {"bold": True},
+    Style.PLAIN: {},
+    Style.GOOD: {"green": True},
+    Style.BAD: {"red": True, "bold": True},
+    Style.DOUBT: {"yellow": True},
+    Style.FAINT: {"light": True},
+}
 
 STYLES = {
     Outcome.FAILED: Style.BAD,
@@ -53,6 +63,11 @@ class Line:
 
     text: str
     style: Style = Style.PLAIN
+
+    @property
+    def markup(self) -> Mapping[str, bool]:
+        """The keywords of pytest's `write_line` for the style."""
+        return _MARKUP[self.style]
 
     def __str__(self) -> str:
         """Return the text."""

@@ -12,8 +12,8 @@ from pytest_gpuperf.report.rows import Row, columns, names, rows
 from pytest_gpuperf.report.tables import Column, markdown_table
 from pytest_gpuperf.report.terminal import (
     explanation_lines,
-    header_lines,
     judged_line,
+    title,
 )
 
 __all__ = ["capture_markdown", "run_markdown"]
@@ -31,9 +31,7 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
 
         commands: Whether it says how to reproduce and accept what it shows.
     """
-    device = next((each.device for each in run.records if each.device), None)
-    title = next(header_lines(run.header, device=device)).text
-    lines = [f"### {_prose(title)}", "", _prose(judged_line(run).text), ""]
+    lines = [f"### {_prose(title(run))}", "", _prose(judged_line(run).text), ""]
     lines += [*_table(run), ""]
     blocks = explanation_lines(run, commands=commands, width=_WIDE)
     texts = [line.text for line in blocks]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections import Counter
 from collections.abc import Iterator, Sequence
@@ -10,11 +11,12 @@ from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.run import Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.assertion import assert_lines
+from pytest_gpuperf.report.assertion import assert_lines, estimate_lines
 from pytest_gpuperf.report.explanation import (
     explanation,
     joint_explanation,
     longrepr_lines,
+    longrepr_text,
 )
 from pytest_gpuperf.report.lines import STYLES, Line, Style, wrapped
 from pytest_gpuperf.report.rows import Row, columns, names, rows
@@ -27,13 +29,17 @@ __all__ = [
     "Style",
     "Tally",
     "assert_lines",
+    "estimate_lines",
     "explanation_lines",
     "header_lines",
     "judged_line",
     "longrepr_lines",
+    "longrepr_text",
     "run_lines",
+    "summary",
     "table_lines",
     "tally",
+    "title",
     "worst",
 ]
 
@@ -65,8 +71,21 @@ def run_lines(
 
         verbose: Whether to say what is usually left out.
     """
-    device = next((each.device for each in run.records if each.device), None)
-    yield from header_lines(run.header, device=device, width=width, verbose=verbose)
+    yield Line(title(run), Style.TITLE)
+    yield from summary(run, commands=commands, width=width, verbose=verbose)
+
+
+def title(run: Run) -> str:
+    """Return the head of a run's section: what it was measured on and with."""
+    return next(header_lines(run.header, device=_device(run))).text
+
+
+def summary(
+    run: Run, *, commands: bool = True, width: int = _WIDTH, verbose: bool = False
+) -> Iterator[Line]:
+    """Yield all that a run says below its title; the arguments are `run_lines`'."""
+    head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
+    yield from itertools.islice(head, 1, None)
     yield from table_lines(run, width=width, verbose=verbose)
     yield from explanation_lines(run, commands=commands, width=width)
     yield judged_line(run)
@@ -76,7 +95,6 @@ def header_lines(
     header: Header,
     *,
     device: Device | None = None,
-    no_gpu: str = "",
     width: int = _WIDTH,
     verbose: bool = False,
 ) -> Iterator[Line]:
@@ -88,13 +106,11 @@ def header_lines(
 
         device: The GPU that was used; None: none was.
 
-        no_gpu: Why there is none; "" where that is not known.
-
         width: Characters of a line.
 
         verbose: Whether every collector that was not used leaves its sentence.
     """
-    facts = _with_gpu(header, device) if device else _without_gpu(header, no_gpu)
+    facts = _with_gpu(header, device) if device else _without_gpu(header)
     title = f"gpuperf: {', '.join(fact for fact in facts if fact)}"
     yield Line(display.escape(title), Style.TITLE)
     for sentence in header.sentences if verbose else ():
@@ -192,6 +208,11 @@ def judged_line(run: Run) -> Line:
     return Line(f"{head}: {text}" if text else head, style)
 
 
+def _device(run: Run) -> Device | None:
+    """Return the GPU of a run; None: none was used."""
+    return next((each.device for each in run.records if each.device), None)
+
+
 def _gravest(counted: Tally) -> Style:
     """Return the style of the worst verdict."""
     if not counted.verdicts:
@@ -205,14 +226,15 @@ def _with_gpu(header: Header, device: Device) -> tuple[str, ...]:
     return (device.name, driver, *header.collectors)
 
 
-def _without_gpu(header: Header, why: str) -> tuple[str, ...]:
-    """Return the facts of a machine whose GPU was not used."""
+def _without_gpu(header: Header) -> tuple[str, ...]:
+    """Return the facts of a machine whose GPU was not used, and why it has none."""
     environment = header.environment
+    why = (each for each in header.sentences if each.startswith("no GPU"))
     return (
         *header.collectors,
         _brief_cpu(environment.cpu_model or ""),
         f"python {environment.python_minor}",
-        f"no GPU: {why}" if why else "",
+        next(why, "").partition(";")[0],
     )
 
 

@@ -35,6 +35,16 @@ from pytest_gpuperf.errors import (
 ANSWER = b'{"ranges":[{"launches":[{"index":0,"kernel":"k"}]}]}\n'
 DURATION = "gpu__time_duration.sum"
 FLOAT, TEXT, INTEGER = 4, 2, 6
+EVERY_KIND = {
+    "launch__grid_size": (FLOAT, 8.0, ""),
+    "a": (INTEGER, 2**64 - 1, "inst"),
+    "b": (FLOAT, 0.1, "ns"),
+    "c": (FLOAT, math.nan, "%"),
+    "d": (FLOAT, -math.inf, "%"),
+    "e": (TEXT, "H200", ""),
+    "f": (TEXT, None, ""),
+    "g": (0, 3, ""),
+}
 WITHOUT_CAPTURES = "needs real reports: name their folder in GPUPERF_CAPTURES"
 
 
@@ -98,10 +108,8 @@ def extracted(
     origin: str | Path, path: Path, processes: int, *selection: str
 ) -> Finished:
     """Run the child side as capture does, on so many processes."""
-    argv = (sys.executable, "-I", "-S", extract.__file__, str(origin), str(path))
-    return ProcessRunner().run(
-        (*argv, str(processes), *(selection or ("all",))), timeout_s=60
-    )
+    argv = (sys.executable, *text._OPTIONS, str(origin), str(path), str(processes))
+    return ProcessRunner().run((*argv, *(selection or ("all",))), timeout_s=60)
 
 
 class TestBeforeAProcessIsStarted:
@@ -250,17 +258,7 @@ class TestTheProcess:
 class TestWhatIsRead:
     def test_keeps_the_numbers_and_units_of_the_report(self, tmp_path: Path) -> None:
         """Integers stay exact beyond 2**53; what is no number is None."""
-        metrics = {
-            "launch__grid_size": (FLOAT, 8.0, ""),
-            "a": (INTEGER, 2**64 - 1, "inst"),
-            "b": (FLOAT, 0.1, "ns"),
-            "c": (FLOAT, math.nan, "%"),
-            "d": (FLOAT, -math.inf, "%"),
-            "e": (TEXT, "H200", ""),
-            "f": (TEXT, None, ""),
-            "g": (0, 3, ""),
-        }
-        path = write(tmp_path, [action(metrics=metrics)])
+        path = write(tmp_path, [action(metrics=EVERY_KIND)])
 
         read = read_capture(path, runner=ProcessRunner())
 
@@ -398,7 +396,7 @@ class TestSharingTheWork:
 
         end = extracted(installed, path, 2)
 
-        assert end.exit_code not in {0, extract.NOT_A_REPORT, extract.NO_INTERFACE}
+        assert end.exit_code == -6
         assert end.stdout == b""
 
     @pytest.mark.usefixtures("undisturbed")
@@ -412,6 +410,33 @@ class TestSharingTheWork:
 
         assert status == 0
         assert len(json.loads(capfd.readouterr().out)["ranges"]) == 2
+
+    @pytest.mark.usefixtures("undisturbed")
+    @pytest.mark.parametrize(
+        "ranges",
+        [
+            [[action(kernel="é"), action(metrics={"a": (INTEGER, 1, "")})], [action()]],
+            [[action(nvtx=[["a", ["x"], ["y"]]], metrics=EVERY_KIND)]],
+            [[action(metrics={"a": (INTEGER, 1, "")}, workload=1)]],
+            [[action(), action(metrics={})]],
+            [],
+        ],
+    )
+    @pytest.mark.parametrize("selection", [("all",), ("some", DURATION, "no__such")])
+    def test_is_not_needed(
+        self,
+        tmp_path: Path,
+        installed: Path,
+        ranges: list[list[dict[str, object]]],
+        selection: tuple[str, ...],
+    ) -> None:
+        """Where no process can be forked, this one reads the same."""
+        path = write(tmp_path, *ranges)
+
+        status, answer = extract._read([str(installed), str(path), "1", *selection])
+
+        end = extracted(installed, path, 2, *selection)
+        assert (end.exit_code, end.stdout.decode()) == (status, answer)
 
 
 class TestRealReports:

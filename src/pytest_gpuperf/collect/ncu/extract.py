@@ -1,6 +1,6 @@
 """The child side: one report in, the text of `gpuperf show` out; PYTEST_DONT_REWRITE.
 
-Started by its file path in an interpreter of its own, because NVIDIA's interface keeps
+Started alone in an interpreter of its own (see `text`), because NVIDIA's interface keeps
 every launch that it has read until its process ends, and aborts the process at will.
 It imports nothing of this package and next to nothing of the standard library:
 each import would be paid once per report.
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
-__all__ = ["NOT_A_REPORT", "NO_INTERFACE", "main"]
+__all__ = ["NOT_A_REPORT", "NO_INTERFACE", "main", "start"]
 
 # the exit statuses of sysexits.h: EX_DATAERR and EX_UNAVAILABLE
 NOT_A_REPORT = 65
@@ -28,6 +28,7 @@ _FAILED = 70  # EX_SOFTWARE
 
 _MAX_PROCESSES = 8  # each costs a fork of about 110 MB of page tables
 _LAUNCHES_PER_PROCESS = 16  # fewer are read sooner (5 ms) than a process is forked
+_DESCRIPTORS = 64  # more than are ever open here
 _LIBRARIES = ("libnvperf_host.so", "libnvperf_host.dylib", "nvperf_host.dll")
 _ABSENT = 'null,"unit":null}'
 _KEPT: list[object] = []  # a pointer without a class is complained of when it is freed
@@ -50,6 +51,11 @@ class _Quoted(dict[str, str]):
         return text
 
 
+def start() -> None:
+    """Do what the command line asks and end, without freeing things one by one."""
+    os._exit(main(sys.argv[2:]))
+
+
 def main(argv: Sequence[str]) -> int:
     """
     Write one report as JSON to standard output.
@@ -67,8 +73,18 @@ def main(argv: Sequence[str]) -> int:
     gc.disable()  # nothing here is cyclic, and the process ends before it matters
     stdout = os.dup(1)
     os.dup2(2, 1)  # what the interface itself may print is no part of the text
+    if not _can_fork():
+        return _print(argv, stdout)
+    # read in a copy of this process: the kernel takes 10 ms to free what the interface
+    # holds, and whoever waits for this process need not wait for that
+    status, _ = _answer(_fork(lambda: (_print(argv, stdout), "")))
+    return status
+
+
+def _print(argv: Sequence[str], stdout: int) -> int:
+    """Write the text; return the exit status."""
     status, text = _read(argv)
-    with open(stdout, "w", encoding="ascii", newline="") as stream:  # noqa: PTH123 - a descriptor
+    with open(stdout, "w", encoding="ascii", newline="") as stream:
         stream.write(text)
     return status
 
@@ -253,11 +269,16 @@ def _part(reader: _Reader, places: Iterable[tuple[int, int]]) -> tuple[int, str]
 
 def _process_count(asked: int, reader: _Reader) -> int:
     """Return how many processes read the report."""
-    if sys.platform != "linux" or len(os.listdir("/proc/self/task")) > 1:  # noqa: PTH208 - as above
-        return 1  # a fork would lose the threads that the library started
+    if not _can_fork():
+        return 1
     by_size = len(reader.places) // _LAUNCHES_PER_PROCESS
     chosen = asked or min(by_size, len(os.sched_getaffinity(0)), _MAX_PROCESSES)
     return max(1, min(chosen, len(reader.places)))
+
+
+def _can_fork() -> bool:
+    """Whether a copy of this process would be whole: a fork copies one thread."""
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - as above
 
 
 def _fork(work: Callable[[], tuple[int, str]]) -> tuple[int, int]:
@@ -274,6 +295,7 @@ def _fork(work: Callable[[], tuple[int, str]]) -> tuple[int, int]:
             stream.write(f"{text}{status:3}")
     except BaseException:  # noqa: BLE001 - a copy must not go on with its parent's work
         sys.excepthook(*sys.exc_info())
+    os.closerange(0, _DESCRIPTORS)  # a reader of any of them need not wait for the end
     os._exit(_FAILED)  # asked for only where the pipe holds no answer
 
 
@@ -297,9 +319,3 @@ def _quote(text: str | None) -> str:
     if not text.isascii():
         text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
     return encode_basestring_ascii(text)
-
-
-if __name__ == "__main__":
-    ended_with = main(sys.argv[1:])
-    # no tidying up: it would free what the interface holds, piece by piece
-    os._exit(ended_with)

@@ -21,7 +21,11 @@ from pytest_gpuperf.errors import (
 __all__ = ["capture_text"]
 
 _MAGIC = b"NVR\0"  # how all 257 public reports start that were looked at
-_EXTRACT = os.path.join(os.path.dirname(__file__), "extract.py")  # noqa: PTH118, PTH120 - pathlib is not imported yet, and costs the command 4 ms
+_FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is not imported yet, and costs the command 4 ms
+# not by path, which would compile it at each start, nor as `-m`, which would import us
+_START = "import sys; sys.path.append(sys.argv[1]); import extract; extract.start()"
+# -S: the packages of this environment need not be looked through twice
+_OPTIONS = ("-I", "-S", "-X", "utf8", "-c", _START, _FOLDER)
 _NOT_A_REPORT = 65  # the exit statuses of extract.py, which is not imported here:
 _NO_INTERFACE = 69  # a test compares them
 _LONGEST_REASON = 500
@@ -69,10 +73,8 @@ def capture_text(
     file = os.path.abspath(path)  # noqa: PTH100 - as above; and links stay as they are
     _check_file(file)
     selection = ("all",) if metrics is None else ("some", *dict.fromkeys(metrics))
-    # -S: the packages of this environment need not be looked through twice
-    options = ("-I", "-S", "-X", "utf8")
     finished = runner.run(
-        (python, *options, _EXTRACT, _interface(), file, "0", *selection),
+        (python, *_OPTIONS, _interface(), file, "0", *selection),
         timeout_s=timeout_s,
         env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
     )

@@ -1,0 +1,23 @@
+"""
+# 1. A first limit
+
+Take the `gpuperf` fixture, measure a function, compare what comes back. A figure is a
+float in SI units that knows where it came from; when an assert on it fails, the report
+shows its spread, how many samples it has and which clock took them.
+
+This works for any callable, on any machine: where there is no GPU the host's clock takes
+the time.
+"""
+
+from pytest_gpuperf import ms
+
+
+def test_sort(gpuperf):
+    perf = gpuperf.measure(sorted, list(range(10_000)))
+
+    assert perf.time <= 5 * ms
+    assert perf.result[0] == 0  # the timed function's own result
+
+
+def test_sort_as_with_other_plugins(gpuperf):
+    assert gpuperf(sorted, [3, 1, 2]) == [1, 2, 3]  # measured, and its result returned

@@ -1,0 +1,57 @@
+"""
+# 3. The registers of a Triton kernel, with no GPU
+
+A kernel can be compiled for a chip that this machine does not have. What the compiler
+made of it - registers, local memory, shared memory, the occupancy they allow - is exact,
+free of noise, and can be held to limits in any CI job.
+"""
+
+import pytest
+
+from pytest_gpuperf import kB
+
+triton = pytest.importorskip("triton", reason="compiles the kernel: pip install triton")
+
+import triton.language as tl  # noqa: E402 - only where there is triton
+from triton.backends.compiler import GPUTarget  # noqa: E402 - the same
+from triton.compiler import ASTSource  # noqa: E402 - the same
+
+
+@triton.jit
+def scaled_sum(x_ptr, y_ptr, out_ptr, scale, count, BLOCK: tl.constexpr):  # noqa: N803 - Triton's way to write a constant
+    offsets = tl.program_id(0) * BLOCK + tl.arange(0, BLOCK)
+    inside = offsets < count
+    x = tl.load(x_ptr + offsets, mask=inside)
+    y = tl.load(y_ptr + offsets, mask=inside)
+    tl.store(out_ptr + offsets, x * scale + y, mask=inside)
+
+
+def compiled(capability):
+    source = ASTSource(
+        fn=scaled_sum,
+        signature={
+            "x_ptr": "*fp32",
+            "y_ptr": "*fp32",
+            "out_ptr": "*fp32",
+            "scale": "fp32",
+            "count": "i32",
+            "BLOCK": "constexpr",
+        },
+        constexprs={"BLOCK": 1024},
+    )
+    return triton.compile(source, target=GPUTarget("cuda", capability, 32))
+
+
+def test_registers_on_h100(gpuperf):
+    perf = gpuperf.binary(compiled(90))
+
+    assert perf.registers["scaled_sum"] <= 40
+    assert perf.stack_bytes == 0  # nothing spilled, no array indexed at run time
+    assert perf.shared_bytes <= 48 * kB
+    assert perf.occupancy.theoretical == 1.0
+
+
+@pytest.mark.parametrize("capability", [80, 90, 100])
+@pytest.mark.gpuperf(limits=["registers <= 40", "stack_bytes == 0"])
+def test_registers_everywhere(gpuperf, capability):
+    gpuperf.binary(compiled(capability))

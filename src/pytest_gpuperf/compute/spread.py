@@ -1,0 +1,154 @@
+"""How much sessions differ, and what a whole suite adds to knowing it; PYTEST_DONT_REWRITE.
+
+Few sessions of one test say little about their variance; many tests of one suite say much
+about what variances are usual. The two are weighed by empirical Bayes:
+
+    s^2 = (d0 s0^2 + d s_own^2) / (d0 + d)
+
+References:
+    Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3(1) art. 3, section 6.2 for d0 and s0.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from pytest_gpuperf.compute.stats import median
+
+__all__ = ["LEAST_TESTS", "Prior", "Spread", "fit_prior", "half_width", "moderated"]
+
+LEAST_TESTS = 10  # judging.md section 2: fewer variances cannot say how variances vary
+_Z_99 = 2.5758293035489004  # two-sided 99 % of the normal distribution
+_P_99 = 0.995
+_LEAST_SHARE = (
+    1e-5  # of the median variance; a variance of 0 has no logarithm (limma's)
+)
+_NEWTON_STEPS = 50  # it converges in fewer than 10
+_CONVERGED = 1e-10
+_HUGE, _TINY = 1e7, 1e-6  # outside them the inverse trigamma is its own asymptote
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Prior:
+    """
+    What the variances of a suite's tests have in common.
+
+    Attributes:
+        dof: How many degrees of freedom it is worth (d0), >= 0.
+
+        variance: The usual variance of a session's value, on a log scale (s0^2), > 0.
+    """
+
+    dof: float
+    variance: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spread:
+    """
+    How much one metric of one test differs between sessions.
+
+    Attributes:
+        fraction: Standard deviation of a session's value, relative to it, >= 0.
+
+        dof: Degrees of freedom that it was estimated with, > 0; None: it is given and
+            not estimated.
+
+        session_count: Sessions it was estimated from; 0 where it is given.
+    """
+
+    fraction: float
+    dof: float | None = None
+    session_count: int = 0
+
+
+def half_width(spread: Spread, *, fraction: float | None = None) -> float:
+    """
+    Return half the width of the two-sided 99 % interval of one session's value.
+
+    Args:
+        spread: Between sessions.
+
+        fraction: A standard deviation to take instead of the spread's own.
+
+    Returns:
+        A share of the value, on a log scale, >= 0.
+    """
+    deviation = spread.fraction if fraction is None else fraction
+    if spread.dof is None:
+        return _Z_99 * deviation
+    from scipy.special import stdtrit
+
+    return float(stdtrit(spread.dof, _P_99)) * deviation
+
+
+def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:
+    """
+    Return a test's variance weighed with its suite's, and its degrees of freedom.
+
+    Args:
+        variance: The test's own, >= 0.
+
+        dof: Degrees of freedom of it, >= 0.
+
+        prior: The suite's; None: the test stands alone.
+    """
+    if prior is None or prior.dof == 0:
+        return variance, dof
+    total = prior.dof + dof
+    return (prior.dof * prior.variance + dof * variance) / total, total
+
+
+def fit_prior(own: Iterable[tuple[float, float]]) -> Prior | None:
+    """
+    Return what the variances of a suite's tests have in common.
+
+    Args:
+        own: Variance and degrees of freedom of each test; those without freedom are left
+            out.
+
+    Returns:
+        The prior; None where fewer than 10 tests say anything, or none of them varies.
+    """
+    usable = [(variance, dof) for variance, dof in own if dof > 0]
+    if len(usable) < LEAST_TESTS:
+        return None
+    least = _LEAST_SHARE * median([variance for variance, _ in usable])
+    if least <= 0:
+        return None
+    from scipy.special import digamma, polygamma
+
+    logs = [
+        math.log(max(variance, least)) - float(digamma(dof / 2)) + math.log(dof / 2)
+        for variance, dof in usable
+    ]
+    mean = math.fsum(logs) / len(logs)
+    scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    sampling = math.fsum(float(polygamma(1, dof / 2)) for _, dof in usable)
+    most = math.fsum(dof for _, dof in usable)  # the prior is estimated from no more
+    excess = scatter - sampling / len(usable)
+    if excess <= 0:  # no more scatter than equal variances would show
+        return Prior(dof=most, variance=math.exp(mean))
+    dof = 2 * _inverse_trigamma(excess)
+    variance = math.exp(mean + float(digamma(dof / 2)) - math.log(dof / 2))
+    return Prior(dof=min(dof, most), variance=variance)
+
+
+def _inverse_trigamma(value: float) -> float:
+    """Return x > 0 with trigamma(x) = value > 0; Newton on 1/trigamma, as Smyth does."""
+    if value > _HUGE:
+        return 1 / math.sqrt(value)
+    if value < _TINY:
+        return 1 / value
+    from scipy.special import polygamma
+
+    x = 0.5 + 1 / value
+    for _ in range(_NEWTON_STEPS):
+        trigamma = float(polygamma(1, x))
+        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        x += step
+        if -step / x < _CONVERGED:
+            break
+    return x

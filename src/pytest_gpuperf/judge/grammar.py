@@ -1,0 +1,313 @@
+"""Limits as text into Limit records; PYTEST_DONT_REWRITE.
+
+    limit    ::= metric kernel? operator quantity
+    metric   ::= a name of model.metric | an ncu counter | a name given to record()
+    kernel   ::= '["' pattern '"]'                  (or with single quotes; fnmatch)
+    operator ::= "<=" | "<" | ">=" | ">" | "=="
+    quantity ::= number unit?                       (see model.quantity)
+
+Spaces may stand between the parts. The whole text must parse.
+"""
+
+from __future__ import annotations
+
+import difflib
+import re
+import unicodedata
+from collections.abc import Collection, Iterable, Mapping
+from types import MappingProxyType
+
+from pytest_gpuperf.errors import (
+    ConfigError,
+    LimitSyntaxError,
+    UnitError,
+    UnknownMetricError,
+)
+from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.metric import METRICS, Family, is_counter
+from pytest_gpuperf.model.quantity import Quantity, parse_quantity
+
+__all__ = ["LimitProblem", "parse_limit", "parse_limits", "parse_max_regression"]
+
+LimitProblem = LimitSyntaxError | UnknownMetricError | UnitError
+
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
+_KERNEL = re.compile(r"""\[\s*(?P<quote>["'])(?P<pattern>.*?)(?P=quote)\s*\]""")
+_OPERATOR = re.compile(r"[<>=!~]+|[^\s\w.+\-]+")
+_NUMBER = re.compile(r"[-+]?[0-9_.]*(?:[eE][-+]?[0-9]+)?\s*")
+_OPERATORS = ("<=", "<", ">=", ">", "==")
+_MEANT = MappingProxyType(  # what people write instead of an operator of ours
+    {"=": "==", "=<": "<=", "=>": ">=", "===": "=="}
+)
+_LOOKALIKES = MappingProxyType(  # characters that Unicode does not fold to ASCII
+    {"≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "−": "-", "–": "-", "·": "*"}
+)
+_MICRO = frozenset("\u00b5\u03bc")  # the micro sign and the Greek letter: both are read
+_UNITLESS = frozenset(  # a bare number cannot be misread: the name holds the unit
+    {"count", "fraction", "bytes", "ratio", "1/s", "FLOP/B"}
+)
+_EXAMPLES = MappingProxyType({"s": "60 us", "J": "5 mJ", "W": "300 W"})
+_NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
+_SHORT = 40  # characters; a longer text is no name that somebody could have meant
+
+
+def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
+    """
+    Return the limit that a text says.
+
+    Args:
+        text: The whole limit, as "time <= 60 us".
+
+        known: Names that a test gives to `record`, beside the catalogue and counters.
+
+    Raises:
+        LimitSyntaxError: It does not parse; the column is where it stopped to.
+
+        UnknownMetricError: Its metric is none.
+
+        UnitError: Its unit does not fit its metric, or it needs one and has none.
+
+    Example:
+        >>> limit = parse_limit('registers["rmsnorm*"] <= 64')
+        >>> limit.metric, limit.kernel, limit.operator, limit.threshold
+        ('registers', 'rmsnorm*', '<=', 64.0)
+    """
+    start = len(text) - len(text.lstrip())
+    metric, place = _metric(text, start, known)
+    kernel, place = _kernel(text, place)
+    operator, place = _operator(text, place, metric)
+    quantity = _quantity(text, place)
+    _check_unit(text, metric, quantity)
+    return Limit(
+        text=text.strip(),
+        metric=metric,
+        operator=operator,
+        threshold=quantity.value,
+        unit=quantity.si,
+        kernel=kernel,
+    )
+
+
+def parse_limits(
+    texts: Iterable[str], known: Collection[str] = ()
+) -> tuple[tuple[Limit, ...], tuple[LimitProblem, ...]]:
+    """
+    Return the limits that parse, and what is wrong with each of the others.
+
+    Nothing is raised: whoever collects limits tells all their mistakes at once.
+    """
+    limits: list[Limit] = []
+    problems: list[LimitProblem] = []
+    for text in texts:
+        try:
+            limits.append(parse_limit(text, known))
+        except (LimitSyntaxError, UnknownMetricError, UnitError) as problem:
+            problems.append(problem)
+    return tuple(limits), tuple(problems)
+
+
+def parse_max_regression(
+    given: str | Mapping[str, str], known: Collection[str] = ()
+) -> Mapping[str, float | None]:
+    """
+    Return the largest change that passes, by metric.
+
+    Args:
+        given: "5 %" or "off", which is for `time`; or one such text for each metric.
+
+        known: Names that a test gives to `record`.
+
+    Returns:
+        Fractions; None: that metric is only shown.
+
+    Raises:
+        ConfigError: Something is wrong; all that is wrong is told at once.
+
+    Example:
+        >>> dict(parse_max_regression({"time": "5 %", "registers": "off"}))
+        {'time': 0.05, 'registers': None}
+    """
+    allowed: dict[str, float | None] = {}
+    mistakes: list[tuple[str, str]] = []
+    for metric, text in ({"time": given} if isinstance(given, str) else given).items():
+        try:
+            _check_known(metric, known)
+            allowed[metric] = _fraction(text)
+        except (ConfigError, UnitError) as error:
+            mistakes.append((f"{metric}: {error.message}", error.remedy))
+    if mistakes:
+        told = [f"{message}; {remedy}" for message, remedy in mistakes[:-1]]
+        message, remedy = mistakes[-1]
+        raise ConfigError("; ".join((*told, message)), remedy=remedy)
+    return MappingProxyType(allowed)
+
+
+def _fraction(text: object) -> float | None:
+    """Return the fraction of a percentage; None for "off"."""
+    if not isinstance(text, str):
+        message = f"{text!r} is no text"
+        raise ConfigError(message, remedy="put it in quotes, with its %")
+    if text.strip().lower() == "off":
+        return None
+    quantity = parse_quantity(text)
+    if quantity.si != "fraction":
+        message = f"{text!r} is no percentage"
+        raise ConfigError(message, remedy='write "5 %" or "off"')
+    if quantity.value < 0:
+        message = f"{text!r} is negative"
+        raise ConfigError(message, remedy="write how much worse it may get")
+    return quantity.value
+
+
+def _metric(text: str, start: int, known: Collection[str]) -> tuple[str, int]:
+    """Return the metric's name and where it ends."""
+    own = max((k for k in known if _begins(text, start, k)), key=len, default="")
+    if own:  # a name of the user's own may hold any character
+        return own, start + len(own)
+    match = _NAME.match(text, start)
+    name = match.group() if match else ""
+    if not name:
+        _refuse_lookalike(text, start, start + 1)
+        message = "a limit begins with a metric"
+        raise _syntax(message, "write it as: time <= 60 us", text, start)
+    _refuse_lookalike(text, start, start + len(name) + 1)
+    _check_known(name, known)
+    return name, start + len(name)
+
+
+def _begins(text: str, start: int, name: str) -> bool:
+    """Return whether a name stands at a place, and ends where it does."""
+    if not name or not text.startswith(name, start):
+        return False
+    following = text[start + len(name) :].lstrip()
+    return following == "" or following[0] in "[<>=!"
+
+
+def _check_known(name: str, known: Collection[str]) -> None:
+    """Raise where a name is no metric."""
+    if name in METRICS or is_counter(name) or name in known:
+        return
+    names = [*METRICS, *(k for k in known if len(k) <= _SHORT)]
+    close = tuple(difflib.get_close_matches(name, names, n=3, cutoff=0.5))
+    meant = (
+        f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics list`"
+    )
+    raise UnknownMetricError(name, remedy=meant, close_matches=close)
+
+
+def _kernel(text: str, start: int) -> tuple[str | None, int]:
+    """Return the kernel pattern, None where there is none, and where it ends."""
+    place = _skip(text, start)
+    if not text.startswith("[", place):
+        return None, place
+    match = _KERNEL.match(text, place)
+    if match is None:
+        message = "the kernel's pattern stands in quotes and brackets"
+        raise _syntax(message, 'write it as: registers["rmsnorm*"] <= 64', text, place)
+    if not match["pattern"]:
+        message = "the kernel's pattern is empty"
+        raise _syntax(message, 'write "*" for any kernel', text, place)
+    return match["pattern"], _skip(text, match.end())
+
+
+def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
+    """Return the operator and where it ends."""
+    match = _OPERATOR.match(text, place)
+    found = match.group() if match else ""
+    if found not in _OPERATORS:
+        _refuse_lookalike(text, place, place + max(1, len(found)))
+        wrong = found or text[place:].strip().partition(" ")[0]
+        message = f"{wrong!r} is no operator" if wrong else "the operator is missing"
+        meant = _MEANT.get(found)
+        remedy = f"write {meant}" if meant else f"write one of {' '.join(_OPERATORS)}"
+        raise _syntax(message, remedy, text, place)
+    if found == "==" and metric in METRICS and METRICS[metric].family in _NOISY:
+        message = f"{metric} is measured with noise and never equals a number"
+        raise _syntax(message, "write <= or >=", text, place)
+    return found, _skip(text, place + len(found))
+
+
+def _quantity(text: str, place: int) -> Quantity:
+    """Return the number and its unit, which must be the rest of the text."""
+    rest = text[place:].rstrip()
+    if not rest:
+        message = "the number is missing"
+        raise _syntax(message, "write a number and a unit: 60 us", text, place)
+    _refuse_lookalike(text, place, len(text), but=_MICRO)
+    after = _refuse_trailing(text, place)
+    try:
+        quantity = parse_quantity(rest)
+    except UnitError as error:
+        raise _syntax(error.message, error.remedy, text, after) from error
+    if quantity.value in {float("inf"), float("-inf")}:
+        message = f"{rest!r} is not a finite number"
+        raise _syntax(message, "write a smaller number", text, place)
+    return quantity
+
+
+def _refuse_trailing(text: str, place: int) -> int:
+    """Refuse what follows a number and its unit; return where the unit begins."""
+    match = _NUMBER.match(text, place)
+    if match is None or not any(c.isdigit() for c in match.group()):
+        return place
+    after = match.end()
+    unit, _, trailing = text[after:].strip().partition(" ")
+    if unit[:1].isdigit() or unit.startswith(","):
+        message = "a number has no spaces and no commas in it"
+        raise _syntax(message, "write 1_000 or 1e3", text, after)
+    if trailing:
+        message = f"{trailing.strip()!r} stands after the limit"
+        column = text.rindex(trailing.strip())
+        raise _syntax(message, "write one limit in each text", text, column)
+    return after
+
+
+def _check_unit(text: str, metric: str, quantity: Quantity) -> None:
+    """Refuse a unit that cannot be the metric's, or a number that needs one."""
+    expected = METRICS[metric].unit if metric in METRICS else None
+    if expected is None:  # a counter or a user's own name: the record says its unit
+        return
+    if quantity.si is None:
+        _check_bare(text, metric, expected, quantity.value)
+    elif quantity.si != expected:
+        message = f"{metric} is in {expected}, the limit in {quantity.si}"
+        example = _EXAMPLES.get(expected, f"a number of {expected}")
+        raise UnitError(message, path=text.strip(), remedy=f"write it as {example}")
+
+
+def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
+    """Refuse a bare number that can be read in two ways."""
+    if expected not in _UNITLESS:
+        example = _EXAMPLES.get(expected, f"{value:g} {expected}")
+        message = f"{metric} needs a unit"
+        raise UnitError(message, path=text.strip(), remedy=f"write it as {example}")
+    if expected == "fraction" and value > 1:
+        message = f"{value:g} is more than the whole of {metric}"
+        remedy = f"write {value:g} %, or a fraction up to 1"
+        raise UnitError(message, path=text.strip(), remedy=remedy)
+
+
+def _refuse_lookalike(
+    text: str, start: int, end: int, *, but: Collection[str] = ()
+) -> None:
+    """Refuse characters that only look like those of a limit."""
+    for column, character in enumerate(text[start:end], start):
+        if character.isascii() or character in but:
+            continue
+        name = unicodedata.name(character, f"U+{ord(character):04X}")
+        plain = _LOOKALIKES.get(character) or unicodedata.normalize("NFKC", character)
+        remedy = f"write {plain!r}" if plain.isascii() else "write it in ASCII"
+        message = f"{character!r} ({name.lower()}) is no character of a limit"
+        raise _syntax(message, remedy, text, column)
+
+
+def _skip(text: str, place: int) -> int:
+    """Return the next place that is no space."""
+    while place < len(text) and text[place] in " \t":
+        place += 1
+    return place
+
+
+def _syntax(message: str, remedy: str, text: str, column: int) -> LimitSyntaxError:
+    """Return the error that points at a column."""
+    return LimitSyntaxError(message, remedy=remedy, text=text, column=column)

@@ -1,0 +1,270 @@
+"""One limit against one record, as one of four verdicts; PYTEST_DONT_REWRITE.
+
+The value of one session is compared as an interval that says where other sessions would
+have found it: the spread between sessions, never the narrow one between samples.
+Wholly beyond the limit: failed. Wholly within: passed. Else: inconclusive.
+
+Without a baseline the spread is a prior: 1.5 % for what a device measured, 5 % for what a
+host's clock measured. Nothing is assumed of counts, resources, compiled kernels, captures
+(a file has no spread) and numbers of the user's own (of which nothing is known until
+three sessions are stored): they are compared as points.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from pytest_gpuperf.compute.spread import Spread, half_width
+from pytest_gpuperf.compute.stats import median
+from pytest_gpuperf.judge.selection import Gap, select
+from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.metric import METRICS, Family
+from pytest_gpuperf.model.record import Kind, Record
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+
+__all__ = ["PRIORS", "judge_limit"]
+
+# judging.md section 4; counters are taken on the device, so its prior is theirs
+PRIORS = MappingProxyType(
+    {
+        Family.DEVICE_TIME: Spread(fraction=0.015),
+        Family.COUNTER: Spread(fraction=0.015),
+        Family.HOST_TIME: Spread(fraction=0.05),
+    }
+)
+_ABOVE_ROOF = (
+    1.05  # product.md section 1: more than the roof allows, and measured noise
+)
+_Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (judging.md 2)
+_POINTS = frozenset(
+    {Kind.BINARY, Kind.CAPTURE}
+)  # read, not measured: there is no spread
+
+_Compare = Callable[[float, float], bool]
+_HOLDS: MappingProxyType[str, _Compare] = MappingProxyType(
+    {
+        "<=": lambda value, threshold: value <= threshold,
+        "<": lambda value, threshold: value < threshold,
+        ">=": lambda value, threshold: value >= threshold,
+        ">": lambda value, threshold: value > threshold,
+        "==": lambda value, threshold: value == threshold,
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Interval:
+    """Where other sessions would find the value, in the estimate's unit."""
+
+    low: float
+    high: float
+
+
+def judge_limit(
+    limit: Limit,
+    record: Record,
+    *,
+    spread: Spread | None = None,
+    confirming: Sequence[Record] = (),
+    lost: Sequence[str] = (),
+) -> Verdict:
+    """
+    Return the verdict of one limit on one record.
+
+    Args:
+        limit: What is allowed.
+
+        record: What was measured.
+
+        spread: Between sessions, from a baseline of at least 3; None: the prior.
+
+        confirming: What fresh processes measured of the same; the void ones are left out.
+            They decide alone: the first value was measured again because of what it was.
+
+        lost: The last lines of a fresh process that gave no value; empty: all gave one.
+
+    Returns:
+        Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
+    """
+    if record.void is not None:
+        return _undecided(limit, record, Reason.VOID, record.void.text)
+    found = select(limit, record)
+    if isinstance(found, Gap):
+        return Verdict(
+            key=record.key,
+            metric=limit.metric,
+            outcome=Outcome.UNMEASURED,
+            reason=Reason.NOT_MEASURED,
+            limit=limit,
+            detail=(found.reason, *found.detail),
+            remedy=found.remedy,
+        )
+    if lost:
+        return Verdict(
+            key=record.key,
+            metric=limit.metric,
+            outcome=Outcome.FAILED,
+            reason=Reason.CHILD_GAVE_NO_VALUE,
+            limit=limit,
+            estimate=found,
+            detail=tuple(lost),
+            remedy="make the test pass when it runs alone",
+        )
+    usable = [again for again in confirming if again.void is None]
+    again = [e for e in (select(limit, r) for r in usable) if isinstance(e, Estimate)]
+    return _decide(limit, record, found, again, spread)
+
+
+def _decide(
+    limit: Limit,
+    record: Record,
+    first: Estimate,
+    again: Sequence[Estimate],
+    spread: Spread | None,
+) -> Verdict:
+    """Return the verdict on a value that is there."""
+    estimate = _together(first, again)
+    interval = _interval(limit, record, estimate, again, spread)
+    outcome, reason = _outcome(limit, estimate.value, interval)
+    verdict = Verdict(
+        key=record.key,
+        metric=limit.metric,
+        outcome=outcome,
+        reason=reason,
+        limit=limit,
+        estimate=estimate,
+        low=None if interval is None else interval.low,
+        high=None if interval is None else interval.high,
+        confirmations=_relative(limit, again),
+    )
+    if outcome is not Outcome.INCONCLUSIVE:
+        return verdict
+    return replace(verdict, remedy=_remedy(reason, confirmed=bool(again)))
+
+
+def _outcome(
+    limit: Limit, value: float, interval: _Interval | None
+) -> tuple[Outcome, Reason]:
+    """Return what a value and its interval decide."""
+    holds = _HOLDS[limit.operator]
+    lower_bound = limit.operator in {">=", ">"}
+    if limit.metric == "roofline.fraction" and lower_bound and value > _ABOVE_ROOF:
+        return Outcome.INCONCLUSIVE, Reason.ABOVE_THE_ROOF
+    ends = (value,) if interval is None else (interval.low, interval.high)
+    within = [holds(end, limit.threshold) for end in ends]
+    if all(within):
+        return Outcome.PASSED, Reason.WITHIN_LIMIT
+    if any(within):
+        return Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT
+    return Outcome.FAILED, Reason.BEYOND_LIMIT
+
+
+def _interval(
+    limit: Limit,
+    record: Record,
+    estimate: Estimate,
+    again: Sequence[Estimate],
+    spread: Spread | None,
+) -> _Interval | None:
+    """Return where other sessions would find a value; None: it is compared as a point."""
+    if limit.operator == "==" or record.kind in _POINTS:
+        return None
+    if record.kind is Kind.COMPARE:  # a ratio holds the spread of processes already
+        if estimate.low is None or estimate.high is None:
+            return _Interval(low=0.0, high=math.inf)
+        return _Interval(low=estimate.low, high=estimate.high)
+    known = spread or _prior(estimate)
+    if known is None:
+        return None
+    deviation = _deviation(known, estimate, again)
+    factor = math.exp(min(half_width(known, fraction=deviation), math.log(1e9)))
+    ends = sorted((estimate.value / factor, estimate.value * factor))
+    return _Interval(low=ends[0], high=ends[1])
+
+
+def _prior(estimate: Estimate) -> Spread | None:
+    """Return the spread to assume of a metric without a baseline; None: it has none."""
+    known = METRICS.get(estimate.metric)
+    if known is not None and known.exact:
+        return None
+    return PRIORS.get(family_of(estimate.metric, estimate.source))
+
+
+def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) -> float:
+    """
+    Return the standard deviation of a session's value, as several runs narrow it.
+
+    The spread between sessions holds that between processes; averaging k of them takes
+    away the latter's share alone, and never more than a k-th of it all remains at least.
+    What samples leave open is never less than their own half-width.
+    """
+    measured = again or (estimate,)
+    widths = [width for width in map(_half_width, measured) if width is not None]
+    floor = sum(widths) / len(widths) / _Z_95 if widths else 0.0
+    if len(again) < 2 or min(e.value for e in again) <= 0:  # noqa: PLR2004 - no spread of one
+        return max(spread.fraction, floor)
+    logs = [math.log(e.value) for e in again]
+    mean = math.fsum(logs) / len(logs)
+    between_runs = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    averaged = between_runs / len(logs)
+    left = max(spread.fraction**2 - between_runs, 0.0) + averaged
+    least = spread.fraction**2 / len(logs)
+    return max(math.sqrt(max(left, least)), floor)
+
+
+def _half_width(estimate: Estimate) -> float | None:
+    """Return half an estimate's own interval over its value; None: there is none."""
+    if estimate.low is None or estimate.high is None or estimate.value == 0:
+        return None
+    return (estimate.high - estimate.low) / 2 / abs(estimate.value)
+
+
+def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
+    """Return the estimate that decides: the first, or the middle of the confirming."""
+    if not again:
+        return first
+    lows = [e.low for e in again if e.low is not None]
+    highs = [e.high for e in again if e.high is not None]
+    complete = len(lows) == len(highs) == len(again)
+    return replace(
+        first,
+        value=median([e.value for e in again]),
+        low=median(lows) if complete else None,
+        high=median(highs) if complete else None,
+        sample_count=sum(e.sample_count for e in again),
+    )
+
+
+def _relative(limit: Limit, again: Sequence[Estimate]) -> tuple[float, ...]:
+    """Return how far beyond its limit each confirming process was; none for a limit of 0."""
+    if limit.threshold == 0:
+        return ()
+    threshold = limit.threshold
+    return tuple((e.value - threshold) / abs(threshold) for e in again)
+
+
+def _undecided(limit: Limit, record: Record, reason: Reason, text: str) -> Verdict:
+    """Return the verdict on a record that must not be judged."""
+    return Verdict(
+        key=record.key,
+        metric=limit.metric,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=reason,
+        limit=limit,
+        detail=(text,),
+        remedy="measure it again when that is over",
+    )
+
+
+def _remedy(reason: Reason, *, confirmed: bool) -> str:
+    """Return what to do about a limit that could not be decided."""
+    if reason is Reason.ABOVE_THE_ROOF:
+        return "check the declared work, or enlarge the data beyond the L2 cache"
+    if confirmed:
+        return "move the limit away from the value, or make the value steadier"
+    return "let fresh processes confirm it (--gpuperf-confirm), or move the limit"

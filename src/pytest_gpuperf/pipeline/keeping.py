@@ -1,0 +1,116 @@
+"""What outlives a run: sessions for the baseline, samples for a report; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baseline.history import Append, Restart, stored_record
+from pytest_gpuperf.collect import replay
+from pytest_gpuperf.config import Update
+from pytest_gpuperf.model.record import Role
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.pipeline.cases import grouped
+from pytest_gpuperf.pipeline.memory import slug_of
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_gpuperf.baseline.history import StoreChange
+    from pytest_gpuperf.model.history import StoredValue
+    from pytest_gpuperf.model.record import Record, RecordKey
+    from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.pipeline.suite import Suite
+
+__all__ = ["store", "with_samples"]
+
+_SERIES_WANTED = 3  # judging.md section 2: fewer sessions decide nothing
+
+
+def store(suite: Suite, run: Run) -> None:
+    """
+    Store what this run may store: nothing of an incomplete one, nothing that failed.
+
+    Raises:
+        BaselineError: The store cannot be written; it is as it was.
+    """
+    if suite.config.update is None or not run.header.completeness.complete:
+        return
+    judged: dict[RecordKey, list[Verdict]] = {}
+    for verdict in run.verdicts:
+        judged.setdefault(verdict.key, []).append(verdict)
+    changes: dict[str, list[StoreChange]] = {}
+    for key, records in grouped(run.records).items():
+        measured = [r for r in records if r.role is not Role.CONFIRM]
+        if (
+            key.test_id not in suite.passed
+            or not measured
+            or _blocked(records, judged, key)
+        ):
+            continue
+        change = _change(suite, measured, judged.get(key, []))
+        if change is not None:
+            changes.setdefault(slug_of(measured[0]), []).append(change)
+    suite.memory.write(changes)
+
+
+def _blocked(
+    records: Sequence[Record], judged: dict[RecordKey, list[Verdict]], key: RecordKey
+) -> bool:
+    """Return whether a measurement must not be stored."""
+    if any(record.void is not None for record in records):
+        return True
+    return any(
+        verdict.outcome is Outcome.FAILED
+        or (
+            verdict.limit is None
+            and verdict.outcome is Outcome.INCONCLUSIVE
+            and verdict.reason is not Reason.TOO_FEW_SESSIONS
+        )
+        for verdict in judged.get(key, [])
+    )
+
+
+def _change(
+    suite: Suite, measured: Sequence[Record], judged: Sequence[Verdict]
+) -> StoreChange | None:
+    """Return what to do with a measurement; None: nothing."""
+    session = stored_record(measured, suite.bench.session)
+    update = suite.config.update
+    if not session.values:
+        return None
+    if update is Update.NEW:
+        few = len(suite.memory.sessions(measured[0])) < _SERIES_WANTED
+        return Append(record=session) if few else None
+    turned = {Outcome.IMPROVED} | (
+        {Outcome.REGRESSED} if update is Update.ALL else set()
+    )
+    metrics = frozenset(v.metric for v in judged if v.outcome in turned)
+    if metrics:
+        return Restart(record=session, metrics=_family_of(metrics, session.values))
+    return Append(record=session) if update is Update.ALL else None
+
+
+def _family_of(
+    metrics: frozenset[str], values: Sequence[StoredValue]
+) -> frozenset[str]:
+    """Return metrics with those that are parts of them: time.p95 goes with time."""
+    names = {value.metric for value in values}
+    return frozenset(
+        name for name in names if name in metrics or name.partition(".")[0] in metrics
+    )
+
+
+def with_samples(suite: Suite, run: Run) -> Run:
+    """Return a run with the samples that its processes kept, for the JSON report."""
+    spool = suite.bench.seat.spool
+    if spool is None:
+        return run
+    kept = replay.read_readings(spool)
+    return replace(
+        run,
+        records=tuple(
+            kept.get((record.key, record.role, record.process_index), record)
+            for record in run.records
+        ),
+    )

@@ -1,0 +1,244 @@
+"""The `gpuperf` command, as a shell starts it."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf import cli
+from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.sample import Estimate
+
+HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
+
+
+def gpuperf(*arguments: str, **environment: str) -> subprocess.CompletedProcess[bytes]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_gpuperf", *arguments],
+        capture_output=True,
+        check=False,
+        env={**os.environ, "COLUMNS": "100", **environment},
+        timeout=60,
+    )
+
+
+def written(folder: Path, name: str, run: Run) -> str:
+    """Write a run and return its path."""
+    path = folder / name
+    path.write_bytes(encode_run(run))
+    return str(path)
+
+
+def run_of(session_id: str, *estimates: Estimate) -> Run:
+    """Return a run of one test."""
+    return runs.run((runs.record("test_a", *estimates),), session_id=session_id)
+
+
+@pytest.fixture
+def stored(tmp_path: Path) -> str:
+    """Return the path of a run with one of everything."""
+    return written(tmp_path, "run.json", runs.gpu_run())
+
+
+def test_a_run_is_shown_as_its_test_session_showed_it(stored: str) -> None:
+    """Text: title, table, explanations and the count, without commands to type."""
+    done = gpuperf("show", stored)
+    first, *_, last = done.stdout.decode().splitlines()
+
+    assert (done.returncode, done.stderr) == (0, b"")
+    assert first == "gpuperf: NVIDIA H200, driver 580.159, events, host"
+    assert last.startswith("judged 3 of 7: 1 failed, 1 regressed, 1 unchanged")
+    assert b"reproduce:" not in done.stdout
+
+
+def test_a_run_is_shown_in_every_form(stored: str) -> None:
+    """JSON is the run itself; Markdown is a table."""
+    as_json = gpuperf("show", stored, "--format=json")
+    as_markdown = gpuperf("show", stored, "--format=markdown")
+
+    assert decode_run(as_json.stdout) == runs.gpu_run()
+    assert b"\n| `test_gemm[4096]` | 183 us |" in as_markdown.stdout
+
+
+def test_only_some_metrics_are_shown(stored: str) -> None:
+    """--metrics takes names with commas and blanks between them."""
+    done = gpuperf("show", stored, "--metrics=registers, stack_bytes")
+
+    assert b"registers 72, stack 0 B" in done.stdout
+    assert b"us" not in done.stdout
+
+
+def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
+    """A C locale is no reason to fail."""
+    done = gpuperf("show", stored, PYTHONIOENCODING="ascii", LC_ALL="C")
+
+    assert done.returncode == 0
+    assert "±0.3 %" in done.stdout.decode("utf-8")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        ((), 2, "no command was named"),
+        (("show",), 2, "required: FILE"),
+        (("show", "x.json", "--format=xml"), 2, "invalid choice: 'xml'"),
+        (("show", "x.json", "--metrics=,"), 2, "write --metrics=a,b"),
+        (("compare", "one.json"), 2, "the newest last"),
+        (("compare", "a", "b", "--max-regression=5"), 2, "write 5% or off"),
+        (("compare", "a", "b", "--max-regression=x"), 2, "write 5% or off"),
+        (("compare", "a", "b", "--max-regression=-5%"), 2, "write 5% or off"),
+        (("show", "missing.json"), 4, "missing.json: it cannot be read"),
+        (("show", "missing.ncu-rep"), 4, "missing.ncu-rep: it cannot be read"),
+        (("compare", "a.json", "b.json"), 4, "a.json: it cannot be read"),
+        (("show", "."), 4, "it is a folder"),
+    ],
+)
+def test_an_error_says_what_and_where_and_never_shows_a_traceback(
+    arguments: tuple[str, ...], code: int, words: str
+) -> None:
+    """Wrong usage is 2, a file that cannot be read is 4; nothing goes to stdout."""
+    done = gpuperf(*arguments)
+
+    assert done.returncode == code
+    assert words in done.stderr.decode()
+    assert b"Traceback" not in done.stderr
+    assert done.stdout == b""
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (b"", "empty"),
+        (b"not a report", "not a report"),
+        (b'{"schema": "pytest-gpuperf/run/99"}', "pytest-gpuperf/run/99"),
+        (b'{"half": ', "not JSON"),
+        (b'{"schema": "pytest-gpuperf/run/1"}', "missing required field"),
+    ],
+)
+def test_a_file_that_is_not_what_it_says_is_named(
+    tmp_path: Path, content: bytes, words: str
+) -> None:
+    """The file, what is wrong with it and a remedy; a name cannot move the cursor."""
+    path = tmp_path / "evil\x1b[2J.json"
+    path.write_bytes(content)
+    done = gpuperf("show", str(path))
+    text = done.stderr.decode()
+
+    assert done.returncode == 4
+    assert words in text
+    assert "evil\\x1b[2J.json" in text
+    assert "\n    remedy: " in text
+
+
+def test_help_names_the_exit_codes() -> None:
+    """--help tells a script what to expect."""
+    done = gpuperf("--help")
+
+    assert done.returncode == 0
+    assert b"exit codes: 0 good; 1 a limit failed" in done.stdout
+    assert b"as 5%, or off (5%)" in gpuperf("compare", "--help").stdout
+
+
+def test_showing_a_capture_as_json_imports_no_codec(tmp_path: Path) -> None:
+    """The bytes of the reader are handed on: neither records nor msgspec are needed."""
+    path = tmp_path / "not.ncu-rep"
+    path.write_bytes(b"NVR\0")
+    code = (
+        "import sys; from pytest_gpuperf.cli import main;"
+        f" code = main(['show', {str(path)!r}, '--format=json']);"
+        " print(code, *sys.modules)"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, check=True, timeout=60
+    )
+    found, *modules = done.stdout.decode().split()
+
+    assert found == "4"
+    assert HEAVY.isdisjoint(modules)
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no pipes of this kind")
+def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
+    """`gpuperf show … | head` ends without a word, as other commands do."""
+    records = tuple(runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(20_000))
+    path = written(tmp_path, "long.json", runs.run(records))
+    with subprocess.Popen(
+        [sys.executable, "-m", "pytest_gpuperf", "show", path, "--format=json"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+    ) as process:
+        assert process.stdout is not None
+        assert process.stderr is not None
+        process.stdout.read(1)
+        process.stdout.close()
+        said = process.stderr.read()
+
+    assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
+
+
+def test_an_interrupt_is_130(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Ctrl-C ends the command as a shell expects, without a traceback."""
+
+    class Interrupted:
+        """A standard output during which Ctrl-C is pressed."""
+
+        @property
+        def buffer(self) -> None:
+            """Interrupt."""
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr(sys, "stdout", Interrupted())
+
+    assert cli.main(["show", stored]) == 130
+
+
+def test_more_registers_than_in_the_older_run_are_exit_code_1(tmp_path: Path) -> None:
+    """Exact metrics are decided by one older run."""
+    old = run_of("s1", runs.value_of("stack_bytes", 0, "bytes"))
+    new = run_of("s2", runs.value_of("stack_bytes", 48, "bytes"))
+    old_path, new_path = (
+        written(tmp_path, name, run) for name, run in (("a.json", old), ("b.json", new))
+    )
+    worse = gpuperf("compare", old_path, new_path)
+    equal = gpuperf("compare", old_path, old_path, "--strict")
+    shown = gpuperf("compare", old_path, new_path, "--max-regression=off")
+
+    assert (worse.returncode, equal.returncode) == (1, 0)
+    assert b"REGRESSED test_a: stack_bytes 48 B, was 0 B" in worse.stdout
+    assert shown.returncode in {0, 1}
+
+
+def test_two_runs_decide_no_time(tmp_path: Path) -> None:
+    """One older session does not tell how sessions differ: 0, and 3 with --strict."""
+    old = written(tmp_path, "a.json", run_of("s1", runs.time_of(100e-6)))
+    new = written(tmp_path, "b.json", run_of("s2", runs.time_of(150e-6)))
+    done = gpuperf("compare", old, new, "--format=json")
+
+    assert done.returncode == 0
+    assert [verdict["reason"] for verdict in json.loads(done.stdout)["verdicts"]] == [
+        "too-few-sessions"
+    ]
+    assert gpuperf("compare", old, new, "--strict").returncode == 3
+
+
+def test_the_last_file_is_judged(tmp_path: Path) -> None:
+    """The runs before it are the baseline, however many there are."""
+    older = [
+        written(tmp_path, f"{n}.json", run_of(f"s{n}", runs.time_of(100e-6 + n * 1e-8)))
+        for n in range(4)
+    ]
+    same = replace(run_of("s9", runs.time_of(100.02e-6)))
+    done = gpuperf("compare", *older, written(tmp_path, "new.json", same))
+
+    assert done.returncode == 0
+    assert b"unchanged" in done.stdout

@@ -1,0 +1,96 @@
+"""Sessions to store, made short."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.history import StoredRecord, StoredValue
+from pytest_gpuperf.model.record import RecordKey
+
+TEST = "tests/test_gemm.py::test_gemm[4096]"
+
+
+def key(test_id: str = TEST, name: str = "") -> RecordKey:
+    """Return the key of a measurement."""
+    return RecordKey(test_id=test_id, name=name)
+
+
+def session(number: int, **changed: Any) -> Session:
+    """Return the session of a number; a higher one is younger."""
+    given: dict[str, Any] = {
+        "id": f"s{number:04}",
+        "started_unix_s": 1.7e9 + number,
+        "host": "0a1b2c",
+        "commit": f"{number:07x}",
+        "dirty": False,
+    }
+    return Session(**(given | changed))
+
+
+def value(metric: str = "time", *runs: float, **changed: Any) -> StoredValue:
+    """Return the value of a metric."""
+    given: dict[str, Any] = {"unit": "s", "source": "host", "half_widths": (0.004,)}
+    return StoredValue(metric=metric, run_values=runs or (1.5,), **(given | changed))
+
+
+def stored(
+    number: int = 1,
+    *metrics: str,
+    test_id: str = TEST,
+    soft_facts: Mapping[str, str] | None = None,
+    **changed: Any,
+) -> StoredRecord:
+    """Return what the session of a number stores of a test."""
+    given: dict[str, Any] = {
+        "key": key(test_id),
+        "session": session(number),
+        "values": tuple(value(metric, number / 7) for metric in metrics or ("time",)),
+        "choice": "c0ffee",
+        "facts": {"device-time": {"gpu_name": "NVIDIA H200", "parameters": "4096"}},
+        "soft_facts": {"torch": "2.11.0"} if soft_facts is None else soft_facts,
+    }
+    return StoredRecord(**(given | changed))
+
+
+_finite = st.floats(allow_nan=False, allow_infinity=False)
+_words = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
+_names = st.text(max_size=12)
+
+_values = st.builds(
+    StoredValue,
+    metric=_names,
+    unit=_names,
+    source=_names,
+    run_values=st.lists(_finite, min_size=1, max_size=3).map(tuple),
+    half_widths=st.lists(_finite.map(abs), max_size=3).map(tuple),
+    better=st.none() | st.sampled_from(["lower", "higher", "neither"]),
+)
+
+sessions = st.builds(
+    Session,
+    id=_names,
+    started_unix_s=_finite,
+    host=_names,
+    commit=st.none() | _names,
+    dirty=st.none() | st.booleans(),
+)
+
+test_ids = st.one_of(
+    st.text(max_size=30),
+    st.text("/.\\:\n [é]aA_-~", max_size=40),
+    st.sampled_from([TEST, "../../x.py::test", "/etc/passwd", "a" * 5000, "con.py"]),
+)
+
+stored_records = st.builds(
+    StoredRecord,
+    key=st.builds(RecordKey, test_id=test_ids, name=_names),
+    session=sessions,
+    values=st.lists(_values, min_size=1, max_size=3).map(tuple),
+    choice=st.none() | _names,
+    facts=st.dictionaries(_names, _words, max_size=2),
+    soft_facts=_words,
+)

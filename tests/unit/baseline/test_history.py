@@ -1,0 +1,212 @@
+"""Rules of baseline.history."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.baseline.history import (
+    SESSION_LIMIT,
+    Append,
+    Restart,
+    StoreChange,
+    applied,
+    by_key,
+    keep_newest,
+    slugs_holding,
+    stored_record,
+)
+from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.record import Kind, Record, Role
+from pytest_gpuperf.model.sample import Estimate
+from unit.baseline.samples import key, session, stored, stored_records, value
+
+
+def ids(records: Iterable[StoredRecord]) -> list[str]:
+    """Return the session of each record."""
+    return [each.session.id for each in records]
+
+
+def test_the_oldest_session_is_dropped() -> None:
+    """At most 20 sessions are kept, the newest, oldest first."""
+    kept = keep_newest([stored(number) for number in reversed(range(25))])
+
+    assert ids(kept) == [f"s{number:04}" for number in range(5, 25)]
+    assert len(kept) == SESSION_LIMIT
+
+
+def test_each_choice_has_a_limit_of_its_own() -> None:
+    """A kernel that is chosen often does not push out one that is chosen seldom."""
+    often = [stored(number) for number in range(10, 40)]
+    seldom = [stored(number, choice="other") for number in range(3)]
+
+    kept = keep_newest([*often, *seldom])
+
+    assert ids(kept)[:3] == ["s0000", "s0001", "s0002"]
+    assert len(kept) == SESSION_LIMIT + 3
+
+
+def test_a_session_counts_once() -> None:
+    """Of two records of one session and choice the later one stays."""
+    again = stored(1, "energy")
+
+    assert keep_newest([stored(1), stored(2), again]) == (again, stored(2))
+
+
+def test_a_session_may_have_two_choices() -> None:
+    """Two kernels in one session are two experiments."""
+    other = stored(1, choice="other")
+
+    assert len(keep_newest([stored(1), other])) == 2
+
+
+@given(st.lists(stored_records, max_size=8))
+def test_order_does_not_matter(records: list[StoredRecord]) -> None:
+    """What is kept depends on the sessions, not on the order they come in."""
+    unique = {(each.key, each.choice, each.session.id): each for each in records}
+    forward = by_key(unique.values())
+
+    assert forward == by_key(reversed(unique.values()))
+    assert list(forward) == sorted(forward)
+
+
+def test_append_adds_a_session() -> None:
+    """What was there stays."""
+    before = {key(): (stored(1),)}
+
+    assert applied(before, [Append(record=stored(2))]) == {
+        key(): (stored(1), stored(2))
+    }
+    assert before == {key(): (stored(1),)}
+
+
+def test_a_session_without_values_is_not_stored() -> None:
+    """Nothing measured is nothing to count as a session."""
+    empty = stored(2, values=())
+
+    assert applied({key(): (stored(1),)}, [Append(record=empty)]) == {
+        key(): (stored(1),)
+    }
+    assert applied({}, [Append(record=empty)]) == {}
+    assert applied({key(): (stored(1),)}, [Restart(record=empty)]) == {}
+
+
+def test_restart_drops_the_sessions_of_its_choice() -> None:
+    """The new level replaces the old one; another kernel's sessions stay."""
+    other = stored(1, choice="other")
+    before = {key(): (stored(1), other, stored(2)), key("b"): (stored(1),)}
+
+    after = applied(before, [Restart(record=stored(3))])
+
+    assert after[key()] == (other, stored(3))
+    assert after[key("b")] == (stored(1),)
+
+
+def test_restart_may_drop_every_choice() -> None:
+    """Where the code now always picks another kernel, the old one's level is over."""
+    change = Restart(record=stored(3, choice="new"), every_choice=True)
+
+    after = applied({key(): (stored(1), stored(2, choice="other"))}, [change])
+
+    assert ids(after[key()]) == ["s0003"]
+
+
+def test_restart_may_drop_some_metrics_only() -> None:
+    """The series that did not improve keep their sessions."""
+    before = {key(): (stored(1, "time", "energy"), stored(2, "time"))}
+    change = Restart(record=stored(3, "time"), metrics=frozenset({"time"}))
+
+    assert applied(before, [change]) == {
+        key(): (stored(1, "energy"), stored(3, "time"))
+    }
+
+
+def test_changes_are_made_in_their_order() -> None:
+    """A restart drops what was appended before it and nothing that came after."""
+    changes: list[StoreChange] = [
+        Append(record=stored(2)),
+        Restart(record=stored(3)),
+        Append(record=stored(4)),
+    ]
+
+    assert ids(applied({key(): (stored(1),)}, changes)[key()]) == ["s0003", "s0004"]
+
+
+def record(*estimates: Estimate, **changed: object) -> Record:
+    """Return a record of one process."""
+    given: dict[str, object] = {"key": key(), "kind": Kind.MEASURE, "choice": "c0ffee"}
+    return Record(estimates=estimates, **(given | changed))  # type: ignore[arg-type]  # the fields of a record
+
+
+def estimate(metric: str, number: float, **changed: object) -> Estimate:
+    """Return an estimate of one process."""
+    given: dict[str, object] = {"unit": "s", "source": "host"}
+    return Estimate(metric=metric, value=number, **(given | changed))  # type: ignore[arg-type]  # the fields of an estimate
+
+
+def test_a_session_is_all_its_processes() -> None:
+    """One run value for each process, in their order, by metric, unit and source."""
+    first = record(
+        estimate("time", 2.0, low=1.9, high=2.3),
+        estimate("time", 3.0, source="events"),
+        facts={"host-time": {"cpu_model": "x"}},
+        soft_facts={"torch": "2.11.0"},
+    )
+    fresh = record(
+        estimate("time", 4.0, low=3.0, high=5.0),
+        role=Role.REPEAT,
+        process_index=1,
+        choice="other",
+    )
+
+    kept = stored_record([first, fresh], session(1))
+
+    assert kept.session == session(1)
+    assert (kept.key, kept.choice) == (key(), "c0ffee")
+    assert kept.facts == {"host-time": {"cpu_model": "x"}}
+    assert kept.soft_facts == {"torch": "2.11.0"}
+    both, events = kept.values
+    assert both.run_values == (2.0, 4.0)
+    assert both.half_widths == pytest.approx((0.1, 0.25))
+    assert events == value("time", 3.0, source="events", half_widths=())
+
+
+def test_a_users_metric_keeps_its_direction() -> None:
+    """Which way is better is known only to who recorded it."""
+    ttft = estimate("ttft", 0.2, better="lower", source="user")
+
+    (kept,) = stored_record([record(ttft)], session(1)).values
+
+    assert kept.better == "lower"
+
+
+def test_single_kernels_are_not_stored() -> None:
+    """A value of one kernel is no value of the measurement."""
+    kept = stored_record(
+        [record(estimate("registers", 64, kernel="gemm", unit="count"))], session(1)
+    )
+
+    assert kept.values == ()
+
+
+def test_a_value_of_zero_has_no_relative_width() -> None:
+    """Nothing is relative to zero, and a negative value has a positive width."""
+    zero = estimate("time", 0.0, low=-1.0, high=1.0)
+    negative = estimate("drift", -2.0, low=-3.0, high=-1.0)
+
+    kept = stored_record([record(zero, negative)], session(1))
+
+    assert [each.half_widths for each in kept.values] == [(), (0.5,)]
+
+
+def test_slugs_are_found_by_measurement() -> None:
+    """A measurement that nobody has is left out, and nobody is asked for none."""
+    held = {"a": {key(): 1}, "b": {key(): 1, key("x"): 1}}
+
+    assert slugs_holding([key(), key("y")], "ab", lambda slug, _: held[slug]) == {
+        key(): ("a", "b")
+    }
+    assert slugs_holding([], "abc", lambda slug, _: held[slug]) == {}

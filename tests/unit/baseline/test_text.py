@@ -1,0 +1,296 @@
+"""Rules of baseline.layout, encode and decode: the text of a store's file."""
+
+from __future__ import annotations
+
+import contextlib
+import dataclasses
+import difflib
+import json
+import math
+import re
+import shutil
+import subprocess
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.baseline.decode import decode
+from pytest_gpuperf.baseline.encode import encode
+from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.errors import (
+    BaselineCorruptError,
+    RecordError,
+    SchemaVersionError,
+)
+from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.metric import Family
+from unit.baseline.samples import TEST, key, session, stored, stored_records, value
+
+MODULE = "tests/test_gemm.py"
+
+
+def text_of(*records: StoredRecord) -> bytes:
+    """Return the text of a module's file."""
+    return encode({MODULE: by_key(records)}, keyed_by="module")
+
+
+def read(text: bytes, **given: object) -> tuple[StoredRecord, ...]:
+    """Return the sessions of TEST in a module's file."""
+    sections = decode(text, path="x.json", keyed_by="module", **given)  # type: ignore[arg-type]  # keywords of decode
+    return sections[MODULE].get(key(), ())
+
+
+@given(st.lists(stored_records, max_size=6), st.sampled_from(["module", "slug"]))
+def test_what_is_written_is_read(records: list[StoredRecord], keyed_by: str) -> None:
+    """Any ids, texts and finite numbers come back as they were."""
+    sections = {"": by_key(records), "é\n": by_key(records)}
+    text = encode(sections, keyed_by=keyed_by)
+
+    found = decode(text, path="x.json", keyed_by=keyed_by)
+
+    if keyed_by == "slug":
+        assert found == sections
+    assert found[""] == sections[""]
+    assert encode(sections, keyed_by=keyed_by) == text
+    if keyed_by == "slug":
+        assert encode(found, keyed_by=keyed_by) == text
+
+
+@given(st.permutations([stored(1), stored(2), stored(3, choice=None), stored(4, "x")]))
+def test_order_of_arrival_leaves_no_trace(records: list[StoredRecord]) -> None:
+    """Equal sessions give equal bytes."""
+    by_age = sorted(records, key=lambda each: each.session.id)
+
+    assert text_of(*records) == text_of(*by_age)
+
+
+def test_the_text_is_json() -> None:
+    """Any JSON tool reads it, in any layout."""
+    loose = json.loads(text_of(stored(1)))
+
+    assert loose["schema"] == "pytest-gpuperf/baseline/1"
+    assert read(json.dumps(loose, indent=3).encode()) == (stored(1),)
+
+
+def test_a_session_more_is_a_line_more() -> None:
+    """One line for its head and one for each test; no other line changes."""
+    ids = [f"{MODULE}::test[{number}]" for number in range(5)]
+    before = [stored(n, test_id=each) for n in range(1, 4) for each in ids]
+    after = [*before, *(stored(4, test_id=each) for each in ids)]
+
+    changed = [
+        line
+        for line in difflib.ndiff(
+            text_of(*before).decode().splitlines(),
+            text_of(*after).decode().splitlines(),
+        )
+        if line[0] != " "
+    ]
+
+    assert len(changed) == 1 + len(ids)
+    assert {line[0] for line in changed} == {"+"}
+
+
+def test_what_repeats_stands_once() -> None:
+    """Facts and heads of sessions are kept in tables; a line is short."""
+    ids = [f"{MODULE}::test[{number}]" for number in range(9)]
+    text = text_of(*(stored(1, test_id=each) for each in ids)).decode()
+
+    assert text.count("NVIDIA H200") == 1
+    assert text.count("2.11.0") == 1
+    assert text.count("s0001") == 1
+    assert max(map(len, text.splitlines())) < 200
+
+
+def test_soft_facts_that_differ_stand_in_their_line() -> None:
+    """A head keeps only what all its records share."""
+    warm = stored(1, soft_facts={"torch": "2.11.0", "temperature": "41"})
+    hot = stored(
+        1, test_id=f"{MODULE}::b", soft_facts={"torch": "2.11.0", "temperature": "70"}
+    )
+    text = text_of(warm, hot)
+
+    found = decode(text, path="x.json", keyed_by="module")[MODULE]
+
+    assert found == by_key([warm, hot])
+    assert text.count(b"2.11.0") == 1
+
+
+def test_whole_numbers_are_written_as_floats() -> None:
+    """A register count that came as an int gives the bytes that it gives when read."""
+    given = stored(1, values=(value("registers", 64, half_widths=()),))
+    text = text_of(given)
+
+    assert text_of(*read(text)) == text
+
+
+def test_a_family_may_name_the_facts() -> None:
+    """The enum's members and their texts are the same keys."""
+    given = stored(1, facts={Family.HOST_TIME: {"cpu_model": "x"}})
+
+    assert read(text_of(given)) == (given,)
+
+
+def test_only_the_wanted_tests_are_read() -> None:
+    """A run of one test does not pay for the others."""
+    text = text_of(stored(1), stored(1, test_id=f"{MODULE}::other"))
+
+    found = decode(text, path="x.json", keyed_by="module", test_ids=[TEST])
+
+    assert list(found[MODULE]) == [key()]
+
+
+def test_only_the_wanted_section_is_read() -> None:
+    """A run on one GPU does not pay for the others."""
+    text = encode({"a": by_key([stored(1)]), "b": {}}, keyed_by="slug")
+
+    assert list(decode(text, path="x.json", keyed_by="slug", section="b")) == ["b"]
+
+
+UNWRITABLE = {
+    "lone surrogate": stored(1, test_id="tests/\udcff.py::t"),
+    "no run": stored(1, values=(dataclasses.replace(value(), run_values=()),)),
+    "time": stored(1, session=session(1, started_unix_s=math.nan)),
+    "choice": stored(1, choice=7),
+}
+
+
+@pytest.mark.parametrize("record", UNWRITABLE.values(), ids=UNWRITABLE)
+def test_what_could_not_be_read_is_not_written(record: StoredRecord) -> None:
+    """A store never gets a line that the next run stumbles over."""
+    with pytest.raises(RecordError, match="baseline"):
+        text_of(record)
+
+
+GOOD = text_of(stored(1), stored(2))
+BROKEN = {
+    "empty": (b"", r"cut off after line 0", "restore"),
+    "truncated": (GOOD[:-30], r"cut off after line \d+", "restore"),
+    "not JSON": (b"hello\n", r"line 1, column 1: .*invalid", "restore"),
+    "bad byte": (
+        GOOD.replace(b"host", b"ho\xff", 1),
+        r"missing required field `host`",
+        "rest",
+    ),
+    "bad text": (GOOD.replace(b"c0ffee", b"c0ffe\xff", 1), r"not JSON", "restore"),
+    "no comma": (GOOD.replace(b'"test"', b'"test" 1', 1), r"line \d+, column", "rest"),
+    "deep": (b'{"a":' + b"[" * 100_000, r"not JSON .*recursion", "restore"),
+    "list": (b"[1]", r"not a baseline", "--gpuperf-update"),
+    "other JSON": (b'{"a": 1}', r"not a baseline", "--gpuperf-update"),
+    "a run": (b'{"schema":"pytest-gpuperf/run/1"}', r"not a baseline", "--gpuperf-"),
+    "wrong type": (
+        GOOD.replace(b'"values":[["time"', b'"values":[[5', 1),
+        r"sections\[0\]\.records\[0\]\.values\[0\]\[0\]: Expected `str`, got `int`",
+        "restore",
+    ),
+    "missing": (GOOD.replace(b'"id":', b'"no":', 1), r"sessions.*: .*`id`", "restore"),
+    "huge": (GOOD.replace(b"[0.14", b"[1e999,0.14", 1), r"out of range", "restore"),
+    "negative": (GOOD.replace(b"[0.004]", b"[-0.004]", 1), r">= 0", "restore"),
+    "no facts": (
+        re.sub(rb'"facts":"\w+"', b'"facts":"dead"', GOOD, count=1),
+        r"records\.facts: 'dead', of '::test_gemm\[4096\]', is not in the file",
+        "restore",
+    ),
+    "no session": (
+        re.sub(rb'"session":"\w+"', b'"session":""', GOOD, count=1),
+        r"records\.session: ''",
+        "restore",
+    ),
+    "other store": (
+        encode({}, keyed_by="slug"),
+        r"sections are by slug, not by module",
+        "name the whole store",
+    ),
+}
+
+
+@pytest.mark.parametrize("case", BROKEN.values(), ids=BROKEN)
+def test_a_broken_file_is_named_with_the_place(case: tuple[bytes, str, str]) -> None:
+    """File, position and remedy, whatever is wrong."""
+    text, place, remedy = case
+    assert text != GOOD
+
+    with pytest.raises(BaselineCorruptError, match=place) as caught:
+        read(text)
+
+    assert caught.value.message.startswith("x.json: ")
+    assert caught.value.path == "x.json"
+    assert remedy in caught.value.remedy
+
+
+@given(st.integers(0, len(GOOD) - 2))
+def test_every_cut_is_noticed(length: int) -> None:
+    """No beginning of a file is taken for a whole one."""
+    with pytest.raises(BaselineCorruptError):
+        read(GOOD[:length])
+
+
+@given(st.integers(0, len(GOOD) - 1), st.binary(min_size=1, max_size=4))
+def test_no_damage_is_an_unexpected_error(place: int, damage: bytes) -> None:
+    """Whatever happens to a file, it is read or it is refused by name."""
+    text = GOOD[:place] + damage + GOOD[place + 1 :]
+    with contextlib.suppress(BaselineCorruptError, SchemaVersionError):
+        decode(text, path="x.json", keyed_by="module")
+
+
+@pytest.mark.parametrize("rest", [b"", b',"sections":[],"more":1'])
+def test_a_newer_schema_is_named(rest: bytes) -> None:
+    """A file of a later version is not called corrupt, whatever else it holds."""
+    text = b'{"schema":"pytest-gpuperf/baseline/2"' + rest + b"}"
+
+    with pytest.raises(SchemaVersionError, match=r"x\.json.*baseline/2") as caught:
+        read(text)
+
+    assert caught.value.found == "pytest-gpuperf/baseline/2"
+
+
+def test_a_later_writer_may_add_fields() -> None:
+    """Keys that nobody knows are let through."""
+    text = GOOD.replace(b'"test":', b'"more":[1],"test":')
+
+    assert read(text) == (stored(1), stored(2))
+
+
+def merged(folder: Path, *sides: bytes) -> bytes:
+    """Return what git makes of ours, base and theirs."""
+    names = ["ours", "base", "theirs"]
+    for name, text in zip(names, sides, strict=True):
+        (folder / name).write_bytes(text)
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is not installed")
+    argv = [git, "merge-file", "-p", *names]
+    return subprocess.run(argv, cwd=folder, check=False, capture_output=True).stdout
+
+
+def test_a_merge_conflict_is_named(tmp_path: Path) -> None:
+    """The markers that git leaves are called what they are, with their line."""
+    text = merged(
+        tmp_path, text_of(stored(1), stored(2)), text_of(stored(1)), text_of(stored(3))
+    )
+
+    with pytest.raises(BaselineCorruptError, match=r"line \d+: a merge conf") as caught:
+        read(text)
+
+    assert "keeping both sides" in caught.value.remedy
+
+
+def test_both_sides_of_a_merge_are_a_good_file(tmp_path: Path) -> None:
+    """The remedy is right: without the markers all sessions are there."""
+    base = text_of(stored(1))
+    text = merged(
+        tmp_path, text_of(stored(1), stored(2)), base, text_of(stored(1), stored(3))
+    )
+    assert b"<<<<<<<" in text
+    resolved = re.sub(rb"(?m)^(<{7}|={7}|>{7}).*\n", b"", text)
+
+    assert read(resolved) == (stored(1), stored(2), stored(3))
+
+
+def test_a_doubled_line_counts_once() -> None:
+    """A merge that kept a session twice makes no evidence of it."""
+    line = next(each for each in GOOD.splitlines(keepends=True) if b'"test"' in each)
+
+    assert read(GOOD.replace(line, line * 2)) == (stored(1), stored(2))

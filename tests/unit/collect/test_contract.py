@@ -1,0 +1,434 @@
+"""Rules of collect.contract and collect.contents: what a repeated call must keep."""
+
+from __future__ import annotations
+
+import array
+import functools
+from collections.abc import AsyncIterator, Callable, Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.calls import arguments
+from pytest_gpuperf.collect.contents import contents, digest, scalar_bytes
+from pytest_gpuperf.collect.contract import (
+    Contract,
+    refuse_function,
+    refuse_result,
+)
+from pytest_gpuperf.errors import MeasureError
+
+
+def nothing(*_: object) -> None:
+    """Do nothing."""
+
+
+def codes(
+    request: TimedCall, samples: tuple[float, ...] = (), output: object = None
+) -> list[str]:
+    """Return the codes of the notes on a measurement."""
+    return [note.code for note in Contract(request).notes(samples, output)]
+
+
+MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
+    "list": (lambda: [1, 2.5, "a"], lambda x: x.append(3)),
+    "nested list": (lambda: [[1], [2]], lambda x: x[1].append(3)),
+    "dict": (lambda: {"a": 1}, lambda x: x.update(a=2)),
+    "set": (lambda: {1, 2}, lambda x: x.add(3)),
+    "tuple of lists": (lambda: ([1], [2]), lambda x: x[0].clear()),
+    "bytearray": (lambda: bytearray(b"abc"), lambda x: x.extend(b"d")),
+    "memoryview": (
+        lambda: memoryview(bytearray(b"abcdef")),
+        lambda x: x.__setitem__(5, 0),
+    ),
+    "strided memoryview": (
+        lambda: memoryview(bytearray(b"abcdef"))[::2],
+        lambda x: x.__setitem__(2, 0),
+    ),
+    "array.array": (lambda: array.array("d", [1, 2]), lambda x: x.append(3)),
+    "numpy array": (lambda: np.arange(6.0), lambda x: x.__setitem__(5, 0)),
+    "numpy view": (lambda: np.arange(6.0)[::2], lambda x: x.__setitem__(2, 0)),
+    "numpy transposed": (lambda: np.ones((2, 3)).T, lambda x: x.__setitem__((2, 1), 0)),
+    "numpy scalar array": (lambda: np.array(1.0), lambda x: x.fill(2)),
+    "numpy dates": (
+        lambda: np.array(["2026-01-01"], "M8[D]"),
+        lambda x: x.__setitem__(0, np.datetime64("2027-01-01")),
+    ),
+    "list of arrays": (lambda: [nothing, np.ones(2)], lambda x: x[1].fill(2)),
+    "dict of arrays": (lambda: {"w": np.ones(2), "f": nothing}, lambda x: x["w"].fill(2)),
+    "large array": (lambda: np.zeros(5 * 1024**2), lambda x: x[1000:2000].fill(2)),
+    "large bytearray": (
+        lambda: bytearray(33 * 1024**2),
+        lambda x: x.__setitem__(slice(100, 200), b"a" * 100),
+    ),
+    "large list": (lambda: [0] * 3_000_000, lambda x: x.__setitem__(slice(9), [1] * 9)),
+}  # fmt: skip
+
+
+@pytest.mark.parametrize("kind", MUTABLE)
+@pytest.mark.parametrize("how", ["args", "kwargs", "inputs"])
+def test_a_changed_input_voids_the_measurement(kind: str, how: str) -> None:
+    """Whatever can be read and changed between the two looks makes it void."""
+    make, change = MUTABLE[kind]
+    value = make()
+    request = {
+        "args": TimedCall(fn=nothing, args=(1, value)),
+        "kwargs": TimedCall(fn=nothing, kwargs={"x": value}),
+        "inputs": TimedCall(fn=nothing, inputs=[None, (1, value)]),
+    }[how]
+    contract = Contract(request)
+
+    assert contract.void() is None
+
+    change(value)
+    void = contract.void()
+
+    assert void is not None
+    assert void.code == "mutates-its-inputs"
+    assert {"args": "argument 1", "kwargs": "argument x", "inputs": "inputs[1] argument 1"}[how] in void.text  # fmt: skip
+    assert "setup=" in void.text
+
+
+def test_with_setup_inputs_may_change() -> None:
+    """Arguments that are made anew for every call are not looked at."""
+    value = [1]
+    contract = Contract(TimedCall(fn=nothing, args=(value,), setup=lambda: None))
+    value.append(2)
+
+    assert contract.void() is None
+
+
+def test_what_cannot_change_is_not_looked_at() -> None:
+    """Numbers, texts and other objects have no content."""
+    found = [
+        list(contents(x, "x")) for x in (1, 2.5, "a", b"a", None, nothing, range(9))
+    ]
+
+    assert found == [[]] * 7
+
+
+def test_lists_are_not_followed_for_ever() -> None:
+    """A list that holds itself, and something unreadable, ends."""
+    loop: list[object] = [nothing]
+    loop.append(loop)
+
+    assert list(contents(loop, "x")) == []
+
+
+def test_an_array_of_objects_is_said_to_be_unread() -> None:
+    """What has content that cannot be read is named in a note, never passed over."""
+    request = TimedCall(fn=nothing, args=(np.array([nothing], dtype=object),))
+
+    assert codes(request) == ["unread-inputs"]
+
+
+class FakeDeviceArray:
+    """An array on a device, as cupy (`get`) and numba (`copy_to_host`) have it."""
+
+    itemsize = 8
+    __cuda_array_interface__: dict[str, object] = {}  # noqa: RUF012 - as cupy writes it
+
+    def __init__(self, method: str) -> None:
+        self.values = np.arange(3.0)
+        if method:
+            setattr(self, method, lambda: self.values)
+
+
+@pytest.mark.parametrize("method", ["get", "copy_to_host"])
+def test_an_array_on_a_device_is_fetched(method: str) -> None:
+    """A copy on the host stands for an array on the device."""
+    value = FakeDeviceArray(method)
+    contract = Contract(TimedCall(fn=nothing, args=(value,)))
+    value.values[1] = 9
+
+    assert contract.void() is not None
+
+
+def test_an_array_on_a_device_that_cannot_be_fetched_is_unread() -> None:
+    """Without a way to the host, it is said that nothing is known."""
+    request = TimedCall(fn=nothing, args=(FakeDeviceArray(""),))
+
+    assert codes(request) == ["unread-inputs"]
+
+
+class FakeTensor:
+    """A tensor with the methods of torch that are used to read it."""
+
+    def __init__(self, values: Any, *, sparse: bool = False) -> None:
+        self.values = np.asarray(values)
+        self.sparse = sparse
+
+    def element_size(self) -> int:
+        return self.values.itemsize
+
+    def numel(self) -> int:
+        return self.values.size
+
+    def detach(self) -> FakeTensor:
+        return self
+
+    contiguous = cpu = detach
+
+    def reshape(self, *shape: int) -> FakeTensor:
+        if self.sparse:
+            message = "sparse tensors do not have strides"
+            raise RuntimeError(message)
+        return FakeTensor(self.values.reshape(*shape))
+
+    def __getitem__(self, key: slice) -> FakeTensor:
+        return FakeTensor(self.values[key])
+
+    def view(self, dtype: Any) -> FakeTensor:
+        return FakeTensor(self.values.view(dtype))
+
+    def numpy(self) -> Any:
+        return self.values
+
+
+@pytest.fixture
+def fake_torch(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Put a torch with FakeTensor for its tensors among the loaded modules."""
+    torch = type("torch", (), {"Tensor": FakeTensor, "uint8": np.uint8})
+    monkeypatch.setitem(__import__("sys").modules, "torch", torch)
+
+
+@pytest.mark.usefixtures("fake_torch")
+def test_a_tensor_is_read() -> None:
+    """A torch tensor that changed voids the measurement; an equal one does not."""
+    tensor = FakeTensor(np.arange(6.0).reshape(2, 3))
+    contract = Contract(TimedCall(fn=nothing, args=(tensor,)))
+
+    assert contract.void() is None
+
+    tensor.values[1, 2] = 0
+
+    assert contract.void() is not None
+
+
+@pytest.mark.usefixtures("fake_torch")
+def test_a_tensor_that_cannot_be_read_is_said() -> None:
+    """Sparse and fake tensors have no bytes to look at."""
+    request = TimedCall(fn=nothing, args=(FakeTensor(np.ones(3), sparse=True),))
+
+    assert codes(request) == ["unread-inputs"]
+
+
+@pytest.mark.parametrize(
+    ("value", "constant"),
+    [
+        (np.zeros(100), True),
+        (np.full((3, 4), 7, dtype=np.int8), True),
+        (np.full(100_000, 2.5), True),
+        (np.arange(100.0), False),
+        (np.array([1.0]), False),
+        (np.array([]), False),
+        (bytearray(10), True),
+        (bytearray(b"ab"), False),
+        (array.array("i", [3, 3, 3]), True),
+        ([0, 0, 0], False),
+        ([np.zeros(3), nothing], True),
+    ],
+)
+def test_constant_arrays_are_noted(value: object, constant: bool) -> None:
+    """An array of one value draws less power; a list of numbers is no such thing."""
+    request = TimedCall(fn=nothing, args=(value,))
+
+    assert codes(request) == (["constant-input"] if constant else [])
+
+
+@pytest.mark.parametrize(
+    ("first", "last", "differ"),
+    [
+        (1, 1, False),
+        (1, 2, True),
+        (1, 1.0, True),
+        ("a", "a", False),
+        (np.float64(1), np.float64(2), True),
+        (np.ones(3), np.ones(3), False),
+        (np.ones(3), np.zeros(3), True),
+        ([np.ones(3), 1], [np.ones(3), 2], True),
+        (None, None, False),
+        (nothing, print, False),
+        ([nothing], [print], False),
+    ],
+)
+def test_differing_outputs_are_noted(first: object, last: object, differ: bool) -> None:
+    """Arrays and scalars are compared; other outputs are not."""
+    contract = Contract(TimedCall(fn=nothing))
+    contract.first_output(first)
+    notes = contract.notes((), last)
+
+    assert [note.code for note in notes] == (["outputs-differ"] if differ else [])
+
+
+@pytest.mark.parametrize(
+    "request_",
+    [
+        TimedCall(fn=nothing, setup=lambda: None),
+        TimedCall(fn=nothing, inputs=[1, 2]),
+    ],
+)
+def test_outputs_of_other_inputs_may_differ(request_: TimedCall) -> None:
+    """With setup or a pool, calls need not give the same."""
+    contract = Contract(request_)
+    contract.first_output(1)
+
+    assert contract.notes((), 2) == ()
+
+
+def test_a_pool_of_one_is_the_same_input() -> None:
+    """A single item of the pool is compared like plain arguments."""
+    contract = Contract(TimedCall(fn=nothing, inputs=[1]))
+    contract.first_output(1)
+
+    assert [note.code for note in contract.notes((), 2)] == ["outputs-differ"]
+
+
+@pytest.mark.parametrize(
+    ("samples", "trend"),
+    [
+        (tuple(1 + 0.01 * i for i in range(20)), True),
+        (tuple(1 - 0.01 * i for i in range(20)), True),
+        ((1.0, 1.1) * 10, False),
+        ((1.0,) * 20, False),
+        (tuple(1 + 0.0001 * i for i in range(20)), False),
+        ((1.0, 2.0, 3.0), False),
+    ],
+)
+def test_a_trend_is_noted(samples: tuple[float, ...], trend: bool) -> None:
+    """Both directions count; a drift below 2 % and alternating samples do not."""
+    assert codes(TimedCall(fn=nothing), samples) == (["trend"] if trend else [])
+
+
+@pytest.mark.parametrize(
+    ("given", "args", "kwargs"),
+    [
+        (None, (1,), {"a": 2}),
+        ((3, 4), (3, 4), {"a": 2}),
+        ((), (), {"a": 2}),
+        (((3,), {"b": 4}), (3,), {"a": 2, "b": 4}),
+        (5, (5,), {"a": 2}),
+        ([5, 6], ([5, 6],), {"a": 2}),
+    ],
+)
+def test_what_setup_returns_are_arguments(
+    given: object, args: tuple[object, ...], kwargs: dict[str, object]
+) -> None:
+    """A tuple, (tuple, dict), one argument, or nothing."""
+    request = TimedCall(fn=nothing, args=(1,), kwargs={"a": 2})
+
+    assert arguments(request, given) == (args, kwargs)
+
+
+async def coroutine() -> None:
+    """Do nothing, later."""
+
+
+def generator() -> Iterator[int]:
+    """Yield nothing yet."""
+    yield 1
+
+
+async def async_generator() -> AsyncIterator[int]:
+    """Yield nothing yet, later."""
+    yield 1
+
+
+@pytest.mark.parametrize(
+    ("fn", "remedy"),
+    [
+        (coroutine, "asyncio.run"),
+        (functools.partial(coroutine), "asyncio.run"),
+        (generator, "list"),
+        (async_generator, "list"),
+        (3, "the function itself"),
+    ],
+)
+def test_a_function_that_does_no_work_is_refused(fn: object, remedy: str) -> None:
+    """Before anything is called, and with what to do."""
+    with pytest.raises(MeasureError) as caught:
+        refuse_function(fn)
+
+    assert remedy in caught.value.remedy
+
+
+@pytest.mark.parametrize("fn", [coroutine, generator, async_generator])
+def test_a_result_that_is_still_to_be_worked_for_is_refused(
+    fn: Callable[[], object],
+) -> None:
+    """A plain function that returns one does no work either; no warning is left."""
+    with pytest.raises(MeasureError):
+        refuse_result(nothing, fn())
+
+
+class Promise:
+    """An awaitable of somebody's own."""
+
+    def __await__(self) -> Iterator[None]:
+        yield
+
+
+def test_any_awaitable_is_refused() -> None:
+    """Coroutines are not the only ones."""
+    with pytest.raises(MeasureError, match="Promise"):
+        refuse_result(Promise, Promise())
+
+
+def test_a_plain_function_is_let_through() -> None:
+    """Whatever else it returns."""
+    refuse_function(nothing)
+    refuse_result(nothing, [1])
+
+
+@pytest.mark.parametrize("verdict", [None, True, np.True_, 1])
+def test_a_check_may_accept(verdict: object) -> None:
+    """Nothing, or something true, is consent."""
+    Contract(TimedCall(fn=nothing, check=lambda _: verdict)).first_output(1)
+
+
+@pytest.mark.parametrize("verdict", [False, np.False_, 0])
+def test_a_check_may_refuse(verdict: object) -> None:
+    """A false value fails the test, as an assert would."""
+    contract = Contract(TimedCall(fn=nothing, check=lambda _: verdict))
+
+    with pytest.raises(AssertionError, match="check refused the last timed output"):
+        contract.last_output(1)
+
+
+def test_equal_contents_have_equal_digests() -> None:
+    """A digest depends on the values, not on who else holds a reference to them."""
+    word = str(b"spam!", "ascii")
+    held = [word, word, 3.5]
+    fresh = [str(b"spam!", "ascii"), str(b"spam!", "ascii"), 3.5]
+
+    assert [digest(x) for x in contents(held, "")] == [
+        digest(x) for x in contents(fresh, "")
+    ]
+
+
+def test_scalars_are_plain_numbers_and_texts() -> None:
+    """What is neither has no bytes of this kind."""
+    assert scalar_bytes(nothing) is None
+    assert scalar_bytes([1]) is None
+    assert scalar_bytes(1.5) is not None
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda: TimedCall(fn=nothing, cache="tepid"),
+        lambda: TimedCall(fn=nothing, iterations=0),
+        lambda: TimedCall(fn=nothing, setup=nothing, inputs=[1]),
+        lambda: TimedCall(fn=nothing, inputs=[]),
+    ],
+)
+def test_a_request_without_meaning_is_refused(
+    request_of: Callable[[], TimedCall],
+) -> None:
+    """Each with a remedy, when it is made."""
+    with pytest.raises(MeasureError) as caught:
+        request_of()
+
+    assert caught.value.remedy

@@ -1,0 +1,240 @@
+"""Rules of collect.environment."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from importlib import metadata
+from pathlib import Path
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.environment import (
+    _versions,
+    environment,
+    known_facts,
+    new_session,
+    read_git,
+    soft_facts,
+)
+from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.fingerprint import HARD_FACTS
+
+COMMIT = "3f2a1c9000000000000000000000000000000000"
+STATUS = f"# branch.oid {COMMIT}\n# branch.head main\n".encode()
+CHANGED = b"1 .M N... 100644 100644 100644 aa bb kernel.py\n"
+
+MACHINE = Environment(
+    cpu_model="Fast 1",
+    core_count=8,
+    python_minor="3.12",
+    platform="linux",
+    versions={"torch": "2.11.0"},
+)
+DEVICE = Device(
+    index=0,
+    uuid="GPU-1",
+    name="NVIDIA H200",
+    memory_bytes=150_754_820_096,
+    sm_count=132,
+    compute_capability=(9, 0),
+    mig=False,
+    ecc=True,
+    max_sm_clock_hz=1_980_000_000,
+    max_memory_clock_hz=3_201_000_000,
+    power_limit_watts=700.0,
+    driver_version="580.95.05",
+)
+
+
+@pytest.fixture(autouse=True)
+def _no_known_versions() -> None:
+    """Let no test see what another has looked up."""
+    _versions.cache_clear()
+
+
+def test_the_machine_is_described() -> None:
+    """Cores, Python and platform are those of this process."""
+    machine = environment()
+
+    assert machine.core_count is not None
+    assert machine.core_count >= 1
+    assert machine.python_minor == "{}.{}".format(*sys.version_info[:2])
+    assert machine.platform == sys.platform
+    assert machine.cpu_model
+
+
+@pytest.mark.parametrize(
+    ("text", "model"),
+    [
+        ("processor\t: 0\nmodel name\t: Fast 1\n\nmodel name\t: Slow 2\n", "Fast 1"),
+        ("CPU implementer\t: 0x41\nCPU part\t: 0xd4f\n", "arm 0x41/0xd4f"),
+    ],
+)
+def test_the_processor_has_a_name(tmp_path: Path, text: str, model: str) -> None:
+    """The first core's name counts; Arm has numbers for names."""
+    path = tmp_path / "cpuinfo"
+    path.write_text(text)
+
+    assert environment(cpuinfo=str(path)).cpu_model == model
+
+
+def test_a_system_that_does_not_describe_its_processor(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Without such a file, the architecture stands for the name."""
+    monkeypatch.delenv("PROCESSOR_IDENTIFIER", raising=False)
+    machine = environment(cpuinfo=str(tmp_path / "none"))
+
+    assert machine.cpu_model == platform.machine()
+
+
+def test_only_packages_in_use_have_a_version(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is installed and was not imported did not change any speed."""
+    import numpy as np
+
+    assert environment().versions["numpy"] == np.__version__
+
+    for module in ("numpy", "scipy", "torch", "cupy", "jax", "tensorflow"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+
+    assert "numpy" not in environment().versions
+
+
+def test_what_is_in_use_and_not_installed_has_no_version(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A module without a package, as a checkout on the path, is left out."""
+    monkeypatch.setitem(sys.modules, "vllm", object())
+
+    assert "vllm" not in environment().versions
+
+
+def test_users_of_cuda_bring_its_libraries(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With torch in use, the CUDA libraries that are installed are named too."""
+    installed = {"torch": "2.11.0", "nvidia-cublas-cu12": "12.9", "nvidia-cublas": ""}
+
+    def version(distribution: str) -> str:
+        if not installed.get(distribution):
+            raise metadata.PackageNotFoundError(distribution)
+        return installed[distribution]
+
+    for module in ("numpy", "scipy"):
+        monkeypatch.delitem(sys.modules, module, raising=False)
+    monkeypatch.setitem(sys.modules, "torch", object())
+    monkeypatch.setattr(metadata, "version", version)
+
+    assert environment().versions == {"torch": "2.11.0", "cublas": "12.9"}
+
+
+def test_a_session_has_a_name_that_no_other_has() -> None:
+    """Two sessions of one moment differ; the name begins with the time."""
+    clock = FakeClock(wall_s=1_700_000_000.0)
+    sessions = [
+        new_session(clock, FakeRunner([finished(exit_code=128)]), ".") for _ in "ab"
+    ]
+
+    assert sessions[0].id != sessions[1].id
+    assert all(session.id.startswith("20231114T221320Z-") for session in sessions)
+    assert sessions[0].started_unix_s == 1_700_000_000.0
+    assert sessions[0].host == sessions[1].host
+
+
+def test_the_host_is_not_named() -> None:
+    """A session keeps a hash; the host's name is not in it."""
+    session = new_session(FakeClock(), FakeRunner([finished(exit_code=128)]), ".")
+
+    assert len(session.host) == 12
+    assert platform.node() not in session.host
+
+
+@pytest.mark.parametrize(
+    ("stdout", "found"),
+    [
+        (STATUS, (COMMIT, False)),
+        (STATUS + CHANGED, (COMMIT, True)),
+        (b"# branch.oid (initial)\n", (None, None)),
+        (b"", (None, None)),
+    ],
+)
+def test_git_is_read_in_one_process(
+    stdout: bytes, found: tuple[str | None, bool | None]
+) -> None:
+    """Commit and changes come from one status; before the first commit there is none."""
+    runner = FakeRunner([finished(stdout=stdout)])
+
+    assert read_git(runner, Path("/project")) == found
+    assert len(runner.calls) == 1
+    assert runner.calls[0].cwd == str(Path("/project"))
+    assert "--no-optional-locks" in runner.calls[0].argv
+
+
+@pytest.mark.parametrize(
+    "answer",
+    [
+        finished(exit_code=128, stderr=b"fatal: not a git repository"),
+        CollectorUnavailableError("git cannot be started", remedy="install git"),
+        CollectorTimeoutError("git did not end", remedy="wait"),
+    ],
+)
+def test_without_git_nothing_is_known(answer: Exception) -> None:
+    """No repository, no git and a git that hangs: the session goes on without."""
+    session = new_session(FakeClock(), FakeRunner([answer]), ".")
+
+    assert session.commit is None
+    assert session.dirty is None
+
+
+def test_facts_have_the_names_of_the_fingerprint() -> None:
+    """Every fact is one of a family; those of a record are the pipeline's to add."""
+    every = {name for names in HARD_FACTS.values() for name in names}
+    facts = known_facts(MACHINE, DEVICE)
+
+    assert facts.keys() <= every
+    assert facts["gpu_name"] == "NVIDIA H200"
+    assert facts["compute_capability"] == "9.0"
+    assert facts["driver_branch"] == "580"
+    assert facts["mig"] == "off"
+    assert facts["ecc"] == "on"
+    assert facts["power_limit_watts"] == "700"
+
+
+def test_facts_of_a_machine_without_a_gpu() -> None:
+    """Without a device, the facts are the host's alone."""
+    assert known_facts(MACHINE) == {
+        "cpu_model": "Fast 1",
+        "core_count": "8",
+        "python_minor": "3.12",
+        "method": "host/1",
+    }
+
+
+def test_what_nobody_said_is_no_fact() -> None:
+    """A fact that is not known is left out, never "None"."""
+    machine = Environment(
+        cpu_model=None, core_count=None, python_minor="3.12", platform="linux"
+    )
+    device = Device(index=0, uuid="GPU-1", name="NVIDIA H200")
+
+    assert known_facts(machine, device) == {
+        "python_minor": "3.12",
+        "method": "host/1",
+        "gpu_name": "NVIDIA H200",
+    }
+
+
+def test_soft_facts_are_what_an_upgrade_moves() -> None:
+    """Versions, driver and the board itself are printed beside a change."""
+    facts = soft_facts(MACHINE, DEVICE)
+
+    assert facts["torch"] == "2.11.0"
+    assert facts["gpu_uuid"] == "GPU-1"
+    assert facts["driver"] == "580.95.05"
+    assert "gpu_uuid" not in soft_facts(MACHINE)
+    assert "driver" not in soft_facts(
+        MACHINE, Device(index=0, uuid="GPU-1", name="NVIDIA H200")
+    )

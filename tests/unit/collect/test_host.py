@@ -1,0 +1,745 @@
+"""Rules of collect.host and collect.sampling: how a callable is timed."""
+
+from __future__ import annotations
+
+import gc
+import sys
+import types
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.runtime import FakeRuntime
+from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.host import HostCollector
+from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.errors import MeasureError
+
+US = 1_000  # ns
+MS = 1_000_000  # ns
+
+
+@dataclass
+class StopAt:
+    """A stop rule that wants a number of samples, and keeps when it was asked."""
+
+    count: int = 10
+    asked: list[int] = field(default_factory=list)
+
+    def enough(self, values: Sequence[float]) -> bool:
+        self.asked.append(len(values))
+        return len(values) >= self.count
+
+
+@pytest.fixture
+def clock() -> FakeClock:
+    """A clock that stands still."""
+    return FakeClock()
+
+
+@pytest.fixture
+def host(clock: FakeClock) -> HostCollector:
+    """A collector on that clock, without a device."""
+    return HostCollector(clock, NoDevice())
+
+
+@pytest.fixture
+def load_module() -> Iterator[Callable[[], None]]:
+    """A function whose every call loads a module of another name."""
+    names: list[str] = []
+
+    def load() -> None:
+        names.append(f"gpuperf_fake_module_{len(names)}")
+        sys.modules[names[-1]] = types.ModuleType(names[-1])
+
+    yield load
+    for name in names:
+        del sys.modules[name]
+
+
+class Never:
+    """A stop rule that never has enough."""
+
+    def enough(self, values: Sequence[float]) -> bool:
+        return False
+
+
+# ------------------------------------------------------------------ samples
+
+
+def test_a_sample_is_the_time_of_a_call(clock: FakeClock, host: HostCollector) -> None:
+    """Samples are seconds of a call, in the order they were taken."""
+    fn = clock.taking(5 * MS, MS, MS, MS, *(n * MS for n in range(1, 11)), then_ns=0)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(10))
+
+    assert timing.samples == pytest.approx([n / 1000 for n in range(1, 11)])
+    assert timing.first_call_s == 0.005
+    assert timing.warmup_count == 4
+    assert timing.iterations_count == 1
+    assert timing.source == "host"
+    assert timing.result == 14
+    assert timing.void is None
+
+
+def test_arguments_are_passed_on(clock: FakeClock, host: HostCollector) -> None:
+    """Positional and keyword arguments reach the callable."""
+
+    def fn(*args: int, **kwargs: int) -> tuple[object, object]:
+        clock.advance(MS)
+        return args, kwargs
+
+    timing = host.measure(TimedCall(fn=fn, args=(1, 2), kwargs={"a": 3}), stop=StopAt())
+
+    assert timing.result == ((1, 2), {"a": 3})
+
+
+def test_the_stop_rule_is_asked_at_growing_counts(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Its cost grows with the samples, so it is asked ever more rarely."""
+    stop = StopAt(60)
+    timing = host.measure(TimedCall(fn=clock.taking(then_ns=MS)), stop=stop)
+
+    assert stop.asked == [10, 15, 22, 33, 49, 73]
+    assert len(timing.samples) == 73
+
+
+def test_the_budget_ends_what_never_has_enough(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A noisy call ends with the first sample that spends the budget."""
+    request = TimedCall(fn=clock.taking(then_ns=MS), budget_s=0.1)
+    timing = host.measure(request, stop=Never())
+
+    assert len(timing.samples) == 100
+
+
+def test_there_are_ten_samples_however_long_they_take(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Fewer would allow no interval; the stop rule is not even asked."""
+    stop = StopAt(0)
+    request = TimedCall(fn=clock.taking(then_ns=5_000 * MS), budget_s=1.0)
+    timing = host.measure(request, stop=stop)
+
+    assert len(timing.samples) == 10
+    assert stop.asked == []
+
+
+def test_there_are_no_more_samples_than_help(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A short noisy call stops at 4,096 samples, long before its budget."""
+    request = TimedCall(fn=clock.taking(then_ns=10 * US), budget_s=10.0)
+    timing = host.measure(request, stop=Never())
+
+    assert len(timing.samples) == 4096
+
+
+def test_a_least_time_keeps_it_going(clock: FakeClock, host: HostCollector) -> None:
+    """With a least time, having enough is not the end."""
+    request = TimedCall(fn=clock.taking(then_ns=MS), minimum_s=0.03)
+    timing = host.measure(request, stop=StopAt(10))
+
+    assert len(timing.samples) >= 30
+
+
+def test_iterations_fix_the_number_of_calls(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """All ranks of a job must call equally often: nothing depends on time."""
+    fn = clock.taking(MS, 9 * MS, MS, 9 * MS, then_ns=1)
+    stop = StopAt(0)
+    timing = host.measure(TimedCall(fn=fn, iterations=3), stop=stop)
+
+    assert len(timing.samples) == 3
+    assert timing.result == 4 + 3
+    assert stop.asked == []
+
+
+def test_iterations_count_refused_samples_too(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """A refused sample is not made up for: the number of calls is fixed."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) == 6:
+            load_module()
+        return number
+
+    timing = host.measure(TimedCall(fn=fn, iterations=3), stop=StopAt())
+
+    assert len(timing.samples) == 2
+    assert timing.discarded_count == 1
+    assert timing.result == 7
+
+
+# ------------------------------------------------------------------ warm-up
+
+
+def test_warm_up_goes_on_until_times_are_of_one_order(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Three calls running within a factor of two, whatever came before."""
+    fn = clock.taking(900 * MS, 50 * MS, 2 * MS, 30 * MS, 2 * MS, then_ns=MS)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.warmup_count == 7
+    assert timing.samples == (0.001,) * 10
+
+
+def test_warm_up_has_a_budget(clock: FakeClock, host: HostCollector) -> None:
+    """A call that never settles is sampled all the same; the first call is not counted."""
+    fn = clock.taking(5_000 * MS, *[400 * MS, 10 * MS] * 50, then_ns=MS)
+    timing = host.measure(TimedCall(fn=fn, budget_s=1.0), stop=StopAt())
+
+    assert timing.warmup_count == 6
+
+
+def test_times_below_the_clock_are_alike(clock: FakeClock, host: HostCollector) -> None:
+    """What the clock can hardly tell apart does not keep the warm-up going."""
+    fn = clock.taking(1, 10, 1, 40, then_ns=20)
+    timing = host.measure(
+        TimedCall(fn=fn, cache="warm", iterations=None), stop=StopAt()
+    )
+
+    assert timing.first_call_s == 1e-9
+    assert timing.void is None
+    assert timing.iterations_count > 1
+
+
+def test_a_call_that_loads_modules_is_not_warm(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """Three calls running must have loaded nothing."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) < 5:
+            load_module()
+        return number
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.warmup_count == 7
+    assert timing.discarded_count == 0
+
+
+def test_a_sample_that_loads_a_module_is_refused(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """It is counted, and another one takes its place."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> int:
+        if (number := calls()) in {6, 8}:
+            load_module()
+        return number
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.discarded_count == 2
+    assert len(timing.samples) == 10
+
+
+def test_a_call_that_always_loads_modules_cannot_be_timed(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """Without one good sample there is an error, and it ends."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> None:
+        calls()
+        load_module()
+
+    with pytest.raises(MeasureError, match="every sample loaded a module"):
+        host.measure(TimedCall(fn=fn, budget_s=0.01), stop=StopAt())
+
+
+# ----------------------------------------------------------------- batching
+
+
+def test_short_calls_are_batched(clock: FakeClock, host: HostCollector) -> None:
+    """A sample has as many calls as the clock (1 ns here) needs a hundred times over."""
+    timing = host.measure(TimedCall(fn=clock.taking(then_ns=20)), stop=StopAt())
+
+    assert timing.iterations_count == 6
+    assert timing.samples == pytest.approx([20e-9] * 10)
+    assert timing.result == timing.warmup_count + 10 * 6
+
+
+def test_the_batch_follows_the_step_of_the_clock() -> None:
+    """On a clock that moves 10 ns with each look, a sample takes at least 1 us."""
+    clock = FakeClock()
+
+    class Stepping(FakeClock):
+        def now_ns(self) -> int:
+            clock.advance(10)
+            return clock.reading_ns
+
+    host = HostCollector(Stepping(), NoDevice())
+    timing = host.measure(TimedCall(fn=lambda: clock.advance(90)), stop=StopAt())
+
+    assert timing.iterations_count * 90 + 10 >= 1000
+    assert timing.samples == pytest.approx([91e-9] * 10, rel=0.01)
+
+
+def test_an_interrupted_trial_does_not_choose_the_batch(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """The shorter of two trials counts."""
+    fn = clock.taking(2, 2, 2, 2, 5_000, then_ns=2)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.iterations_count >= 50
+
+
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda fn: TimedCall(fn=fn, setup=lambda: None),
+        lambda fn: TimedCall(fn=fn, iterations=20),
+    ],
+)
+def test_calls_that_must_stand_alone_are_not_batched(
+    clock: FakeClock,
+    host: HostCollector,
+    request_of: Callable[[Callable[[], object]], TimedCall],
+) -> None:
+    """Then a call too short for the clock is said to be."""
+    timing = host.measure(request_of(clock.taking(then_ns=20)), stop=StopAt())
+
+    assert timing.iterations_count == 1
+    assert "short-call" in [note.code for note in timing.notes]
+
+
+def test_a_clock_that_stands_still_measures_nothing(host: HostCollector) -> None:
+    """It is an error, not a time of zero."""
+    with pytest.raises(MeasureError, match="the clock stood still"):
+        host.measure(TimedCall(fn=int, iterations=5), stop=StopAt())
+
+
+# ---------------------------------------------------- setup, inputs, check
+
+
+def test_setup_is_not_timed(clock: FakeClock, host: HostCollector) -> None:
+    """Each call gets arguments of its own, and their making is no part of its time."""
+    made: list[list[int]] = []
+
+    def setup() -> tuple[list[int], int]:
+        clock.advance(50 * MS)
+        made.append([len(made)])
+        return made[-1], 7
+
+    def fn(fresh: list[int], seven: int) -> tuple[int, int]:
+        clock.advance(MS)
+        fresh.append(seven)
+        return len(fresh), seven
+
+    timing = host.measure(TimedCall(fn=fn, setup=setup, budget_s=9.0), stop=StopAt())
+
+    assert timing.samples == (0.001,) * 10
+    assert timing.result == (2, 7)
+    assert len(made) == 4 + 10
+    assert timing.void is None
+
+
+def test_setup_counts_against_the_budget(clock: FakeClock, host: HostCollector) -> None:
+    """What nobody sees in the samples still takes the user's time."""
+    fn = clock.taking(then_ns=MS)
+    request = TimedCall(fn=fn, setup=lambda: clock.advance(99 * MS), budget_s=2.0)
+
+    assert len(host.measure(request, stop=Never()).samples) == 20
+
+
+def test_inputs_rotate(clock: FakeClock, host: HostCollector) -> None:
+    """Samples take the pool in turn."""
+    seen: list[int] = []
+
+    def fn(item: int) -> None:
+        clock.advance(MS)
+        seen.append(item)
+
+    host.measure(TimedCall(fn=fn, inputs=[(1,), (2,), (3,)]), stop=StopAt())
+
+    assert seen == [1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2, 3, 1, 2]
+
+
+def test_check_sees_the_first_and_the_last_timed_output(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Not those of the warm-up, and outside the samples."""
+    seen: list[object] = []
+
+    def check(output: object) -> None:
+        clock.advance(500 * MS)
+        seen.append(output)
+
+    request = TimedCall(fn=clock.taking(then_ns=MS), check=check, budget_s=9.0)
+    timing = host.measure(request, stop=StopAt())
+
+    assert seen == [5, 14]
+    assert timing.samples == (0.001,) * 10
+
+
+def test_check_sees_a_single_output_once(clock: FakeClock, host: HostCollector) -> None:
+    """The first is the last."""
+    seen: list[object] = []
+    fn = clock.taking(then_ns=MS)
+    host.measure(TimedCall(fn=fn, check=seen.append, iterations=1), stop=StopAt())
+
+    assert seen == [5]
+
+
+def test_a_call_that_changes_its_inputs_is_void(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """It had other work each time; the remedy is named."""
+
+    def fn(values: list[int]) -> None:
+        clock.advance(MS)
+        values.append(1)
+
+    timing = host.measure(TimedCall(fn=fn, args=([1],)), stop=StopAt())
+
+    assert timing.void is not None
+    assert timing.void.code == "mutates-its-inputs"
+
+
+def test_notes_reach_the_timing(clock: FakeClock, host: HostCollector) -> None:
+    """Differing outputs and a trend are said, not judged."""
+    fn = clock.taking(*[MS] * 4, *(MS + n * 20 * US for n in range(33)), then_ns=MS)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(33))
+
+    assert [note.code for note in timing.notes] == ["outputs-differ", "trend"]
+    assert timing.void is None
+
+
+# ------------------------------------------------- what the callable raises
+
+
+async def coroutine() -> None:
+    """Do nothing, later."""
+
+
+def later() -> object:
+    """Return a coroutine without being a coroutine function."""
+    return coroutine()
+
+
+@pytest.mark.parametrize("fn", [coroutine, later])
+def test_an_awaitable_is_refused(host: HostCollector, fn: Callable[[], object]) -> None:
+    """Making one does no work; that it was never awaited is no second complaint."""
+    with pytest.raises(MeasureError, match="awaitable"):
+        host.measure(TimedCall(fn=fn), stop=StopAt())
+
+
+@pytest.mark.parametrize(
+    "error", [ValueError("mine"), KeyboardInterrupt(), SystemExit()]
+)
+@pytest.mark.parametrize("at_call", [1, 3, 6])
+@pytest.mark.parametrize("collecting", [True, False])
+def test_what_the_callable_raises_passes_through(
+    clock: FakeClock,
+    host: HostCollector,
+    error: BaseException,
+    at_call: int,
+    collecting: bool,
+) -> None:
+    """It is the test's own; the garbage collector is left as it was found."""
+    calls = clock.taking(then_ns=MS)
+
+    def fn() -> None:
+        if calls() == at_call:
+            raise error
+
+    was = gc.isenabled()
+    try:
+        (gc.enable if collecting else gc.disable)()
+        with pytest.raises(type(error)) as caught:
+            host.measure(TimedCall(fn=fn), stop=StopAt())
+        left = gc.isenabled()
+    finally:
+        (gc.enable if was else gc.disable)()
+
+    assert caught.value is error
+    assert left is collecting
+
+
+# ---------------------------------------------------------------------- gc
+
+
+def test_garbage_is_collected_between_samples(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Never in a sample, and not only after the last: cycles may hold a GPU's memory."""
+    alive: list[int] = []
+    count = 0
+
+    class Cycle:
+        def __init__(self) -> None:
+            nonlocal count
+            self.me = self
+            count += 1
+
+        def __del__(self) -> None:
+            nonlocal count
+            count -= 1
+
+    def fn() -> bool:
+        clock.advance(MS)
+        for _ in range(1000):
+            Cycle()
+        alive.append(count)
+        return gc.isenabled()
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(49))
+
+    assert timing.result is False
+    assert max(alive) < 20_000
+
+
+def test_garbage_is_left_where_the_test_wants_it(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Who has switched the collector off gets no collection from us."""
+    collections: list[str] = []
+
+    def seen(phase: str, _: dict[str, int]) -> None:
+        collections.append(phase)
+
+    def fn() -> list[list[int]]:
+        clock.advance(MS)
+        return [[] for _ in range(5000)]
+
+    gc.disable()
+    gc.callbacks.append(seen)
+    try:
+        host.measure(TimedCall(fn=fn), stop=StopAt())
+    finally:
+        gc.callbacks.remove(seen)
+        gc.enable()
+
+    assert collections == []
+
+
+# ----------------------------------------------------------------- devices
+
+
+def test_a_sample_ends_with_the_device(clock: FakeClock) -> None:
+    """With a device, time is call to synchronise, from an idle device."""
+    runtime = FakeRuntime(clock, flush_ns=300 * MS)
+    host = HostCollector(clock, runtime)
+
+    def fn() -> None:
+        clock.advance(MS)
+        runtime.pending_ns += 4 * MS
+
+    timing = host.measure(TimedCall(fn=fn, budget_s=9.0), stop=StopAt())
+
+    assert timing.samples == (0.005,) * 10
+    assert timing.first_call_s == 0.005
+    assert timing.cache_mode == "cold"
+    assert runtime.events[-3:] == ["flush", "synchronize", "synchronize"]
+
+
+def test_a_warm_cache_is_not_flushed(clock: FakeClock) -> None:
+    """Then short calls may be batched, with one wait for all of them."""
+    runtime = FakeRuntime(clock)
+    host = HostCollector(clock, runtime)
+
+    def fn() -> None:
+        runtime.pending_ns += 20
+
+    timing = host.measure(TimedCall(fn=fn, cache="warm"), stop=StopAt())
+
+    assert timing.cache_mode == "warm"
+    assert timing.iterations_count == 6
+    assert timing.samples == pytest.approx([20e-9] * 10)
+    assert "flush" not in runtime.events
+
+
+def test_a_cold_cache_forbids_batches(clock: FakeClock) -> None:
+    """Between two calls there must be a flush."""
+    runtime = FakeRuntime(clock)
+    host = HostCollector(clock, runtime)
+    timing = host.measure(TimedCall(fn=clock.taking(then_ns=20)), stop=StopAt())
+
+    assert timing.iterations_count == 1
+    assert timing.cache_mode == "cold"
+
+
+def test_without_a_device_nothing_is_done_about_caches(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """The method says "none", and no note does."""
+    timing = host.measure(
+        TimedCall(fn=clock.taking(then_ns=MS), cache="cold"), stop=StopAt()
+    )
+
+    assert timing.cache_mode == "none"
+    assert [note.code for note in timing.notes] == ["outputs-differ"]
+
+
+def test_the_first_call_may_start_the_device(clock: FakeClock) -> None:
+    """A device that the callable itself brings up is waited for from then on."""
+    runtime = FakeRuntime(clock, in_use=False)
+    host = HostCollector(clock, runtime)
+
+    def fn() -> None:
+        runtime.in_use = True
+        clock.advance(MS)
+        runtime.pending_ns += 4 * MS
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.first_call_s == 0.005
+    assert timing.samples == (0.005,) * 10
+    assert timing.cache_mode == "cold"
+
+
+class Unfinished:
+    """An output that is still being computed, as jax returns it."""
+
+    def __init__(self, clock: FakeClock) -> None:
+        self._clock = clock
+
+    def block_until_ready(self) -> None:
+        self._clock.advance(4 * MS)
+
+
+@pytest.mark.parametrize(
+    "pack", [lambda x: x, lambda x: (1, x), lambda x: [x], lambda x: {"loss": x}]
+)
+def test_an_asynchronous_output_is_waited_for(
+    clock: FakeClock, host: HostCollector, pack: Callable[[object], object]
+) -> None:
+    """The call has not ended before its output is there; such calls are not batched."""
+
+    def fn() -> object:
+        clock.advance(10)
+        return pack(Unfinished(clock))
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.samples == pytest.approx([0.00400001] * 10)
+    assert timing.iterations_count == 1
+
+
+# -------------------------------------------------------------- comparisons
+
+
+def test_callables_are_interleaved(clock: FakeClock, host: HostCollector) -> None:
+    """A B, B A, A B: drift is in both, and each sample has a partner."""
+    order: list[str] = []
+
+    def of(name: str, elapsed_ns: int) -> TimedCall:
+        def fn() -> None:
+            clock.advance(elapsed_ns)
+            order.append(name)
+
+        return TimedCall(fn=fn)
+
+    fast, slow = host.interleave(of("a", MS), of("b", 2 * MS), stop=StopAt())
+
+    assert "".join(order) == "aaaa" + "bbbb" + "abba" * 5
+    assert fast.samples == (0.001,) * 10
+    assert slow.samples == (0.002,) * 10
+
+
+def test_a_refused_sample_takes_its_partner_with_it(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """Both have equally many samples."""
+    calls = clock.taking(then_ns=MS)
+
+    def loads() -> None:
+        if calls() == 7:
+            load_module()
+
+    first, second = host.interleave(
+        TimedCall(fn=loads), TimedCall(fn=clock.taking(then_ns=MS)), stop=StopAt()
+    )
+
+    assert len(first.samples) == len(second.samples) == 10
+    assert first.discarded_count == second.discarded_count == 1
+
+
+def test_each_callable_has_a_batch_of_its_own(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A short one is batched beside a long one."""
+    short, long = host.interleave(
+        TimedCall(fn=clock.taking(then_ns=20)),
+        TimedCall(fn=clock.taking(then_ns=MS)),
+        stop=StopAt(),
+    )
+
+    assert (short.iterations_count, long.iterations_count) == (6, 1)
+
+
+def test_a_comparison_needs_equal_iterations(host: HostCollector) -> None:
+    """Samples that have no partner cannot be paired."""
+    with pytest.raises(MeasureError, match="different iterations"):
+        host.interleave(
+            TimedCall(fn=int, iterations=1), TimedCall(fn=int), stop=StopAt()
+        )
+
+
+# ------------------------------------------------------------------- ranges
+
+
+def test_a_block_is_timed_once(clock: FakeClock) -> None:
+    """From an idle device to an idle device; garbage collection as it comes."""
+    runtime = FakeRuntime(clock)
+    runtime.pending_ns = 7 * MS
+    with HostCollector(clock, runtime).measure_range() as timer:
+        clock.advance(MS)
+        runtime.pending_ns = 2 * MS
+        collecting = gc.isenabled()
+
+    assert timer.timing == Timing(samples=(0.003,), source="host")
+    assert collecting
+
+
+def test_a_block_that_imports_says_so(
+    clock: FakeClock, host: HostCollector, load_module: Callable[[], None]
+) -> None:
+    """There is no second sample to take in its place."""
+    with host.measure_range() as timer:
+        clock.advance(MS)
+        load_module()
+
+    assert timer.timing is not None
+    assert [note.code for note in timer.timing.notes] == ["loaded-modules"]
+
+
+def test_a_block_that_raises_has_no_time(host: HostCollector) -> None:
+    """What it raised passes through."""
+    timer = host.measure_range()
+    with pytest.raises(ValueError, match="mine"), timer:
+        raise ValueError("mine")
+
+    assert timer.timing is None
+
+
+# --------------------------------------------------------------- real clock
+
+
+def test_a_real_call_has_a_positive_time() -> None:
+    """On the machine's own clock, times are above zero and below their sum."""
+    clock = SystemClock()
+    begun_ns = clock.now_ns()
+    timing = HostCollector(clock, NoDevice()).measure(
+        TimedCall(fn=sum, args=(range(50),), budget_s=0.05), stop=StopAt(20)
+    )
+    elapsed_s = (clock.now_ns() - begun_ns) / 1e9
+
+    assert timing.result == 1225
+    assert all(sample > 0 for sample in timing.samples)
+    assert sum(timing.samples) * timing.iterations_count <= elapsed_s
+    assert timing.void is None

@@ -1,0 +1,142 @@
+"""Rules of collect.runtime."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+
+import pytest
+
+from fakes.runtime import FakeDriver
+from pytest_gpuperf.collect.runtime import CudaRuntime, NoDevice, find_runtime
+from pytest_gpuperf.errors import CollectError
+
+
+def runtime_of(driver: FakeDriver | None) -> CudaRuntime:
+    """Return a runtime on a driver that has been loaded, or has not."""
+    return CudaRuntime(lambda: driver)
+
+
+def test_no_device_is_never_active() -> None:
+    """A machine without a device waits for nothing and names nothing."""
+    runtime = NoDevice()
+    runtime.synchronize()
+    runtime.flush_l2()
+
+    assert not runtime.active()
+    assert runtime.device_uuid() is None
+
+
+def test_a_driver_that_nobody_loaded_is_not_active() -> None:
+    """As long as the library is not in the process, nothing is called."""
+    runtime = runtime_of(None)
+    runtime.synchronize()
+    runtime.flush_l2()
+
+    assert not runtime.active()
+    assert runtime.device_uuid() is None
+
+
+def test_a_driver_is_found_as_soon_as_it_is_loaded() -> None:
+    """The library is asked for again until it is there, then never more."""
+    answers = [None, FakeDriver(), None]
+    runtime = CudaRuntime(lambda: answers.pop(0))
+
+    assert [runtime.active() for _ in range(4)] == [False, True, True, True]
+
+
+@pytest.mark.parametrize("how", ["no context", "not initialised"])
+def test_without_a_context_there_is_nothing_to_wait_for(how: str) -> None:
+    """No context is made: without one the driver gets no other call."""
+    driver = FakeDriver(context=None if how == "no context" else 0x1000)
+    if how == "not initialised":
+        driver.failing["cuCtxGetCurrent"] = 3
+    runtime = runtime_of(driver)
+    runtime.synchronize()
+    runtime.flush_l2()
+
+    assert not runtime.active()
+    assert driver.calls == []
+
+
+def test_synchronize_waits_for_the_context() -> None:
+    """With a context, synchronising is the driver's."""
+    driver = FakeDriver()
+    runtime_of(driver).synchronize()
+
+    assert driver.calls == [("cuCtxSynchronize",)]
+
+
+def test_flush_overwrites_twice_the_l2() -> None:
+    """The buffer has 2 x L2, is kept, and persisting lines are reset each time."""
+    driver = FakeDriver(l2_bytes=1024)
+    runtime = runtime_of(driver)
+    runtime.flush_l2()
+    runtime.flush_l2()
+
+    flush = [("cuCtxResetPersistingL2Cache",), ("cuMemsetD8_v2", 0xABC0, 0, 2048)]
+    assert driver.calls == [
+        ("cuDeviceGetAttribute", 38, 3),
+        ("cuMemAlloc_v2", 2048),
+        *flush,
+        *flush,
+    ]
+
+
+def test_each_context_has_its_own_buffer() -> None:
+    """A buffer belongs to its context: another context gets another."""
+    driver = FakeDriver()
+    runtime = runtime_of(driver)
+    runtime.flush_l2()
+    driver.context = 0x2000
+    runtime.flush_l2()
+
+    assert [call[0] for call in driver.calls].count("cuMemAlloc_v2") == 2
+
+
+def test_the_device_is_named_as_nvml_names_it() -> None:
+    """The UUID has NVML's form, so that it finds its Device."""
+    uuid = runtime_of(FakeDriver()).device_uuid()
+
+    assert uuid == "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
+
+
+@pytest.mark.parametrize(
+    ("code", "name"), [(2, "CUDA_ERROR_OUT_OF_MEMORY"), (9999, "an unknown error")]
+)
+def test_an_error_code_becomes_an_error(code: int, name: str) -> None:
+    """The error names the function, the driver's word and its number."""
+    driver = FakeDriver()
+    driver.failing["cuCtxSynchronize"] = code
+
+    with pytest.raises(CollectError, match=rf"cuCtxSynchronize failed with {name} \("):
+        runtime_of(driver).synchronize()
+
+
+def test_a_driver_on_its_way_out_is_no_error() -> None:
+    """At the process's end the driver says that it is gone: nothing is left to wait for."""
+    driver = FakeDriver()
+    driver.failing["cuCtxSynchronize"] = 4
+
+    runtime_of(driver).synchronize()
+
+
+def test_finding_a_runtime_loads_no_library() -> None:
+    """Looking for CUDA in a fresh process leaves it as it was."""
+    script = (
+        "import sys; from pytest_gpuperf.collect.runtime import find_runtime;"
+        "r = find_runtime(); print(r.active());"
+        "print(sorted({'torch', 'cupy', 'numpy', 'pynvml'} & sys.modules.keys()))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=True
+    )
+
+    assert done.stdout.split("\n")[:2] == ["False", "[]"]
+
+
+def test_mac_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Where there is no CUDA there is no device."""
+    monkeypatch.setattr(sys, "platform", "darwin")
+
+    assert isinstance(find_runtime(), NoDevice)

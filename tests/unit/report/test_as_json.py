@@ -1,0 +1,128 @@
+"""report.as_json: a whole file or none, of a shape that is written down."""
+
+from __future__ import annotations
+
+import json
+import os
+import threading
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import jsonschema
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.errors import ReportError
+from pytest_gpuperf.model.codec import decode_run, run_schema
+from pytest_gpuperf.report import as_json
+
+
+def schema() -> dict[str, Any]:
+    """Return the schema that is in the package."""
+    text = files("pytest_gpuperf").joinpath("run.schema.json").read_text("utf-8")
+    read: dict[str, Any] = json.loads(text)
+    return read
+
+
+def test_the_schema_of_the_package_is_the_schema_of_the_records() -> None:
+    """run.schema.json is made from the records: `python tests/unit/report/make_schema.py`."""
+    assert schema() == json.loads(json.dumps(run_schema()))
+
+
+def test_a_written_run_fits_its_schema_and_reads_back(tmp_path: Path) -> None:
+    """What is written is valid by the schema of the package, and means the same run."""
+    path = tmp_path / "run.json"
+    as_json.write_json(runs.gpu_run(), str(path))
+
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
+    assert decode_run(path.read_bytes()) == runs.gpu_run()
+    assert list(tmp_path.iterdir()) == [path]
+
+
+def test_an_older_file_is_replaced_and_keeps_its_link(tmp_path: Path) -> None:
+    """A link to a report stays a link; its target is replaced."""
+    target, link = tmp_path / "old.json", tmp_path / "latest.json"
+    target.write_text("old")
+    link.symlink_to(target)
+    as_json.write_json(runs.run(), str(link))
+
+    assert link.is_symlink()
+    assert decode_run(target.read_bytes()) == runs.run()
+
+
+@pytest.mark.parametrize(
+    ("name", "why"),
+    [
+        ("missing/run.json", "does not exist"),
+        (".", "it is a folder"),
+        ("file/run.json", "does not exist"),
+    ],
+)
+def test_a_path_that_cannot_work_is_refused_before_anything_is_measured(
+    tmp_path: Path, name: str, why: str
+) -> None:
+    """The error names the file and what to do."""
+    (tmp_path / "file").write_text("")
+    path = str(tmp_path / name)
+
+    with pytest.raises(ReportError, match=why) as caught:
+        as_json.check_writable(path)
+
+    assert path in str(caught.value)
+    assert caught.value.remedy
+
+
+@pytest.mark.skipif(
+    not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
+)
+def test_a_folder_that_is_read_only_is_refused(tmp_path: Path) -> None:
+    """A report that could not be written at the end is refused at the start."""
+    tmp_path.chmod(0o500)
+
+    with pytest.raises(ReportError, match="cannot be written to"):
+        as_json.check_writable(str(tmp_path / "run.json"))
+
+
+def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
+    """Nothing half-written stays, and what was there is untouched."""
+    path = tmp_path / "run.json"
+    path.write_text("old")
+    (tmp_path / f".run.json.{os.getpid()}.half").mkdir()  # in the way of the new one
+
+    with pytest.raises(ReportError, match="cannot be written") as caught:
+        as_json.write_whole(str(path), b"new")
+
+    assert path.read_text() == "old"
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+def test_what_was_begun_is_removed_when_it_is_stopped(tmp_path: Path) -> None:
+    """Ctrl-C or a wrong value in the middle of a report leaves no file."""
+    with pytest.raises(TypeError):
+        as_json.write_whole(str(tmp_path / "run.json"), "text")  # type: ignore[arg-type]
+
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
+    """`--gpuperf-json=/dev/stdout` and named pipes get the bytes."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+    got: list[bytes] = []
+    reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
+    reader.start()
+    as_json.write_whole(str(path), b"content")
+    reader.join(timeout=10)
+
+    assert got == [b"content"]
+    assert path.is_fifo()
+
+
+def test_a_device_is_a_place_to_write_to() -> None:
+    """A path below /dev is written to as it is, whatever it leads to."""
+    as_json.check_writable(os.devnull)
+    as_json.write_whole(os.devnull, b"content")
+
+    assert not Path(os.devnull).is_file()

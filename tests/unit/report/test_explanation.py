@@ -1,0 +1,260 @@
+"""report.explanation, commands, assertion: why, and what to type next."""
+
+from __future__ import annotations
+
+import shlex
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes import runs
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.report.assertion import assert_lines
+from pytest_gpuperf.report.commands import accept_command, reproduce_command
+from pytest_gpuperf.report.explanation import evidence, longrepr_lines, longrepr_text
+
+
+def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
+    """JUnit takes one line: metric, outcome, value, baseline, change, limit."""
+    first, *rest = longrepr_lines(runs.REGRESSED)
+
+    assert first.text == (
+        "time regressed: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, "
+        "this baseline sees >= 1.6 %"
+    )
+    assert [line.text.split()[0] for line in rest] == [
+        "registers",
+        "confirmed",
+        "baseline:",
+        "2.11.0",
+        "reproduce:",
+        "accept:",
+    ]
+
+
+def test_an_unmeasured_verdict_is_one_line() -> None:
+    """A skip has a reason of one line: what, why, what to do."""
+    assert longrepr_text(runs.UNMEASURED) == (
+        "dram.bytes: counters: no permission; run `gpuperf doctor`"
+    )
+
+
+def missed(text: str, value: float, threshold: float, unit: str) -> Verdict:
+    """Return a missed limit."""
+    limit = replace(runs.REGISTERS, text=text, threshold=threshold, kernel=None)
+    estimate = runs.value_of("m", value, unit)
+    return replace(runs.FAILED, limit=limit, estimate=estimate)
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            missed("m <= 60 us", 61.3e-6, 60e-6, "s"),
+            "61.3 us, limit m <= 60 us, missed by 2.2 %",
+        ),
+        (
+            missed("m <= 60 us", 60.001e-6, 60e-6, "s"),
+            "60.001 us, limit m <= 60 us, missed by 0.002 %",
+        ),
+        (missed("m >= 80 %", 0.7996, 0.8, "fraction"), "79.96 %, limit m >= 80 %"),
+        (missed("m == 0", 3, 0, "count"), "3, limit m == 0"),
+        (
+            replace(missed("m <= 60 us", 1.0, 60e-6, "s"), estimate=None),
+            "limit m <= 60 us",
+        ),
+    ],
+)
+def test_a_missed_limit_shows_value_limit_and_distance(
+    verdict: Verdict, text: str
+) -> None:
+    """The limit is shown as it was written, the value with the digits that it takes."""
+    assert evidence(verdict) == text
+
+
+@pytest.mark.parametrize(
+    ("verdict", "text"),
+    [
+        (
+            replace(
+                runs.REGRESSED,
+                outcome=Outcome.UNCHANGED,
+                reason=Reason.EQUAL,
+                estimate=runs.value_of("registers", 40, "count"),
+                change=replace(
+                    runs.change(0.0, 40),
+                    effect=0.0,
+                    current=40,
+                    reference=40,
+                    exact=True,
+                ),
+            ),
+            "40, as before, limit 5 %",
+        ),
+        (
+            replace(
+                runs.REGRESSED,
+                threshold=None,
+                change=replace(
+                    runs.change(0.2, 12e-6), low=None, detectable_effect=None
+                ),
+            ),
+            "12.0 us, was 10.0 us: +20.0 %, only shown",
+        ),
+        (
+            replace(
+                runs.REGRESSED,
+                outcome=Outcome.NEW,
+                reason=Reason.NOTHING_STORED,
+                change=None,
+            ),
+            "183 us: the baseline holds no session of this measurement",
+        ),
+        (
+            replace(
+                runs.REGRESSED,
+                outcome=Outcome.INCOMPARABLE,
+                reason=Reason.FINGERPRINT_DIFFERS,
+                change=None,
+                estimate=None,
+            ),
+            "the baseline was measured on other hardware, or in another way",
+        ),
+    ],
+)
+def test_a_change_shows_what_it_has(verdict: Verdict, text: str) -> None:
+    """Nothing is made up: no interval, no percentage of 0, no limit that there is not."""
+    assert evidence(verdict) == text
+
+
+def test_one_commit_on_one_day_is_named_once() -> None:
+    """A baseline of one session has no range; many moved facts are counted."""
+    span = replace(
+        runs.SPAN,
+        session_count=1,
+        first_unix_s=runs.SPAN.last_unix_s,
+        first_commit=runs.SPAN.last_commit,
+        moved={f"fact{n}": ("1", "2") for n in range(8)},
+    )
+    verdict = replace(runs.REGRESSED, baseline=span, confirmations=(0.06,))
+    text = longrepr_text(verdict, width=400)
+
+    assert "baseline: 1 session, 2026-11-20, commit 9be01d4; since then fact0" in text
+    assert "fact5 1 -> 2, 2 more" in text
+    assert "confirmed in 1 fresh process (+6.0 %)" in text
+
+
+def test_what_was_not_decided_was_measured_again_and_not_confirmed() -> None:
+    """`confirmed` is only written where something was."""
+    verdict = replace(
+        runs.REGRESSED, outcome=Outcome.INCONCLUSIVE, reason=Reason.NOT_CONFIRMED
+    )
+
+    assert "measured again in 3 fresh processes" in longrepr_text(verdict)
+
+
+IDS = st.text(
+    st.characters(min_codepoint=32, max_codepoint=126), min_size=1, max_size=30
+)
+
+
+@given(name=IDS)
+def test_a_command_names_exactly_this_test(name: str) -> None:
+    """A shell hands pytest the exact id, whatever characters it has."""
+    verdict = replace(runs.REGRESSED, key=runs.key(f"test[{name}]"))
+    program, test_id, *_ = shlex.split(accept_command(verdict, {}))
+
+    assert program == "pytest"
+    assert test_id == verdict.key.test_id
+
+
+def test_commands_repeat_the_options_that_matter() -> None:
+    """What decides is repeated; reports and updates are not; the store is always named."""
+    options = {
+        "gpuperf_baseline": "my store",
+        "gpuperf_confirm": "7",
+        "gpuperf_strict": "true",
+        "gpuperf_json": "run.json",
+        "gpuperf_update": "new",
+    }
+
+    assert reproduce_command(runs.REGRESSED, options) == (
+        'pytest "tests/test_gemm.py::test_gemm[4096]" "--gpuperf-baseline=my store" '
+        "--gpuperf-confirm=7 --gpuperf-strict"
+    )
+    assert accept_command(runs.REGRESSED, {}) == (
+        'pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf '
+        "--gpuperf-update=all"
+    )
+    assert reproduce_command(runs.FAILED, {}) == (
+        "pytest tests/test_gemm.py::test_registers"
+    )
+
+
+def test_a_failed_assert_is_explained() -> None:
+    """Both sides in their unit, then where the value came from and how far it is off."""
+    assert assert_lines("<=", 61.3e-6, 60e-6, left_estimate=runs.time_of(61.3e-6)) == [
+        "time 61.3 us <= 60 us",
+        "    time: 61.3 us ±0.3 % (61.1 … 61.5 us), 50 samples, measured by events",
+        "    off by +2.2 %",
+    ]
+
+
+def test_two_measured_sides_are_both_explained() -> None:
+    """A comparison of two measurements shows both."""
+    lines = assert_lines(
+        "<",
+        2e-3,
+        1e-3,
+        left_estimate=runs.time_of(2e-3),
+        right_estimate=runs.value_of("time", 1e-3, "s", kernel="k"),
+    )
+
+    assert lines == [
+        'time 2.00 ms < time["k"] 1.00 ms',
+        "    time: 2.00 ms ±0.3 % (1.99 … 2.01 ms), 50 samples, measured by events",
+        '    time["k"]: 1.00 ms, 1 sample, detected by binary',
+        "    off by +100 %",
+    ]
+
+
+class Broken:
+    """Something whose repr raises."""
+
+    def __repr__(self) -> str:
+        """Raise."""
+        raise RuntimeError
+
+
+@given(
+    op=st.text(max_size=3),
+    right=st.one_of(
+        st.floats(),
+        st.integers(),
+        st.text(),
+        st.none(),
+        st.booleans(),
+        st.builds(Broken),
+    ),
+    measured=st.booleans(),
+    left=st.floats(),
+)
+def test_explaining_an_assert_never_raises(
+    op: str, right: object, measured: bool, left: float
+) -> None:
+    """Whatever is compared, the failure is shown; nothing in it is a control code."""
+    estimate = runs.time_of(1e-3) if measured else None
+    lines = assert_lines(op, left, right, left_estimate=estimate)
+    lines += assert_lines(op, right, left, right_estimate=estimate)
+
+    assert all(len(line.splitlines()) == 1 for line in lines)
+
+
+def test_a_huge_integer_is_no_number_of_ours() -> None:
+    """An integer beyond every float is shown as it is, cut short."""
+    first, *_ = assert_lines("<=", 1.0, 10**400, left_estimate=runs.time_of(1.0))
+
+    assert first.startswith("time 1.00 s <= 1000000")
+    assert first.endswith("…")

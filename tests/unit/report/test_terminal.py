@@ -1,0 +1,309 @@
+"""report.terminal: what a run says, screen by screen."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from textwrap import dedent
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.terminal import Line, Style
+
+
+def screen(lines: object) -> str:
+    """Return lines as one text."""
+    return "\n".join(str(line) for line in lines)  # type: ignore[attr-defined]
+
+
+def drawn(text: str) -> str:
+    """Return a drawing in a test as the text that it stands for."""
+    return dedent(text).strip("\n")
+
+
+def new(name: str, reason: str = "") -> Verdict:
+    """Return an undecided verdict."""
+    outcome = Outcome.UNMEASURED if reason else Outcome.NEW
+    return Verdict(
+        key=runs.key(name),
+        metric="time",
+        outcome=outcome,
+        reason=Reason.NOT_MEASURED if reason else Reason.NOTHING_STORED,
+        detail=(reason,) if reason else (),
+    )
+
+
+def test_a_wide_terminal_shows_everything() -> None:
+    """The whole screen: title, table, blocks with the gravest last, and the count."""
+    expected = drawn("""
+    gpuperf: NVIDIA H200, driver 580.159, events, host
+    test                                  time             vs baseline  verdict       roofline   bound
+    test_rmsnorm[8192]                    41.2 us  ±0.3 %  -1.2 %       unchanged     87 % dram  memory
+    test_gemm[4096]                       183 us   ±0.4 %  +7.9 %       REGRESSED     61 % bf16  compute
+    test_gather[64k]                      9.10 us  ±6 %    +3.0 %       inconclusive  n/a        -
+    test_attention_ba…6-8192-causal-128]  1.50 ms  ±0.3 %  -            inconclusive  n/a        -
+    test_registers                        -                -            FAILED        n/a        -
+        registers 72, stack 0 B, occupancy 62.5 %
+    test_counters                         -                -            unmeasured    n/a        -
+    inconclusive test_attention_backward[bfloat16-8192-causal-128]: time 1.50 ms (1.48 … 1.52 ms), limit
+        time <= 1.49 ms: the limit lies inside the interval of the value
+        reproduce: pytest "tests/test_gemm.py::test_attention_backward[bfloat16-8192-causal-128]" --gpuperf-baseline=.gpuperf
+    inconclusive test_gather[64k]: 9.10 us, was 8.83 us: +3.0 % (-3.0 … +9.0 %), limit 5 %, this
+        baseline sees >= 1.6 %: the baseline has too few sessions to know how much they differ
+        remedy: store 2 more sessions with --gpuperf-update=new
+        reproduce: pytest "tests/test_gemm.py::test_gather[64k]" --gpuperf-baseline=.gpuperf
+    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees
+        >= 1.6 %
+        registers 168 -> 232
+        confirmed in 3 fresh processes (+7.7 … +8.1 %)
+        baseline: 6 sessions, 2026-11-02 … 2026-11-20, commits 3f2a1c9 … 9be01d4; since then torch
+            2.11.0 -> 2.11.1
+        reproduce: pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf
+        accept:    pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf --gpuperf-update=all
+    FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
+        reproduce: pytest tests/test_gemm.py::test_registers --gpuperf-baseline=.gpuperf
+    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 blind below 5 %); 2 inconclusive (1 straddles limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 never reported
+    """)
+
+    assert screen(terminal.run_lines(runs.gpu_run(), width=100)) == expected
+
+
+def test_a_narrow_terminal_shortens_names_and_drops_what_can_be_guessed() -> None:
+    """At 80 columns the table fits: names lose their middle, then `bound` goes."""
+    expected = drawn("""
+    test                       time             vs baseline  verdict       roofline
+    test_rmsnorm[8192]         41.2 us  ±0.3 %  -1.2 %       unchanged     87 % dram
+    test_gemm[4096]            183 us   ±0.4 %  +7.9 %       REGRESSED     61 % bf16
+    test_gather[64k]           9.10 us  ±6 %    +3.0 %       inconclusive  n/a
+    test_attenti…-causal-128]  1.50 ms  ±0.3 %  -            inconclusive  n/a
+    test_registers             -                -            FAILED        n/a
+        registers 72, stack 0 B, occupancy 62.5 %
+    test_counters              -                -            unmeasured    n/a
+    """)
+
+    assert screen(terminal.table_lines(runs.gpu_run(), width=80)) == expected
+
+
+def test_columns_that_say_nothing_are_not_there() -> None:
+    """A run without times, baseline and work shows names, verdicts and resources."""
+    measured = runs.record(
+        "test_registers",
+        runs.value_of("registers", 40, "count"),
+        runs.value_of("stack_bytes", 0, "bytes"),
+        runs.value_of("registers", 40, "count", kernel="rmsnorm_bf16"),
+    )
+    passed = replace(runs.FAILED, outcome=Outcome.PASSED, reason=Reason.WITHIN_LIMIT)
+    expected = drawn("""
+    test            verdict
+    test_registers  passed
+        rmsnorm_bf16: registers 40, stack 0 B
+    judged 1 of 1: 1 passed
+    """)
+
+    assert screen(terminal.summary(runs.run((measured,), (passed,)))) == expected
+
+
+def test_a_change_of_something_else_than_time_is_named() -> None:
+    """A cell that is not about time says what it is about; 0 has no percentage."""
+    grown = replace(
+        runs.REGRESSED,
+        metric="stack_bytes",
+        estimate=runs.value_of("stack_bytes", 48, "bytes"),
+        change=replace(runs.change(0.1, 48), effect=None, reference=0, exact=True),
+    )
+    run = runs.run((runs.record("test_gemm[4096]", runs.time_of(1e-3)),), (grown,))
+    _, row = terminal.table_lines(run)
+
+    assert "stack 0 B -> 48 B" in row.text
+
+
+def test_two_tests_of_one_name_keep_their_files() -> None:
+    """What stands in the first column is the name of one test only."""
+    run = runs.run(
+        (runs.record("test_a", runs.time_of(1e-3)),),
+        (
+            replace(runs.REGRESSED, key=runs.key("test_a")),
+            replace(runs.REGRESSED, key=runs.key("test_a", file="tests/other.py")),
+        ),
+    )
+    texts = [line.text for line in terminal.table_lines(run, width=120)]
+
+    assert texts[1].startswith("tests/test_gemm.py::test_a ")
+    assert texts[2].startswith("tests/other.py::test_a ")
+
+
+def test_a_long_table_shows_what_matters() -> None:
+    """Of many rows those that passed are counted, and shown with -v."""
+    records = tuple(runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(1, 200))
+    bad = replace(runs.REGRESSED, key=runs.key("test_7"))
+    run = runs.run(records, (bad,))
+    heads, row, hidden = terminal.table_lines(run)
+
+    assert row.text.startswith("test_7 ")
+    assert hidden.text == "198 rows passed or unchanged, shown with -v"
+    assert len(list(terminal.table_lines(run, verbose=True))) == 200
+    assert heads.style is Style.FAINT
+
+
+def test_an_empty_run_has_no_table() -> None:
+    """Nothing measured is nothing shown, and the count says so."""
+    assert list(terminal.table_lines(runs.run())) == []
+    assert terminal.judged_line(runs.run()).text == "judged 0 of 0"
+
+
+def test_many_tests_of_one_reason_share_a_block() -> None:
+    """A first run against a short baseline is one block, not one hundred."""
+    verdicts = tuple(
+        replace(
+            runs.REGRESSED,
+            key=runs.key(f"test_{n}"),
+            outcome=Outcome.INCONCLUSIVE,
+            reason=Reason.TOO_FEW_SESSIONS,
+            remedy="store 2 more sessions",
+        )
+        for n in range(1, 13)
+    )
+    expected = drawn("""
+    inconclusive 12 measurements: the baseline has too few sessions to know how much they differ
+        remedy: store 2 more sessions
+        test_1, test_2, test_3, test_4, test_5, test_6, test_7, test_8, 4 more
+    """)
+    run = runs.run(verdicts=verdicts)
+
+    assert screen(terminal.explanation_lines(run, width=100)) == expected
+
+
+def test_failures_never_share_a_block() -> None:
+    """Each regression is explained, however many there are."""
+    verdicts = tuple(
+        replace(runs.REGRESSED, key=runs.key(f"test_{n}")) for n in range(9)
+    )
+    text = screen(terminal.explanation_lines(runs.run(verdicts=verdicts)))
+
+    assert text.count("REGRESSED test_") == 9
+    assert text.count("accept:") == 9
+
+
+def test_files_that_are_compared_have_no_commands() -> None:
+    """A command belongs to the machine that measured."""
+    text = screen(terminal.run_lines(runs.gpu_run(), commands=False))
+
+    assert "reproduce:" not in text
+    assert "accept:" not in text
+
+
+@pytest.mark.parametrize(
+    ("sentences", "title"),
+    [
+        (
+            ("no GPU: no driver; times are the host's",),
+            "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: no driver",
+        ),
+        ((), "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12"),
+    ],
+)
+def test_the_title_says_on_what_was_measured(
+    sentences: tuple[str, ...], title: str
+) -> None:
+    """Without a GPU the title names the processor and why there is no GPU."""
+    assert terminal.title(runs.run(sentences=sentences)) == title
+
+
+def test_collectors_that_were_not_taken_are_told_with_v() -> None:
+    """One line each, and only where somebody asked."""
+    header = runs.gpu_run().header
+    _, told = terminal.header_lines(header, verbose=True)
+
+    assert len(list(terminal.header_lines(header))) == 1
+    assert told == Line(
+        "    cupti: the package is not installed; pip install cupti-python",
+        Style.FAINT,
+    )
+
+
+def test_notes_and_void_stand_below_their_row() -> None:
+    """What a reader must know of a value is beside it; notes only with -v."""
+    measured = replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        void=Void(code="drift", text="the clock drifted by 4 %"),
+        notes=(Note(code="trend", text="the samples get slower"),),
+    )
+    run = runs.run((measured,))
+    _, row, void = terminal.table_lines(run)
+    *_, note = terminal.table_lines(run, verbose=True)
+
+    assert row.text.endswith("void")
+    assert void == Line("    void: the clock drifted by 4 %", Style.DOUBT)
+    assert note == Line("    note: the samples get slower", Style.FAINT)
+
+
+@pytest.mark.parametrize(
+    ("verdicts", "expected", "text", "style"),
+    [
+        ((runs.REGRESSED,), 1, "judged 1 of 1: 1 regressed", Style.BAD),
+        ((new("a"),), 2, "judged 0 of 2: 1 new", Style.BAD),
+        (
+            (new("a", "no GPU"), new("b", "no GPU")),
+            2,
+            "judged 0 of 2: 2 unmeasured (no GPU)",
+            Style.BAD,
+        ),
+        (
+            tuple(new(str(n), f"reason {min(n, 3)}") for n in range(6)),
+            6,
+            "judged 0 of 6: 6 unmeasured (3 reason 3, 1 reason 0, 2 others)",
+            Style.BAD,
+        ),
+        (
+            (replace(runs.REGRESSED, outcome=Outcome.IMPROVED), new("a")),
+            2,
+            "judged 1 of 2: 1 improved; 1 new",
+            Style.DOUBT,
+        ),
+    ],
+)
+def test_the_last_line_says_how_much_was_judged(
+    verdicts: tuple[Verdict, ...], expected: int, text: str, style: Style
+) -> None:
+    """A gate is never silently off: what was not judged is counted with its reason."""
+    line = terminal.judged_line(runs.run(verdicts=verdicts, expected=expected))
+
+    assert line == Line(text, style)
+
+
+def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
+    """A test that nothing could fail is not called passed."""
+    run = runs.run((runs.record("test_a", runs.time_of(1e-3)),))
+
+    assert terminal.judged_line(run).text == (
+        "judged 0 of 1: 1 without limit or baseline"
+    )
+
+
+def test_every_style_is_markup_that_pytest_knows() -> None:
+    """A line can be handed to `write_line` as it is."""
+    known = {"red", "green", "yellow", "bold", "light"}
+
+    assert all(set(Line("", style).markup) <= known for style in Style)
+
+
+def test_no_name_reaches_the_terminal_raw() -> None:
+    """Test ids, kernels, details and options are escaped wherever they are printed."""
+    evil = "\x1b[2J\u202e"
+    verdict = replace(
+        runs.REGRESSED,
+        key=runs.key(f"test[{evil}]"),
+        detail=(evil,),
+        remedy=evil,
+        baseline=replace(runs.SPAN, first_commit=evil, moved={evil: (evil, evil)}),
+    )
+    measured = runs.record(f"test[{evil}]", runs.value_of(evil, 1.0, evil, kernel=evil))
+    run = runs.run((measured,), (verdict,), options={"gpuperf_baseline": evil})
+    text = screen(terminal.run_lines(run, verbose=True))
+    text += screen(terminal.longrepr_lines(verdict))
+
+    assert "\x1b" not in text
+    assert "\u202e" not in text
