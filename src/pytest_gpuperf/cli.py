@@ -82,17 +82,21 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(arguments.files) < 2:  # noqa: PLR2004 - one run has nothing beside it
         message = "one file has nothing to be compared with"
         raise ConfigError(message, remedy="give the older runs first, the newest last")
+    runs = [_read(path) for path in arguments.files]
     from pytest_gpuperf.model.verdict import JUDGED, Outcome
     from pytest_gpuperf.pipeline.compare import compare_runs
     from pytest_gpuperf.report.forms import run_bytes
 
-    runs = [_read(path) for path in arguments.files]
     judged = compare_runs(runs, max_regression=arguments.max_regression)
     _print(run_bytes(judged, arguments.format))
-    outcomes = {verdict.outcome for verdict in judged.verdicts}
-    if outcomes & {Outcome.FAILED, Outcome.REGRESSED}:
+    verdicts = judged.verdicts
+    worse = {Outcome.FAILED, Outcome.REGRESSED}  # without a threshold: only shown
+    if any(
+        v.outcome in worse and (v.limit or v.threshold is not None) for v in verdicts
+    ):
         return WORSE
-    return UNDECIDED if arguments.strict and not outcomes & JUDGED else GOOD
+    decided = any(verdict.outcome in JUDGED for verdict in verdicts)
+    return UNDECIDED if arguments.strict and not decided else GOOD
 
 
 def _nothing(_: argparse.Namespace) -> int:
@@ -127,7 +131,9 @@ def _is_json(path: str) -> bool:
 
 def _print(content: bytes) -> int:
     """Write to standard output, whatever its encoding is."""
-    sys.stdout.buffer.write(content)
+    rest = memoryview(content)
+    while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
+        rest = rest[sys.stdout.buffer.write(rest) :]
     return GOOD
 
 

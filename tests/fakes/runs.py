@@ -19,8 +19,8 @@ H200 = Device(index=0, uuid="GPU-0", name="NVIDIA H200", driver_version="580.159
 
 SPAN = BaselineSpan(
     session_count=6,
-    first_unix_s=1793600000,
-    last_unix_s=1795200000,
+    first_unix_s=1793600000.0,
+    last_unix_s=1795200000.0,
     first_commit="3f2a1c9d5b",
     last_commit="9be01d4c77",
     moved={"torch": ("2.11.0", "2.11.1")},
@@ -165,7 +165,7 @@ def run(
     return Run(
         schema=SCHEMA_VERSION,
         header=Header(
-            session=Session(id=session_id, started_unix_s=1795200000, host="h"),
+            session=Session(id=session_id, started_unix_s=1795200000.0, host="h"),
             environment=Environment(
                 cpu_model="Intel(R) Xeon(R) Platinum 8480+ CPU @ 2.00GHz",
                 core_count=16,

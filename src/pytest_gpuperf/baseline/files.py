@@ -129,18 +129,19 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
         BaselineError: One could not be written.
     """
     waiting = {path: path.with_name(path.name + TEMPORARY) for path in texts}
+    current = Path()
     try:
-        for path, text in texts.items():
-            _write_synced(waiting[path], text)
-        for path, temporary in waiting.items():
-            temporary.replace(path)
-        for folder in {path.parent for path in texts}:
-            _sync_folder(folder)
+        for current, text in texts.items():
+            _write_synced(waiting[current], text)
+        for current, temporary in waiting.items():
+            temporary.replace(current)
+        for current in {path.parent for path in texts}:
+            _sync_folder(current)
     except OSError as error:
         for temporary in waiting.values():
             with contextlib.suppress(OSError):
                 temporary.unlink()
-        raise _unusable("written", error, _shown(error, waiting)) from error
+        raise _unusable("written", error, current) from error
 
 
 def write_new(path: Path, text: bytes) -> None:
@@ -184,14 +185,6 @@ def _sync_folder(folder: Path) -> None:
         os.fsync(descriptor)
     finally:
         os.close(descriptor)
-
-
-def _shown(error: OSError, waiting: Mapping[Path, Path]) -> Path:
-    """Return the file that a reader knows, for the one that an error names."""
-    for path, temporary in waiting.items():
-        if str(error.filename) in {str(path), str(temporary)}:
-            return path
-    return next(iter(waiting)).parent
 
 
 def _unusable(deed: str, error: OSError, path: Path) -> BaselineError:

@@ -7,8 +7,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from typing import Protocol
 
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
 from pytest_gpuperf.model.launch import KernelResources
 
 __all__ = [
@@ -20,6 +20,26 @@ __all__ = [
     "kernel_values",
     "needed_counters",
 ]
+
+
+class ForeignValue(Protocol):
+    """A number or a text in a tool's own words."""
+
+    @property
+    def value(self) -> float | str | None:
+        """The number or the text; None: the tool did not say."""
+
+    @property
+    def unit(self) -> str | None:
+        """The tool's own unit."""
+
+
+class ForeignLaunch(Protocol):
+    """A profiled launch, as far as names and units go."""
+
+    @property
+    def metrics(self) -> Mapping[str, ForeignValue]:
+        """Values by the tool's own names."""
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,7 +108,7 @@ class Captured:
     absent_count: int
 
 
-def captured_values(metric: str, launches: Sequence[CapturedLaunch]) -> Captured:
+def captured_values(metric: str, launches: Sequence[ForeignLaunch]) -> Captured:
     """
     Return a metric, or a counter by its own name, of some launches.
 
@@ -115,7 +135,7 @@ def captured_values(metric: str, launches: Sequence[CapturedLaunch]) -> Captured
     )
 
 
-def captured_facts(launch: CapturedLaunch) -> dict[str, str]:
+def captured_facts(launch: ForeignLaunch) -> dict[str, str]:
     """Return what a launch says of the device it ran on, by the fingerprint's names."""
     facts = {}
     name = launch.metrics.get(_NAME)
@@ -144,7 +164,7 @@ def kernel_values(kernel: KernelResources) -> dict[str, tuple[float | None, str]
     }
 
 
-def _number(launch: CapturedLaunch, name: str) -> float | None:
+def _number(launch: ForeignLaunch, name: str) -> float | None:
     """Return a number of a launch; None where it has none of that name."""
     value = launch.metrics.get(name)
     if value is None or not isinstance(value.value, (int, float)):

@@ -1,3 +1,254 @@
-"""Interim: being written; PYTEST_DONT_REWRITE."""
-from pytest_gpuperf.compute.paired import PairedRatio, paired_ratio
-__all__ = ["PairedRatio", "paired_ratio"]
+"""The effect of a session against stored ones, with interval and power; PYTEST_DONT_REWRITE.
+
+The session is the unit of evidence. Positive values are compared on a log scale, the
+others relative to the size of the baseline's mean. With n stored sessions, d their
+difference to the current one and s their standard deviation, moderated over the suite,
+a new session that did not change lies in d +- t s sqrt(1 + 1/n).
+
+What moves a whole class of tests is a shift of the machine. Where controls measured that
+of the current session, it is taken from d; and those of the stored sessions, which the
+class's tests show together, are taken from s: else the machine's spread, already out of
+d, would still hide every change.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from statistics import fmean
+from types import MappingProxyType
+
+from pytest_gpuperf.compute.paired import PairedRatio, paired_ratio, paired_spread
+from pytest_gpuperf.compute.spread import Prior
+from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.metric import Better
+
+__all__ = [
+    "Comparison",
+    "PairedRatio",
+    "Shift",
+    "Test",
+    "changes",
+    "exact_change",
+    "holm",
+    "is_exact",
+    "paired_change",
+    "paired_ratio",
+]
+
+NOISE_THRESHOLD = 0.005  # judging.md section 2: a change too small to mean anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """
+    One metric of one test, now and in stored sessions.
+
+    Attributes:
+        current: This session.
+
+        stored: The stored ones, >= 1 of them.
+
+        group: Whose variances are alike: metric and family.
+
+        better: Which way it gets better; NEITHER counts as LOWER.
+
+        exact: Whether it is judged by equality where all stored sessions agree.
+
+        shift_group: What a change of the machine moves together; "" for nothing.
+    """
+
+    current: SessionValue
+    stored: tuple[SessionValue, ...]
+    group: str
+    better: Better = Better.LOWER
+    exact: bool = False
+    shift_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """
+    How far a change of the machine moved a group of tests.
+
+    Attributes:
+        log_shift: Median log ratio of the controls to their baselines.
+
+        control_count: Controls it is the median of, >= 1.
+
+        sessions: The same of each stored session, by its id; absent: not known.
+    """
+
+    log_shift: float
+    control_count: int
+    sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Test:
+    """
+    How sure a change must be.
+
+    Attributes:
+        alpha: Chance of one false alarm in the whole run.
+
+        pair_count: (test, metric) pairs judged in the run, >= 1.
+
+        noise_threshold: The change that is too small to mean anything [fraction].
+
+        power: How often the detectable effect is found.
+    """
+
+    __test__ = False  # no test class, whatever pytest makes of the name
+
+    alpha: float = 0.01
+    pair_count: int = 1
+    noise_threshold: float = NOISE_THRESHOLD
+    power: float = 0.9
+
+
+def is_exact(comparison: Comparison) -> bool:
+    """Return whether a comparison is judged by equality: all stored values agree."""
+    if not comparison.exact:
+        return False
+    values = {value for session in comparison.stored for value in session.run_values}
+    return len(values) == 1
+
+
+def exact_change(comparison: Comparison) -> Change:
+    """
+    Return a change that is judged by equality.
+
+    Several processes of the current session that disagree count as their mean. Against a
+    baseline of 0 no effect is relative: it is None where anything changed.
+    """
+    reference = comparison.stored[0].run_values[0]
+    runs = comparison.current.run_values
+    current = runs[0] if len(set(runs)) == 1 else fmean(runs)
+    effect: float | None = 0.0
+    if current != reference:
+        effect = (current - reference) / abs(reference) if reference else None
+    return Change(
+        effect=effect,
+        current=current,
+        reference=reference,
+        session_count=len(comparison.stored),
+        run_count=len(runs),
+        exact=True,
+    )
+
+
+def changes(
+    comparisons: Sequence[Comparison],
+    *,
+    priors: Mapping[str, Prior],
+    test: Test,
+    shifts: Mapping[str, Shift] = MappingProxyType({}),
+) -> tuple[Change, ...]:
+    """
+    Return the change of each comparison, in their order.
+
+    Args:
+        comparisons: What to compare.
+
+        priors: What the variances of each group have in common; absent: nothing.
+
+        test: How sure a change must be.
+
+        shifts: By shift group, what the machine did; absent: not known.
+    """
+    found: list[Change | None] = [
+        exact_change(each) if is_exact(each) else None for each in comparisons
+    ]
+    noisy = [index for index, change in enumerate(found) if change is None]
+    if noisy:
+        from pytest_gpuperf.compute.bulk import noisy_changes
+
+        several = [comparisons[index] for index in noisy]
+        computed = noisy_changes(several, priors=priors, test=test, shifts=shifts)
+        for index, change in zip(noisy, computed, strict=True):
+            found[index] = change
+    return tuple(change for change in found if change is not None)
+
+
+def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
+    """
+    Return p-values adjusted so that the chance of any false alarm is the smallest's.
+
+    Args:
+        p_values: Of one family, in any order.
+
+        count: Members of the family, where some have no p-value here and count as 1.
+
+    Returns:
+        Adjusted values up to 1, in the order given.
+
+    Example:
+        >>> holm([0.01, 0.04, 0.03])
+        (0.03, 0.06, 0.06)
+    """
+    members = len(p_values) if count is None else max(count, len(p_values))
+    adjusted = [0.0] * len(p_values)
+    largest = 0.0
+    for rank, index in enumerate(
+        sorted(range(len(p_values)), key=p_values.__getitem__)
+    ):
+        largest = max(largest, min(1.0, (members - rank) * p_values[index]))
+        adjusted[index] = largest
+    return tuple(adjusted)
+
+
+def paired_change(
+    pairs: Sequence[tuple[float, float]],
+    *,
+    better: Better = Better.LOWER,
+    prior: Prior | None = None,
+    process_count: int | None = None,
+    test: Test | None = None,
+) -> Change | None:
+    """
+    Return the change between two sides that were measured in turns.
+
+    Args:
+        pairs: Current and reference value of each block, > 0.
+
+        better: Which way the metric gets better; NEITHER counts as LOWER.
+
+        prior: What the variances of the suite's log ratios have in common.
+
+        process_count: Processes of each side; None: every pair has its own. Below 3 the
+            interval is widened by what processes usually differ by.
+
+        test: How sure a change must be.
+
+    Returns:
+        None where a value is not positive, or where there is but one pair and no prior.
+    """
+    spread = paired_spread(pairs, prior=prior, process_count=process_count)
+    if spread is None:
+        return None
+    from scipy.special import stdtr, stdtrit
+
+    test = test or Test()
+    noise = math.log1p(test.noise_threshold)
+    error = max(spread.error, math.ulp(1.0))
+    half = float(stdtrit(spread.dof, 0.995)) * error
+    more = float(stdtr(spread.dof, (noise - spread.mean) / error))
+    less = float(stdtr(spread.dof, (noise + spread.mean) / error))
+    worse, better_p = (less, more) if better is Better.HIGHER else (more, less)
+    sure = float(stdtrit(spread.dof, 1 - test.alpha / test.pair_count))
+    seen = float(stdtrit(spread.dof, test.power))
+    reference = math.exp(fmean(math.log(then) for _, then in pairs))
+    return Change(
+        effect=math.expm1(spread.mean),
+        low=math.expm1(spread.mean - half),
+        high=math.expm1(spread.mean + half),
+        current=reference * math.exp(spread.mean),
+        reference=reference,
+        session_count=spread.pair_count,
+        run_count=spread.pair_count,
+        p_worse=worse,
+        p_better=better_p,
+        detectable_effect=math.expm1(noise + (sure + seen) * error),
+    )

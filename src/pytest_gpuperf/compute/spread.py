@@ -12,14 +12,31 @@ References:
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from statistics import fmean
+from statistics import variance as variance_of
 
 from pytest_gpuperf.compute.stats import median
+from pytest_gpuperf.model.change import SessionValue
 
-__all__ = ["LEAST_TESTS", "Prior", "Spread", "fit_prior", "half_width", "moderated"]
+__all__ = [
+    "LEAST_DEVIATION",
+    "LEAST_SESSIONS",
+    "LEAST_TESTS",
+    "Z_95",
+    "Prior",
+    "Spread",
+    "fit_prior",
+    "half_width",
+    "moderated",
+    "session_spread",
+]
 
 LEAST_TESTS = 10  # judging.md section 2: fewer variances cannot say how variances vary
+LEAST_SESSIONS = 3  # judging.md section 2: fewer do not show how much they differ
+LEAST_DEVIATION = 0.001  # nothing repeats better; values rounded by a clock seem to
+Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 2)
 _Z_99 = 2.5758293035489004  # two-sided 99 % of the normal distribution
 _P_99 = 0.995
 _LEAST_SHARE = (
@@ -62,6 +79,32 @@ class Spread:
     fraction: float
     dof: float | None = None
     session_count: int = 0
+
+
+def session_spread(
+    stored: Sequence[SessionValue], prior: Prior | None = None
+) -> Spread | None:
+    """
+    Return how much stored sessions of one metric of one test differ.
+
+    Never less than what the samples and the processes of a session leave open.
+
+    Args:
+        stored: Its sessions, with values > 0.
+
+        prior: What the suite's variances have in common.
+
+    Returns:
+        None where there are fewer than 3 of them, or a value is not positive.
+    """
+    values = [value for session in stored for value in session.run_values]
+    if len(stored) < LEAST_SESSIONS or min(values) <= 0:
+        return None
+    means = [fmean(map(math.log, session.run_values)) for session in stored]
+    variance, dof = moderated(variance_of(means), len(means) - 1, prior)
+    floor = max(_within_error(stored), _sampling_error(stored), LEAST_DEVIATION)
+    deviation = max(math.sqrt(variance), floor)
+    return Spread(fraction=deviation, dof=dof, session_count=len(stored))
 
 
 def half_width(spread: Spread, *, fraction: float | None = None) -> float:
@@ -118,17 +161,14 @@ def fit_prior(own: Iterable[tuple[float, float]]) -> Prior | None:
     least = _LEAST_SHARE * median([variance for variance, _ in usable])
     if least <= 0:
         return None
+    import numpy as np
     from scipy.special import digamma, polygamma
 
-    logs = [
-        math.log(max(variance, least)) - float(digamma(dof / 2)) + math.log(dof / 2)
-        for variance, dof in usable
-    ]
-    mean = math.fsum(logs) / len(logs)
-    scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
-    sampling = math.fsum(float(polygamma(1, dof / 2)) for _, dof in usable)
-    most = math.fsum(dof for _, dof in usable)  # the prior is estimated from no more
-    excess = scatter - sampling / len(usable)
+    variances, dofs = np.array(usable).T
+    logs = np.log(np.maximum(variances, least)) - digamma(dofs / 2) + np.log(dofs / 2)
+    excess = float(logs.var(ddof=1) - polygamma(1, dofs / 2).mean())
+    mean = float(logs.mean())
+    most = float(dofs.sum())  # the prior cannot be worth more than what it is made of
     if excess <= 0:  # no more scatter than equal variances would show
         return Prior(dof=most, variance=math.exp(mean))
     dof = 2 * _inverse_trigamma(excess)
@@ -152,3 +192,23 @@ def _inverse_trigamma(value: float) -> float:
         if -step / x < _CONVERGED:
             break
     return x
+
+
+def _within_error(stored: Sequence[SessionValue]) -> float:
+    """Return the standard error of a session's mean over its processes; 0: unknown."""
+    dof = sum(len(session.run_values) - 1 for session in stored)
+    if dof == 0:
+        return 0.0
+    squares = 0.0
+    for session in stored:
+        logs = [math.log(value) for value in session.run_values]
+        mean = fmean(logs)
+        squares += math.fsum((x - mean) ** 2 for x in logs)
+    shares = fmean(1 / len(session.run_values) for session in stored)
+    return math.sqrt(squares / dof * shares)
+
+
+def _sampling_error(stored: Sequence[SessionValue]) -> float:
+    """Return the standard error that samples leave to a process's value; 0: unknown."""
+    widths = [width for session in stored for width in session.half_widths]
+    return fmean(widths) / Z_95 if widths else 0.0

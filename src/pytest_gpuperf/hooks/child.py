@@ -78,7 +78,7 @@ class Child:
         text = report.__dict__.pop("gpuperf", None)
         records = codec.from_text(text, Measured).records if text is not None else ()
         failure = ""
-        if not report.passed and report.outcome != "rerun":
+        if not report.passed and not _is_rerun(report):
             failure = "\n".join(report.longreprtext.splitlines()[-_FAILURE_LINES:])
         if records or failure:
             self._answer(
@@ -89,6 +89,12 @@ class Child:
         """Append a line: one write, so that a crash leaves whole ones."""
         with Path(self.spec.out).open("ab") as file:
             file.write(codec.to_text(answer).encode() + b"\n")
+
+
+def _is_rerun(report: pytest.TestReport) -> bool:
+    """Return whether pytest-rerunfailures is going to run the test once more."""
+    outcome: str = report.outcome  # it adds a fourth to pytest's three
+    return outcome == "rerun"
 
 
 def _measuring_only(config: Config) -> Config:

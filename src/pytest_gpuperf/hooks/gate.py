@@ -11,6 +11,7 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
@@ -59,7 +60,7 @@ class Gate:
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         measured = self._take(call)
-        held = measured is not None and self.suite.holds(measured)
+        held = measured is not None and steps.holds(self.suite, measured)
         if held and measured is not None:
             report.gpuperf_suspect = True  # type: ignore[attr-defined] # for teststatus
             self._held[measured.test_id] = call, teardown
@@ -122,9 +123,11 @@ class Gate:
         try:
             result = yield
             self._end_workers()
-            self.suite.settle(interrupted=_stopped(session))
+            self.suite.interrupt(_stopped(session))
+            steps.decide(self.suite)
         except BaseException as error:
-            self.suite.abandon(f"{type(error).__name__} ended the run")
+            self.suite.interrupt(f"{type(error).__name__} ended the run")
+            steps.decide(self.suite)  # an incomplete run measures nothing again
             self._release()
             raise
         self._release()
@@ -153,7 +156,7 @@ class Gate:
         """Store and report the run; fail it where its gate was silently off."""
         if not self.suite.measured_anything():
             return
-        run = self.suite.finish()
+        run = steps.finish(self.suite)
         self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         if self.suite.complaints and session.exitstatus in {0, None}:
             session.exitstatus = _TESTS_FAILED

@@ -14,7 +14,7 @@ from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.limits import judge_limits
 
@@ -27,7 +27,7 @@ __all__ = ["FIXTURE", "Measuring", "fixture_of"]
 
 FIXTURE = pytest.StashKey[GpuPerf]()
 _BENCH = pytest.StashKey[Bench]()
-_VERDICTS = pytest.StashKey["tuple[Verdict, ...]"]()
+_VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 
 
 def fixture_of(item: pytest.Item) -> GpuPerf:

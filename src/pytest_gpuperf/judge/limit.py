@@ -15,10 +15,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.spread import Spread, half_width
-from pytest_gpuperf.compute.stats import median
+from pytest_gpuperf.compute.spread import Z_95, Spread, half_width
 from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.limit import Limit
@@ -40,7 +40,8 @@ PRIORS = MappingProxyType(
 _ABOVE_ROOF = (
     1.05  # product.md section 1: more than the roof allows, and measured noise
 )
-_Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (judging.md 2)
+_SPREAD_LEAST = 2  # one value has no spread
+_MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
 _POINTS = frozenset(
     {Kind.BINARY, Kind.CAPTURE}
 )  # read, not measured: there is no spread
@@ -116,7 +117,10 @@ def judge_limit(
             remedy="make the test pass when it runs alone",
         )
     usable = [again for again in confirming if again.void is None]
-    again = [e for e in (select(limit, r) for r in usable) if isinstance(e, Estimate)]
+    repeated = [select(limit, again) for again in usable]
+    again = [
+        e for e in repeated if isinstance(e, Estimate) and e.source == found.source
+    ]
     return _decide(limit, record, found, again, spread)
 
 
@@ -175,14 +179,15 @@ def _interval(
     if limit.operator == "==" or record.kind in _POINTS:
         return None
     if record.kind is Kind.COMPARE:  # a ratio holds the spread of processes already
-        if estimate.low is None or estimate.high is None:
-            return _Interval(low=0.0, high=math.inf)
-        return _Interval(low=estimate.low, high=estimate.high)
+        if estimate.low is not None and estimate.high is not None:
+            return _Interval(low=estimate.low, high=estimate.high)
     known = spread or _prior(estimate)
     if known is None:
         return None
     deviation = _deviation(known, estimate, again)
-    factor = math.exp(min(half_width(known, fraction=deviation), math.log(1e9)))
+    factor = math.exp(
+        min(half_width(known, fraction=deviation), math.log(_MOST_FACTOR))
+    )
     ends = sorted((estimate.value / factor, estimate.value * factor))
     return _Interval(low=ends[0], high=ends[1])
 
@@ -205,8 +210,8 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     """
     measured = again or (estimate,)
     widths = [width for width in map(_half_width, measured) if width is not None]
-    floor = sum(widths) / len(widths) / _Z_95 if widths else 0.0
-    if len(again) < 2 or min(e.value for e in again) <= 0:  # noqa: PLR2004 - no spread of one
+    floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
+    if len(again) < _SPREAD_LEAST or min(e.value for e in again) <= 0:
         return max(spread.fraction, floor)
     logs = [math.log(e.value) for e in again]
     mean = math.fsum(logs) / len(logs)
@@ -225,7 +230,7 @@ def _half_width(estimate: Estimate) -> float | None:
 
 
 def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
-    """Return the estimate that decides: the first, or the middle of the confirming."""
+    """Return the estimate that decides: the first, or the mean of the confirming."""
     if not again:
         return first
     lows = [e.low for e in again if e.low is not None]
@@ -233,9 +238,9 @@ def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
     complete = len(lows) == len(highs) == len(again)
     return replace(
         first,
-        value=median([e.value for e in again]),
-        low=median(lows) if complete else None,
-        high=median(highs) if complete else None,
+        value=fmean(e.value for e in again),
+        low=fmean(lows) if complete else None,
+        high=fmean(highs) if complete else None,
         sample_count=sum(e.sample_count for e in again),
     )
 

@@ -5,7 +5,7 @@ Schema of a run: 1 — the first.
 
 from __future__ import annotations
 
-from typing import Any, TypeVar, cast
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -111,7 +111,7 @@ def run_schema() -> dict[str, Any]:
     schema = msgspec.json.schema(Run)
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["$id"] = SCHEMA_VERSION
-    return cast("dict[str, Any]", schema)
+    return schema
 
 
 def _named(error: Exception, path: str) -> RecordError:

@@ -120,12 +120,16 @@ class Bench:
         )
 
     @classmethod
-    def in_process(cls, config: Config, seat: Seat | None = None) -> Bench:
+    def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Bench:
+        """Return the bench of the main process, with a session that begins now."""
+        session = surroundings.new_session(SystemClock(), ProcessRunner(), config.root)
+        seat = Seat(session=session, spool=spool, expected=expected)
+        return cls.in_process(config, seat)
+
+    @classmethod
+    def in_process(cls, config: Config, seat: Seat) -> Bench:
         """Return the bench of this process, with the machine's own clock."""
-        clock, runner = SystemClock(), ProcessRunner()
-        if seat is None:
-            seat = Seat(session=surroundings.new_session(clock, runner, config.root))
-        return cls(config, seat, clock=clock, runner=runner)
+        return cls(config, seat, clock=SystemClock(), runner=ProcessRunner())
 
     @classmethod
     def in_worker(cls, config: Config, told: str) -> Bench:
@@ -369,8 +373,7 @@ class Bench:
         kept = self._kept(key, Kind.RECORD)
         if kept is not None and kept.void is None:
             return kept
-        many = isinstance(value, Sequence)
-        values = [float(v) for v in (value if many else (value,))]  # type: ignore[union-attr]
+        values = [float(v) for v in _several(value)]
         if not values:
             raise RecordError("there are no samples", path=key.name, remedy="give one")
         return self._maker().number(key, values, unit=unit, better=better)
@@ -420,6 +423,11 @@ class Bench:
             role=self.seat.role,
             process_index=self.seat.process_index,
         )
+
+
+def _several(value: float | Sequence[float]) -> Sequence[float]:
+    """Return one number, or several, as a sequence."""
+    return value if isinstance(value, Sequence) else (value,)
 
 
 def _timing_of(timer: RangeTimer) -> Timing:

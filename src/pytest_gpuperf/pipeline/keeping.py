@@ -12,6 +12,7 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.cases import grouped
 from pytest_gpuperf.pipeline.memory import slug_of
+from pytest_gpuperf.report import as_json
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["store", "with_samples"]
+__all__ = ["store", "write_reports"]
 
 _SERIES_WANTED = 3  # judging.md section 2: fewer sessions decide nothing
 
@@ -101,7 +102,18 @@ def _family_of(
     )
 
 
-def with_samples(suite: Suite, run: Run) -> Run:
+def write_reports(suite: Suite, run: Run) -> None:
+    """
+    Write the reports that were asked for.
+
+    Raises:
+        ReportError: A file cannot be written.
+    """
+    if suite.config.json is not None:
+        as_json.write_json(_with_samples(suite, run), suite.config.json)
+
+
+def _with_samples(suite: Suite, run: Run) -> Run:
     """Return a run with the samples that its processes kept, for the JSON report."""
     spool = suite.bench.seat.spool
     if spool is None:

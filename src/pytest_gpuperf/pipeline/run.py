@@ -7,20 +7,36 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import keeping, verdicts
 from pytest_gpuperf.pipeline.again import confirm_suspects, measure_again
-from pytest_gpuperf.report import as_json
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.measured import Measured
-    from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["conclude", "decide", "looks_worse"]
+__all__ = ["decide", "finish", "holds"]
 
 
-def decide(suite: Suite) -> tuple[Verdict, ...]:
-    """Measure again what needs it, and return every verdict of the run."""
+def holds(suite: Suite, measured: Measured) -> bool:
+    """
+    Return whether a test's outcome must wait for the end of the run.
+
+    Generous and no verdict: a strict run decides all at the end, --gpuperf-runs changes
+    every value, a limit that is straddled is confirmed, and so is what looks worse.
+    """
+    straddling = suite.config.confirm > 0 and any(
+        verdict.reason is Reason.STRADDLES_LIMIT for verdict in measured.verdicts
+    )
+    several = suite.config.strict or suite.config.runs > 1
+    held = several or straddling or verdicts.looks_worse(suite, measured)
+    if held:
+        suite.hold(measured.test_id)
+    return held
+
+
+def decide(suite: Suite) -> None:
+    """Measure again what needs it, and decide every verdict of the run."""
     complete = suite.completeness().complete
     if complete:
         measure_again(suite)
@@ -28,10 +44,10 @@ def decide(suite: Suite) -> tuple[Verdict, ...]:
     answers = confirm_suspects(suite, cases) if complete else {}
     limits = verdicts.limits(suite, answers)
     changes = verdicts.changes(suite, cases, answers, complete=complete)
-    return (*limits, *changes)
+    suite.verdicts = (*limits, *changes)
 
 
-def conclude(suite: Suite) -> Run:
+def finish(suite: Suite) -> Run:
     """Return the whole run, stored and reported; what goes wrong fails the run."""
     run = Run(
         schema=SCHEMA_VERSION,
@@ -39,19 +55,12 @@ def conclude(suite: Suite) -> Run:
         records=suite.records(),
         verdicts=suite.verdicts,
     )
+    suite.run = run
     suite.complain(*verdicts.complaints(suite, run))
-    try:
-        keeping.store(suite, run)
-    except GpuPerfError as error:
-        suite.complain_of(error)
-    try:
-        if suite.config.json is not None:
-            as_json.write_json(keeping.with_samples(suite, run), suite.config.json)
-    except GpuPerfError as error:
-        suite.complain_of(error)
+    for step in (keeping.store, keeping.write_reports):
+        try:
+            step(suite, run)
+        except GpuPerfError as error:  # one that fails must not keep back the others
+            suite.complain_of(error)
+    suite.tidy()
     return run
-
-
-def looks_worse(suite: Suite, measured: Measured) -> bool:
-    """Return whether a test may turn out to have regressed; generous, no verdict."""
-    return suite.config.baseline_named and verdicts.looks_worse(suite, measured)

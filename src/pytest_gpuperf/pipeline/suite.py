@@ -1,7 +1,6 @@
 """All that one run gathers, from its first test to its last report; PYTEST_DONT_REWRITE.
 
-The hooks tell it what arrived; it says which tests to hold, what became of them, and
-what to print.
+The hooks tell it what arrived; the steps of pipeline/run read it and write into it.
 """
 
 from __future__ import annotations
@@ -9,16 +8,14 @@ from __future__ import annotations
 import shutil
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.run import Completeness, Header, Run
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline import run as steps
+from pytest_gpuperf.model.run import Completeness, Header
+from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -26,6 +23,7 @@ from pytest_gpuperf.pipeline.repeat import CommandLine
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.model.run import Run
 
 __all__ = ["Suite"]
 
@@ -84,13 +82,12 @@ class Suite:
             GpuPerfError: The recording, the store or the spool cannot be used; told now
                 rather than when all tests have run.
         """
-        bench = Bench.in_process(config)
         scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
         spool = config.record or (scratch if config.json else None)
-        seat = replace(bench.seat, expected=scratch, spool=spool)
-        bench = Bench.in_process(config, seat)
+        bench = Bench.in_main(config, spool=spool, expected=scratch)
         if config.record is not None:
-            replay.start_recording(config.record, seat.session, bench.environment)
+            session = bench.seat.session
+            replay.start_recording(config.record, session, bench.environment)
         suite = cls(config, command, bench)
         suite.memory.store()  # a store that is not there is told now
         return suite
@@ -107,36 +104,20 @@ class Suite:
         """Note that a test has ended, as xdist spells its id."""
         self._reported.add(node_id)
 
-    def holds(self, measured: Measured) -> bool:
-        """Return whether a test's outcome must wait for the end of the run."""
-        held = self.config.strict or self.config.runs > 1 or self._may_turn(measured)
-        if held:
-            self._held.add(measured.test_id)
-        return held
-
-    def _may_turn(self, measured: Measured) -> bool:
-        """Return whether confirming could change a test's outcome."""
-        straddling = self.config.confirm > 0 and any(
-            verdict.reason is Reason.STRADDLES_LIMIT for verdict in measured.verdicts
-        )
-        return straddling or steps.looks_worse(self, measured)
+    def hold(self, test_id: str) -> None:
+        """Note that a test's outcome waits for the end of the run."""
+        self._held.add(test_id)
 
     def will_measure_again(self) -> bool:
         """Return whether fresh processes are going to need the machine."""
         replaying = self.config.replay is not None
         return not replaying and (bool(self._held) or self.config.update is not None)
 
-    # when they have run
-
-    def settle(self, *, interrupted: str) -> None:
-        """Measure again what needs it, and decide."""
-        self._interrupted = interrupted
-        self.verdicts = steps.decide(self)
-
-    def abandon(self, reason: str) -> None:
-        """Decide without measuring again: the run was stopped."""
+    def interrupt(self, reason: str) -> None:
+        """Note what ended the run early; the first reason stays."""
         self._interrupted = self._interrupted or reason
-        self.verdicts = steps.decide(self)
+
+    # when they have run
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
@@ -155,12 +136,10 @@ class Suite:
         """Return whether this run had tests that measure."""
         return bool(self.results) or bool(self._expected())
 
-    def finish(self) -> Run:
-        """Store and report the run, once."""
-        self.run = steps.conclude(self)
+    def tidy(self) -> None:
+        """Remove what was kept for this run alone."""
         if self.bench.seat.expected is not None:
             shutil.rmtree(self.bench.seat.expected, ignore_errors=True)
-        return self.run
 
     def complain(self, *texts: str) -> None:
         """Fail the run as a whole."""
@@ -178,6 +157,24 @@ class Suite:
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
         return self.bench.clock.unix_s() - self.bench.seat.session.started_unix_s
+
+    def properties_of(self, node_id: str) -> list[tuple[str, object]]:
+        """Return values and verdicts of a test as JUnit properties."""
+        measured = self.results.get(node_id)
+        if measured is None:
+            return []
+        values: list[tuple[str, object]] = [
+            (f"gpuperf.{' '.join((r.key.name, e.metric)).strip()} [{e.unit}]", e.value)
+            for r in measured.records
+            for e in r.estimates
+            if e.kernel is None
+        ]
+        # changes are known at the end alone, which only held tests wait for
+        final = [v for v in self.verdicts if v.key.test_id == node_id]
+        return values + [
+            (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
+            for v in final or measured.verdicts
+        ]
 
     def records(self) -> tuple[Record, ...]:
         """Return everything that was measured, by whichever process."""

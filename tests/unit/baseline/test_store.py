@@ -1,0 +1,360 @@
+"""Rules of baseline.store, directory and single: what every kind of store does."""
+
+from __future__ import annotations
+
+import string
+import tempfile
+from pathlib import Path
+
+import pytest
+from hypothesis import assume, given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.baseline.directory import (
+    DirectoryStore,
+    file_name,
+    folder_name,
+)
+from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.baseline.single import SingleFileStore
+from pytest_gpuperf.baseline.store import Append, Restart, Store, open_store
+from pytest_gpuperf.errors import (
+    BaselineCorruptError,
+    BaselineError,
+    BaselineMissingError,
+    ConfigError,
+    RecordError,
+)
+from pytest_gpuperf.model.history import StoredRecord
+from unit.baseline.samples import TEST, key, stored, stored_records, test_ids
+
+PLACES = (".gpuperf", "baseline.json")
+
+
+@pytest.fixture(params=PLACES)
+def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
+    """Return an empty store of each kind."""
+    return open_store(request.param, tmp_path, create=True)
+
+
+def files_of(folder: Path) -> dict[str, bytes]:
+    """Return every file below a folder, but locks."""
+    return {
+        path.relative_to(folder).as_posix(): path.read_bytes()
+        for path in sorted(folder.rglob("*"))
+        if path.is_file() and path.suffix != ".lock"
+    }
+
+
+@pytest.mark.parametrize("place", PLACES)
+@given(records=st.lists(stored_records, max_size=5), slug=st.text(max_size=20))
+def test_what_is_stored_is_loaded(
+    place: str, records: list[StoredRecord], slug: str
+) -> None:
+    """Any test id and any slug come back, from inside the store's place."""
+    with tempfile.TemporaryDirectory() as folder:
+        root = Path(folder) / "a" / "b"
+        root.mkdir(parents=True)
+        store = open_store(place, root, create=True)
+
+        store.write(slug, [Append(record=each) for each in records])
+
+        assert store.load(slug) == by_key(records)
+        for each in records:
+            wanted = store.load(slug, [each.key.test_id])
+            assert each.key in wanted
+            assert {found.test_id for found in wanted} == {each.key.test_id}
+        outside = {name.partition("/")[0] for name in files_of(Path(folder))}
+        assert outside <= {"a"}
+        assert all(name.startswith(f"a/b/{place}") for name in files_of(Path(folder)))
+
+
+def test_an_absent_slug_is_empty(store: Store) -> None:
+    """Nothing stored is nothing, and no error."""
+    assert store.load("h200") == {}
+    assert store.slugs() == ()
+    assert store.other_slugs("h200", [key()]) == {}
+
+    store.write("h200", [Append(record=stored(1))])
+
+    assert store.load("b200") == {}
+    assert store.load("h200", ["tests/test_other.py::test"]) == {}
+    assert store.load("h200", ["\udcff.py::test"]) == {}
+    assert store.load("h200", []) == {}
+
+
+def test_other_slugs_are_known(store: Store) -> None:
+    """A baseline of another GPU makes a test incomparable, not new."""
+    store.write("h200", [Append(record=stored(1))])
+    store.write("a100", [Append(record=stored(2))])
+    store.write("b200", [Append(record=stored(2, test_id="tests/test_b.py::t"))])
+
+    assert store.slugs() == ("a100", "b200", "h200")
+    assert store.other_slugs("h200", [key(), key("tests/test_c.py::t")]) == {
+        key(): ("a100",)
+    }
+    assert store.other_slugs("b200", [key()]) == {key(): ("a100", "h200")}
+
+
+def test_sessions_add_up(store: Store) -> None:
+    """Each write adds to what is there; a session that comes again is replaced."""
+    store.write("h200", [Append(record=stored(1))])
+    store.write("h200", [Append(record=stored(3)), Append(record=stored(2))])
+    store.write("h200", [Append(record=stored(3, "energy"))])
+
+    assert store.load("h200")[key()] == (stored(1), stored(2), stored(3, "energy"))
+
+
+def test_twenty_sessions_are_kept(store: Store) -> None:
+    """The oldest one leaves the store."""
+    for number in range(23):
+        store.write("h200", [Append(record=stored(number))])
+
+    kept = store.load("h200")[key()]
+
+    assert [each.session.id for each in kept] == [f"s{n:04}" for n in range(3, 23)]
+
+
+def test_a_restart_leaves_one_session(store: Store) -> None:
+    """What improved has a new level; the old one is gone."""
+    store.write("h200", [Append(record=stored(number)) for number in range(5)])
+    store.write("h200", [Restart(record=stored(9))])
+
+    assert store.load("h200")[key()] == (stored(9),)
+
+
+def test_writing_twice_changes_no_byte(store: Store, tmp_path: Path) -> None:
+    """The same sessions are the same text, and untouched files stay as they are."""
+    changes = [Append(record=stored(1)), Append(record=stored(1, test_id="b.py::t"))]
+    store.write("h200", changes)
+    before = files_of(tmp_path)
+
+    store.write("h200", list(reversed(changes)))
+    store.write("h200", [])
+
+    assert files_of(tmp_path) == before
+
+
+def test_what_cannot_be_read_is_not_written(store: Store, tmp_path: Path) -> None:
+    """One bad record leaves everything as it was."""
+    store.write("h200", [Append(record=stored(1))])
+    before = files_of(tmp_path)
+    bad = stored(2, test_id="\udcff.py::t")
+
+    with pytest.raises(RecordError, match="UTF-8"):
+        store.write("h200", [Append(record=stored(2)), Append(record=bad)])
+
+    assert files_of(tmp_path) == before
+
+
+@pytest.mark.parametrize("damage", [b"", b"<<<<<<< HEAD\n", b'{"schema":"x"}'])
+def test_a_corrupt_file_is_never_overwritten(
+    store: Store, tmp_path: Path, damage: bytes
+) -> None:
+    """Neither it nor its neighbours: what can be saved by hand stays."""
+    neighbour = stored(1, test_id="a.py::t")
+    store.write("h200", [Append(record=stored(1)), Append(record=neighbour)])
+    path = next(
+        each for each in tmp_path.rglob("*.json") if b"gemm" in each.read_bytes()
+    )
+    path.write_bytes(damage)
+    before = files_of(tmp_path)
+
+    for deed in (
+        lambda: store.load("h200"),
+        lambda: store.other_slugs("b200", [key()]),
+        lambda: store.write(
+            "h200", [Append(record=stored(2)), Append(record=neighbour)]
+        ),
+    ):
+        with pytest.raises(BaselineCorruptError, match=path.name) as caught:
+            deed()
+        assert caught.value.path == str(path)
+
+    assert files_of(tmp_path) == before
+
+
+def test_a_module_has_a_file() -> None:
+    """A reviewer finds the tests by the name of their file."""
+    assert file_name("tests/kernels/test_gemm.py") == "tests.kernels.test_gemm.json"
+    assert file_name("test_a-b.py") == "test_a-b.json"
+
+
+def test_folder_holds_module_files(tmp_path: Path) -> None:
+    """A slug is a folder, a module a file; locks and leftovers stay out of diffs."""
+    store = DirectoryStore(tmp_path / ".gpuperf")
+    store.write("nvidia-h200", [Append(record=stored(1))])
+
+    assert sorted(files_of(tmp_path)) == [
+        ".gpuperf/.gitignore",
+        ".gpuperf/nvidia-h200/tests.test_gemm.json",
+    ]
+    ignored = (tmp_path / ".gpuperf/.gitignore").read_text("utf-8")
+    assert ignored.splitlines() == ["*.lock", "*.tmp"]
+
+
+def test_somebodys_gitignore_stays(tmp_path: Path) -> None:
+    """What a person wrote there is theirs."""
+    (tmp_path / ".gitignore").write_text("mine\n", "utf-8")
+
+    DirectoryStore(tmp_path).write("h200", [Append(record=stored(1))])
+
+    assert (tmp_path / ".gitignore").read_text("utf-8") == "mine\n"
+
+
+modules = st.one_of(
+    test_ids.map(lambda each: each.partition("::")[0]),
+    st.text("aA_-./~\\", max_size=6).map(lambda each: f"{each}.py"),
+    st.from_regex(r"[a-zA-Z0-9_./~-]{0,12}\.(py|json|md)", fullmatch=True),
+)
+
+
+@given(modules, modules)
+def test_two_modules_have_two_files(first: str, second: str) -> None:
+    """Not even on a file system that knows no upper case."""
+    assume(first != second)
+
+    assert file_name(first).lower() != file_name(second).lower()
+
+
+@given(modules | st.text())
+def test_a_name_is_safe_everywhere(text: str) -> None:
+    """It is short, stays in its folder and is no device of Windows."""
+    for name in (file_name(text), folder_name(text)):
+        assert 0 < len(name) < 120
+        assert set(name) <= set(string.ascii_lowercase + string.digits + "._-~")
+        assert not name.startswith((".", "-"))
+        assert name.partition(".")[0] not in {"con", "nul", "com1", "lpt9", "aux"}
+
+
+@pytest.mark.parametrize("device", ["con.py", "nul/test_a.py", "com1.py"])
+def test_windows_devices_are_no_names(device: str) -> None:
+    """A module of that name is kept under another."""
+    assert "~" in file_name(device)
+    assert "~" in folder_name("con")
+
+
+@given(st.text())
+def test_a_folders_name_is_a_slug(slug: str) -> None:
+    """What slugs() names can be loaded."""
+    assert folder_name(folder_name(slug)) == folder_name(slug)
+
+
+def test_a_copied_file_is_refused(tmp_path: Path) -> None:
+    """A copy beside the original would count each session twice."""
+    store = DirectoryStore(tmp_path)
+    store.write("h200", [Append(record=stored(1))])
+    original = tmp_path / "h200" / "tests.test_gemm.json"
+    (tmp_path / "h200" / "copy.json").write_bytes(original.read_bytes())
+
+    with pytest.raises(
+        BaselineCorruptError, match=r"belongs in tests\.test_gemm\.json"
+    ):
+        store.load("h200")
+
+
+def test_other_folders_are_no_slugs(tmp_path: Path) -> None:
+    """Only a folder with sessions in it is one."""
+    (tmp_path / "empty").mkdir()
+    (tmp_path / "notes.txt").touch()
+
+    assert DirectoryStore(tmp_path).slugs() == ()
+
+
+def test_a_leftover_is_swept(tmp_path: Path) -> None:
+    """What a killed run left behind is never read, and goes with the next write."""
+    store = DirectoryStore(tmp_path)
+    store.write("h200", [Append(record=stored(1))])
+    leftover = tmp_path / "h200" / "tests.test_b.json.tmp"
+    leftover.write_bytes(b'{"schema"')
+
+    assert store.load("h200")[key()] == (stored(1),)
+    store.write("h200", [Append(record=stored(2))])
+
+    assert not leftover.exists()
+
+
+def test_one_file_holds_every_slug(tmp_path: Path) -> None:
+    """A .json file is a whole store, with nothing else beside it but its lock."""
+    store = SingleFileStore(tmp_path / "deep" / "base.json")
+    store.write("h200", [Append(record=stored(1))])
+    store.write("Any Text/..", [Append(record=stored(2))])
+
+    assert list(files_of(tmp_path)) == ["deep/base.json"]
+    assert store.load("Any Text/..")[key()] == (stored(2),)
+
+
+def test_a_module_file_is_no_store(tmp_path: Path) -> None:
+    """Naming one file out of a folder is an error, not an empty baseline."""
+    DirectoryStore(tmp_path).write("h200", [Append(record=stored(1))])
+    store = open_store("h200/tests.test_gemm.json", tmp_path)
+
+    with pytest.raises(BaselineCorruptError, match="name the whole store"):
+        store.load("h200")
+
+
+@pytest.mark.parametrize(
+    "place", ["sqlite:///a.db", "postgresql://u:secret@h/d", "s3://b"]
+)
+def test_a_database_is_not_in_this_version(place: str) -> None:
+    """It is refused with what there is instead, and no credentials are shown."""
+    with pytest.raises(ConfigError, match=place.partition(":")[0]) as caught:
+        open_store(place, ".")
+
+    assert caught.value.remedy == (
+        "not in this version: name a directory or a .json file"
+    )
+    assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize("place", ["", "  ", "a\0b"])
+def test_a_name_must_be_one(place: str) -> None:
+    """An empty name is not the project's own folder."""
+    with pytest.raises(ConfigError, match="is no name of a store"):
+        open_store(place, ".")
+
+
+@pytest.mark.parametrize("place", PLACES)
+def test_a_missing_store_is_an_error(place: str, tmp_path: Path) -> None:
+    """A gate with a wrong path is not silently off."""
+    with pytest.raises(BaselineMissingError, match=place) as caught:
+        open_store(place, tmp_path)
+
+    assert "--gpuperf-update=new" in caught.value.remedy
+    assert not (tmp_path / place).exists()
+
+
+def test_a_place_is_relative_to_the_root(tmp_path: Path) -> None:
+    """And an absolute one is what it is."""
+    open_store("x", tmp_path, create=True).write("h200", [Append(record=stored(1))])
+
+    assert open_store(str(tmp_path / "x"), "/").slugs() == ("h200",)
+
+
+def test_another_file_is_no_store(tmp_path: Path) -> None:
+    """Neither where a folder should be, nor in the place of a slug."""
+    (tmp_path / "notes.txt").touch()
+    (tmp_path / "h200").touch()
+
+    with pytest.raises(BaselineError, match=r"not a \.json file"):
+        open_store("notes.txt", tmp_path)
+    store = DirectoryStore(tmp_path)
+    with pytest.raises(BaselineError, match="h200: cannot be read"):
+        store.load("h200")
+    with pytest.raises(BaselineError, match=r"h200.*: cannot be read"):
+        store.load("h200", [TEST])
+    with pytest.raises(BaselineError, match="h200: cannot be written"):
+        store.write("h200", [Append(record=stored(1))])
+
+
+def test_a_folder_named_json_is_a_folder(tmp_path: Path) -> None:
+    """What is there decides, not its name."""
+    (tmp_path / "base.json").mkdir()
+
+    assert isinstance(open_store("base.json", tmp_path), DirectoryStore)
+
+
+def test_too_long_a_place_is_named(tmp_path: Path) -> None:
+    """The system's own reason is passed on."""
+    with pytest.raises(BaselineError, match=r"cannot be read .*too long"):
+        open_store("a" * 300, tmp_path)
