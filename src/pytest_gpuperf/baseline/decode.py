@@ -83,11 +83,12 @@ def decode(
         with _collector_paused():
             content = _DECODER.decode(text)
             _check_kind(content, keyed_by, path=path)
-            return {
-                each.name: _records(each, keyed_by, wanted)
-                for each in content.sections
-                if each is not None and section in {None, each.name}
-            }
+            found: dict[str, list[StoredRecord]] = {}  # a merge may double a section
+            for each in content.sections:
+                if each is not None and section in {None, each.name}:
+                    records = found.setdefault(each.name, [])
+                    records += _records(each, keyed_by, wanted)
+            return {name: by_key(records) for name, records in found.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_other_text(text, path=path)
         raise BaselineCorruptError(
@@ -113,7 +114,7 @@ def _collector_paused() -> Iterator[None]:
 
 def _records(
     section: Section, keyed_by: KeyedBy, wanted: frozenset[str] | None
-) -> dict[RecordKey, tuple[StoredRecord, ...]]:
+) -> list[StoredRecord]:
     """Return the sessions of one section."""
     prefix = section.name if keyed_by == "module" else ""
     rows = [
@@ -148,7 +149,7 @@ def _records(
             soft_facts=soft_facts | row.soft_facts if row.soft_facts else soft_facts,
         )
         records.append(record)
-    return by_key(records)
+    return records
 
 
 def _session(head: Head) -> Session:

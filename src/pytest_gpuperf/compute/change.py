@@ -15,97 +15,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from statistics import fmean
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.bulk import fit_priors, noisy_changes
+from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
 from pytest_gpuperf.compute.paired import PairedRatio, paired_ratio, paired_spread
 from pytest_gpuperf.compute.spread import Prior
-from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
     "Comparison",
+    "Level",
     "PairedRatio",
     "Shift",
-    "Test",
     "changes",
     "exact_change",
+    "fit_priors",
     "holm",
     "is_exact",
     "paired_change",
     "paired_ratio",
 ]
-
-NOISE_THRESHOLD = 0.005  # judging.md section 2: a change too small to mean anything
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
-    """
-    One metric of one test, now and in stored sessions.
-
-    Attributes:
-        current: This session.
-
-        stored: The stored ones, >= 1 of them.
-
-        group: Whose variances are alike: metric and family.
-
-        better: Which way it gets better; NEITHER counts as LOWER.
-
-        exact: Whether it is judged by equality where all stored sessions agree.
-
-        shift_group: What a change of the machine moves together; "" for nothing.
-    """
-
-    current: SessionValue
-    stored: tuple[SessionValue, ...]
-    group: str
-    better: Better = Better.LOWER
-    exact: bool = False
-    shift_group: str = ""
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
-    """
-    How far a change of the machine moved a group of tests.
-
-    Attributes:
-        log_shift: Median log ratio of the controls to their baselines.
-
-        control_count: Controls it is the median of, >= 1.
-
-        sessions: The same of each stored session, by its id; absent: not known.
-    """
-
-    log_shift: float
-    control_count: int
-    sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Test:
-    """
-    How sure a change must be.
-
-    Attributes:
-        alpha: Chance of one false alarm in the whole run.
-
-        pair_count: (test, metric) pairs judged in the run, >= 1.
-
-        noise_threshold: The change that is too small to mean anything [fraction].
-
-        power: How often the detectable effect is found.
-    """
-
-    __test__ = False  # no test class, whatever pytest makes of the name
-
-    alpha: float = 0.01
-    pair_count: int = 1
-    noise_threshold: float = NOISE_THRESHOLD
-    power: float = 0.9
 
 
 def is_exact(comparison: Comparison) -> bool:
@@ -143,7 +75,7 @@ def changes(
     comparisons: Sequence[Comparison],
     *,
     priors: Mapping[str, Prior],
-    test: Test,
+    level: Level,
     shifts: Mapping[str, Shift] = MappingProxyType({}),
 ) -> tuple[Change, ...]:
     """
@@ -154,7 +86,7 @@ def changes(
 
         priors: What the variances of each group have in common; absent: nothing.
 
-        test: How sure a change must be.
+        level: How sure a change must be.
 
         shifts: By shift group, what the machine did; absent: not known.
     """
@@ -163,10 +95,8 @@ def changes(
     ]
     noisy = [index for index, change in enumerate(found) if change is None]
     if noisy:
-        from pytest_gpuperf.compute.bulk import noisy_changes
-
         several = [comparisons[index] for index in noisy]
-        computed = noisy_changes(several, priors=priors, test=test, shifts=shifts)
+        computed = noisy_changes(several, priors=priors, level=level, shifts=shifts)
         for index, change in zip(noisy, computed, strict=True):
             found[index] = change
     return tuple(change for change in found if change is not None)
@@ -205,7 +135,7 @@ def paired_change(
     better: Better = Better.LOWER,
     prior: Prior | None = None,
     process_count: int | None = None,
-    test: Test | None = None,
+    level: Level | None = None,
 ) -> Change | None:
     """
     Return the change between two sides that were measured in turns.
@@ -220,7 +150,7 @@ def paired_change(
         process_count: Processes of each side; None: every pair has its own. Below 3 the
             interval is widened by what processes usually differ by.
 
-        test: How sure a change must be.
+        level: How sure a change must be.
 
     Returns:
         None where a value is not positive, or where there is but one pair and no prior.
@@ -230,15 +160,15 @@ def paired_change(
         return None
     from scipy.special import stdtr, stdtrit
 
-    test = test or Test()
-    noise = math.log1p(test.noise_threshold)
+    level = level or Level()
+    noise = math.log1p(level.noise_threshold)
     error = max(spread.error, math.ulp(1.0))
     half = float(stdtrit(spread.dof, 0.995)) * error
     more = float(stdtr(spread.dof, (noise - spread.mean) / error))
     less = float(stdtr(spread.dof, (noise + spread.mean) / error))
     worse, better_p = (less, more) if better is Better.HIGHER else (more, less)
-    sure = float(stdtrit(spread.dof, 1 - test.alpha / test.pair_count))
-    seen = float(stdtrit(spread.dof, test.power))
+    sure = float(stdtrit(spread.dof, 1 - level.alpha / level.pair_count))
+    seen = float(stdtrit(spread.dof, level.power))
     reference = math.exp(fmean(math.log(then) for _, then in pairs))
     return Change(
         effect=math.expm1(spread.mean),

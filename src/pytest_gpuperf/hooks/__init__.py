@@ -29,15 +29,19 @@ def register(config: pytest.Config) -> None:
     from pytest_gpuperf.hooks.child import Child
     from pytest_gpuperf.hooks.gate import Gate
     from pytest_gpuperf.hooks.measuring import Measuring
+    from pytest_gpuperf.pipeline.memory import Memory
 
     manager = config.pluginmanager
     if options.CHILD_VARIABLE in os.environ:
         child = Child(config)
         manager.register(child, "gpuperf-child")
-        manager.register(Measuring(config, child.bench()), "gpuperf-measuring")
+        bench = child.bench()
+        measuring = Measuring(config, bench, Memory(bench.config), judging=False)
+        manager.register(measuring, "gpuperf-measuring")
     elif hasattr(config, "workerinput"):
         manager.register(Measuring.in_worker(config), "gpuperf-measuring")
     else:
         gate = Gate(config)
         manager.register(gate, "gpuperf-gate")
-        manager.register(Measuring(config, gate.suite.bench), "gpuperf-measuring")
+        measuring = Measuring(config, gate.suite.bench, gate.suite.memory)
+        manager.register(measuring, "gpuperf-measuring")

@@ -17,6 +17,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.limits import judge_limits
+from pytest_gpuperf.pipeline.memory import Memory
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -58,14 +59,22 @@ class Measuring:
 
         bench: The measuring equipment of this process.
 
+        memory: What the baseline knows of how much values differ.
+
         judging: Whether limits are held; a child run only measures.
     """
 
     def __init__(
-        self, config: pytest.Config, bench: Bench, *, judging: bool = True
+        self,
+        config: pytest.Config,
+        bench: Bench,
+        memory: Memory,
+        *,
+        judging: bool = True,
     ) -> None:
         self.config = config
         self.bench = bench
+        self.memory = memory
         self.judging = judging
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
@@ -75,7 +84,7 @@ class Measuring:
         """Return the one of an xdist worker, which shares its controller's session."""
         told = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         bench = Bench.in_worker(options.config_of(config), told)
-        return cls(config, bench)
+        return cls(config, bench, Memory(bench.config))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure."""
@@ -160,7 +169,9 @@ class Measuring:
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
         """Judge the limits of a test whose body passed, and raise what was missed."""
-        verdicts = judge_limits(plan, item.stash[TEST_ID], gpuperf.ledger.records)
+        verdicts = judge_limits(
+            plan, item.stash[TEST_ID], gpuperf.ledger.records, self.memory
+        )
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:

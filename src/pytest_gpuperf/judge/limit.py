@@ -178,9 +178,9 @@ def _interval(
     """Return where other sessions would find a value; None: it is compared as a point."""
     if limit.operator == "==" or record.kind in _POINTS:
         return None
-    if record.kind is Kind.COMPARE:  # a ratio holds the spread of processes already
-        if estimate.low is not None and estimate.high is not None:
-            return _Interval(low=estimate.low, high=estimate.high)
+    low, high = estimate.low, estimate.high
+    if record.kind is Kind.COMPARE and low is not None and high is not None:
+        return _Interval(low=low, high=high)  # it holds the processes' spread already
     known = spread or _prior(estimate)
     if known is None:
         return None

@@ -64,6 +64,9 @@ class Change:
         run_count: Processes behind the current value.
 
         exact: Whether it was judged by equality.
+
+        machine_shift: What the controls moved, relative; it is not in `effect` any
+            more. None: there were no controls.
     """
 
     effect: float | None
@@ -77,8 +80,10 @@ class Change:
     p_better: float | None = None
     detectable_effect: float | None = None
     exact: bool = False
+    machine_shift: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("change", self.effect, self.low, self.high, self.current, self.reference)
         finite("change.p", self.p_worse, self.p_better, self.detectable_effect)
+        finite("change.machine_shift", self.machine_shift)

@@ -5,19 +5,24 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.compute.spread import session_spread
 from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.fingerprint import differences, family_of
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.limit import Limit
     from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.memory import Memory
 
-__all__ = ["judge_limits"]
+__all__ = ["judge_limits", "spread_of"]
 
 
 def judge_limits(
-    plan: Plan, test_id: str, records: Sequence[Record]
+    plan: Plan, test_id: str, records: Sequence[Record], memory: Memory
 ) -> tuple[Verdict, ...]:
     """
     Return a verdict for each limit of a test and each measurement that it is for.
@@ -25,10 +30,28 @@ def judge_limits(
     A limit is for every measurement that has its metric; where none has, for the first.
     """
     return tuple(
-        judge_limit(limit, record, spread=None)
+        judge_limit(limit, record, spread=spread_of(limit.metric, record, memory))
         for limit in plan.limits
         for record in _meant(limit, test_id, records)
     )
+
+
+def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
+    """Return how much stored sessions of a metric differ; None: too few are stored."""
+    source = next((e.source for e in record.estimates if e.metric == metric), "")
+    family = family_of(metric, source).value
+    now = record.facts.get(family, {})
+    values = [
+        SessionValue(
+            session_id=stored.session.id,
+            run_values=value.run_values,
+            half_widths=value.half_widths,
+        )
+        for stored in memory.sessions(record)
+        if not differences(now, stored.facts.get(family, {}))
+        and (value := stored.value_of(metric, source)) is not None
+    ]
+    return session_spread(values)
 
 
 def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:

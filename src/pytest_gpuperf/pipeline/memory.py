@@ -49,6 +49,17 @@ class Memory:
                 self._store = open_store(place, self._config.root, create=updating)
         return self._store
 
+    def check(self) -> None:
+        """
+        Read the whole store, so that what is wrong in it is told before any test runs.
+
+        Raises:
+            BaselineError: It was named and is not there, or a file of it cannot be read.
+        """
+        store = self.store()
+        for folder in store.slugs() if store is not None else ():
+            self._loaded[folder] = store.load(folder)
+
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first."""
         store = self.store()

@@ -89,7 +89,7 @@ class Suite:
             session = bench.seat.session
             replay.start_recording(config.record, session, bench.environment)
         suite = cls(config, command, bench)
-        suite.memory.store()  # a store that is not there is told now
+        suite.memory.check()
         return suite
 
     # while tests run

@@ -235,11 +235,16 @@ def test_no_damage_is_an_unexpected_error(place: int, damage: bytes) -> None:
         decode(text, path="x.json", keyed_by="module")
 
 
-@pytest.mark.parametrize("rest", [b"", b',"sections":[],"more":1'])
-def test_a_newer_schema_is_named(rest: bytes) -> None:
-    """A file of a later version is not called corrupt, whatever else it holds."""
-    text = b'{"schema":"pytest-gpuperf/baseline/2"' + rest + b"}"
+NEWER = [
+    b'{"schema":"pytest-gpuperf/baseline/2"}',
+    b'{"schema":"pytest-gpuperf/baseline/2","sections":{},"more":1}',
+    GOOD.replace(b"baseline/1", b"baseline/2"),
+]
 
+
+@pytest.mark.parametrize("text", NEWER, ids=["bare", "other shape", "same shape"])
+def test_a_newer_schema_is_named(text: bytes) -> None:
+    """A file of a later version is not called corrupt, whatever else it holds."""
     with pytest.raises(SchemaVersionError, match=r"x\.json.*baseline/2") as caught:
         read(text)
 
@@ -287,6 +292,17 @@ def test_both_sides_of_a_merge_are_a_good_file(tmp_path: Path) -> None:
     resolved = re.sub(rb"(?m)^(<{7}|={7}|>{7}).*\n", b"", text)
 
     assert read(resolved) == (stored(1), stored(2), stored(3))
+
+
+def test_a_doubled_section_is_one() -> None:
+    """A slug that both sides of a merge have added has the sessions of both."""
+    ours = encode({"h200": by_key([stored(1)])}, keyed_by="slug").splitlines()
+    theirs = encode({"h200": by_key([stored(2)])}, keyed_by="slug").splitlines()
+    both = b"\n".join([*ours[:-1], *theirs[1:]])
+
+    found = decode(both, path="x.json", keyed_by="slug")
+
+    assert found == {"h200": by_key([stored(1), stored(2)])}
 
 
 def test_a_doubled_line_counts_once() -> None:

@@ -1,0 +1,80 @@
+"""What is compared, and how sure the answer must be; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.metric import Better
+
+__all__ = ["NOISE_THRESHOLD", "Comparison", "Level", "Shift"]
+
+NOISE_THRESHOLD = 0.005  # judging.md section 2: a change too small to mean anything
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Comparison:
+    """
+    One metric of one test, now and in stored sessions.
+
+    Attributes:
+        current: This session.
+
+        stored: The stored ones, >= 1 of them.
+
+        group: Whose variances are alike: metric and family.
+
+        better: Which way it gets better; NEITHER counts as LOWER.
+
+        exact: Whether it is judged by equality where all stored sessions agree.
+
+        shift_group: What a change of the machine moves together; "" for nothing.
+    """
+
+    current: SessionValue
+    stored: tuple[SessionValue, ...]
+    group: str
+    better: Better = Better.LOWER
+    exact: bool = False
+    shift_group: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Shift:
+    """
+    How far a change of the machine moved a group of tests.
+
+    Attributes:
+        log_shift: Median log ratio of the controls to their baselines.
+
+        control_count: Controls it is the median of, >= 1.
+
+        sessions: The same of each stored session, by its id; absent: not known.
+    """
+
+    log_shift: float
+    control_count: int
+    sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """
+    How sure a change must be.
+
+    Attributes:
+        alpha: Chance of one false alarm in the whole run.
+
+        pair_count: (test, metric) pairs judged in the run, >= 1.
+
+        noise_threshold: The change that is too small to mean anything [fraction].
+
+        power: How often the detectable effect is found.
+    """
+
+    alpha: float = 0.01
+    pair_count: int = 1
+    noise_threshold: float = NOISE_THRESHOLD
+    power: float = 0.9
