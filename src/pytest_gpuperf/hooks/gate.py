@@ -59,6 +59,7 @@ class Gate:
             self._take(report)
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
+        self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call)
         held = measured is not None and steps.holds(self.suite, measured)
         if held and measured is not None:

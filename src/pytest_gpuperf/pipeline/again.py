@@ -3,64 +3,48 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.pipeline import verdicts
+from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.pipeline.repeat import repeat, seats_of
+from pytest_gpuperf.pipeline.verdicts import Again
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.judge.regression import Case
     from pytest_gpuperf.pipeline.suite import Suite
+    from pytest_gpuperf.pipeline.verdicts import Looked
 
-__all__ = ["Again", "confirm_suspects", "measure_again"]
+__all__ = ["confirm", "measure_again"]
 
 _LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
 _TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
-    """
-    What fresh processes gave for one test.
-
-    Attributes:
-        records: What each of them measured.
-
-        failure: Why one of them gave nothing; "" where all gave something.
-    """
-
-    records: tuple[Record, ...]
-    failure: str
-
-
 def measure_again(suite: Suite) -> None:
     """Measure every test once more in each of --gpuperf-runs processes but the first."""
     test_ids = [test_id for test_id in suite.results if test_id in suite.passed]
-    count = suite.config.runs - 1
-    if count and test_ids:
-        _again(suite, test_ids, Role.REPEAT, count)
+    answers = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)
+    suite.failed_alone |= {
+        test_id: again.failure for test_id, again in answers.items() if again.failure
+    }
 
 
-def confirm_suspects(suite: Suite, cases: Sequence[Case]) -> Mapping[str, Again]:
+def confirm(suite: Suite, looked: Looked) -> Mapping[str, Again]:
     """Return what fresh processes gave for each suspect, and for the controls."""
-    count = suite.config.confirm
-    suspects = verdicts.suspected(suite, cases)
-    if not count or not suspects:
-        return {}
-    controls = verdicts.controls(suite, cases, suspects)
-    return _again(suite, [*suspects, *controls], Role.CONFIRM, count)
+    test_ids = [*looked.suspects, *looked.controls] if looked.suspects else []
+    return _again(suite, test_ids, Role.CONFIRM, suite.config.confirm)
 
 
 def _again(
     suite: Suite, test_ids: Sequence[str], role: Role, count: int
 ) -> Mapping[str, Again]:
-    """Return what fresh processes of one role gave; the suite keeps it too."""
+    """Return what fresh processes of one role gave; the suite keeps their records."""
+    if not count or not test_ids:
+        return {}
     recording = suite.bench.recording
+    failures: dict[str, str] = {}
     if recording is not None:
         records = recording.of_role(role, test_ids)
-        failures: dict[str, str] = {}
+        test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
         runs = repeat(
             suite.command,
@@ -70,13 +54,10 @@ def _again(
             timeout_s=max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * suite.elapsed_s()),
         )
         records = [r for run in runs for a in run.answers.values() for r in a.records]
-        failures = {
-            test_id: text
-            for run in reversed(runs)
-            for test_id in test_ids
-            if (text := run.failure_of(test_id))
-        }
-    suite.add(records, failures)
+        for run in reversed(runs):  # the first failure is the one that is told
+            found = {test_id: run.failure_of(test_id) for test_id in test_ids}
+            failures |= {test_id: text for test_id, text in found.items() if text}
+    suite.add(records)
     return {
         test_id: Again(
             records=tuple(r for r in records if r.key.test_id == test_id),

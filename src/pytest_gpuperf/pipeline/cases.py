@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:
-    from pytest_gpuperf.model.record import Record, RecordKey
+from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.pairing import case_of
+from pytest_gpuperf.model.record import Record, RecordKey, Role
 
-__all__ = ["cases_of", "grouped", "session_of"]
+if TYPE_CHECKING:
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.judge.case import Case
+    from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.pipeline.memory import Memory
+    from pytest_gpuperf.pipeline.suite import Suite
+
+__all__ = ["cases_of_suite", "cases_of_test", "gates", "grouped"]
 
 
 def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
@@ -17,3 +25,80 @@ def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
     for record in sorted(records, key=lambda record: record.process_index):
         groups.setdefault(record.key, []).append(record)
     return groups
+
+
+def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
+    """Return the largest change by metric that a test allows; None: it is only shown."""
+    return measured.max_regression or {"time": config.max_regression}
+
+
+def cases_of_suite(suite: Suite) -> list[Case]:
+    """Return the cases of a whole run: of tests whose body passed, if there is a store."""
+    if suite.memory.store() is None:
+        return []
+    records = [r for r in suite.records() if r.role is not Role.CONFIRM]
+    groups = {
+        key: several
+        for key, several in grouped(records).items()
+        if key.test_id in suite.passed
+    }
+    elsewhere = suite.memory.elsewhere([several[0] for several in groups.values()])
+    return [
+        case
+        for key, several in groups.items()
+        for case in _cases(
+            several,
+            gates(suite.results[key.test_id], suite.config),
+            suite.memory,
+            suite.config,
+            session_id=suite.bench.session.id,
+            other_slug_exists=key in elsewhere,
+        )
+    ]
+
+
+def cases_of_test(measured: Measured, memory: Memory, config: Config) -> list[Case]:
+    """Return the cases of one test by its first process alone, for a first look."""
+    return [
+        case
+        for several in grouped(measured.records).values()
+        for case in _cases(
+            several, gates(measured, config), memory, config, session_id="now"
+        )
+    ]
+
+
+def _cases(
+    records: list[Record],
+    limits: Mapping[str, float | None],
+    memory: Memory,
+    config: Config,
+    *,
+    session_id: str,
+    other_slug_exists: bool = False,
+) -> list[Case]:
+    """Return the cases of one measurement."""
+    stored = memory.sessions(records[0])
+    return [
+        case_of(
+            records,
+            stored,
+            metric=metric,
+            limit=limit,
+            session_id=session_id,
+            across=config.compare_across,
+            other_slug_exists=other_slug_exists,
+        )
+        for metric, limit in limits.items()
+        if _has(records, metric) or (metric != "time" and _is_first(records[0]))
+    ]
+
+
+def _has(records: list[Record], metric: str) -> bool:
+    """Return whether a measurement has a metric."""
+    return any(e.metric == metric for r in records for e in r.estimates)
+
+
+def _is_first(record: Record) -> bool:
+    """Return whether a record is its test's first measurement."""
+    return not record.key.name

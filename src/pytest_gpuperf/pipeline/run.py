@@ -9,7 +9,7 @@ from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import keeping, verdicts
-from pytest_gpuperf.pipeline.again import confirm_suspects, measure_again
+from pytest_gpuperf.pipeline.again import confirm, measure_again
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.measured import Measured
@@ -40,10 +40,10 @@ def decide(suite: Suite) -> None:
     complete = suite.completeness().complete
     if complete:
         measure_again(suite)
-    cases = verdicts.cases(suite)
-    answers = confirm_suspects(suite, cases) if complete else {}
+    looked = verdicts.look(suite)
+    answers = confirm(suite, looked) if complete else {}
     limits = verdicts.limits(suite, answers)
-    changes = verdicts.changes(suite, cases, answers, complete=complete)
+    changes = verdicts.changes(suite, looked, answers, complete=complete)
     suite.verdicts = (*limits, *changes)
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import shutil
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
@@ -149,10 +149,9 @@ class Suite:
         """Fail the run because something around its tests went wrong."""
         self.complain(f"gpuperf: {error}")
 
-    def add(self, records: Sequence[Record], failures: Mapping[str, str]) -> None:
-        """Take what fresh processes gave, and why some of them gave nothing."""
+    def add(self, records: Sequence[Record]) -> None:
+        """Take what fresh processes measured."""
         self.repeated += tuple(records)
-        self.failed_alone |= failures
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""

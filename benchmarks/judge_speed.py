@@ -1,0 +1,122 @@
+"""How long and how large judging a big suite is: 10,000 tests, 5 metrics, 10 sessions.
+
+Run it as a script; it fails when a target is missed. Building the inputs is not counted as
+time, and is as memory.
+"""
+
+from __future__ import annotations
+
+import argparse
+import gc
+import random
+import resource
+import subprocess
+import sys
+import time
+
+from pytest_gpuperf.judge.case import Case, Policy, Stored
+from pytest_gpuperf.judge.regression import first_look, settle
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.sample import Estimate
+
+SECONDS = 3.0  # for 10,000 tests
+MEGABYTES = 400.0  # of the whole process, inputs included
+SLACK = 1.5  # "linear": ten times the tests may take so many times ten times the time
+
+_METRICS = ("time", "time.p95", "time.wall", "throughput", "registers")
+_SESSIONS = 10
+
+
+def cases(test_count: int) -> list[Case]:
+    """Return a suite whose tests did not change."""
+    draw = random.Random(1)  # noqa: S311 - a simulation
+    sessions = [
+        Session(id=f"s{i}", started_unix_s=float(i), host="h") for i in range(_SESSIONS)
+    ]
+    return [
+        _case(RecordKey(test_id=f"test_suite.py::test_{i}"), name, sessions, draw)
+        for i in range(test_count)
+        for name in _METRICS
+    ]
+
+
+def _case(
+    key: RecordKey, name: str, sessions: list[Session], draw: random.Random
+) -> Case:
+    """Return one metric of one test."""
+    metric = METRICS[name]
+
+    def value(session_id: str) -> SessionValue:
+        if metric.exact:
+            return SessionValue(session_id=session_id, run_values=(64.0,))
+        return SessionValue(
+            session_id=session_id,
+            run_values=(draw.lognormvariate(-9, 0.01),),
+            half_widths=(0.004,),
+        )
+
+    current = value("now")
+    return Case(
+        key=key,
+        metric=metric,
+        limit=0.05,
+        estimate=Estimate(
+            metric=name,
+            value=current.run_values[0],
+            unit=metric.unit or "",
+            source="cupti",
+        ),
+        current=current,
+        choice="k",
+        stored=tuple(
+            Stored(value=value(s.id), session=s, choice="k") for s in sessions
+        ),
+    )
+
+
+def measure(test_count: int) -> None:
+    """Print the seconds and the megabytes that a suite takes to be judged."""
+    suite = cases(test_count)
+    gc.collect()
+    settle(suite[: len(_METRICS) * 10])  # imports are not counted: a run pays them once
+    start = time.perf_counter()
+    verdicts = settle(suite)
+    settled = time.perf_counter() - start
+    assert len(verdicts) == len(suite)
+    megabytes = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1024
+    start = time.perf_counter()
+    first_look(suite, Policy())
+    looked = time.perf_counter() - start
+    print(settled, megabytes, looked)
+
+
+def main() -> None:
+    """Measure in fresh processes, so that none has another's memory."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--tests", type=int, help="measure one size, in this process")
+    size = parser.parse_args().tests
+    if size is not None:
+        measure(size)
+        return
+    found = {}
+    megabytes = 0.0
+    for size in (1_000, 10_000):
+        command = [sys.executable, __file__, f"--tests={size}"]
+        out = subprocess.run(command, check=True, capture_output=True, text=True).stdout
+        seconds, megabytes, looked = map(float, out.split())
+        found[size] = seconds
+        print(
+            f"{size:6} tests: settle {seconds:.2f} s, first look {looked:.2f} s, "
+            f"{megabytes:.0f} MB"
+        )
+    print(f"time grew {found[10_000] / found[1_000]:.1f} times for 10 times the tests")
+    assert found[10_000] < SECONDS
+    assert megabytes < MEGABYTES
+    assert found[10_000] / found[1_000] < 10 * SLACK
+
+
+if __name__ == "__main__":
+    main()

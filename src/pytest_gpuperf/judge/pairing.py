@@ -1,0 +1,253 @@
+"""Records and stored sessions into the cases that are judged; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection, Iterable, Sequence
+from dataclasses import dataclass
+
+from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Stored
+from pytest_gpuperf.judge.source import best_source
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.fingerprint import differences, family_of
+from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.sample import Estimate
+
+__all__ = ["case_of", "confirmation_of"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Runs:
+    """The estimates of one metric from one source, process by process."""
+
+    estimates: tuple[Estimate, ...]
+    choices: tuple[str | None, ...] = ()
+
+
+def case_of(
+    records: Sequence[Record],
+    stored: Iterable[StoredRecord],
+    *,
+    metric: str,
+    limit: float | None,
+    session_id: str,
+    across: Collection[str] = (),
+    other_slug_exists: bool = False,
+) -> Case:
+    """
+    Return a case of what was measured and what is stored.
+
+    Args:
+        records: What each process measured of one key, the main process's first; >= 1.
+
+        stored: The stored sessions of the key.
+
+        metric: The metric's name.
+
+        limit: Largest change that passes [fraction]; None: it is only shown.
+
+        session_id: The session that measured.
+
+        across: Hard facts that may differ.
+
+        other_slug_exists: Whether another machine or GPU has stored sessions of it.
+    """
+    usable = [record for record in records if record.void is None]
+    earlier = (s for s in stored if s.session.id != session_id)
+    sessions = sorted(earlier, key=lambda s: (s.session.started_unix_s, s.session.id))
+    now = _best(metric, usable or records, sessions)
+    estimate = now.estimates[0] if now.estimates else None
+    comparable, differing, others = _comparable(
+        metric, estimate, (usable or records)[0], sessions, across
+    )
+    first = records[0]
+    return Case(
+        key=first.key,
+        metric=_metric(metric, estimate),
+        limit=limit,
+        estimate=estimate,
+        current=_session_value(now.estimates, session_id) if estimate else None,
+        choice=now.choices[0] if now.choices else None,
+        stored=comparable,
+        differences=differing,
+        other_sources=others,
+        other_slug_exists=other_slug_exists,
+        unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
+        void=None if usable else first.void,
+        bound_class=first.bound_class,
+        moved=_moved(first, comparable, sessions),
+    )
+
+
+def confirmation_of(
+    case: Case, records: Iterable[Record], *, lost: str = "", control: bool = False
+) -> Confirmation:
+    """
+    Return what fresh processes gave for a case.
+
+    Args:
+        case: What they measured again.
+
+        records: Theirs, of the case's key.
+
+        lost: The last lines of one that gave no value; "": all gave one.
+
+        control: Whether it is a control.
+    """
+    mine = [record for record in records if record.key == case.key]
+    void = tuple(r.void.text for r in mine if r.void is not None)
+    usable = [record for record in mine if record.void is None]
+    runs = _runs(case.metric.name, usable, case.estimate)
+    lines = tuple(lost.splitlines())
+    if not lines and not runs.estimates and not void:
+        lines = (f"no fresh process measured {case.metric.name}",)
+    return Confirmation(
+        run_values=tuple(e.value for e in runs.estimates),
+        half_widths=_half_widths(runs.estimates),
+        choices=runs.choices,
+        lost=lines,
+        void=void,
+        control=control,
+    )
+
+
+def _best(
+    metric: str, records: Sequence[Record], sessions: Sequence[StoredRecord]
+) -> _Runs:
+    """Return the values now from the best source that the stored sessions have too."""
+    found = [e for r in records for e in r.estimates if _is_whole(e, metric)]
+    held = Counter(
+        (v.source, v.unit) for s in sessions for v in s.values if v.metric == metric
+    )
+    shared = [e for e in found if held[e.source, e.unit]]
+    source = best_source(e.source for e in shared or found)
+    like = next((e for e in found if e.source == source), None)
+    runs = _runs(metric, records, like)
+    usual = Counter(runs.choices).most_common(1)
+    if not usual or len(set(runs.choices)) == 1:
+        return runs
+    kept = [i for i, choice in enumerate(runs.choices) if choice == usual[0][0]]
+    return _Runs(
+        estimates=tuple(runs.estimates[i] for i in kept),
+        choices=tuple(runs.choices[i] for i in kept),
+    )
+
+
+def _runs(metric: str, records: Iterable[Record], like: Estimate | None) -> _Runs:
+    """Return the estimates of a metric that have the source and unit of one."""
+    pairs = [
+        (estimate, record.choice)
+        for record in records
+        for estimate in record.estimates
+        if like is not None
+        and _is_whole(estimate, metric)
+        and (estimate.source, estimate.unit) == (like.source, like.unit)
+    ]
+    return _Runs(
+        estimates=tuple(estimate for estimate, _ in pairs),
+        choices=tuple(choice for _, choice in pairs),
+    )
+
+
+def _is_whole(estimate: Estimate, metric: str) -> bool:
+    """Return whether an estimate is of a metric, and not of one kernel alone."""
+    return estimate.metric == metric and estimate.kernel is None
+
+
+def _comparable(
+    metric: str,
+    estimate: Estimate | None,
+    record: Record,
+    sessions: Sequence[StoredRecord],
+    across: Collection[str],
+) -> tuple[tuple[Stored, ...], Facts, tuple[str, ...]]:
+    """Return the stored sessions to compare with; where none is, why."""
+    having = [s for s in sessions if any(v.metric == metric for v in s.values)]
+    if estimate is None or not having:
+        return tuple(_empty(s) for s in having), NO_FACTS, ()
+    alike = [s for s in having if s.value_of(metric, estimate.source) is not None]
+    alike = [s for s in alike if _unit(s, metric, estimate.source) == estimate.unit]
+    if not alike:
+        sources = {v.source for s in having for v in s.values if v.metric == metric}
+        return (), NO_FACTS, tuple(sorted(sources))
+    family = family_of(metric, estimate.source).value
+    facts = record.facts.get(family, {})
+    apart = [differences(facts, s.facts.get(family, {}), across=across) for s in alike]
+    kept = [s for s, facts in zip(alike, apart, strict=True) if not facts]
+    if not kept:
+        return (), apart[-1], ()
+    return tuple(_stored(s, metric, estimate.source) for s in kept), NO_FACTS, ()
+
+
+def _unit(record: StoredRecord, metric: str, source: str) -> str | None:
+    """Return the unit of a stored value."""
+    value = record.value_of(metric, source)
+    return value.unit if value is not None else None
+
+
+def _stored(record: StoredRecord, metric: str, source: str) -> Stored:
+    """Return a stored session of a case."""
+    value = record.value_of(metric, source)
+    if value is None:
+        return _empty(record)
+    return Stored(
+        value=SessionValue(
+            session_id=record.session.id,
+            run_values=value.run_values,
+            half_widths=value.half_widths,
+        ),
+        session=record.session,
+        choice=record.choice,
+    )
+
+
+def _empty(record: StoredRecord) -> Stored:
+    """Return a stored session whose values there is nothing to compare with."""
+    nothing = SessionValue(session_id=record.session.id, run_values=())
+    return Stored(value=nothing, session=record.session, choice=record.choice)
+
+
+def _session_value(estimates: Sequence[Estimate], session_id: str) -> SessionValue:
+    """Return the value of each process."""
+    return SessionValue(
+        session_id=session_id,
+        run_values=tuple(e.value for e in estimates),
+        half_widths=_half_widths(estimates),
+    )
+
+
+def _half_widths(estimates: Iterable[Estimate]) -> tuple[float, ...]:
+    """Return half of each interval over its value, where there is one."""
+    return tuple(
+        (e.high - e.low) / 2 / abs(e.value)
+        for e in estimates
+        if e.low is not None and e.high is not None and e.value != 0
+    )
+
+
+def _metric(name: str, estimate: Estimate | None) -> Metric:
+    """Return a metric of the catalogue, a counter, or one of the user's own."""
+    if name in METRICS:
+        return METRICS[name]
+    counter = is_counter(name)
+    given = estimate.better if estimate is not None else None
+    return Metric(
+        name=name,
+        unit=estimate.unit if estimate is not None else None,
+        better=Better(given) if given else Better.NEITHER,
+        family=Family.COUNTER if counter else Family.RECORDED,
+        meaning="hardware counter" if counter else "a number of the test's own",
+    )
+
+
+def _moved(
+    record: Record, comparable: Sequence[Stored], sessions: Sequence[StoredRecord]
+) -> Facts:
+    """Return the soft facts that differ from the newest comparable session's."""
+    if not comparable:
+        return NO_FACTS
+    newest = comparable[-1].session.id
+    then = next((s.soft_facts for s in sessions if s.session.id == newest), {})
+    return differences(record.soft_facts, then) or NO_FACTS

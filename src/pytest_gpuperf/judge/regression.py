@@ -1,0 +1,330 @@
+"""Changes against a stored baseline: suspect, confirm, decide; PYTEST_DONT_REWRITE.
+
+The rows of judging.md section 2, tried in order; `rows` has those that need no statistics.
+A suspect is decided by its confirming processes alone: its first value was chosen for
+being bad. Whoever was not suspected is decided by its first value.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from pytest_gpuperf.compute.change import changes, fit_priors, holm, is_exact
+from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
+from pytest_gpuperf.compute.spread import Prior
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, direction
+from pytest_gpuperf.judge.rows import (
+    comparable,
+    comparison_of,
+    early_verdict,
+    group_of,
+    kernel_verdict,
+    shift_group,
+)
+from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
+from pytest_gpuperf.judge.shift import class_shifts
+from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.metric import Better
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+
+__all__ = [
+    "Look",
+    "baseline_priors",
+    "first_look",
+    "priors_of",
+    "settle",
+    "shown",
+]
+
+Name = tuple[RecordKey, str]
+Priors = Mapping[str, Prior]
+_NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Look:
+    """
+    What the first measurement of a case suggests; no verdict.
+
+    Attributes:
+        worse: Whether it may turn out to have regressed: its test's outcome must wait.
+
+        better: Whether it may turn out to have improved.
+
+        suspect: Whether only fresh processes can tell; False for what is judged by
+            equality.
+
+        change: The change; None where nothing is comparable.
+    """
+
+    worse: bool = False
+    better: bool = False
+    suspect: bool = False
+    change: Change | None = None
+
+
+def priors_of(cases: Iterable[Case], policy: Policy | None = None) -> dict[str, Prior]:
+    """Return what the stored sessions of a suite say of its variances, by group."""
+    policy = policy or Policy()
+    comparisons = (comparison_of(case, policy) for case in cases)
+    return fit_priors([c for c in comparisons if c is not None and not is_exact(c)])
+
+
+def baseline_priors(stored: Iterable[StoredRecord]) -> dict[str, Prior]:
+    """
+    Return what a whole baseline says of its variances, by group.
+
+    It needs nothing of the current run: a test can be looked at while others still run.
+    """
+    values: dict[tuple[RecordKey, str, str, str | None], list[SessionValue]] = {}
+    for record in stored:
+        for value in record.values:
+            session = SessionValue(
+                session_id=record.session.id,
+                run_values=value.run_values,
+                half_widths=value.half_widths,
+            )
+            name = (record.key, value.metric, value.source, record.choice)
+            values.setdefault(name, []).append(session)
+    return fit_priors(
+        [
+            Comparison(
+                current=several[-1],
+                stored=tuple(several),
+                group=group_of(metric, source),
+            )
+            for (_, metric, source, _), several in values.items()
+        ]
+    )
+
+
+def first_look(
+    cases: Sequence[Case],
+    policy: Policy | None = None,
+    *,
+    priors: Priors | None = None,
+) -> tuple[Look, ...]:
+    """
+    Return which cases may have changed, generously.
+
+    Args:
+        cases: Gated ones and others; only the gated are suspected.
+
+        policy: The rule's constants.
+
+        priors: Of the whole suite, where `cases` are a part of it.
+
+    Returns:
+        One for each case, in their order.
+    """
+    policy = policy or Policy()
+    if priors is None:
+        priors = priors_of(cases, policy)
+    compared = [comparable(case, policy) for case in cases]
+    found = iter(_changes([c for c in compared if c is not None], priors, policy))
+    pairs = zip(cases, compared, strict=True)
+    return tuple(
+        Look() if comparison is None else _look(case, next(found), policy)
+        for case, comparison in pairs
+    )
+
+
+def settle(
+    cases: Sequence[Case],
+    confirmations: Mapping[Name, Confirmation] = _NOTHING,
+    policy: Policy | None = None,
+    *,
+    complete: bool = True,
+) -> tuple[Verdict, ...]:
+    """
+    Return the verdict of each gated case.
+
+    Args:
+        cases: All pairs of test and metric that the run has; those without a limit help
+            to know the variances and get no verdict.
+
+        confirmations: What fresh processes gave, by the case's name: of suspects and of
+            controls.
+
+        policy: The rule's constants.
+
+        complete: Whether every test reported; an incomplete run regresses nothing.
+
+    Returns:
+        Verdicts of the cases with a limit, in their order.
+    """
+    policy = policy or Policy()
+    gated = [case for case in cases if case.limit is not None]
+    settled = {
+        case.name: verdict
+        for case in gated
+        if (verdict := _without_statistics(case, confirmations, policy)) is not None
+    }
+    open_cases = [case for case in gated if case.name not in settled]
+    priors = priors_of(cases, policy)
+    found = _decisive_changes(open_cases, cases, confirmations, priors, policy)
+    for case, ruling in zip(
+        open_cases,
+        _rulings(open_cases, found, confirmations, policy, complete=complete),
+        strict=True,
+    ):
+        settled[case.name] = rule(case, ruling, policy)
+    return tuple(settled[case.name] for case in gated)
+
+
+def shown(cases: Sequence[Case], policy: Policy | None = None) -> tuple[Verdict, ...]:
+    """
+    Return the changes of the cases that nothing gates, for reports.
+
+    Nothing is allowed or forbidden, so nothing is decided: each is *unchanged* without a
+    threshold, and no part of what was judged. A case with nothing to compare has none.
+    """
+    policy = policy or Policy()
+    ungated = [case for case in cases if case.limit is None]
+    compared = [(case, comparable(case, policy)) for case in ungated]
+    comparable = [(case, c) for case, c in compared if c is not None]
+    priors = priors_of(cases, policy)
+    found = _changes([c for _, c in comparable], priors, policy)
+    return tuple(
+        replace(
+            verdict_of(
+                case,
+                Outcome.UNCHANGED,
+                Reason.EQUAL if change.effect == 0 else Reason.WITHIN_NOISE,
+            ),
+            change=change,
+        )
+        for (case, _), change in zip(comparable, found, strict=True)
+    )
+
+
+def _without_statistics(
+    case: Case, confirmations: Mapping[Name, Confirmation], policy: Policy
+) -> Verdict | None:
+    """Return the verdict of a case that no number decides."""
+    confirmation = _confirmation(case, confirmations)
+    return early_verdict(case, policy, confirmation) or kernel_verdict(
+        case, policy, confirmation
+    )
+
+
+def _confirmation(
+    case: Case, confirmations: Mapping[Name, Confirmation]
+) -> Confirmation | None:
+    """Return what confirms a case; a control confirms nothing of itself."""
+    found = confirmations.get(case.name)
+    return None if found is None or found.control else found
+
+
+def _changes(
+    comparisons: Sequence[Comparison],
+    priors: Priors,
+    policy: Policy,
+    shifts: Mapping[str, Shift] = MappingProxyType({}),
+) -> tuple[Change, ...]:
+    """Return the change of each comparison, as sure as the whole run must be."""
+    count = sum(not is_exact(comparison) for comparison in comparisons)
+    level = Level(
+        alpha=policy.alpha,
+        pair_count=max(1, count),
+        noise_threshold=policy.noise_threshold,
+        power=policy.power,
+    )
+    return changes(comparisons, priors=priors, level=level, shifts=shifts)
+
+
+def _decisive_changes(
+    open_cases: Sequence[Case],
+    cases: Sequence[Case],
+    confirmations: Mapping[Name, Confirmation],
+    priors: Priors,
+    policy: Policy,
+) -> list[Change]:
+    """Return each case's change: of its confirming processes, or of its first value."""
+    repeated = [_confirmation(case, confirmations) for case in open_cases]
+    pairs = list(zip(open_cases, repeated, strict=True))
+    compared = [comparison_of(case, policy, again) for case, again in pairs]
+    numbers = [c for c in compared if c is not None]
+    plain = _changes(numbers, priors, policy)
+    shifts = class_shifts(cases, confirmations, policy)
+    if not shifts or not any(repeated):
+        return list(plain)
+    moved = _changes(numbers, priors, policy, shifts)
+    return [
+        before if again is None else _with_shift(after, shifts.get(shift_group(case)))
+        for (case, again), before, after in zip(pairs, plain, moved, strict=True)
+    ]
+
+
+def _with_shift(change: Change, shift: Shift | None) -> Change:
+    """Return a change that says what was taken out of it."""
+    if shift is None or change.exact:
+        return change
+    return replace(change, machine_shift=math.expm1(shift.log_shift))
+
+
+def _rulings(
+    cases: Sequence[Case],
+    found: Sequence[Change],
+    confirmations: Mapping[Name, Confirmation],
+    policy: Policy,
+    *,
+    complete: bool,
+) -> list[Ruling]:
+    """Return each change with its adjusted probabilities: what the last rows need."""
+    worse = _adjusted([change.p_worse for change in found])
+    better = _adjusted([change.p_better for change in found])
+    rows = zip(cases, found, worse, better, strict=True)
+    return [
+        Ruling(
+            change=change,
+            p_worse=p_worse,
+            p_better=p_better,
+            confirmation=_confirmation(case, confirmations),
+            complete=complete,
+            worsening=_worsening(case, change),
+            selected=policy.selected,
+        )
+        for case, change, p_worse, p_better in rows
+    ]
+
+
+def _adjusted(p_values: Sequence[float | None]) -> list[float]:
+    """Return p-values adjusted over all pairs that have one; 1 where there is none."""
+    adjusted = iter(holm([p for p in p_values if p is not None]))
+    return [1.0 if p is None else next(adjusted) for p in p_values]
+
+
+def _worsening(case: Case, change: Change) -> float:
+    """Return an effect so that more is worse; infinite where 0 became something."""
+    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
+    if change.effect is not None:
+        return sign * change.effect
+    if change.current == change.reference:
+        return 0.0
+    return sign * math.copysign(math.inf, change.current - change.reference)
+
+
+def _look(case: Case, change: Change, policy: Policy) -> Look:
+    """Return what a change suggests."""
+    if case.limit is None:
+        return Look(change=change)
+    effect = _worsening(case, change)
+    if change.exact:
+        return Look(
+            worse=effect > case.limit, better=effect < -case.limit, change=change
+        )
+    share = policy.suspect_share * case.limit
+    worse = effect > share and _unlikely(change.p_worse, policy)
+    better = effect < -share and _unlikely(change.p_better, policy)
+    return Look(worse=worse, better=better, suspect=worse or better, change=change)
+
+
+def _unlikely(p_value: float | None, policy: Policy) -> bool:
+    """Return whether noise is an unlikely explanation, by itself."""
+    return p_value is not None and p_value < policy.suspect_p

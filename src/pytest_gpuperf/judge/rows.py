@@ -1,0 +1,254 @@
+"""The rows of the rule that no statistics decide, and the values for those that do; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Sequence
+
+from pytest_gpuperf.compute.comparison import Comparison
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored, direction
+from pytest_gpuperf.judge.ruling import verdict_of
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+
+__all__ = [
+    "comparable",
+    "comparison_of",
+    "early_verdict",
+    "group_of",
+    "kernel_verdict",
+    "shift_group",
+]
+
+_TIMES = frozenset(
+    {Family.DEVICE_TIME, Family.HOST_TIME}
+)  # what a machine's shift moves
+_HASH = 8  # characters of a choice that a reader needs to tell two apart
+
+
+def early_verdict(
+    case: Case, policy: Policy, confirmation: Confirmation | None
+) -> Verdict | None:
+    """Return the first row that says why a case cannot be judged; None: it can be."""
+    return (
+        _incomparable(case)
+        or _unmeasured(case)
+        or _lost(case, confirmation)
+        or _void(case)
+        or _too_few(case, policy)
+    )
+
+
+def kernel_verdict(
+    case: Case, policy: Policy, confirmation: Confirmation | None
+) -> Verdict | None:
+    """
+    Return *inconclusive* where confirming processes drew other kernels; None: go on.
+
+    They are judged inside the choice that most of them have. A choice that no stored
+    session has and all of them have is judged on total time: the code now always picks
+    another kernel.
+    """
+    if confirmation is None or not confirmation.run_values:
+        return None
+    choice, count = _usual(confirmation.made_choices)
+    total = len(confirmation.run_values)
+    inside = [s for s in case.stored if s.choice == choice]
+    unanimous = count == total
+    enough = unanimous or count >= policy.least_choice_runs
+    if enough and (_suffices(case, inside, policy) or (unanimous and not inside)):
+        return None
+    before, often = _usual(tuple(s.choice for s in case.stored))
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.OTHER_KERNEL,
+        detail=(
+            f"stored: {_short(before)} in {often} of {len(case.stored)} sessions",
+            f"now: {_short(choice)} in {count} of {total} processes",
+        ),
+        remedy="pin the choice of the kernel, or store more sessions of it",
+    )
+
+
+def comparison_of(
+    case: Case, policy: Policy, confirmation: Confirmation | None = None
+) -> Comparison | None:
+    """
+    Return what is compared with what: values of one choice of kernels, if there are.
+
+    Args:
+        case: The case.
+
+        policy: The rule's constants.
+
+        confirmation: What decides in place of the first value; None: the first does.
+
+    Returns:
+        None where there is no value, or nothing to compare it with.
+    """
+    if case.current is None or not case.stored:
+        return None
+    current, choice = case.current, case.choice
+    if confirmation is not None and confirmation.run_values:
+        choice, _ = _usual(confirmation.made_choices)
+        current = _confirmed(case.current.session_id, confirmation, choice)
+    inside = [s for s in case.stored if s.choice == choice]
+    used = inside if _suffices(case, inside, policy) else case.stored
+    source = case.estimate.source if case.estimate is not None else ""
+    family = family_of(case.metric.name, source)
+    return Comparison(
+        current=current,
+        stored=tuple(s.value for s in used if s.value.run_values),
+        group=group_of(case.metric.name, source),
+        better=direction(case.metric),
+        exact=_counts(case),
+        shift_group=shift_group(case) if family in _TIMES else "",
+    )
+
+
+def comparable(case: Case, policy: Policy) -> Comparison | None:
+    """Return a case as numbers; None: they do not decide it."""
+    if early_verdict(case, policy, None) is not None:
+        return None
+    return comparison_of(case, policy)
+
+
+def group_of(metric: str, source: str) -> str:
+    """Return what values share whose variances are alike: metric and family."""
+    return f"{metric} {family_of(metric, source).value}"
+
+
+def shift_group(case: Case) -> str:
+    """Return what moves together with a case when the machine moves."""
+    return f"{case.bound_class.value} {case.metric.name}"
+
+
+def _confirmed(
+    session_id: str, confirmation: Confirmation, choice: str | None
+) -> SessionValue:
+    """Return the confirming processes that made one choice."""
+    pairs = zip(confirmation.run_values, confirmation.made_choices, strict=True)
+    return SessionValue(
+        session_id=session_id,
+        run_values=tuple(value for value, made in pairs if made == choice),
+        half_widths=confirmation.half_widths,
+    )
+
+
+def _incomparable(case: Case) -> Verdict | None:
+    """Return the row for other hardware, another source, or nothing stored."""
+    if case.differences:
+        facts = sorted(case.differences)
+        return verdict_of(
+            case,
+            Outcome.INCOMPARABLE,
+            Reason.FINGERPRINT_DIFFERS,
+            detail=tuple(
+                f"{name}: {then} -> {now}"
+                for name, (then, now) in sorted(case.differences.items())
+            ),
+            remedy="store sessions of this machine with --gpuperf-update=new, or judge "
+            f"all the same with --gpuperf-compare-across={','.join(facts)}",
+        )
+    if case.other_sources:
+        return verdict_of(
+            case,
+            Outcome.INCOMPARABLE,
+            Reason.OTHER_SOURCE,
+            detail=(f"stored: {', '.join(case.other_sources)}",),
+            remedy="measure with that collector, or store sessions of this one with "
+            "--gpuperf-update=new",
+        )
+    if case.stored:
+        return None
+    elsewhere = case.other_slug_exists
+    return verdict_of(
+        case,
+        Outcome.INCOMPARABLE if elsewhere else Outcome.NEW,
+        Reason.FINGERPRINT_DIFFERS if elsewhere else Reason.NOTHING_STORED,
+        detail=("only other machines have stored sessions",) if elsewhere else (),
+        remedy="store this session with --gpuperf-update=new",
+    )
+
+
+def _unmeasured(case: Case) -> Verdict | None:
+    """Return the row for a metric that has no value now."""
+    if case.void is not None or case.current is not None:
+        return None
+    gap = case.unmeasured
+    return verdict_of(
+        case,
+        Outcome.UNMEASURED,
+        Reason.NOT_MEASURED,
+        detail=(gap.reason if gap else f"{case.metric.name} was not measured",),
+        remedy=gap.remedy if gap else "measure it, or take its limit away",
+    )
+
+
+def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
+    """Return the row for a test that gave no value when it ran alone."""
+    if confirmation is None or not confirmation.lost:
+        return None
+    return verdict_of(
+        case,
+        Outcome.FAILED,
+        Reason.CHILD_GAVE_NO_VALUE,
+        detail=confirmation.lost,
+        remedy="make the test pass when it runs alone",
+    )
+
+
+def _void(case: Case) -> Verdict | None:
+    """Return the row for a measurement that must not be judged."""
+    if case.void is None:
+        return None
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.VOID,
+        detail=(case.void.text,),
+        remedy="measure it again when that is over",
+    )
+
+
+def _too_few(case: Case, policy: Policy) -> Verdict | None:
+    """Return the row for a baseline that cannot know how much its sessions differ."""
+    inside = [s for s in case.stored if s.choice == case.choice]
+    if any(_suffices(case, stored, policy) for stored in (case.stored, inside)):
+        return None
+    missing = policy.least_sessions - len(case.stored)
+    sessions = "session" if missing == 1 else "sessions"
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_SESSIONS,
+        detail=(f"{len(case.stored)} of {policy.least_sessions} sessions",),
+        remedy=f"store {missing} more {sessions} with --gpuperf-update=new",
+    )
+
+
+def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
+    """Return whether so many sessions can be judged by; 1, where counts agree."""
+    if len(stored) >= policy.least_sessions:
+        return True
+    values = {value for session in stored for value in session.value.run_values}
+    return _counts(case) and len(values) == 1
+
+
+def _counts(case: Case) -> bool:
+    """Return whether a metric counts: equal code gives equal values."""
+    return case.metric.exact or case.metric.family is Family.RESOURCE
+
+
+def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
+    """Return the choice that most have, and how many; of equal ones the first."""
+    counted = Counter(choices).most_common(1)
+    return counted[0] if counted else (None, 0)
+
+
+def _short(choice: str | None) -> str:
+    """Return a choice as a reader tells it from another."""
+    return "unknown kernels" if choice is None else f"kernels {choice[:_HASH]}"

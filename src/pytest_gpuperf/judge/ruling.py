@@ -1,0 +1,156 @@
+"""A change with its probabilities, as a verdict: the last rows of the rule; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
+
+__all__ = ["Ruling", "rule", "verdict_of"]
+
+_REMEDIES = MappingProxyType(
+    {
+        Reason.FASTER_THAN_LIMIT: "store it with --gpuperf-update=improved",
+        Reason.NOT_CONFIRMED: "confirm it in fresh processes with --gpuperf-confirm=5",
+        Reason.NOT_SIGNIFICANT: "store more sessions with --gpuperf-update=all",
+        Reason.INCOMPLETE_RUN: "run all the selected tests to their end",
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Ruling:
+    """
+    What the last rows decide by.
+
+    Attributes:
+        change: The change that counts.
+
+        worsening: Its effect, so that more is worse; infinite where 0 became something.
+
+        p_worse: Chance of it without a worsening, adjusted over all pairs of the run.
+
+        p_better: The same without an improvement.
+
+        confirmation: The fresh processes; None: there were none.
+
+        complete: Whether every test reported.
+
+        selected: Whether suspects need to be confirmed.
+    """
+
+    change: Change
+    worsening: float
+    p_worse: float
+    p_better: float
+    confirmation: Confirmation | None
+    complete: bool
+    selected: bool
+
+
+def verdict_of(
+    case: Case,
+    outcome: Outcome,
+    reason: Reason,
+    *,
+    detail: tuple[str, ...] = (),
+    remedy: str = "",
+) -> Verdict:
+    """Return a verdict on a case, with the sessions that it was held against."""
+    return Verdict(
+        key=case.key,
+        metric=case.metric.name,
+        outcome=outcome,
+        reason=reason,
+        threshold=case.limit,
+        estimate=case.estimate,
+        baseline=_span(case, case.stored),
+        detail=detail,
+        remedy=remedy,
+    )
+
+
+def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
+    """Return the verdict of a gated case that numbers decide."""
+    limit = case.limit or 0.0
+    if ruling.change.exact:
+        outcome, reason = _by_equality(ruling, limit)
+    else:
+        outcome, reason = _by_evidence(ruling, limit, policy)
+    if not ruling.complete and outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
+    void = ruling.confirmation.void if ruling.confirmation is not None else ()
+    verdict = verdict_of(
+        case,
+        outcome,
+        reason,
+        detail=void if outcome is Outcome.INCONCLUSIVE else (),
+        remedy=_REMEDIES.get(reason, ""),
+    )
+    return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
+
+
+def _by_equality(ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:
+    """Return what a count decides: a tolerance is the user's."""
+    if ruling.worsening > limit:
+        return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+    if ruling.worsening < -limit:
+        return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+    equal = ruling.worsening == 0
+    return Outcome.UNCHANGED, Reason.EQUAL if equal else Reason.WITHIN_NOISE
+
+
+def _by_evidence(
+    ruling: Ruling, limit: float, policy: Policy
+) -> tuple[Outcome, Reason]:
+    """Return what a metric with noise decides."""
+    if abs(ruling.worsening) <= limit:
+        return Outcome.UNCHANGED, Reason.WITHIN_NOISE
+    worse = ruling.worsening > 0
+    sure = (ruling.p_worse if worse else ruling.p_better) < policy.alpha
+    if not _is_confirmed(ruling):
+        p_value = ruling.change.p_worse if worse else ruling.change.p_better
+        suspect = p_value is not None and p_value < policy.suspect_p
+        reason = Reason.NOT_CONFIRMED if suspect else Reason.NOT_SIGNIFICANT
+        return Outcome.INCONCLUSIVE, reason
+    if not sure:
+        return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
+    if worse:
+        return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+    return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+
+
+def _is_confirmed(ruling: Ruling) -> bool:
+    """Return whether fresh processes gave values, or none are needed."""
+    if not ruling.selected:
+        return True
+    return ruling.confirmation is not None and bool(ruling.confirmation.run_values)
+
+
+def _confirmations(ruling: Ruling) -> tuple[float, ...]:
+    """Return the effect in each confirming process."""
+    reference = ruling.change.reference
+    if ruling.confirmation is None or reference == 0:
+        return ()
+    return tuple(
+        (value - reference) / abs(reference) for value in ruling.confirmation.run_values
+    )
+
+
+def _span(case: Case, stored: Sequence[Stored]) -> BaselineSpan | None:
+    """Return the stored sessions of a case, oldest and newest."""
+    if not stored:
+        return None
+    first, last = stored[0].session, stored[-1].session
+    return BaselineSpan(
+        session_count=len(stored),
+        first_unix_s=first.started_unix_s,
+        last_unix_s=last.started_unix_s,
+        first_commit=first.commit,
+        last_commit=last.commit,
+        moved=case.moved,
+    )

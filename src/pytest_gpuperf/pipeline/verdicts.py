@@ -1,0 +1,263 @@
+"""Everything that a run decides, put together from judge's answers; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.config import Update
+from pytest_gpuperf.judge.holding import may_regress
+from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.judge.pairing import confirmation_of
+from pytest_gpuperf.judge.regression import Look, first_look, settle, shown
+from pytest_gpuperf.model.record import Record, RecordKey
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
+from pytest_gpuperf.pipeline.limits import spread_of
+from pytest_gpuperf.report.tally import tally
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pytest_gpuperf.judge.case import Case, Confirmation
+    from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.pipeline.suite import Suite
+
+__all__ = [
+    "Again",
+    "Looked",
+    "changes",
+    "complaints",
+    "limits",
+    "look",
+    "looks_worse",
+]
+
+_CONTROL_COUNT = 8  # judging.md section 2: of each bound class
+_LEAST_SESSIONS = 3  # judging.md section 2: a control needs a baseline of its own
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Again:
+    """
+    What fresh processes gave for one test.
+
+    Attributes:
+        records: What each of them measured.
+
+        failure: Why one of them gave nothing; "" where all gave something.
+    """
+
+    records: tuple[Record, ...]
+    failure: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Looked:
+    """
+    A first look at a whole run.
+
+    Attributes:
+        cases: Every pair of measurement and metric.
+
+        looks: What each of them suggests, in the same order.
+
+        suspects: Ids of the tests that fresh processes must confirm.
+
+        controls: Ids of tests that show what the machine itself did.
+    """
+
+    cases: tuple[Case, ...] = ()
+    looks: tuple[Look, ...] = ()
+    suspects: tuple[str, ...] = ()
+    controls: tuple[str, ...] = ()
+
+
+def looks_worse(suite: Suite, measured: Measured) -> bool:
+    """Return whether a test may turn out to have regressed; generous, no verdict."""
+    if not suite.config.baseline_named:  # what was only found never fails a test
+        return False
+    return any(
+        may_regress(case)
+        for case in cases_of_test(measured, suite.memory, suite.config)
+    )
+
+
+def look(suite: Suite) -> Looked:
+    """Return what the first measurements suggest, and which tests to measure again."""
+    cases = tuple(cases_of_suite(suite))
+    looks = first_look(cases) if cases else ()
+    pairs = list(zip(cases, looks, strict=True))
+    wanted = [c.key.test_id for c, seen in pairs if _wants_confirming(suite, seen)]
+    noisy = set(wanted)
+    wanted += _straddling(suite)
+    suspects = tuple(dict.fromkeys(wanted))
+    classes = {c.bound_class for c in cases if c.key.test_id in noisy}
+    controls = [
+        c for c, seen in pairs if c.bound_class in classes and _steady(c, seen, suspects)
+    ]
+    return Looked(
+        cases=cases, looks=looks, suspects=suspects, controls=_some_of_each(controls)
+    )
+
+
+def limits(suite: Suite, answers: Mapping[str, Again]) -> tuple[Verdict, ...]:
+    """Return the verdicts of the limits, and of what was asked for in vain."""
+    verdicts: list[Verdict] = []
+    for measured in suite.results.values():
+        if measured.body_failed:
+            continue
+        verdicts += [
+            _confirmed(suite, measured, verdict, answers.get(measured.test_id))
+            for verdict in measured.verdicts
+        ]
+        verdicts += _gaps(measured)
+    return (*verdicts, *_lost(suite))
+
+
+def changes(
+    suite: Suite, looked: Looked, answers: Mapping[str, Again], *, complete: bool
+) -> tuple[Verdict, ...]:
+    """Return the verdicts against the baseline, and the changes that are only shown."""
+    confirmations: dict[tuple[RecordKey, str], Confirmation] = {}
+    for case, seen in zip(looked.cases, looked.looks, strict=True):
+        again = answers.get(case.key.test_id)
+        control = case.key.test_id in looked.controls
+        if again is not None and (control or seen.suspect):
+            confirmations[case.name] = confirmation_of(
+                case, again.records, lost=again.failure, control=control
+            )
+    if not looked.cases:
+        return ()
+    judged = settle(looked.cases, confirmations, complete=complete)
+    return (*judged, *shown(looked.cases))
+
+
+def complaints(suite: Suite, run: Run) -> Iterator[str]:
+    """Yield why a run fails as a whole, though no test of it may have failed."""
+    config, counted = suite.config, tally(run)
+    decides = config.baseline_named and config.update is None and not config.disable
+    if decides and counted.expected_count and not counted.judged_count:
+        yield (
+            "nothing was judged although a baseline was named: see the reasons above, "
+            "or store one with --gpuperf-update=new"
+        )
+    least = config.min_judged
+    if least is not None and counted.judged_fraction < least:
+        yield (
+            f"judged {counted.judged_count} of {counted.expected_count} tests, fewer "
+            f"than --gpuperf-min-judged asks for"
+        )
+    if config.strict and counted.missing_count:
+        yield f"{counted.missing_count} tests never reported (--gpuperf-strict)"
+
+
+def _wants_confirming(suite: Suite, seen: Look) -> bool:
+    """Return whether fresh processes must decide about a case."""
+    update = suite.config.update
+    if not seen.suspect:
+        return False
+    if seen.worse:
+        return suite.config.baseline_named or update is Update.ALL
+    return seen.better and update in {Update.IMPROVED, Update.ALL}
+
+
+def _straddling(suite: Suite) -> list[str]:
+    """Return the tests with a limit that one process could not decide."""
+    return [
+        measured.test_id
+        for measured in suite.results.values()
+        if any(v.reason is Reason.STRADDLES_LIMIT for v in measured.verdicts)
+    ]
+
+
+def _steady(case: Case, seen: Look, suspects: Sequence[str]) -> bool:
+    """Return whether a case can show what the machine did."""
+    unsuspected = not (seen.worse or seen.better) and case.key.test_id not in suspects
+    return (
+        unsuspected
+        and case.limit is not None
+        and not case.metric.exact
+        and len(case.stored) >= _LEAST_SESSIONS
+    )
+
+
+def _some_of_each(controls: Sequence[Case]) -> tuple[str, ...]:
+    """Return some tests of each class, from all over the run."""
+    chosen: list[str] = []
+    for bound_class in dict.fromkeys(case.bound_class for case in controls):
+        of_class = [c.key.test_id for c in controls if c.bound_class is bound_class]
+        ids = list(dict.fromkeys(of_class))
+        step = max(1, len(ids) // _CONTROL_COUNT)
+        chosen += ids[::step][:_CONTROL_COUNT]
+    return tuple(dict.fromkeys(chosen))
+
+
+def _confirmed(
+    suite: Suite, measured: Measured, verdict: Verdict, again: Again | None
+) -> Verdict:
+    """Return the verdict of a limit, decided by fresh processes where there were any."""
+    limit = verdict.limit
+    if limit is None or verdict.reason is not Reason.STRADDLES_LIMIT or again is None:
+        return verdict
+    record = next(r for r in measured.records if r.key == verdict.key)
+    return judge_limit(
+        limit,
+        record,
+        spread=spread_of(limit.metric, record, suite.memory),
+        confirming=[r for r in again.records if r.key == verdict.key],
+        lost=again.failure.splitlines(),
+    )
+
+
+def _gaps(measured: Measured) -> list[Verdict]:
+    """Return verdicts for values that were refused, and for void measurements."""
+    verdicts = [
+        Verdict(
+            key=measured.records[0].key if measured.records else _key(measured),
+            metric=refusal.metric,
+            outcome=Outcome.UNMEASURED,
+            reason=Reason.NOT_MEASURED,
+            detail=(refusal.reason,),
+            remedy=refusal.remedy,
+        )
+        for refusal in measured.refusals
+    ]
+    judged = {verdict.key for verdict in measured.verdicts}
+    for record in measured.records:
+        void = record.void
+        if void is None or record.key in judged or void.code == "disabled":
+            continue
+        measured_it = bool(record.estimates)
+        verdicts.append(
+            Verdict(
+                key=record.key,
+                metric="time",
+                outcome=Outcome.INCONCLUSIVE if measured_it else Outcome.UNMEASURED,
+                reason=Reason.VOID if measured_it else Reason.NOT_MEASURED,
+                detail=(void.text,),
+            )
+        )
+    return verdicts
+
+
+def _key(measured: Measured) -> RecordKey:
+    """Return the key of a test that has no record."""
+    return RecordKey(test_id=measured.test_id)
+
+
+def _lost(suite: Suite) -> list[Verdict]:
+    """Return verdicts for tests that gave no value in a process of --gpuperf-runs."""
+    return [
+        Verdict(
+            key=_key(suite.results[test_id]),
+            metric="time",
+            outcome=Outcome.FAILED,
+            reason=Reason.CHILD_GAVE_NO_VALUE,
+            detail=tuple(text.splitlines()),
+            remedy="make the test pass when it runs alone",
+        )
+        for test_id, text in suite.failed_alone.items()
+    ]
