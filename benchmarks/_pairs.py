@@ -192,14 +192,13 @@ def new_environment(folder: Path, *requirements: str) -> Path:
     This checkout among them is built into a wheel, and that is what is installed.
     """
     python = folder / "bin" / "python"
-    quiet = {"stdout": subprocess.DEVNULL, "env": environment()}
-    subprocess.run([sys.executable, "-m", "venv", folder], check=True, **quiet)
-    pip = [python, "-m", "pip", "--disable-pip-version-check", "--quiet"]
-    subprocess.run([*pip, "install", *requirements], check=True, **quiet)
+    argv = [sys.executable, "-m", "venv", folder]
+    subprocess.run(argv, check=True, env=environment())
+    pip(python, "install", *requirements)
     return python
 
 
 def pip(python: Path, *arguments: str) -> None:
     """Run pip of an environment."""
-    argv = [python, "-m", "pip", "--disable-pip-version-check", "--quiet", *arguments]
-    subprocess.run(argv, check=True, stdout=subprocess.DEVNULL, env=environment())
+    argv = [python, "-m", "pip", "--disable-pip-version-check", "-qq", *arguments]
+    subprocess.run(argv, check=True, env=environment())

@@ -2,7 +2,9 @@
 
 Builds this checkout's wheel into a fresh environment and measures there, by turns:
 
-* `pytest --collect-only -q` of one file, and the import of the plugin alone;
+* the import of the plugin on top of pytest's, with and without byte code;
+* `pytest --collect-only -q` of one file, also where Python may not write byte code:
+  what pytest keeps of plugins between two starts is then made anew in each;
 * 1,000 trivial tests.
 
 "off" is `-p no:gpuperf`, "absent" is the same environment without the package: pytest
@@ -18,11 +20,11 @@ import shutil
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping
 from pathlib import Path
 
 from _pairs import (
     CHECKOUT,
-    LEAST_ROUNDS,
     Variant,
     environment,
     new_environment,
@@ -55,7 +57,6 @@ def main() -> int:
     """Measure all; return 0 where every goal was reached."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--rounds", type=int, default=31)
-    parser.add_argument("--thousand-rounds", type=int, default=LEAST_ROUNDS)
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as scratch:
         folder = Path(scratch)
@@ -65,7 +66,7 @@ def main() -> int:
         reached = [
             importing(folder, with_it, options.rounds),
             started(folder, with_it, without, options.rounds),
-            thousand(folder, with_it, without, options.thousand_rounds),
+            thousand(folder, with_it, without, options.rounds),
         ]
     return 0 if all(reached) else 1
 
@@ -73,24 +74,23 @@ def main() -> int:
 def started(folder: Path, with_it: Path, without: Path, count: int) -> bool:
     """Compare the collection of one test."""
     place = project(folder / "one", ONE)
-    variants = sides(place, with_it, without, "--collect-only", "-q")
-    return print_table(
-        "pytest --collect-only -q",
-        rounds(variants, count),
-        "off",
-        goals={"installed": COLLECT_GOAL},
+    arguments = ("--collect-only", "-q")
+    title = "pytest --collect-only -q"
+    unwritten = sides(
+        place, with_it, without, *arguments, set_env={"PYTHONDONTWRITEBYTECODE": "1"}
     )
+    costs = rounds(sides(place, with_it, without, *arguments), count)
+    reached = print_table(title, costs, "off", goals={"installed": COLLECT_GOAL})
+    print_table(f"{title}, no byte code written", rounds(unwritten, count), "off")
+    return reached
 
 
 def thousand(folder: Path, with_it: Path, without: Path, count: int) -> bool:
     """Compare 1,000 tests that do nothing."""
     place = project(folder / "thousand", THOUSAND)
-    variants = sides(place, with_it, without, "-q")
+    costs = rounds(sides(place, with_it, without, "-q"), count)
     return print_table(
-        "1,000 trivial tests",
-        rounds(variants, count),
-        "off",
-        goals={"installed": THOUSAND_GOAL},
+        "1,000 trivial tests", costs, "off", goals={"installed": THOUSAND_GOAL}
     )
 
 
@@ -122,15 +122,25 @@ def importing(folder: Path, python: Path, count: int) -> bool:
     )
 
 
-def sides(place: Path, with_it: Path, without: Path, *arguments: str) -> list[Variant]:
+def sides(
+    place: Path,
+    with_it: Path,
+    without: Path,
+    *arguments: str,
+    set_env: Mapping[str, str] | None = None,
+) -> list[Variant]:
     """Return the four ways to start the same pytest."""
-    pytest = ["-m", "pytest", *arguments]
-    off = [str(with_it), *pytest, "-p", "no:gpuperf"]
+    plain = ["-m", "pytest", *arguments]
+    off = [str(with_it), *plain, "-p", "no:gpuperf"]
+    starts = {
+        "off": off,
+        "control: off again": off,
+        "installed": [str(with_it), *plain],
+        "absent": [str(without), *plain],
+    }
     return [
-        Variant(name="off", argv=off, folder=place),
-        Variant(name="control: off again", argv=off, folder=place),
-        Variant(name="installed", argv=[str(with_it), *pytest], folder=place),
-        Variant(name="absent", argv=[str(without), *pytest], folder=place),
+        Variant(name=name, argv=argv, folder=place, set_env=set_env or {})
+        for name, argv in starts.items()
     ]
 
 

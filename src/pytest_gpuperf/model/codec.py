@@ -5,6 +5,7 @@ Schema of a run: 1 — the first.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Any, TypeVar
 
 import msgspec
@@ -30,7 +31,7 @@ _T = TypeVar("_T")
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type
     """Return a record as dicts, lists, strings and numbers: what may leave a worker."""
-    return msgspec.to_builtins(value, str_keys=True)
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
 
 
 def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
@@ -55,7 +56,7 @@ def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
 
 def encode_run(run: Run) -> bytes:
     """Return a run as JSON text [UTF-8], sorted and indented, with a last newline."""
-    packed = msgspec.json.encode(run, order="sorted")
+    packed = msgspec.json.encode(run, order="sorted", enc_hook=_plain)
     return msgspec.json.format(packed, indent=1) + b"\n"
 
 
@@ -90,7 +91,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
 
 def to_text(value: object) -> str:
     """Return any record of the model as JSON text, as it travels between processes."""
-    return msgspec.json.encode(value).decode()
+    return msgspec.json.encode(value, enc_hook=_plain).decode()
 
 
 def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
@@ -112,6 +113,14 @@ def run_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["$id"] = SCHEMA_VERSION
     return schema
+
+
+def _plain(value: object) -> object:
+    """Return a read-only mapping as the dict that the library can write."""
+    if isinstance(value, Mapping):
+        return dict(value)
+    message = f"a record holds a {type(value).__name__}"
+    raise NotImplementedError(message)
 
 
 def _named(error: Exception, path: str) -> RecordError:
