@@ -305,10 +305,8 @@ def score(machine: Machine, *, suites: int) -> Score:
     draw = np.random.default_rng(20_260_801)  # the same for every machine
     nothing = np.zeros(TESTS)
     changed = np.zeros(TESTS)
-    for number, effect in enumerate(EFFECTS):  # spread over the classes
-        changed[number * CHANGED * 3 : (number + 1) * CHANGED * 3 : 3] = np.log1p(
-            effect
-        )
+    for number, effect in enumerate(EFFECTS):
+        changed[number * CHANGED : (number + 1) * CHANGED] = np.log1p(effect)
     for _ in range(suites):
         for rule, alarms in simulate(Suite(machine, draw, nothing)).items():
             total.alarms[rule] += len(alarms)

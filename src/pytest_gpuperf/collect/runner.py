@@ -79,7 +79,7 @@ class Runner(Protocol):
 class ProcessRunner:
     """Runs real processes, each in a group of its own, so that nothing is left behind."""
 
-    def run(  # noqa: PLR0913 - the seam's own signature
+    def run(
         self,
         argv: Sequence[str],
         *,
@@ -91,7 +91,7 @@ class ProcessRunner:
         """Run a command to its end; see `Runner.run`."""
         command = tuple(argv)
         try:
-            process = subprocess.Popen(  # noqa: S603 - an argv, never a shell string
+            process = subprocess.Popen(
                 command,
                 cwd=cwd,
                 env=None if env is None else dict(env),

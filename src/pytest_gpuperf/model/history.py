@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from math import isfinite
 from dataclasses import dataclass, field
+from math import isfinite
 
 from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.environment import Session

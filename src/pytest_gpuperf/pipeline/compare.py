@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.pairing import case_of
-from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.pipeline.cases import grouped
@@ -22,6 +22,7 @@ __all__ = ["compare_runs"]
 
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
+_CURRENT = "current"  # no session's id: a file may be compared with itself
 
 
 def compare_runs(runs: Sequence[Run], *, max_regression: float | None) -> Run:
@@ -46,13 +47,14 @@ def compare_runs(runs: Sequence[Run], *, max_regression: float | None) -> Run:
                 stored.get(key, ()),
                 metric=metric,
                 limit=max_regression,
-                session_id=current.header.session.id,
+                session_id=_CURRENT,
             )
             for metric in sorted(names)
             if _is_judged(metric)
         ]
     limits = tuple(v for v in current.verdicts if v.limit is not None)
-    return replace(current, verdicts=(*limits, *settle(cases, policy=_POLICY)))
+    changes = (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+    return replace(current, verdicts=(*limits, *changes))
 
 
 def _stored(runs: Sequence[Run]) -> dict[RecordKey, list[StoredRecord]]:

@@ -57,8 +57,8 @@ class Memory:
             BaselineError: It was named and is not there, or a file of it cannot be read.
         """
         store = self.store()
-        for folder in store.slugs() if store is not None else ():
-            self._loaded[folder] = store.load(folder)
+        if store is not None:
+            self._loaded = {folder: store.load(folder) for folder in store.slugs()}
 
     def sessions(self, record: Record) -> tuple[StoredRecord, ...]:
         """Return the stored sessions of a measurement, oldest first."""

@@ -37,13 +37,14 @@ def holds(suite: Suite, measured: Measured) -> bool:
 
 def decide(suite: Suite) -> None:
     """Measure again what needs it, and decide every verdict of the run."""
+    suite.sort()
     complete = suite.completeness().complete
     if complete:
         measure_again(suite)
     looked = verdicts.look(suite)
     answers = confirm(suite, looked) if complete else {}
     limits = verdicts.limits(suite, answers)
-    changes = verdicts.changes(suite, looked, answers, complete=complete)
+    changes = verdicts.changes(looked, answers, complete=complete)
     suite.verdicts = (*limits, *changes)
 
 

@@ -119,6 +119,13 @@ class Suite:
 
     # when they have run
 
+    def sort(self) -> None:
+        """Put results into the order of collection: workers finish in any order."""
+        place = {test_id: index for index, test_id in enumerate(self._expected())}
+        last = len(place)
+        ordered = sorted(self.results, key=lambda test_id: place.get(test_id, last))
+        self.results = {test_id: self.results[test_id] for test_id in ordered}
+
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
         fatal = {Outcome.FAILED}
@@ -163,7 +170,7 @@ class Suite:
         if measured is None:
             return []
         values: list[tuple[str, object]] = [
-            (f"gpuperf.{' '.join((r.key.name, e.metric)).strip()} [{e.unit}]", e.value)
+            (f"gpuperf.{f'{r.key.name} {e.metric}'.strip()} [{e.unit}]", e.value)
             for r in measured.records
             for e in r.estimates
             if e.kernel is None

@@ -96,7 +96,9 @@ def look(suite: Suite) -> Looked:
     suspects = tuple(dict.fromkeys(wanted))
     classes = {c.bound_class for c in cases if c.key.test_id in noisy}
     controls = [
-        c for c, seen in pairs if c.bound_class in classes and _steady(c, seen, suspects)
+        c
+        for c, seen in pairs
+        if c.bound_class in classes and _steady(c, seen, suspects)
     ]
     return Looked(
         cases=cases, looks=looks, suspects=suspects, controls=_some_of_each(controls)
@@ -118,7 +120,7 @@ def limits(suite: Suite, answers: Mapping[str, Again]) -> tuple[Verdict, ...]:
 
 
 def changes(
-    suite: Suite, looked: Looked, answers: Mapping[str, Again], *, complete: bool
+    looked: Looked, answers: Mapping[str, Again], *, complete: bool
 ) -> tuple[Verdict, ...]:
     """Return the verdicts against the baseline, and the changes that are only shown."""
     confirmations: dict[tuple[RecordKey, str], Confirmation] = {}

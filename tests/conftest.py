@@ -1,0 +1,19 @@
+"""What all tests share."""
+
+from __future__ import annotations
+
+# pytester forgets the modules that a run in this process has loaded, and numpy cannot
+# be loaded twice: so it is loaded before
+import numpy as np  # noqa: F401 - see above
+import pytest
+import scipy.special  # noqa: F401 - see above
+
+from fakes.project import Project
+
+pytest_plugins = ["pytester"]
+
+
+@pytest.fixture
+def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """A user's project, in an empty folder."""
+    return Project(pytester, monkeypatch)

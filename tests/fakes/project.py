@@ -1,0 +1,137 @@
+"""A user's project: test files, a store, and pytest started on them."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+import textwrap
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+PLUGIN = ("-p", "pytest_gpuperf.plugin")
+XDIST = ("-p", "xdist.plugin")
+
+# values come from the environment, so that a later run of the same test can be slower
+VALUES = """
+    import os
+
+    import pytest
+
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_x(gpuperf, name):
+        value = float(os.environ.get(f"VALUE_{name}", "1"))
+        gpuperf.record("x", value, unit="s", better="lower")
+"""
+
+
+class Project:
+    """
+    A folder with tests in it.
+
+    Attributes:
+        path: The folder.
+    """
+
+    def __init__(
+        self, pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        # what is installed beside us must not change what these tests see
+        monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+        monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
+        monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+        monkeypatch.setenv("COLUMNS", "200")  # no line is broken or shortened
+        self._pytester = pytester
+        self.environment = monkeypatch
+        self.path = pytester.path
+
+    def write(self, text: str, name: str = "test_it.py") -> Path:
+        """Write a file of the project."""
+        path = self.path / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_text(textwrap.dedent(text), encoding="utf-8")
+        return path
+
+    def run(self, *arguments: str) -> pytest.RunResult:
+        """Run pytest in this process."""
+        return self._pytester.runpytest_inprocess(*PLUGIN, *arguments)
+
+    def spawn(
+        self, *arguments: str, timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run pytest in a process of its own."""
+        return subprocess.run(
+            [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
+            capture_output=True,
+            check=False,
+            cwd=self.path,
+            encoding="utf-8",
+            timeout=timeout,
+        )
+
+    def set_values(self, **values: float) -> None:
+        """Say what the tests of `VALUES` are going to record."""
+        for name, value in values.items():
+            self.environment.setenv(f"VALUE_{name}", repr(value))
+
+    def store(self, text: str = VALUES, sessions: int = 3) -> None:
+        """Write a test file, and keep sessions of it in `.gpuperf`."""
+        self.write(text)
+        for _ in range(sessions):
+            ended = self.run("-q", "--gpuperf-update=all")
+            assert ended.ret == 0, ended.stdout.str()
+
+    def junit(self, name: str = "junit.xml") -> list[Case]:
+        """Return the test cases of a JUnit file."""
+        root = ET.parse(self.path / name).getroot()  # noqa: S314 - our own run wrote it
+        return [Case(element) for element in root.iter("testcase")]
+
+    def report(self, name: str = "run.json") -> dict[str, Any]:
+        """Return what a run wrote with --gpuperf-json."""
+        read: dict[str, Any] = json.loads((self.path / name).read_bytes())
+        return read
+
+    def outcomes(self, name: str = "run.json") -> set[tuple[str, str]]:
+        """Return test name and outcome of every verdict of a run."""
+        return {
+            (verdict["key"]["test_id"].partition("::")[2], verdict["outcome"])
+            for verdict in self.report(name)["verdicts"]
+        }
+
+
+class Case:
+    """A test case of a JUnit file: its name, and what became of it."""
+
+    def __init__(self, element: ET.Element) -> None:
+        self.name = element.get("name")
+        self.children = [child.tag for child in element if child.tag != "properties"]
+        self.message = " ".join(child.get("message", "") for child in element)
+        self.properties = {
+            str(each.get("name")): str(each.get("value"))
+            for each in element.iter("property")
+        }
+
+    def __eq__(self, other: object) -> bool:
+        return (self.name, *self.children) == other
+
+    def __hash__(self) -> int:
+        return hash(self.name)
+
+    def __repr__(self) -> str:
+        return repr((self.name, *self.children))
+
+
+def lines(ended: pytest.RunResult, *parts: str) -> list[str]:
+    """Return the lines of a run's output that hold all of some texts."""
+    return _having(ended.outlines + ended.errlines, parts)
+
+
+def _having(texts: Iterable[str], parts: Iterable[str]) -> list[str]:
+    """Return the texts that hold all parts."""
+    return [text for text in texts if all(part in text for part in parts)]
