@@ -65,12 +65,14 @@ def _show(arguments: argparse.Namespace) -> int:
         run = _read(file)
         chosen = run if metrics is None else only_metrics(run, metrics)
         return _print(run_bytes(chosen, form))
-    from pytest_gpuperf.collect.ncu.capture import capture_text, read_capture
+    from pytest_gpuperf.collect.ncu.text import capture_text
     from pytest_gpuperf.collect.runner import ProcessRunner
 
     runner = ProcessRunner()
-    if form == "json":
+    if form == "json":  # the records that the other forms need cost as much as the rest
         return _print(capture_text(file, runner=runner, metrics=metrics))
+    from pytest_gpuperf.collect.ncu.capture import read_capture
+
     capture = read_capture(file, runner=runner, metrics=metrics)
     from pytest_gpuperf.report.forms import capture_bytes
 

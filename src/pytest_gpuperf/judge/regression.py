@@ -187,9 +187,9 @@ def shown(cases: Sequence[Case], policy: Policy | None = None) -> tuple[Verdict,
     policy = policy or Policy()
     ungated = [case for case in cases if case.limit is None]
     compared = [(case, comparable(case, policy)) for case in ungated]
-    comparable = [(case, c) for case, c in compared if c is not None]
+    numbers = [(case, c) for case, c in compared if c is not None]
     priors = priors_of(cases, policy)
-    found = _changes([c for _, c in comparable], priors, policy)
+    found = _changes([c for _, c in numbers], priors, policy)
     return tuple(
         replace(
             verdict_of(
@@ -199,7 +199,7 @@ def shown(cases: Sequence[Case], policy: Policy | None = None) -> tuple[Verdict,
             ),
             change=change,
         )
-        for (case, _), change in zip(comparable, found, strict=True)
+        for (case, _), change in zip(numbers, found, strict=True)
     )
 
 

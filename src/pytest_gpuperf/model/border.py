@@ -6,7 +6,7 @@ import math
 
 from pytest_gpuperf.errors import RecordError
 
-__all__ = ["finite", "not_negative"]
+__all__ = ["finite", "positive"]
 
 
 def finite(path: str, *values: float | None) -> None:
@@ -27,9 +27,9 @@ def finite(path: str, *values: float | None) -> None:
             raise RecordError(message, path=path)
 
 
-def not_negative(path: str, *values: float | None) -> None:
+def positive(path: str, *values: float | None) -> None:
     """
-    Refuse what is below zero, or not finite.
+    Refuse what is zero, below it, or not finite.
 
     Args:
         path: The field, for the message.
@@ -37,10 +37,10 @@ def not_negative(path: str, *values: float | None) -> None:
         values: Numbers; None passes.
 
     Raises:
-        RecordError: One of them is negative or not finite.
+        RecordError: One of them is not above zero, or not finite.
     """
     finite(path, *values)
     for value in values:
-        if value is not None and value < 0:
-            message = f"{value!r} is negative"
+        if value is not None and value <= 0:
+            message = f"{value!r} is not above zero"
             raise RecordError(message, path=path)

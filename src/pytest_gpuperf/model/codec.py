@@ -26,6 +26,10 @@ __all__ = [
 
 SCHEMA_VERSION = "pytest-gpuperf/run/1"
 
+_REMEDY = "give a file written by --gpuperf-json"
+# what a text that is no JSON, no UTF-8, or a million brackets deep makes the library raise
+_UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
+
 _T = TypeVar("_T")
 
 
@@ -76,12 +80,12 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
     """
     try:
         loose = msgspec.json.decode(text)
-    except msgspec.DecodeError as error:
+    except _UNREADABLE as error:
         message = f"not JSON ({error})"
-        raise RecordError(
-            message, path=path, remedy="give a file written by --gpuperf-json"
-        ) from error
+        raise RecordError(message, path=path, remedy=_REMEDY) from error
     found = loose.get("schema") if isinstance(loose, dict) else None
+    if found is None:
+        raise RecordError("no run: it names no schema", path=path, remedy=_REMEDY)
     if found != SCHEMA_VERSION:
         raise SchemaVersionError(
             found=str(found), supported=SCHEMA_VERSION, path=path or "schema"
@@ -103,7 +107,7 @@ def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
     """
     try:
         return msgspec.json.decode(text, type=kind)
-    except msgspec.DecodeError as error:  # ValidationError is one of these
+    except _UNREADABLE as error:  # a ValidationError is a DecodeError
         raise _named(error, path) from error
 
 
@@ -128,4 +132,7 @@ def _named(error: Exception, path: str) -> RecordError:
     message, _, place = str(error).partition(" - at `$")
     field = place.rstrip("`").lstrip(".")
     where = ": ".join(part for part in (path, field) if part)
+    broken = error.__cause__
+    if isinstance(broken, RecordError):  # a record refused its own fields
+        return RecordError(broken.message, path=where, remedy=broken.remedy)
     return RecordError(message, path=where)

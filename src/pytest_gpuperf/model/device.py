@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from pytest_gpuperf.model.border import finite
+
 __all__ = ["ChipLimits", "Device"]
 
 
@@ -55,6 +57,10 @@ class Device:
     power_limit_watts: float | None = None
     driver_version: str | None = None
     vendor: str = "nvidia"
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("device.power_limit_watts", self.power_limit_watts)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

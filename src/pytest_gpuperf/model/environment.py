@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_gpuperf.model.border import finite
+
 __all__ = ["Environment", "Session"]
 
 
@@ -54,3 +56,7 @@ class Session:
     host: str
     commit: str | None = None
     dirty: bool | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("session.started_unix_s", self.started_unix_s)

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
@@ -40,3 +41,7 @@ class Measured:
     max_regression: Mapping[str, float | None] = field(default_factory=dict)
     body_failed: bool = False
     group: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("measured.max_regression", *self.max_regression.values())

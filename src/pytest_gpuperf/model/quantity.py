@@ -6,6 +6,7 @@ The one place outside report/display that knows a percent from a fraction.
 from __future__ import annotations
 
 import difflib
+import math
 import re
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -45,6 +46,20 @@ class Unit:
 
     si: str
     factor: float
+
+    def to_si(self, number: float) -> float:
+        """
+        Return so many of this unit in `si`.
+
+        The nearest number there is: 60 us is 60 / 1e6, which 60 * 1e-6 is not.
+
+        Example:
+            >>> Unit(si="s", factor=1e-6).to_si(60)
+            6e-05
+        """
+        if 0 < self.factor < 1:
+            return number / round(1 / self.factor)
+        return number * self.factor
 
 
 def _spelled() -> dict[str, Unit]:
@@ -101,9 +116,10 @@ KiB = 2.0**10
 MiB = 2.0**20
 GiB = 2.0**30
 
-_QUANTITY = re.compile(
-    r"\s*(?P<number>[-+]?(?:\d[\d_]*\.?\d*|\.\d+)(?:[eE][-+]?\d+)?)\s*(?P<unit>.*?)\s*"
-)
+# ASCII digits alone: a reader takes those of other scripts for others than float() does
+_DIGITS = r"[0-9]+(?:_[0-9]+)*"
+_NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?[0-9]+)?"
+_QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>.*?)\s*")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -157,19 +173,10 @@ def parse_quantity(text: str) -> Quantity:
     if match is None:
         message = f"{text!r} does not begin with a number"
         raise UnitError(message, path="", remedy="write a number and a unit: 60 us")
-    number = float(match["number"].replace("_", ""))
-    if number in {float("inf"), float("-inf")}:
+    number = float(match["number"])
+    unit = unit_named(match["unit"]) if match["unit"] else None
+    value = number if unit is None else unit.to_si(number)
+    if not math.isfinite(value):
         message = f"{text!r} is not a finite number"
         raise UnitError(message, path="", remedy="write a smaller number")
-    if not match["unit"]:
-        return Quantity(value=number, si=None)
-    unit = unit_named(match["unit"])
-    return Quantity(value=_scaled(match["number"], unit), si=unit.si)
-
-
-def _scaled(number: str, unit: Unit) -> float:
-    """Return number x factor, correctly rounded where the factor is a power of ten."""
-    value = float(number.replace("_", ""))
-    if unit.factor < 1:  # 60 us is 60 / 1e6 exactly rounded; 60 * 1e-6 is not
-        return value / round(1 / unit.factor)
-    return value * unit.factor
+    return Quantity(value=value, si=None if unit is None else unit.si)

@@ -95,7 +95,7 @@ class Estimate:
     better: str | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite, or an interval that does not hold its value."""
+        """Refuse what is not finite, or an interval that is upside down."""
         finite(f"estimate[{self.metric}]", self.value, self.low, self.high)
         if self.low is not None and self.high is not None and self.low > self.high:
             message = f"the interval {self.low!r} … {self.high!r} is upside down"

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 
+from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.record import RecordKey
@@ -89,6 +90,10 @@ class BaselineSpan:
     last_commit: str | None = None
     moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Verdict:
@@ -140,3 +145,10 @@ class Verdict:
     baseline: BaselineSpan | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("verdict.threshold", self.threshold)
+        finite("verdict.low", self.low)
+        finite("verdict.high", self.high)
+        finite("verdict.confirmations", *self.confirmations)

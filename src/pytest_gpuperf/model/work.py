@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.border import not_negative
+from pytest_gpuperf.model.border import positive
 
 __all__ = ["Work"]
 
@@ -29,8 +29,8 @@ class Work:
 
     def __post_init__(self) -> None:
         """Refuse work that says nothing, or that no roof can be found for."""
-        not_negative("work.flop", self.flop)
-        not_negative("work.bytes", self.bytes)
+        positive("work.flop", self.flop)
+        positive("work.bytes", self.bytes)
         if self.flop is None and self.bytes is None:
             message = "work declares neither flop nor bytes"
             raise RecordError(message, path="work", remedy="give one of them")

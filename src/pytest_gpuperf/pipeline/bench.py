@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.registry import Choice, absent_collectors, choose
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.translate import needed_counters
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
 from pytest_gpuperf.model import codec
@@ -342,7 +343,6 @@ class Bench:
         kept = self._kept(key, Kind.CAPTURE)
         if kept is not None:
             return kept, None
-        launches = _matching(path, self._launches(path), kernel)
         asked = (*_STANDARD, *plan.counters, *(limit.metric for limit in plan.limits))
         wanted = list(dict.fromkeys(asked))
         maker = self._maker()
@@ -350,9 +350,9 @@ class Bench:
         def with_one_more(metric: str) -> Record:
             if metric not in wanted:
                 wanted.append(metric)
-            return maker.capture(key, launches, wanted)
+            return maker.capture(key, self._launches(path, kernel, wanted), wanted)
 
-        return maker.capture(key, launches, wanted), with_one_more
+        return with_one_more(wanted[0]), with_one_more
 
     def number(
         self,
@@ -387,10 +387,14 @@ class Bench:
                 self._recorder.keep(record)
         return tuple(replay.without_samples(record) for record in records)
 
-    def _launches(self, path: str) -> list[CapturedLaunch]:
-        """Return the launches of a report."""
-        capture = read_capture(path, runner=self.runner)
-        return [launch for each in capture.ranges for launch in each.launches]
+    def _launches(
+        self, path: str, kernel: str | None, metrics: Sequence[str]
+    ) -> list[CapturedLaunch]:
+        """Return launches of a report with some metrics: all of them take 16 MiB."""
+        counters = needed_counters(metrics)
+        capture = read_capture(path, runner=self.runner, metrics=counters)
+        launches = [launch for each in capture.ranges for launch in each.launches]
+        return _matching(path, launches, kernel)
 
     def _need(self, collector: str) -> None:
         """Refuse a measurement whose collector was left out by name."""
