@@ -6,6 +6,8 @@ record a line, each file written by one process alone.
 
 from __future__ import annotations
 
+import contextlib
+import os
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -28,9 +30,17 @@ __all__ = [
 
 SCHEMA = "pytest-gpuperf/recording/1"
 _HEAD = "recording.json"
+_PARTIAL = f"{_HEAD}.tmp"  # what a kill may leave of it
 _REMEDY = "record it again with --gpuperf-record"
 
 Address = tuple[RecordKey, Role, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Stamp:
+    """What `recording.json` of any version has: the rest may differ."""
+
+    schema: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -88,15 +98,18 @@ class Recorder:
 
     def keep(self, record: Record) -> None:
         """
-        Append a record: one write, so that a killed process leaves whole lines.
+        Append a record as a line: all of it, or nothing where the disk is full.
 
         Raises:
             ReportError: The file cannot be written.
         """
+        size = self.path.stat().st_size if self.path.exists() else 0
         try:
             with self.path.open("ab") as file:
                 file.write(codec.to_text(record).encode() + b"\n")
         except OSError as error:
+            with contextlib.suppress(OSError):  # half a line would spoil the next one
+                os.truncate(self.path, size)
             message = f"{self.path} cannot be written ({error.strerror})"
             raise ReportError(
                 message, remedy="make room, or choose another folder"
@@ -115,7 +128,7 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
     try:
         path.mkdir(parents=True, exist_ok=True)
         _clear(path)
-        partial = path / f"{_HEAD}.tmp"
+        partial = path / _PARTIAL
         partial.write_text(codec.to_text(head) + "\n", encoding="utf-8")
         partial.replace(path / _HEAD)
     except OSError as error:
@@ -125,13 +138,13 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 
 def _clear(path: Path) -> None:
     """Remove an earlier recording, and refuse a folder with anything else in it."""
-    names = sorted(entry.name for entry in path.iterdir())
-    ours = [name for name in names if name == _HEAD or name.startswith("readings-")]
-    if set(names) - set(ours):
-        strange = min(set(names) - set(ours))
-        message = f"{path} holds {strange}, which is no part of a recording"
+    names = {entry.name for entry in path.iterdir()}
+    readings = {entry.name for entry in path.glob("readings-*.jsonl")}
+    strange = names - readings - {_HEAD, _PARTIAL}
+    if strange:
+        message = f"{path} holds {min(strange)}, which is no part of a recording"
         raise ReportError(message, remedy="choose an empty folder")
-    for name in ours:
+    for name in names:
         (path / name).unlink()
 
 
@@ -145,13 +158,20 @@ def read_recording(folder: str) -> Recording:
     """
     path = Path(folder)
     try:
-        head = codec.from_text((path / _HEAD).read_bytes(), _Head)
-    except (OSError, RecordError) as error:
-        message = f"no recording ({error})"
+        text = (path / _HEAD).read_bytes()
+        schema = codec.from_text(text, _Stamp).schema
+        if schema != SCHEMA:
+            message = f"schema {schema!r} is not {SCHEMA!r}"
+            raise CaptureFormatError(message, remedy=_REMEDY, path=str(path / _HEAD))
+        head = codec.from_text(text, _Head)
+    except OSError as error:
+        message = f"no recording ({error.strerror})"
         raise CaptureFormatError(message, remedy=_REMEDY, path=str(path)) from error
-    if head.schema != SCHEMA:
-        message = f"schema {head.schema!r} is not {SCHEMA!r}"
-        raise CaptureFormatError(message, remedy=_REMEDY, path=str(path / _HEAD))
+    except RecordError as error:
+        message = f"no recording ({error.message})"
+        raise CaptureFormatError(
+            message, remedy=_REMEDY, path=str(path / _HEAD)
+        ) from error
     return Recording(
         session=head.session,
         environment=head.environment,
@@ -164,7 +184,7 @@ def read_readings(folder: str) -> dict[Address, Record]:
     Return the records of a folder, whoever wrote them.
 
     Raises:
-        CaptureFormatError: A line is broken.
+        CaptureFormatError: A file cannot be read, or a line of it is broken.
     """
     records: dict[Address, Record] = {}
     for file in sorted(Path(folder).glob("readings-*.jsonl")):
@@ -175,7 +195,11 @@ def read_readings(folder: str) -> dict[Address, Record]:
 
 def _lines(file: Path) -> list[Record]:
     """Return the records of one file."""
-    *whole, rest = file.read_bytes().split(b"\n")
+    try:
+        *whole, rest = file.read_bytes().split(b"\n")
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise CaptureFormatError(message, remedy=_REMEDY, path=str(file)) from error
     del rest  # what a killed process did not finish; "" after a whole line
     records = []
     for number, line in enumerate(whole, start=1):

@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableErr
 __all__ = ["Finished", "ProcessRunner", "Runner"]
 
 _TAIL_LINES = 40  # enough for a traceback and what led to it
+_DRAIN_S = 1.0  # what the dead left in their pipes is read in milliseconds
 
 
 class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
@@ -102,9 +103,11 @@ class ProcessRunner:
             )
         except OSError as error:
             message = f"{command[0]} cannot be started ({error.strerror})"
-            raise CollectorUnavailableError(
-                message, remedy=f"install {command[0]} or put it on PATH"
-            ) from error
+            remedy = f"install {command[0]} or put it on PATH"
+            if cwd is not None and error.filename == cwd:
+                message = f"{command[0]} cannot be started in {cwd} ({error.strerror})"
+                remedy = "give a folder that is there"
+            raise CollectorUnavailableError(message, remedy=remedy) from error
         try:
             stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
@@ -128,4 +131,10 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
             os.killpg(process.pid, signal.SIGKILL)
     else:  # Windows has no process groups of this kind
         process.kill()
-    process.communicate()
+    try:
+        process.communicate(timeout=_DRAIN_S)
+    except subprocess.TimeoutExpired:  # who left the group still holds the pipes
+        for pipe in (process.stdin, process.stdout, process.stderr):
+            if pipe is not None:
+                pipe.close()
+        process.wait()

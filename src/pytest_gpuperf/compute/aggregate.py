@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from math import fsum
 
 __all__ = ["aggregate"]
 
@@ -40,7 +41,7 @@ def aggregate(
     if rollup == "min":
         return min(values)
     if rollup in {"sum", "count"}:
-        return float(sum(values))
+        return fsum(values)
     return _weighted(values, weights)
 
 
@@ -48,5 +49,6 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float | None
     """Return a weighted mean; None without a weight for each value."""
     if len(weights) != len(values) or not sum(weights) > 0:
         return None
-    total = sum(v * w for v, w in zip(values, weights, strict=True))
-    return total / sum(weights)
+    total = fsum(v * w for v, w in zip(values, weights, strict=True))
+    # rounding may carry a mean past the values that it is made of
+    return min(max(total / fsum(weights), min(values)), max(values))

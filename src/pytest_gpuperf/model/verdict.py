@@ -152,3 +152,9 @@ class Verdict:
         finite("verdict.low", self.low)
         finite("verdict.high", self.high)
         finite("verdict.confirmations", *self.confirmations)
+
+    @property
+    def decides(self) -> bool:
+        """Whether something was allowed or forbidden; else a change is only shown."""
+        only_shown = self.limit is None and self.threshold is None
+        return self.change is None or not only_shown

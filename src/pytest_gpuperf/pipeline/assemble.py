@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import translate
@@ -12,7 +12,8 @@ from pytest_gpuperf.compute import aggregate, derive, stats
 from pytest_gpuperf.compute.change import paired_ratio
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
-from pytest_gpuperf.model.quantity import unit_named
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
 
@@ -100,25 +101,31 @@ class Maker:
             (speedup,),
             series=series,
             facts={**self.facts, "cache_mode": a.cache_mode},
-            timing=a if a.void is not None else b,
+            timing=replace(
+                a,
+                void=a.void or b.void,
+                notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
+            ),
         )
 
     def binary(self, key: RecordKey, kernels: Sequence[KernelResources]) -> Record:
         """Return the record of compiled kernels: each one's values, and the largest."""
         single: list[Estimate] = []
+        gaps: dict[str, Unmeasured] = {}
         for kernel in kernels:
             for metric, (value, unit) in _kernel_metrics(kernel).items():
                 if value is not None:
                     single.append(_resource(metric, value, unit, kernel.name))
-        targets = sorted({kernel.target for kernel in kernels})
-        capability = target_capability(targets[0]) if len(targets) == 1 else None
-        facts = {"compute_capability": _dotted(capability)} if capability else {}
+                elif metric not in gaps:
+                    gaps[metric] = _binary_gap(metric, kernel, kernels)
+        whole = [e for e in _largest(single) if e.metric not in gaps]
+        targets = dict.fromkeys(_capability(kernel.target) for kernel in kernels)
         return self._record(
             key,
             Kind.BINARY,
-            (*_largest(single), *single),
-            unmeasured=_binary_gaps(kernels),
-            facts=facts,
+            (*whole, *single),
+            unmeasured=tuple(gaps.values()),
+            facts={"compute_capability": ", ".join(sorted(targets))},
             kernels=tuple(kernels),
         )
 
@@ -134,6 +141,8 @@ class Maker:
         ]
         gaps: list[Unmeasured] = []
         for metric in metrics:
+            if metric == "launches.count":  # asked for by a limit, and there already
+                continue
             value, unit, gap = _over_launches(metric, launches)
             if value is not None:
                 estimates.append(_counter(metric, value, unit, None))
@@ -154,15 +163,14 @@ class Maker:
         """Return the record of a number of the user's own; a known unit becomes SI."""
         try:
             known = unit_named(unit)
-            si, factor = known.si, known.factor
         except UnitError:  # a unit of the user's own stays as it is
-            si, factor = unit, 1.0
-        scaled = [value * factor for value in values]
+            known = Unit(si=unit, factor=1.0)
+        scaled = [known.to_si(value) for value in values]
         interval = stats.median_interval(scaled) or (None, None)
         estimate = Estimate(
             metric=key.name,
             value=stats.median(scaled),
-            unit=si,
+            unit=known.si,
             source="user",
             label=SourceLabel.DECLARED,
             low=interval[0],
@@ -255,9 +263,8 @@ def _kernel_metrics(
     capability = target_capability(kernel.target)
     limits = chip_limits(capability) if capability is not None else None
     occupancy = derive.kernel_occupancy(kernel, limits) if limits is not None else None
-    if occupancy is not None:
-        metrics["occupancy.theoretical"] = (occupancy.fraction, "fraction")
-    return metrics
+    fraction = None if occupancy is None else occupancy.fraction
+    return {**metrics, "occupancy.theoretical": (fraction, "fraction")}
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
@@ -290,26 +297,27 @@ def _largest(single: Sequence[Estimate]) -> list[Estimate]:
     ]
 
 
-def _binary_gaps(kernels: Sequence[KernelResources]) -> tuple[Unmeasured, ...]:
-    """Return what a binary does not say, and who would."""
-    gaps = []
-    if all(kernel.spills_bytes is None for kernel in kernels):
-        gaps.append(
-            Unmeasured(
-                metric="spills_bytes",
-                reason="a binary does not say what was spilled",
-                remedy="pass ptxas_log=, what `ptxas -v` printed; stack_bytes is known",
-            )
-        )
-    if all(kernel.threads_per_block is None for kernel in kernels):
-        gaps.append(
-            Unmeasured(
-                metric="occupancy.theoretical",
-                reason="a binary does not say how many threads a block has",
-                remedy="pass block=, the threads of a block",
-            )
-        )
-    return tuple(gaps)
+def _binary_gap(
+    metric: str, kernel: KernelResources, kernels: Sequence[KernelResources]
+) -> Unmeasured:
+    """Return why a kernel, and so the whole binary, has no value of a metric."""
+    name = kernel.demangled or kernel.name
+    if metric == "stack_bytes":
+        reason = f"the compiler knows no bound for {name}, which recurses or calls"
+        remedy = "limit the other kernels by their names"
+    elif metric == "spills_bytes" and all(k.spills_bytes is None for k in kernels):
+        reason = "a binary does not say what was spilled"
+        remedy = "pass ptxas_log=, what `ptxas -v` printed; stack_bytes is known"
+    elif metric == "spills_bytes":
+        reason = f"the compiler's log does not name {name}"
+        remedy = "pass the log of the whole binary"
+    elif kernel.threads_per_block is None:
+        reason = "a binary does not say how many threads a block has"
+        remedy = "pass block=, the threads of a block"
+    else:
+        reason = f"what a multiprocessor of {kernel.target} holds is not known"
+        remedy = "compile it for a chip that is, as sm_90"
+    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
 
 
 def _over_launches(
@@ -332,11 +340,18 @@ def _over_launches(
 
 def _absent(metric: str, absent: int, count: int) -> Unmeasured:
     """Return why a counter that some launches lack has no value."""
+    vendor = translate.CAPTURED.get(metric)
+    if vendor is None and metric in METRICS:
+        return Unmeasured(
+            metric=metric,
+            reason="a report holds counters, and none of them is this metric",
+            remedy="ask for a counter by its own name, as dram__bytes.sum",
+        )
     which = "no launch" if absent == count else f"{count - absent} of {count} launches"
     return Unmeasured(
         metric=metric,
         reason=f"{which} in the report has it",
-        remedy=f"collect it: ncu --metrics {metric}",
+        remedy=f"collect it: ncu --metrics {vendor.counter if vendor else metric}",
     )
 
 
@@ -352,6 +367,7 @@ def _by_kernel(metric: str, launches: Sequence[CapturedLaunch]) -> list[Estimate
     return estimates
 
 
-def _dotted(capability: tuple[int, int]) -> str:
-    """Return a compute capability as text."""
-    return f"{capability[0]}.{capability[1]}"
+def _capability(target: str) -> str:
+    """Return the compute capability of a target as text; the target where it has none."""
+    found = target_capability(target)
+    return target if found is None else f"{found[0]}.{found[1]}"

@@ -140,8 +140,9 @@ def changes(
 def complaints(suite: Suite, run: Run) -> Iterator[str]:
     """Yield why a run fails as a whole, though no test of it may have failed."""
     config, counted = suite.config, tally(run)
+    gated = config.max_regression is not None or counted.verdicts
     decides = config.baseline_named and config.update is None and not config.disable
-    if decides and counted.expected_count and not counted.judged_count:
+    if gated and decides and counted.expected_count and not counted.judged_count:
         yield (
             "nothing was judged although a baseline was named: see the reasons above, "
             "or store one with --gpuperf-update=new"

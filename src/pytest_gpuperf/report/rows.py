@@ -41,7 +41,8 @@ class Row:
     @property
     def outcome(self) -> Outcome | None:
         """The worst outcome; None where nothing was judged."""
-        return worst(self.verdicts).outcome if self.verdicts else None
+        deciding = [verdict for verdict in self.verdicts if verdict.decides]
+        return worst(deciding).outcome if deciding else None
 
     @property
     def label(self) -> str:

@@ -65,9 +65,8 @@ def tally(run: Run) -> Tally:
     """Return one verdict for each test of a run."""
     by_test: dict[str, list[Verdict]] = {}
     for verdict in run.verdicts:
-        if verdict.limit is None and verdict.change and verdict.threshold is None:
-            continue  # a change that is only shown
-        by_test.setdefault(verdict.key.test_id, []).append(verdict)
+        if verdict.decides:
+            by_test.setdefault(verdict.key.test_id, []).append(verdict)
     verdicts = {test_id: worst(several) for test_id, several in by_test.items()}
     measured = {record.key.test_id for record in run.records}
     completeness = run.header.completeness

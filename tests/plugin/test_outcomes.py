@@ -1,0 +1,430 @@
+"""What becomes of a test, by what it measured."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import Project, lines
+
+STEADY = """
+    import pytest
+
+    def work():
+        return 42
+
+    @pytest.mark.gpuperf(limits=["time <= 1 h"], iterations=3)
+    def test_passes(gpuperf):
+        assert gpuperf(work) == 42
+
+    @pytest.mark.gpuperf(limits=["time <= 0.001 ns"], iterations=3)
+    def test_too_slow(gpuperf):
+        gpuperf(work)
+"""
+
+
+def test_a_limit_that_is_missed_fails_its_test(project: Project) -> None:
+    """One case and one failure, its message the verdict; the other test passes."""
+    project.write(STEADY)
+    ended = project.run("--junitxml=junit.xml")
+    passed, failed = project.junit()
+
+    assert ended.ret == 1
+    assert (passed, failed) == (("test_passes",), ("test_too_slow", "failure"))
+    assert failed.message.startswith("time <= 0.001 ns failed")
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
+    assert lines(ended, "judged 2 of 2: 1 failed, 1 passed")
+
+
+def test_what_cannot_be_measured_is_skipped_with_its_reason(project: Project) -> None:
+    """No value is never a pass: the skip names the metric, the reason and the remedy."""
+    project.write(
+        """
+        def test_counter(gpuperf):
+            perf = gpuperf.measure(int)
+            assert perf["dram__bytes.sum"] <= 1
+        """
+    )
+    ended = project.run("-rs", "--junitxml=junit.xml")
+    (case,) = project.junit()
+
+    assert ended.ret == 0
+    assert case == ("test_counter", "skipped")
+    assert "unmeasured: dram__bytes.sum: hardware counters were not" in case.message
+    assert lines(ended, "SKIPPED [1] test_it.py:2: unmeasured: dram__bytes.sum")
+
+
+def test_what_cannot_be_measured_fails_a_strict_run(project: Project) -> None:
+    """With --gpuperf-strict the same test is a failure with the same words."""
+    project.write(
+        """
+        def test_counter(gpuperf):
+            perf = gpuperf.measure(int)
+            assert perf["dram__bytes.sum"] <= 1
+        """
+    )
+    ended = project.run("--gpuperf-strict", "--junitxml=junit.xml")
+    (case,) = project.junit()
+
+    assert ended.ret == 1
+    assert case == ("test_counter", "failure")
+    assert case.message.startswith("unmeasured: dram__bytes.sum: hardware counters")
+
+
+@pytest.mark.parametrize(
+    "swallow",
+    [
+        "try:\n        perf.energy\n    except Exception:\n        pass",
+        "with pytest.raises(Exception):\n        perf.energy",
+        "assert not hasattr(perf, 'joules')\n    not (perf.energy > 3) if 0 else 0"
+        "\n    with contextlib.suppress(Exception):\n        not (perf.energy > 3)",
+        "getattr(perf, 'launches').count if 0 else 0"
+        "\n    with contextlib.suppress(Exception):\n        perf['energy']",
+    ],
+    ids=["except", "raises", "not", "item"],
+)
+def test_a_swallowed_refusal_is_remembered(project: Project, swallow: str) -> None:
+    """A test that hides that a value was not there is unmeasured, not passed."""
+    project.write(
+        "import contextlib\n"
+        "import pytest\n"
+        "def test_it(gpuperf):\n"
+        "    perf = gpuperf.measure(int)\n"
+        f"    {swallow}\n"
+    )
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"skipped": 1}
+    assert lines(ended, "unmeasured: energy: the host collector does not see it")
+
+
+def test_asking_first_is_not_held_against_a_test(project: Project) -> None:
+    """`perf.has` is how an optional value is read."""
+    project.write(
+        """
+        def test_it(gpuperf):
+            perf = gpuperf.measure(int)
+            assert not perf.has("energy")
+            assert perf.has("time")
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"passed": 1}
+
+
+def test_a_test_that_measures_nothing_is_unmeasured(project: Project) -> None:
+    """Who takes the fixture and never calls it has nothing to show for it."""
+    project.write("def test_it(gpuperf):\n    pass\n")
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"skipped": 1}
+    assert lines(ended, "unmeasured: any metric: the test never measured anything")
+
+
+def test_an_error_of_the_body_stays_what_it_is(project: Project) -> None:
+    """Neither a limit nor a missing value takes the place of an exception."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J", "time <= 1 ns"])
+        def test_it(gpuperf):
+            gpuperf(int)
+            raise ZeroDivisionError("mine")
+
+        def test_inside(gpuperf):
+            def broken():
+                raise ZeroDivisionError("inside")
+            gpuperf(broken)
+        """
+    )
+    ended = project.run("--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"failed": 2}
+    assert lines(ended, "FAILED", "test_it - ZeroDivisionError: mine")
+    assert lines(ended, "FAILED", "test_inside - ZeroDivisionError: inside")
+
+
+def test_failed_precedes_unmeasured(project: Project) -> None:
+    """A test with a missed limit and a missing value fails, strict or not."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J", "time <= 0.001 ns"])
+        def test_it(gpuperf):
+            gpuperf(int)
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"failed": 1}
+    assert lines(ended, "FAILED", "time <= 0.001 ns failed")
+    assert project.outcomes() == {("test_it", "failed"), ("test_it", "unmeasured")}
+
+
+def test_unmeasured_precedes_inconclusive_and_passed(project: Project) -> None:
+    """A missing value skips a test that has a passed and a straddled limit too."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J", "time <= 1 h"])
+        def test_it(gpuperf):
+            gpuperf(int)
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"skipped": 1}
+
+
+def test_a_skipped_test_stays_skipped_in_its_own_words(project: Project) -> None:
+    """A skip of the user's is no verdict; strict mode does not fail it."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.skip(reason="not today")
+        def test_marked(gpuperf):
+            gpuperf(int)
+
+        def test_called(gpuperf):
+            gpuperf(int)
+            pytest.skip("not here")
+        """
+    )
+    ended = project.run("-rs", "--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"skipped": 2}
+    assert lines(ended, "not today")
+    assert lines(ended, "not here")
+
+
+def test_a_requirement_is_checked_before_fixtures_need_it(project: Project) -> None:
+    """No GPU: the test is unmeasured and neither its fixtures nor its body run."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.fixture
+        def tensor():
+            raise RuntimeError("CUDA is not here")
+
+        @pytest.mark.gpuperf(requires=["cupti"])
+        def test_it(gpuperf, tensor):
+            raise RuntimeError("nor here")
+        """
+    )
+    ended = project.run("-rs", "--junitxml=junit.xml")
+
+    assert project.junit() == [("test_it", "skipped")]
+    assert lines(ended, "unmeasured: cupti: this version has no cupti collector")
+    assert project.run("--gpuperf-strict").parseoutcomes() == {"failed": 1}
+
+
+def test_changed_inputs_make_a_measurement_void(project: Project) -> None:
+    """A function that changes its arguments is inconclusive; strict mode fails it."""
+    project.write(
+        """
+        import numpy as np
+
+        def grow(x):
+            x += 1
+
+        def test_it(gpuperf):
+            gpuperf(grow, np.ones(8))
+        """
+    )
+    loose = project.run("--gpuperf-json=run.json")
+
+    assert loose.parseoutcomes() == {"passed": 1}
+    assert project.outcomes() == {("test_it", "inconclusive")}
+    assert project.run("--gpuperf-strict").parseoutcomes() == {"failed": 1}
+
+
+def test_a_void_value_cannot_be_asserted_on(project: Project) -> None:
+    """Reading a void time raises: the assert never gets a number to compare."""
+    project.write(
+        """
+        import numpy as np
+
+        def grow(x):
+            x += 1
+
+        def test_it(gpuperf):
+            perf = gpuperf.measure(grow, np.ones(8))
+            assert perf.time < 3600
+        """
+    )
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"skipped": 1}
+
+
+def test_two_measurements_need_two_names(project: Project) -> None:
+    """The second without a name is an error that says what to do."""
+    project.write(
+        """
+        def test_two(gpuperf):
+            gpuperf(int)
+            gpuperf.measure(int, name="second")
+
+        def test_twice(gpuperf):
+            gpuperf(int)
+            gpuperf(int)
+
+        def test_numbers(gpuperf):
+            gpuperf.record("ttft", 1)
+            gpuperf.record("ttft", 2)
+
+        def test_taken(gpuperf):
+            gpuperf.record("time", 1)
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 3}
+    assert lines(ended, "FAILED", "test_twice", "a measurement without a name already")
+    assert lines(ended, "FAILED", "test_numbers", "'ttft' cannot be the name")
+    assert lines(ended, "FAILED", "test_taken", "'time' cannot be the name")
+
+
+def test_a_number_that_is_not_finite_is_refused(project: Project) -> None:
+    """NaN and infinity are errors of the test, with the name of what it recorded."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.parametrize("value", [float("nan"), float("inf"), [1.0, -float("inf")]])
+        def test_it(gpuperf, value):
+            gpuperf.record("ttft", value)
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"failed": 3}
+    assert len(lines(ended, "FAILED", "RecordError")) == 3
+
+
+def test_the_marker_alone_measures_the_call(project: Project) -> None:
+    """Without the fixture a limit is for the call of the test as one range."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["launches.count <= 3"])
+        def test_it():
+            pass
+        """
+    )
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"skipped": 1}
+    assert lines(ended, "launches.count")
+
+
+def test_a_limit_that_is_straddled_passes_with_a_note(project: Project) -> None:
+    """Undecided passes; it says so; a strict run fails it."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 100"])
+        def test_it(gpuperf):
+            gpuperf.record("x", [98, 99, 99.5, 100.5, 101, 102], better="lower")
+        """
+    )
+    loose = project.run("--gpuperf-confirm=0", "--gpuperf-json=run.json")
+    strict = project.run("--gpuperf-confirm=0", "--gpuperf-strict")
+
+    assert loose.parseoutcomes() == {"passed": 1}
+    assert project.outcomes() == {("test_it", "inconclusive")}
+    assert lines(loose, "judged 0 of 1: 1 inconclusive")
+    assert strict.parseoutcomes() == {"failed": 1}
+
+
+def test_disabled_runs_bodies_and_judges_nothing(project: Project) -> None:
+    """Each test that measures runs its body, then is skipped as disabled."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 0.001 ns"])
+        def test_limit(gpuperf):
+            assert gpuperf(lambda: 42) == 42
+
+        def test_assert(gpuperf):
+            assert gpuperf.measure(int).time < 0
+
+        def test_broken(gpuperf):
+            assert gpuperf(lambda: 42) == 43
+        """
+    )
+    ended = project.run("--gpuperf-disable", "-rs", "--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"skipped": 2, "failed": 1}
+    assert len(lines(ended, "SKIPPED", "disabled:")) == 2
+    assert lines(ended, "gpuperf:", "disabled")
+
+
+def test_too_few_judged_fails_the_run(project: Project) -> None:
+    """No test fails, and pytest returns 1 with the reason."""
+    project.write(STEADY)
+    ended = project.run("--gpuperf-min-judged=80%", "-k", "passes")
+    assert (ended.ret, ended.parseoutcomes()["passed"]) == (0, 1)
+
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run("--gpuperf-min-judged=80%")
+    assert (ended.ret, ended.parseoutcomes()) == (1, {"passed": 1})
+    assert lines(ended, "judged 0 of 1 tests, fewer than --gpuperf-min-judged")
+
+
+def test_a_named_baseline_that_judges_nothing_fails_the_run(project: Project) -> None:
+    """A gate is never silently off: `nothing was judged`, unless the run updates."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    stored = project.run("--gpuperf-baseline=base", "--gpuperf-update=new")
+    ended = project.run("--gpuperf-baseline=base")
+
+    assert stored.ret == 0
+    assert (ended.ret, ended.parseoutcomes()) == (1, {"passed": 1})
+    assert lines(ended, "nothing was judged although a baseline was named")
+
+
+def test_a_failing_plain_assert_is_explained(project: Project) -> None:
+    """The value, its unit, its samples and its source stand below the assert."""
+    project.write(
+        """
+        from pytest_gpuperf import us
+
+        def test_it(gpuperf):
+            perf = gpuperf.measure(sorted, [3, 2, 1])
+            assert perf.time <= 1e-6 * us
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"failed": 1}
+    assert lines(ended, "E", "assert", "time")
+    assert lines(ended, "E", "samples")
+    assert lines(ended, "E", "host")
+
+
+def test_teardown_errors_are_errors_beside_the_verdict(project: Project) -> None:
+    """A failing teardown is logged as usual, with the verdict of the call kept."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.fixture
+        def thing():
+            yield
+            raise RuntimeError("in teardown")
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        def test_it(gpuperf, thing):
+            gpuperf.record("x", 1)
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"passed": 1, "errors": 1}
+    assert project.outcomes() == {("test_it", "passed")}
