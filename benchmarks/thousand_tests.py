@@ -126,7 +126,12 @@ def start(python: Path, off: str, *arguments: str) -> list[str]:
 def store_ours(place: Path, python: Path, stored: int) -> None:
     """Store some sessions of ours."""
     for _ in range(stored):
-        argv = start(python, "benchmark", "--gpuperf-update=all")
+        argv = start(
+            python,
+            "benchmark",
+            "--gpuperf-update=all",
+            f"--gpuperf-max-regression={LIMIT}",
+        )
         run(Variant(name="storing ours", argv=argv, folder=place))
 
 

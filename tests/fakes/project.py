@@ -60,10 +60,12 @@ class Project:
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest in this process."""
-        return self._pytester.runpytest_inprocess(*PLUGIN, *arguments)
+        return self._pytester.runpytest_inprocess(
+            *PLUGIN, *arguments, no_reraise_ctrlc=True
+        )
 
     def spawn(
-        self, *arguments: str, timeout: float = 120
+        self, *arguments: str, typed: str = "", timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own."""
         return subprocess.run(
@@ -71,6 +73,7 @@ class Project:
             capture_output=True,
             check=False,
             cwd=self.path,
+            input=typed,
             encoding="utf-8",
             timeout=timeout,
         )

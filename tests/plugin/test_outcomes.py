@@ -12,7 +12,7 @@ STEADY = """
     def work():
         return 42
 
-    @pytest.mark.gpuperf(limits=["time <= 1 h"], iterations=3)
+    @pytest.mark.gpuperf(limits=["time <= 3600 s"], iterations=3)
     def test_passes(gpuperf):
         assert gpuperf(work) == 42
 
@@ -30,7 +30,7 @@ def test_a_limit_that_is_missed_fails_its_test(project: Project) -> None:
 
     assert ended.ret == 1
     assert (passed, failed) == (("test_passes",), ("test_too_slow", "failure"))
-    assert failed.message.startswith("time <= 0.001 ns failed")
+    assert failed.message.startswith("time failed: ")
     assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
     assert lines(ended, "judged 2 of 2: 1 failed, 1 passed")
 
@@ -158,7 +158,7 @@ def test_failed_precedes_unmeasured(project: Project) -> None:
     ended = project.run("--gpuperf-json=run.json")
 
     assert ended.parseoutcomes() == {"failed": 1}
-    assert lines(ended, "FAILED", "time <= 0.001 ns failed")
+    assert lines(ended, "FAILED", "time failed: ")
     assert project.outcomes() == {("test_it", "failed"), ("test_it", "unmeasured")}
 
 
@@ -168,7 +168,7 @@ def test_unmeasured_precedes_inconclusive_and_passed(project: Project) -> None:
         """
         import pytest
 
-        @pytest.mark.gpuperf(limits=["energy <= 1 J", "time <= 1 h"])
+        @pytest.mark.gpuperf(limits=["energy <= 1 J", "time <= 3600 s"])
         def test_it(gpuperf):
             gpuperf(int)
         """
@@ -217,8 +217,9 @@ def test_a_requirement_is_checked_before_fixtures_need_it(project: Project) -> N
     ended = project.run("-rs", "--junitxml=junit.xml")
 
     assert project.junit() == [("test_it", "skipped")]
-    assert lines(ended, "unmeasured: cupti: this version has no cupti collector")
-    assert project.run("--gpuperf-strict").parseoutcomes() == {"failed": 1}
+    assert lines(ended, "unmeasured: requires: this version has no cupti collector")
+    # pytest's word for a failure before the body
+    assert project.run("--gpuperf-strict").parseoutcomes() == {"errors": 1}
 
 
 def test_changed_inputs_make_a_measurement_void(project: Project) -> None:
@@ -326,13 +327,17 @@ def test_a_limit_that_is_straddled_passes_with_a_note(project: Project) -> None:
     """Undecided passes; it says so; a strict run fails it."""
     project.write(
         """
+        import os
         import pytest
 
-        @pytest.mark.gpuperf(limits=["x <= 100"])
+        @pytest.mark.gpuperf(limits=["x <= 100"], max_regression="off")
         def test_it(gpuperf):
-            gpuperf.record("x", [98, 99, 99.5, 100.5, 101, 102], better="lower")
+            gpuperf.record("x", float(os.environ["VALUE_x"]), better="lower")
         """
     )
+    for value in (94, 97, 99):
+        project.set_values(x=value)
+        project.run("--gpuperf-update=new")
     loose = project.run("--gpuperf-confirm=0", "--gpuperf-json=run.json")
     strict = project.run("--gpuperf-confirm=0", "--gpuperf-strict")
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 
 from pytest_gpuperf.compute.columns import Array, Columns, columns
 from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
@@ -11,11 +12,19 @@ from pytest_gpuperf.compute.spread import LEAST_DEVIATION, Prior, fit_prior
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.metric import Better
 
-__all__ = ["fit_priors", "log_differences", "noisy_changes", "session_shifts"]
+__all__ = [
+    "class_centres",
+    "fit_priors",
+    "log_differences",
+    "noisy_changes",
+    "session_shifts",
+]
 
 _P_99 = 0.995  # two-sided 99 %
 _MOST = 700.0  # exp of more is not finite
 _MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
+_NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation, normal values
+_NO_SHIFT = Shift(log_shift=0.0, control_count=0)
 _NOTHING = Prior(dof=0.0, variance=0.0)
 
 
@@ -39,8 +48,14 @@ def noisy_changes(
 
     table = columns(comparisons, shifts)
     deviation, dof = _moderated(table, _priors_of(comparisons, table, priors, shifts))
-    shift, widening = _shift_columns(comparisons, shifts)
-    error = deviation * np.sqrt((1 + 1 / table.count) * (1 + widening))
+    process_share = _process_share(comparisons, table, deviation)
+    known_shifts = [shifts.get(c.shift_group) for c in comparisons]
+    shift = np.array([0.0 if s is None else s.log_shift for s in known_shifts])
+    error = deviation * np.sqrt(
+        1 / table.count
+        + _now_share(table, process_share)
+        + _shift_share(table, process_share, known_shifts)
+    )
     difference = table.now - table.mean - shift
     logarithmic = table.scale == 0
     threshold = level.noise_threshold
@@ -117,6 +132,56 @@ def session_shifts(
     return found
 
 
+def class_centres(
+    comparisons: Sequence[Comparison],
+    *,
+    priors: Mapping[str, Prior],
+    sessions: Mapping[str, Mapping[str, float]],
+    least_count: int,
+) -> dict[str, Shift]:
+    """
+    Return what the current session did to each shift group, as all its tests show.
+
+    Args:
+        comparisons: All there are, by their first values.
+
+        priors: What the variances of each group have in common.
+
+        sessions: The shifts of the stored sessions, by id, by shift group.
+
+        least_count: Tests of a group that it takes to know.
+
+    Returns:
+        Shifts without controls yet, by shift group.
+    """
+    import numpy as np
+
+    if not comparisons:
+        return {}
+    stored = {g: replace(_NO_SHIFT, sessions=known) for g, known in sessions.items()}
+    table = columns(comparisons, stored)
+    deviation, _ = _moderated(table, _priors_of(comparisons, table, priors, stored))
+    difference = table.now - table.mean
+    expected = deviation * np.sqrt(1 + 1 / table.count)
+    members: dict[str, list[int]] = {}
+    for index, comparison in enumerate(comparisons):
+        members.setdefault(comparison.shift_group, []).append(index)
+    found = {}
+    for group, several in members.items():
+        if not group or len(several) < least_count:
+            continue
+        centre = float(np.median(difference[several]))
+        apart = np.abs(difference[several] - centre) / expected[several]
+        found[group] = Shift(
+            log_shift=centre,
+            control_count=0,
+            test_count=len(several),
+            widening=max(1.0, _NORMAL_MAD * float(np.median(apart))),
+            sessions=sessions.get(group, {}),
+        )
+    return found
+
+
 def _priors_of(
     comparisons: Sequence[Comparison],
     table: Columns,
@@ -163,18 +228,54 @@ def _moderated(table: Columns, priors: Sequence[Prior]) -> tuple[Array, Array]:
     return np.maximum(deviation, np.maximum(table.floor, LEAST_DEVIATION)), dof
 
 
-def _shift_columns(
-    comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]
-) -> tuple[Array, Array]:
-    """Return the current session's shift, and what not knowing it well adds."""
+def _process_share(
+    comparisons: Sequence[Comparison], table: Columns, deviation: Array
+) -> Array:
+    """
+    Return how much of the stored sessions' variance is that between processes.
+
+    The current session's processes say how they differ. Those of one test are few: the
+    share is that of its whole group, or the test's own where that is smaller, so that a
+    test whose sessions differ for other reasons does not profit from the others.
+    """
     import numpy as np
 
-    if not shifts:
-        return 0.0, 0.0
-    known = [shifts.get(c.shift_group) for c in comparisons]
-    shift = np.array([0.0 if s is None else s.log_shift for s in known])
-    widening = [0.0 if s is None else _MEDIAN_VARIANCE / s.control_count for s in known]
-    return shift, np.array(widening)
+    several = table.run_count > 1
+    if not several.any():
+        return np.zeros(len(comparisons))
+    between_runs = np.where(several, table.run_variance * table.run_share, 0.0)
+    variance = deviation**2
+    code = {
+        name: i for i, name in enumerate(dict.fromkeys(c.group for c in comparisons))
+    }
+    group = np.array([code[c.group] for c in comparisons])
+    top = np.bincount(group, between_runs)
+    bottom = np.bincount(group, np.where(several, variance, 0.0))
+    pooled = top / np.maximum(bottom, np.finfo(float).tiny)
+    return np.minimum(1.0, np.minimum(pooled[group], between_runs / variance))
+
+
+def _now_share(table: Columns, process_share: Array) -> Array:
+    """Return the current session's variance over a stored one's: more processes, less."""
+    return 1 - process_share + process_share / (table.run_share * table.run_count)
+
+
+def _shift_share(
+    table: Columns, process_share: Array, shifts: Sequence[Shift | None]
+) -> Array:
+    """Return what a shift adds to the variance: it is not known exactly either."""
+    import numpy as np
+
+    known = [shift or _NO_SHIFT for shift in shifts]
+    there = np.array([shift is not None for shift in shifts])
+    controls = np.maximum([shift.control_count for shift in known], 1)
+    tests = np.array([shift.test_count for shift in known])
+    widening = np.array([shift.widening for shift in known]) ** 2 - 1
+    session = 1 + 1 / table.count
+    by_tests = session / np.maximum(tests, 1)
+    by_tests += process_share / table.run_share * (1 + 1 / table.run_count) / controls
+    unknown = _MEDIAN_VARIANCE * np.where(tests > 0, by_tests, session / controls)
+    return np.where(there, unknown, 0.0) + widening * session
 
 
 def _relative(difference: Array, logarithmic: Array) -> list[float]:

@@ -36,6 +36,12 @@ class Columns:
 
         floor: What samples and processes leave open, as a standard deviation.
 
+        run_count: Processes of the current session.
+
+        run_variance: Variance between them; 0 for a single one.
+
+        run_share: Mean of 1 / (processes of a session) over the stored sessions.
+
         scale: What was divided by where the scale is linear; 0 where it is the logarithm.
 
         session_values: Of each stored session, in order: its value on that scale.
@@ -48,6 +54,9 @@ class Columns:
     variance: Array
     count: Array
     floor: Array
+    run_count: Array
+    run_variance: Array
+    run_share: Array
     scale: Array
     session_values: Array
     owner: Array
@@ -61,9 +70,7 @@ def columns(comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]) -> C
     count = _counted(len(c.stored) for c in comparisons)
     run_count = _counted(len(s.run_values) for s in sessions)
     owner = np.repeat(np.arange(len(comparisons)), count.astype(int) + 1)
-    last = (
-        np.cumsum(count.astype(int) + 1) - 1
-    )  # the current session follows its stored
+    last = np.cumsum(count.astype(int) + 1) - 1  # the current one follows its stored
     is_stored = np.ones(len(sessions), dtype=bool)
     is_stored[last] = False
     values = np.fromiter(
@@ -74,6 +81,7 @@ def columns(comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]) -> C
     stored_values = session_values[is_stored] - _known_shifts(comparisons, shifts)
     stored_owner = owner[is_stored]
     mean, variance = _moments(stored_values, stored_owner, count)
+    now_count = run_count[last]
     return Columns(
         now=session_values[last],
         mean=mean,
@@ -83,6 +91,9 @@ def columns(comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]) -> C
             _within_error(within, run_count, owner, last, count),
             _sampling(sessions, owner),
         ),
+        run_count=now_count,
+        run_variance=within[last] / np.maximum(now_count - 1, 1),
+        run_share=_share(run_count, owner, last, count),
         scale=scale,
         session_values=stored_values,
         owner=stored_owner,
@@ -152,9 +163,16 @@ def _within_error(
 
     squares = np.bincount(owner, within, len(count))
     dof = np.bincount(owner, run_count - 1, len(count))
-    shares = np.bincount(owner, 1 / run_count, len(count)) - 1 / run_count[last]
-    share = np.maximum(shares / count, 1 / run_count[last])
+    share = np.maximum(_share(run_count, owner, last, count), 1 / run_count[last])
     return np.sqrt(squares / np.maximum(dof, 1) * share)
+
+
+def _share(run_count: Array, owner: Array, last: Array, count: Array) -> Array:
+    """Return the mean of 1 / processes over the stored sessions."""
+    import numpy as np
+
+    total = np.bincount(owner, 1 / run_count, len(count))
+    return (total - 1 / run_count[last]) / count
 
 
 def _sampling(sessions: Sequence[SessionValue], owner: Array) -> Array:

@@ -47,15 +47,23 @@ class Shift:
     How far a change of the machine moved a group of tests.
 
     Attributes:
-        log_shift: Median log ratio of the controls to their baselines.
+        log_shift: Log ratio of the current session to the stored ones.
 
-        control_count: Controls it is the median of, >= 1.
+        control_count: Controls that say so, >= 1.
 
-        sessions: The same of each stored session, by its id; absent: not known.
+        test_count: Tests whose first values say what the session did before the controls
+            were measured again; 0: the controls say it alone.
+
+        widening: How much farther the group's tests lie apart in the current session
+            than their spreads let expect, >= 1.
+
+        sessions: The shift of each stored session, by its id; absent: not known.
     """
 
     log_shift: float
     control_count: int
+    test_count: int = 0
+    widening: float = 1.0
     sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
 
 

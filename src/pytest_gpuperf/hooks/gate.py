@@ -127,7 +127,7 @@ class Gate:
             self.suite.interrupt(_stopped(session))
             steps.decide(self.suite)
         except BaseException as error:
-            self.suite.interrupt(f"{type(error).__name__} ended the run")
+            self.suite.interrupt(_ended_by(error))
             steps.decide(self.suite)  # an incomplete run measures nothing again
             self._release()
             raise
@@ -155,7 +155,8 @@ class Gate:
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
         """Store and report the run; fail it where its gate was silently off."""
-        if not self.suite.measured_anything():
+        if self.config.option.collectonly or not self.suite.measured_anything():
+            self.suite.tidy()
             return
         run = steps.finish(self.suite)
         self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
@@ -206,6 +207,13 @@ def _suite(config: pytest.Config) -> Suite:
 def _stopped(session: pytest.Session) -> str:
     """Return what ended the loop early; "" where nothing did."""
     return str(session.shouldfail or session.shouldstop or "")
+
+
+def _ended_by(error: BaseException) -> str:
+    """Return what an exception says of the end of the loop; pytest's own have words."""
+    if isinstance(error, (pytest.Session.Failed, pytest.Session.Interrupted)):
+        return str(error)
+    return f"{type(error).__name__} ended the run"
 
 
 def _known_plugins(config: pytest.Config) -> frozenset[str]:

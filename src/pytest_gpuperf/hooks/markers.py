@@ -16,7 +16,6 @@ from pytest_gpuperf.model.work import Work
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
-    from types import CodeType
 
     from pytest_gpuperf.model.limit import Limit
 
@@ -40,6 +39,7 @@ _ADDED_UP = ("limits", "counters")  # of the others the closest marker wins
 _GRADES = ("A", "B", "C", "D", "F")
 _REQUIREMENTS = ("gpu", "cupti", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
+_NO_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
 _MARKS = {
     "time",
     "throughput",
@@ -180,19 +180,23 @@ def _listed(value: object) -> tuple[object, ...]:
 
 
 def _constants(item: pytest.Item) -> frozenset[str]:
-    """Return the texts in a test's code: what `record("ttft", …)` may call a metric."""
+    """Return a test's own texts: what `record("ttft", …)` may call a metric."""
     function = getattr(item, "function", None)
     code = getattr(function, "__code__", None)
-    return frozenset(_texts(code)) if code is not None else frozenset()
+    parameters = getattr(getattr(item, "callspec", None), "params", {})
+    texts = (*_texts(code), *_texts(tuple(parameters.values())))
+    return frozenset(text for text in texts if not _NO_NAME.search(text))
 
 
-def _texts(code: CodeType) -> Iterator[str]:
-    """Yield the string constants of a function and of those inside it."""
-    for constant in code.co_consts:
-        if isinstance(constant, str):
-            yield constant
-        elif hasattr(constant, "co_consts"):
-            yield from _texts(constant)
+def _texts(constant: object) -> Iterator[str]:
+    """Yield the strings in a constant: a function's code may hold more functions."""
+    if isinstance(constant, str):
+        yield constant
+    elif isinstance(constant, (tuple, frozenset)):
+        for each in constant:
+            yield from _texts(each)
+    elif hasattr(constant, "co_consts"):
+        yield from _texts(constant.co_consts)
 
 
 def _wrong(message: str, remedy: str) -> ConfigError:

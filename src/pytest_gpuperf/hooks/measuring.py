@@ -209,10 +209,10 @@ class Measuring:
             Unmeasured(metric=e.metric, reason=e.reason, remedy=e.remedy)
             for e in ledger.refusals
         ]
-        if report.passed and not ledger.records and not refusals:
-            refusals.append(
-                outcomes.nothing_measured(disabled=self.bench.config.disable)
-            )
+        disabled = self.bench.config.disable
+        unasked = not ledger.records or (disabled and plan.limits)
+        if report.passed and unasked and not refusals:
+            refusals.append(outcomes.nothing_measured(disabled=disabled))
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],

@@ -236,13 +236,9 @@ def _quantity(text: str, place: int) -> Quantity:
     _refuse_lookalike(text, place, len(text), but=_MICRO)
     after = _refuse_trailing(text, place)
     try:
-        quantity = parse_quantity(rest)
+        return parse_quantity(rest)
     except UnitError as error:
         raise _syntax(error.message, error.remedy, text, after) from error
-    if quantity.value in {float("inf"), float("-inf")}:
-        message = f"{rest!r} is not a finite number"
-        raise _syntax(message, "write a smaller number", text, place)
-    return quantity
 
 
 def _refuse_trailing(text: str, place: int) -> int:

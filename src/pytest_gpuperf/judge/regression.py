@@ -251,7 +251,7 @@ def _decisive_changes(
     compared = [comparison_of(case, policy, again) for case, again in pairs]
     numbers = [c for c in compared if c is not None]
     plain = _changes(numbers, priors, policy)
-    shifts = class_shifts(cases, confirmations, policy)
+    shifts = class_shifts(cases, confirmations, priors, policy)
     if not shifts or not any(repeated):
         return list(plain)
     moved = _changes(numbers, priors, policy, shifts)

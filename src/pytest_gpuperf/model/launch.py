@@ -70,10 +70,10 @@ class KernelResources:
         for field, value in counts.items():
             if value is not None and value < 0:
                 message = f"{value} of kernel {self.name} is negative"
-                raise RecordError(message, path=f"kernel.{field}")
+                raise RecordError(message, path=field)
         if self.threads_per_block is not None and self.threads_per_block < 1:
             message = f"a block of {self.threads_per_block} threads"
-            raise RecordError(message, path="kernel.threads_per_block")
+            raise RecordError(message, path="threads_per_block")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

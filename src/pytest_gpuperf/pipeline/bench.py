@@ -25,7 +25,12 @@ from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.collect.translate import needed_counters
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectorUnavailableError,
+    MeasureError,
+    RecordError,
+)
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.environment import Environment, Session
@@ -143,9 +148,29 @@ class Bench:
 
     # what there is
 
+    def open_folders(self) -> None:
+        """
+        Read the recording to judge again, and make the one to keep.
+
+        Raises:
+            CaptureFormatError: The folder to replay holds no recording.
+
+            ReportError: The folder to record into cannot be used.
+        """
+        kept = self.recording
+        if kept is None and self.config.record is not None:
+            replay.start_recording(
+                self.config.record, self.seat.session, self.environment
+            )
+
     @functools.cached_property
     def recording(self) -> replay.Recording | None:
-        """The run that is judged again; None: this one measures."""
+        """
+        The run that is judged again; None: this one measures.
+
+        Raises:
+            CaptureFormatError: The folder holds none.
+        """
         where = self.config.replay
         return None if where is None else replay.read_recording(where)
 
@@ -252,7 +277,7 @@ class Bench:
         cache: str | None = None,
     ) -> tuple[Record, Callable[[], object]]:
         """Return the record of a function, and how to get what it returned."""
-        self._need("host")
+        self.need("host")
         request = TimedCall(
             fn=fn,
             args=args,
@@ -276,7 +301,7 @@ class Bench:
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
         """Measure a block; what is yielded returns its record once it has ended."""
-        self._need("host")
+        self.need("host")
         kept = self._kept(key, Kind.RANGE)
         if kept is not None:
             yield lambda: kept
@@ -296,7 +321,7 @@ class Bench:
         plan: Plan,
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
-        self._need("host")
+        self.need("host")
         sides = [replace(key, name=f"{key.name}.{side}".lstrip(".")) for side in "ab"]
         kept = self._kept(key, Kind.COMPARE)
         if kept is not None:
@@ -328,7 +353,7 @@ class Bench:
         **facts: Any,  # noqa: ANN401 - passed on to read_binary, which types each
     ) -> Record:
         """Return the record of a compiled binary."""
-        self._need("binary")
+        self.need("binary")
         kept = self._kept(key, Kind.BINARY)
         if kept is not None:
             return kept
@@ -339,7 +364,7 @@ class Bench:
         self, key: RecordKey, path: str, *, kernel: str | None, plan: Plan
     ) -> tuple[Record, Callable[[str], Record] | None]:
         """Return the record of a report, and what looks up another counter in it."""
-        self._need("ncu-report")
+        self.need("ncu-report")
         kept = self._kept(key, Kind.CAPTURE)
         if kept is not None:
             return kept, None
@@ -396,12 +421,17 @@ class Bench:
         launches = [launch for each in capture.ranges for launch in each.launches]
         return _matching(path, launches, kernel)
 
-    def _need(self, collector: str) -> None:
-        """Refuse a measurement whose collector was left out by name."""
+    def need(self, collector: str) -> None:
+        """
+        Refuse a measurement whose collector was left out by name.
+
+        Raises:
+            CollectorUnavailableError: It was.
+        """
         asked = self.config.collectors
         if self.config.replay is None and asked and collector not in asked:
             message = f"the {collector} collector is not among those asked for"
-            raise MeasureError(
+            raise CollectorUnavailableError(
                 message, remedy=f"add {collector} to --gpuperf-collectors"
             )
 

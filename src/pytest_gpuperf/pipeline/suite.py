@@ -85,11 +85,9 @@ class Suite:
         scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
         spool = config.record or (scratch if config.json else None)
         bench = Bench.in_main(config, spool=spool, expected=scratch)
-        if config.record is not None:
-            session = bench.seat.session
-            replay.start_recording(config.record, session, bench.environment)
         suite = cls(config, command, bench)
         suite.memory.check()
+        bench.open_folders()
         return suite
 
     # while tests run

@@ -111,6 +111,8 @@ def header_lines(
         verbose: Whether every collector that was not used leaves its sentence.
     """
     facts = _with_gpu(header, device) if device else _without_gpu(header)
+    if "gpuperf_disable" in header.options:
+        facts = ("disabled", *facts)
     title = f"gpuperf: {', '.join(fact for fact in facts if fact)}"
     yield Line(display.escape(title), Style.TITLE)
     for sentence in header.sentences if verbose else ():

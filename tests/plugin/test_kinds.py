@@ -1,0 +1,238 @@
+"""Tests of every kind that pytest knows measure and are held alike."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import Project, lines
+
+# a limit that fails while the test runs, and one that can only fail at the end
+BOTH = [
+    pytest.param(("--gpuperf-confirm=0",), id="logged-at-once"),
+    pytest.param(("--gpuperf-strict",), id="held"),
+]
+
+
+@pytest.mark.parametrize("options", BOTH)
+def test_methods_parameters_and_unittest_methods(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """Each of them passes and fails by its own limit."""
+    project.write(
+        """
+        import unittest
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        class TestPlain:
+            @pytest.mark.parametrize("n", [1, 2])
+            def test_it(self, gpuperf, n):
+                gpuperf.record("x", n)
+
+        class TestUnit(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _take(self, gpuperf):
+                self.gpuperf = gpuperf
+
+            @pytest.mark.gpuperf(limits=["x <= 1"])
+            def test_good(self):
+                self.gpuperf.record("x", 1)
+
+            @pytest.mark.gpuperf(limits=["x <= 1"])
+            def test_bad(self):
+                self.gpuperf.record("x", 2)
+
+            @pytest.mark.gpuperf(limits=["launches.count <= 1"])
+            def test_lacks(self):
+                self.gpuperf.record("x", 2)
+        """
+    )
+    ended = project.run(*options, "--junitxml=junit.xml")
+    strict = "--gpuperf-strict" in options
+
+    assert ended.ret == 1
+    assert sorted(project.junit(), key=repr) == [
+        ("test_bad", "failure"),
+        ("test_good",),
+        ("test_it[1]",),
+        ("test_it[2]", "failure"),
+        ("test_lacks", "failure" if strict else "skipped"),
+    ]
+
+
+def test_an_async_test_is_not_taken_for_a_measurement(project: Project) -> None:
+    """Without a plugin that runs it, pytest refuses it, whatever its marker says."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        async def test_it(gpuperf):
+            gpuperf.record("x", 1)
+        """
+    )
+    ended = project.run()
+
+    assert "passed" not in ended.parseoutcomes()
+    assert lines(ended, "async def functions are not natively supported")
+
+
+def test_what_can_be_awaited_is_refused(project: Project) -> None:
+    """measure() never times the making of a coroutine."""
+    project.write(
+        """
+        import functools
+        import pytest
+
+        async def work():
+            return 42
+
+        class Worker:
+            async def __call__(self):
+                return 42
+
+        def lazy():
+            return work()
+
+        @pytest.mark.filterwarnings("ignore::RuntimeWarning")
+        @pytest.mark.parametrize("fn", [work, Worker(), lazy, functools.partial(work)])
+        def test_it(gpuperf, fn):
+            gpuperf(fn)
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes()["failed"] == 4
+    assert len(lines(ended, "FAILED", "MeasureError")) == 4
+
+
+def test_a_doctest_is_left_alone(project: Project) -> None:
+    """A doctest item has no fixture of ours and passes beside tests that measure."""
+    project.write(
+        '''
+        def work():
+            """
+            >>> work()
+            42
+            """
+            return 42
+
+        def test_it(gpuperf):
+            assert gpuperf(work) == 42
+        '''
+    )
+    ended = project.run("--doctest-modules", "--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"passed": 2}
+
+
+def test_a_doctest_that_measures_is_measured(project: Project) -> None:
+    """A doctest reaches the fixture through getfixture only where it is autouse."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.fixture(autouse=True)
+        def _namespace(doctest_namespace, gpuperf):
+            doctest_namespace["gpuperf"] = gpuperf
+        """,
+        "conftest.py",
+    )
+    project.write(
+        '''
+        def work():
+            """
+            >>> gpuperf(lambda: 42)
+            42
+            """
+        ''',
+        "module.py",
+    )
+    ended = project.run("--doctest-modules", "--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"passed": 1}
+    assert project.report()["header"]["completeness"]["reported_count"] == 1
+
+
+XFAILED = """
+    import pytest
+
+    @pytest.mark.xfail(reason="known", strict={strict})
+    @pytest.mark.gpuperf(limits=["x <= 1"])
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_it(gpuperf, n):
+        gpuperf.record("x", n)
+"""
+
+
+@pytest.mark.parametrize("options", BOTH)
+def test_a_missed_limit_can_be_expected(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """A limit fails in the test's own call: xfail sees it, and a strict xfail fails."""
+    project.write(XFAILED.format(strict=False))
+    assert project.run(*options).parseoutcomes() == {"xpassed": 1, "xfailed": 1}
+
+    project.write(XFAILED.format(strict=True))
+    assert project.run(*options).parseoutcomes() == {"failed": 1, "xfailed": 1}
+
+
+def test_a_missing_value_is_no_expected_failure(project: Project) -> None:
+    """xfail does not hide that nothing was measured."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.xfail(reason="known")
+        def test_read(gpuperf):
+            assert gpuperf.measure(int).energy < 1
+
+        @pytest.mark.xfail(reason="known", strict=True)
+        @pytest.mark.gpuperf(limits=["energy <= 1 J"])
+        def test_limit(gpuperf):
+            gpuperf(int)
+        """
+    )
+    ended = project.run("-rs", "--junitxml=junit.xml")
+
+    assert ended.parseoutcomes() == {"skipped": 2}
+    assert len(lines(ended, "SKIPPED", "unmeasured: ")) == 2
+
+
+def test_a_test_that_calls_xfail_is_xfailed(project: Project) -> None:
+    """An imperative xfail is the user's own word."""
+    project.write(
+        """
+        import pytest
+
+        def test_it(gpuperf):
+            gpuperf(int)
+            pytest.xfail("not yet")
+        """
+    )
+
+    assert project.run("--gpuperf-strict").parseoutcomes() == {"xfailed": 1}
+
+
+def test_subtests_of_unittest_do_not_lose_the_test(project: Project) -> None:
+    """A unittest with subTest is one test that measures."""
+    project.write(
+        """
+        import unittest
+        import pytest
+
+        class TestUnit(unittest.TestCase):
+            @pytest.fixture(autouse=True)
+            def _take(self, gpuperf):
+                self.gpuperf = gpuperf
+
+            def test_it(self):
+                for n in range(3):
+                    with self.subTest(n=n):
+                        self.gpuperf.record(f"x{n}", n)
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json")
+
+    assert ended.ret == 0
+    assert len(project.report()["records"]) == 3

@@ -1,0 +1,86 @@
+"""Records, cases and sessions for the tests of judge."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pytest_gpuperf.judge.case import Case, Confirmation, Stored
+from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.sample import Estimate
+
+KEY = RecordKey(test_id="test_a.py::test_a")
+
+
+def estimate(value: float, metric: str = "time", **fields: Any) -> Estimate:
+    """An estimate of a device time, unless more is said."""
+    given = {
+        "unit": METRICS[metric].unit if metric in METRICS else "",
+        "source": "cupti",
+    }
+    return Estimate(metric=metric, value=value, **(given | fields))
+
+
+def record(*estimates: Estimate, **fields: Any) -> Record:
+    """A record of some estimates."""
+    given: dict[str, Any] = {"key": KEY, "kind": Kind.MEASURE}
+    return Record(estimates=estimates, **(given | fields))
+
+
+def session(number: int) -> Session:
+    """A stored session."""
+    return Session(
+        id=f"s{number}", started_unix_s=float(number), host="h", commit=f"c{number}"
+    )
+
+
+def stored(
+    values: Sequence[float | Sequence[float]], *, choice: str | None = "A"
+) -> tuple[Stored, ...]:
+    """Stored sessions, oldest first; a number is a session of one process."""
+    return tuple(
+        Stored(
+            value=SessionValue(session_id=f"s{number}", run_values=runs(value)),
+            session=session(number),
+            choice=choice,
+        )
+        for number, value in enumerate(values)
+    )
+
+
+def runs(value: float | Sequence[float]) -> tuple[float, ...]:
+    """The values of the processes of a session."""
+    return (value,) if isinstance(value, (int, float)) else tuple(value)
+
+
+def case(
+    now: float | Sequence[float] | None,
+    then: Sequence[float | Sequence[float]],
+    metric: str = "time",
+    **fields: Any,
+) -> Case:
+    """A case with a limit of 5 %."""
+    value = None
+    if now is not None:
+        value = SessionValue(session_id="now", run_values=runs(now))
+    given: dict[str, Any] = {
+        "key": KEY,
+        "metric": METRICS[metric],
+        "limit": 0.05,
+        "estimate": None if value is None else estimate(value.run_values[0], metric),
+        "current": value,
+        "choice": "A",
+        "stored": stored(then),
+    }
+    return Case(**(given | fields))
+
+
+def confirmation(
+    *values: float, choices: str | None = None, **fields: Any
+) -> Confirmation:
+    """Confirming processes; `choices` has one letter for each."""
+    made = tuple(choices) if choices is not None else ("A",) * len(values)
+    return Confirmation(run_values=values, choices=made, **fields)

@@ -1,0 +1,259 @@
+"""The rules of judge/grammar: limits as text."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import (
+    ConfigError,
+    GpuPerfError,
+    LimitSyntaxError,
+    UnitError,
+    UnknownMetricError,
+)
+from pytest_gpuperf.judge.grammar import (
+    parse_limit,
+    parse_limits,
+    parse_max_regression,
+)
+from pytest_gpuperf.model.metric import METRICS
+
+
+@pytest.mark.parametrize(
+    ("text", "metric", "operator", "threshold", "unit", "kernel"),
+    [
+        ("time <= 60 us", "time", "<=", 6e-05, "s", None),
+        ("  time<60us\t", "time", "<", 6e-05, "s", None),
+        ("time <= 60 µs", "time", "<=", 6e-05, "s", None),
+        ("time <= 60 \u03bcs", "time", "<=", 6e-05, "s", None),
+        ("roofline.fraction >= 80 %", "roofline.fraction", ">=", 0.8, "fraction", None),
+        ("roofline.fraction > 0.8", "roofline.fraction", ">", 0.8, None, None),
+        ("roofline.fraction >= 1", "roofline.fraction", ">=", 1.0, None, None),
+        ("launches.count == 1", "launches.count", "==", 1.0, None, None),
+        ("stack_bytes == 0", "stack_bytes", "==", 0.0, None, None),
+        ("shared_bytes <= 48 KiB", "shared_bytes", "<=", 49152.0, "bytes", None),
+        ("speedup >= 1.3", "speedup", ">=", 1.3, None, None),
+        ("dram__bytes.sum <= 1.1 GB", "dram__bytes.sum", "<=", 1.1e9, "bytes", None),
+        ("dram__bytes.sum <= 1_000", "dram__bytes.sum", "<=", 1000.0, None, None),
+        ('registers["rms*"] <= 64', "registers", "<=", 64.0, None, "rms*"),
+        (
+            "registers['f(a[0], \"b\")'] < 64",
+            "registers",
+            "<",
+            64.0,
+            None,
+            'f(a[0], "b")',
+        ),
+        ('registers [ "été*" ] <= 64', "registers", "<=", 64.0, None, "été*"),
+    ],
+)
+def test_a_limit_is_read(  # noqa: PLR0917 - the columns of the table above
+    text: str,
+    metric: str,
+    operator: str,
+    threshold: float,
+    unit: str | None,
+    kernel: str | None,
+) -> None:
+    """Metric, kernel, operator and quantity are read, in SI."""
+    limit = parse_limit(text)
+
+    assert limit.metric == metric
+    assert limit.operator == operator
+    assert limit.threshold == threshold
+    assert limit.unit == unit
+    assert limit.kernel == kernel
+    assert limit.text == text.strip()
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("", 0, "begins with a metric"),
+        ("60 us >= time", 0, "begins with a metric"),
+        ("time", 4, "operator is missing"),
+        ("time 60 us", 5, "'60' is no operator"),
+        ("time = 60 us", 5, "'=' is no operator"),
+        ("time =< 60 us", 5, "write <="),
+        ("time != 60 us", 5, "'!=' is no operator"),
+        ("time @ 60 us", 5, "'@' is no operator"),
+        ("time == 60 us", 5, "measured with noise"),
+        ("time <=", 7, "number is missing"),
+        ("time <= us", 8, "does not begin with a number"),
+        ("time <= nan us", 8, "does not begin with a number"),
+        ("time <= inf", 8, "does not begin with a number"),
+        ("time <= 1e400 s", 14, "not a finite number"),
+        ("time <= 1e308 min", 14, "not a finite number"),
+        ("stack_bytes <= 2KBfoo", 16, "unknown unit 'KBfoo'"),
+        ("time <= 60 us please", 14, "'please' stands after"),
+        ("time <= 60 us <= 70 us", 14, "stands after"),
+        ("time <= 1 000 us", 10, "no spaces and no commas"),
+        ("time <= 1,000 us", 9, "no spaces and no commas"),
+        ("registers[rms*] <= 64", 9, "in quotes and brackets"),
+        ('registers["rms* <= 64', 9, "in quotes and brackets"),
+        ('registers[""] <= 64', 9, "pattern is empty"),
+    ],
+)
+def test_what_does_not_parse_is_pointed_at(
+    text: str, column: int, message: str
+) -> None:
+    """The error says what is wrong, and the column where."""
+    with pytest.raises(LimitSyntaxError, match=message) as caught:
+        parse_limit(text)
+
+    assert caught.value.column == column
+    assert caught.value.text == text
+    assert caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "column", "remedy"),
+    [
+        ("time \u2264 60 us", 5, "write '<='"),
+        ("time \uff1c 60 us", 5, "write '<'"),
+        ("time <= \u221260 us", 8, "write '-'"),
+        ("time <= 60 \uff55s", 11, "write 'u'"),
+        ("time <= 60\u00a0us", 10, "write ' '"),
+        ("time <= \u0663 us", 8, "write it in ASCII"),
+        ("t\u0456me <= 60 us", 1, "write it in ASCII"),
+        ("\u03c4ime <= 60 us", 0, "write it in ASCII"),
+    ],
+)
+def test_lookalikes_are_named(text: str, column: int, remedy: str) -> None:
+    """A character that only looks right is named, with what to write."""
+    with pytest.raises(LimitSyntaxError, match="no character of a limit") as caught:
+        parse_limit(text)
+
+    assert caught.value.column == column
+    assert remedy in caught.value.remedy
+
+
+def test_an_unknown_metric_gets_suggestions() -> None:
+    """Names that come close are offered; also the test's own."""
+    with pytest.raises(UnknownMetricError) as caught:
+        parse_limit("tmie <= 60 us")
+    assert "time" in caught.value.close_matches
+
+    with pytest.raises(UnknownMetricError) as caught:
+        parse_limit("tttf <= 60 us", known={"ttft", "A docstring of a test. " * 9})
+    assert caught.value.close_matches[0] == "ttft"
+
+    with pytest.raises(UnknownMetricError, match="gpuperf metrics"):
+        parse_limit("qqq <= 60 us")
+
+
+@pytest.mark.parametrize(
+    ("text", "message"),
+    [
+        ("time <= 60 GB", "time is in s, the limit in bytes"),
+        ("registers <= 64 %", "registers is in count"),
+        ("time <= 60", "time needs a unit"),
+        ("time <= 0", "time needs a unit"),
+        ("energy <= 5", "energy needs a unit"),
+        ("roofline.fraction >= 80", "more than the whole"),
+        ("l2.hit_fraction >= 1.01", "more than the whole"),
+    ],
+)
+def test_a_unit_that_does_not_fit_is_refused(text: str, message: str) -> None:
+    """A unit must be the metric's; a number that can be misread needs one."""
+    with pytest.raises(UnitError, match=message) as caught:
+        parse_limit(text)
+
+    assert "write" in caught.value.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "metric"),
+    [
+        ("ttft <= 200 ms", "ttft"),
+        ("p99-latency [s] <= 200 ms", "p99-latency [s]"),
+        ("my <= 1", "my"),
+        ("my metric <= 1", "my metric"),
+        ("größe == 3", "größe"),
+    ],
+)
+def test_recorded_names_are_known(text: str, metric: str) -> None:
+    """A name given to record() is a metric, the longest that fits, in any script."""
+    known = {"ttft", "p99-latency [s]", "my", "my metric", "größe", ""}
+    assert parse_limit(text, known=known).metric == metric
+
+
+@given(st.text(max_size=40))
+def test_any_text_parses_or_is_refused_by_name(text: str) -> None:
+    """No text raises anything but an error of ours, and its column is in the text."""
+    try:
+        limit = parse_limit(text)
+    except LimitSyntaxError as error:
+        assert 0 <= error.column <= len(text)
+    except GpuPerfError as error:
+        assert error.remedy
+    else:
+        assert limit.text == text.strip()
+
+
+@given(
+    st.sampled_from(sorted(name for name, m in METRICS.items() if m.unit == "s")),
+    st.sampled_from(["<=", "<", ">=", ">"]),
+    st.floats(1e-9, 1e9),
+)
+def test_a_written_limit_reads_as_it_was_meant(
+    metric: str, operator: str, value: float
+) -> None:
+    """Whatever number is written in seconds comes back."""
+    limit = parse_limit(f"{metric}{operator}{value!r}s")
+    assert (limit.metric, limit.operator) == (metric, operator)
+    assert limit.threshold == value
+
+
+def test_all_mistakes_of_several_limits_are_told() -> None:
+    """Good limits are returned, and one problem for each of the others."""
+    limits, problems = parse_limits(
+        ["time <= 60 us", "tmie <= 1 us", "time <= 1 GB", "time <", "registers <= 64"]
+    )
+
+    assert [limit.metric for limit in limits] == ["time", "registers"]
+    assert [type(problem) for problem in problems] == [
+        UnknownMetricError,
+        UnitError,
+        LimitSyntaxError,
+    ]
+
+
+@pytest.mark.parametrize(
+    ("given_text", "expected"),
+    [
+        ("5 %", {"time": 0.05}),
+        ("0.05 fraction", {"time": 0.05}),
+        ("0%", {"time": 0.0}),
+        (" OFF ", {"time": None}),
+        ({"time": "5 %", "registers": "0 %"}, {"time": 0.05, "registers": 0.0}),
+        ({"ttft": "10 %"}, {"ttft": 0.1}),
+        ({}, {}),
+    ],
+)
+def test_max_regression_is_read(
+    given_text: str | dict[str, str], expected: dict[str, float | None]
+) -> None:
+    """One text is for time; off is only shown."""
+    assert parse_max_regression(given_text, known={"ttft"}) == expected
+
+
+@pytest.mark.parametrize(
+    ("given_text", "message"),
+    [
+        ("5", "'5' is no percentage"),
+        ("5 us", "'5 us' is no percentage"),
+        ("-5 %", "negative"),
+        ("", "does not begin with a number"),
+        ({"time": 0.05}, "no text"),
+        ({"tmie": "5 %", "time": "5"}, "unknown metric 'tmie'.*'5' is no percentage"),
+    ],
+)
+def test_a_wrong_max_regression_is_refused(
+    given_text: str | dict[str, str], message: str
+) -> None:
+    """All that is wrong is told at once."""
+    with pytest.raises(ConfigError, match=message):
+        parse_max_regression(given_text)

@@ -1,0 +1,420 @@
+"""The rules of judge/limit and judge/selection: one limit, one record, four verdicts."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.compute.spread import Spread
+from pytest_gpuperf.judge.grammar import parse_limit
+from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from unit.judge.building import estimate, record
+
+US = 1e-6
+Z = 2.5758293035489004  # two-sided 99 %
+
+
+def judged(text: str, *estimates: Estimate, **fields: object) -> Verdict:
+    """The verdict of a limit on a record of some estimates."""
+    known = {e.metric for e in estimates}
+    return judge_limit(parse_limit(text, known=known), record(*estimates, **fields))
+
+
+@pytest.mark.parametrize(
+    ("value", "outcome", "reason"),
+    [
+        (57 * US, Outcome.PASSED, Reason.WITHIN_LIMIT),
+        (60 * US * math.exp(-Z * 0.015) * 0.9999, Outcome.PASSED, Reason.WITHIN_LIMIT),
+        (
+            60 * US * math.exp(-Z * 0.015) * 1.0001,
+            Outcome.INCONCLUSIVE,
+            Reason.STRADDLES_LIMIT,
+        ),
+        (60 * US, Outcome.INCONCLUSIVE, Reason.STRADDLES_LIMIT),
+        (
+            60 * US * math.exp(Z * 0.015) * 0.9999,
+            Outcome.INCONCLUSIVE,
+            Reason.STRADDLES_LIMIT,
+        ),
+        (60 * US * math.exp(Z * 0.015) * 1.0001, Outcome.FAILED, Reason.BEYOND_LIMIT),
+        (64 * US, Outcome.FAILED, Reason.BEYOND_LIMIT),
+    ],
+)
+def test_the_interval_decides(value: float, outcome: Outcome, reason: Reason) -> None:
+    """Wholly within passes, wholly beyond fails, else inconclusive: prior 1.5 %."""
+    verdict = judged("time <= 60 us", estimate(value))
+
+    assert (verdict.outcome, verdict.reason) == (outcome, reason)
+    assert verdict.low == pytest.approx(value * math.exp(-Z * 0.015))
+    assert verdict.high == pytest.approx(value * math.exp(Z * 0.015))
+    assert bool(verdict.remedy) == (outcome is Outcome.INCONCLUSIVE)
+
+
+def test_a_lower_bound_is_its_mirror() -> None:
+    """At least 80 % passes above, fails below, and straddles in between."""
+    text = "roofline.fraction >= 80 %"
+    assert judged(text, estimate(0.85, "roofline.fraction")).outcome is Outcome.PASSED
+    assert judged(text, estimate(0.75, "roofline.fraction")).outcome is Outcome.FAILED
+    straddling = judged(text, estimate(0.80, "roofline.fraction"))
+    assert straddling.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "outcome"),
+    [
+        ("registers <= 64", 64.0, Outcome.PASSED),
+        ("registers < 64", 64.0, Outcome.FAILED),
+        ("registers >= 64", 64.0, Outcome.PASSED),
+        ("registers > 64", 64.0, Outcome.FAILED),
+        ("registers == 64", 64.0, Outcome.PASSED),
+        ("registers == 64", 65.0, Outcome.FAILED),
+        ("registers <= 64", 65.0, Outcome.FAILED),
+    ],
+)
+def test_counts_are_compared_as_points(
+    text: str, value: float, outcome: Outcome
+) -> None:
+    """A count has no spread; the operators differ at the limit itself."""
+    verdict = judged(text, estimate(value, "registers"))
+
+    assert verdict.outcome is outcome
+    assert verdict.low is None
+
+
+def test_host_time_has_the_wider_prior() -> None:
+    """What the host's clock measured differs by 5 %: also `time` itself."""
+    value = 55 * US
+    by_host = judged("time <= 60 us", estimate(value, source="host"))
+    by_device = judged("time <= 60 us", estimate(value))
+    wall = judged("time.wall <= 60 us", estimate(value, "time.wall"))
+
+    assert by_device.outcome is Outcome.PASSED
+    assert by_host.outcome is wall.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize("kind", [Kind.BINARY, Kind.CAPTURE])
+def test_what_was_read_and_not_measured_is_a_point(kind: Kind) -> None:
+    """A file has no spread: a captured time is compared as it stands."""
+    verdict = judged("time <= 60 us", estimate(59.9 * US), kind=kind)
+    assert verdict.outcome is Outcome.PASSED
+    assert verdict.low is None
+
+
+def test_numbers_of_the_users_own_are_points_until_sessions_are_stored() -> None:
+    """Nothing is assumed of a recorded number; a baseline gives it a spread."""
+    value = estimate(0.99, "ttft", unit="s", source="user")
+    limit = parse_limit("ttft <= 1 s", known={"ttft"})
+    known = Spread(fraction=0.05, dof=4, session_count=5)
+
+    plain = judge_limit(limit, record(value, kind=Kind.RECORD))
+    spread = judge_limit(limit, record(value, kind=Kind.RECORD), spread=known)
+
+    assert plain.outcome is Outcome.PASSED
+    assert spread.outcome is Outcome.INCONCLUSIVE
+
+
+def test_the_baselines_spread_replaces_the_prior() -> None:
+    """Sessions that differ little narrow the interval, few of them widen it again."""
+    value = record(estimate(59 * US))
+    limit = parse_limit("time <= 60 us")
+
+    def outcome(fraction: float, dof: float) -> Outcome:
+        spread = Spread(fraction=fraction, dof=dof, session_count=5)
+        return judge_limit(limit, value, spread=spread).outcome
+
+    assert outcome(0.002, 30) is Outcome.PASSED
+    assert outcome(0.002, 1) is Outcome.INCONCLUSIVE
+    assert outcome(0.02, 30) is Outcome.INCONCLUSIVE
+
+
+def test_what_samples_leave_open_is_the_least_spread() -> None:
+    """A value known to 10 % cannot be decided by a prior of 1.5 %."""
+    wide = estimate(54 * US, low=48 * US, high=60 * US)
+    verdict = judged("time <= 60 us", wide)
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.high is not None
+    assert verdict.high > 60 * US
+
+
+def test_a_comparison_brings_its_own_interval() -> None:
+    """A speedup is judged by its ends; without them by the prior."""
+    whole = estimate(1.5, "speedup", low=1.35, high=1.65)
+    assert judged("speedup >= 1.3", whole, kind=Kind.COMPARE).outcome is Outcome.PASSED
+    assert judged("speedup >= 1.4", whole, kind=Kind.COMPARE).low == 1.35
+    bare = estimate(1.31, "speedup")
+    verdict = judged("speedup >= 1.3", bare, kind=Kind.COMPARE)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_above_the_roof_is_no_pass() -> None:
+    """More than 105 % of the roof is a wrong work model, whatever the limit."""
+    text = "roofline.fraction >= 80 %"
+    at_the_edge = judged(text, estimate(1.05, "roofline.fraction"))
+    above = judged(text, estimate(1.0501, "roofline.fraction"))
+    below = judged("roofline.fraction <= 90 %", estimate(1.2, "roofline.fraction"))
+
+    assert at_the_edge.outcome is Outcome.PASSED
+    assert (above.outcome, above.reason) == (
+        Outcome.INCONCLUSIVE,
+        Reason.ABOVE_THE_ROOF,
+    )
+    assert below.outcome is Outcome.FAILED
+
+
+def test_a_void_record_is_inconclusive() -> None:
+    """A measurement that must not be judged is not, with its reason."""
+    void = Void(code="hot", text="the GPU was too hot")
+    verdict = judged("time <= 60 us", estimate(90 * US), void=void)
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.VOID)
+    assert verdict.detail == ("the GPU was too hot",)
+
+
+def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
+    """The record says why a metric is missing, and what to do."""
+    gap = Unmeasured(metric="energy", reason="NVML is busy", remedy="run it alone")
+    verdict = judged("energy <= 5 J", estimate(1.0), unmeasured=(gap,))
+
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert verdict.reason is Reason.NOT_MEASURED
+    assert verdict.detail == ("NVML is busy",)
+    assert verdict.remedy == "run it alone"
+
+
+@pytest.mark.parametrize(
+    ("text", "remedy"),
+    [
+        ("energy <= 5 J", "doctor"),
+        ("dram__bytes.sum <= 5", "counters="),
+        ("ttft <= 5 s", "gpuperf.record"),
+    ],
+)
+def test_a_missing_metric_without_a_reason_says_what_to_do(
+    text: str, remedy: str
+) -> None:
+    """There is a remedy for metrics, counters and recorded numbers."""
+    verdict = judge_limit(parse_limit(text, known={"ttft"}), record())
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert remedy in verdict.remedy
+
+
+def test_the_best_source_is_judged() -> None:
+    """Of several sources the one nearest to the device counts."""
+    verdict = judged(
+        "time <= 60 us", estimate(90 * US, source="host"), estimate(50 * US)
+    )
+    assert verdict.outcome is Outcome.PASSED
+    assert verdict.estimate is not None
+    assert verdict.estimate.source == "cupti"
+
+
+@pytest.mark.parametrize(
+    ("text", "worst"),
+    [
+        ('registers["rms*"] <= 64', 70.0),
+        ('registers["rms*"] >= 64', 40.0),
+        ('registers["rms*"] == 64', 40.0),
+        ('registers["rms_b"] <= 64', 40.0),
+        ('registers["void gemm<*>"] <= 64', 99.0),
+    ],
+)
+def test_the_worst_matching_kernel_is_judged(text: str, worst: float) -> None:
+    """A pattern fits names and what they demangle to; the worst of them counts."""
+    kernels = [("rms_a", 70.0), ("rms_b", 40.0), ("_Z4gemm", 99.0)]
+    demangled = KernelResources(
+        name="_Z4gemm",
+        demangled="void gemm<float>",
+        target="sm_90",
+        registers_count=99,
+        stack_bytes=0,
+        shared_bytes=0,
+        constant_bytes=0,
+    )
+    verdict = judged(
+        text,
+        *(estimate(value, "registers", kernel=name) for name, value in kernels),
+        estimate(99.0, "registers"),
+        kernels=(demangled,),
+    )
+    assert verdict.estimate is not None
+    assert verdict.estimate.value == worst
+
+
+def test_a_pattern_that_fits_no_kernel_lists_those_there_are() -> None:
+    """No kernel fits: unmeasured, with the kernels; patterns know upper case."""
+    found = [estimate(1.0, "registers", kernel=f"k{number}") for number in range(12)]
+    verdict = judged('registers["K*"] <= 64', *found)
+
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert verdict.detail[1:3] == ("k0", "k1")
+    assert verdict.detail[-1] == "2 more kernels"
+
+
+def test_a_metric_that_is_not_known_by_kernel() -> None:
+    """A pattern on a metric of the whole record says to leave it away."""
+    verdict = judged('time["k*"] <= 60 us', estimate(1 * US))
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert "without a kernel" in verdict.remedy
+
+
+def test_a_metric_that_is_known_by_kernel_only() -> None:
+    """One kernel alone stands for the whole; of several one must be named."""
+    one = estimate(5.0, "dram__bytes.sum", unit="byte", kernel="a")
+    other = estimate(6.0, "dram__bytes.sum", unit="byte", kernel="b")
+
+    alone = judged("dram__bytes.sum <= 7", one)
+    several = judged("dram__bytes.sum <= 7", one, other)
+
+    assert alone.estimate == one
+    assert several.outcome is Outcome.UNMEASURED
+    assert 'dram__bytes.sum["a"]' in several.remedy
+
+
+@pytest.mark.parametrize(
+    ("text", "value", "unit", "expected"),
+    [
+        ("dram__bytes.sum <= 2 kB", 1.5, "Kbyte", 1500.0),
+        ("dram__bytes.sum <= 2", 1.5, "Kbyte", 1.5),
+        ("gpu__time_duration.sum <= 2 us", 1500.0, "nsecond", 1.5 * US),
+        ("gpu__time_duration.sum <= 2 us", 1500.0, "ns", 1.5 * US),
+        ("sm__x.pct <= 90 %", 80.0, "%", 0.8),
+        ("launch__registers_per_thread <= 64 count", 60.0, "register/thread", 60.0),
+    ],
+)
+def test_a_counter_is_judged_in_its_limits_unit(
+    text: str, value: float, unit: str, expected: float
+) -> None:
+    """A limit in bytes gets bytes; a bare number is in the counter's own unit."""
+    name = parse_limit(text).metric
+    found = estimate(value, name, unit=unit, source="ncu-report", low=value, high=value)
+    verdict = judged(text, found, kind=Kind.CAPTURE)
+
+    assert verdict.outcome is Outcome.PASSED
+    assert verdict.estimate is not None
+    assert verdict.estimate.value == pytest.approx(expected)
+    assert verdict.estimate.low == pytest.approx(expected)
+
+
+def test_a_counter_in_another_dimension_is_unmeasured() -> None:
+    """A tool says the unit with the value only: no failure, and both units are told."""
+    found = estimate(5.0, "l2__x.sum", unit="sector")
+    verdict = judged("l2__x.sum <= 60 us", found)
+
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert verdict.detail == ("l2__x.sum is in sector, its limit in s",)
+
+
+def again(*values: float, **fields: object) -> list[Record]:
+    """Records of fresh processes."""
+    return [record(estimate(value * US), **fields) for value in values]
+
+
+def test_confirming_processes_decide_alone() -> None:
+    """The first value was measured again for what it was: it has no part in it."""
+    limit = parse_limit("time <= 60 us")
+    first = record(estimate(61 * US))
+    values = (55.0, 55.5, 54.5, 55.2, 54.8)
+    verdict = judge_limit(limit, first, confirming=again(*values))
+
+    assert verdict.outcome is Outcome.PASSED
+    assert verdict.estimate is not None
+    assert verdict.estimate.value == pytest.approx(55 * US)
+    assert verdict.confirmations == pytest.approx([v / 60 - 1 for v in values])
+
+
+def test_confirming_processes_narrow_the_interval_as_far_as_sessions_allow() -> None:
+    """Averaging takes the processes' share of the spread away, and no more."""
+    limit = parse_limit("time <= 60 us")
+    spread = Spread(fraction=0.02)
+    agreeing = again(*[58.0] * 5)
+    scattered = again(57.0, 59.0, 58.0, 57.0, 59.0)
+
+    alone = judge_limit(limit, record(estimate(58 * US)), spread=spread)
+    still = judge_limit(limit, agreeing[0], spread=spread, confirming=agreeing)
+    averaged = judge_limit(limit, agreeing[0], spread=spread, confirming=scattered)
+
+    def width(verdict: Verdict) -> float:
+        assert verdict.low is not None
+        assert verdict.high is not None
+        return verdict.high - verdict.low
+
+    assert width(still) == pytest.approx(width(alone))
+    assert width(averaged) < 0.9 * width(alone)
+    assert width(averaged) > width(alone) / math.sqrt(5)
+
+
+def test_confirming_processes_that_still_straddle() -> None:
+    """What five processes cannot decide stays inconclusive, with another remedy."""
+    limit = parse_limit("time <= 60 us")
+    verdict = judge_limit(limit, *again(60), confirming=again(*[60.0] * 5))
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert "move the limit" in verdict.remedy
+
+
+def test_void_confirming_processes_do_not_count() -> None:
+    """Without a usable process the first value decides as before."""
+    limit = parse_limit("time <= 60 us")
+    void = Void(code="hot", text="hot")
+    verdict = judge_limit(limit, *again(60), confirming=again(1, 1, void=void))
+
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.confirmations == ()
+
+
+def test_a_child_that_gave_no_value_fails() -> None:
+    """A test that gives no value alone is failed, with its last lines."""
+    limit = parse_limit("time <= 60 us")
+    verdict = judge_limit(limit, *again(60), lost=("boom", "exit 1"))
+
+    assert verdict.outcome is Outcome.FAILED
+    assert verdict.reason is Reason.CHILD_GAVE_NO_VALUE
+    assert verdict.detail == ("boom", "exit 1")
+
+
+RANK = {Outcome.PASSED: 0, Outcome.INCONCLUSIVE: 1, Outcome.FAILED: 2}
+
+
+@given(
+    st.floats(1e-9, 1e3),
+    st.floats(1.0, 10.0),
+    st.floats(1e-4, 0.5),
+    st.sampled_from(["<=", "<"]),
+)
+def test_getting_worse_never_helps(
+    value: float, factor: float, fraction: float, operator: str
+) -> None:
+    """A larger value never turns failed into inconclusive, nor that into passed."""
+    limit = parse_limit(f"time {operator} 1 s")
+    spread = Spread(fraction=fraction)
+    better = judge_limit(limit, record(estimate(value)), spread=spread)
+    worse = judge_limit(limit, record(estimate(value * factor)), spread=spread)
+
+    assert RANK[better.outcome] <= RANK[worse.outcome]
+
+
+@given(st.floats(1e-6, 1e3), st.floats(1e-3, 1e3))
+def test_the_unit_does_not_matter(value: float, factor: float) -> None:
+    """Value and limit in another unit give the same verdict."""
+    plain = parse_limit("ttft <= 1 s", known={"ttft"})
+    scaled = replace(plain, threshold=plain.threshold * factor)
+    spread = Spread(fraction=0.01)
+    one = judge_limit(
+        plain, record(estimate(value, "ttft", unit="s", source="user")), spread=spread
+    )
+    other = judge_limit(
+        scaled,
+        record(estimate(value * factor, "ttft", unit="s", source="user")),
+        spread=spread,
+    )
+    if not math.isclose(value, 1, rel_tol=0.05):  # at the ends roundings may differ
+        assert one.outcome is other.outcome

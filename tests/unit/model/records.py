@@ -1,0 +1,119 @@
+"""Any valid record of the model, by its own types and invariants."""
+
+from __future__ import annotations
+
+import dataclasses
+import importlib
+import pkgutil
+import types
+import typing
+from collections.abc import Mapping
+from enum import Enum
+from typing import Any
+
+from hypothesis import strategies as st
+
+from pytest_gpuperf import model
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.work import Work
+
+_TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
+_FINITE = st.floats(allow_nan=False, allow_infinity=False)
+_COUNTS = st.integers(min_value=0, max_value=2**40)
+
+
+def dataclasses_of_model() -> list[type]:
+    """Return every public dataclass that a module of the room defines."""
+    found = []
+    for module in pkgutil.iter_modules(model.__path__):
+        loaded = importlib.import_module(f"{model.__name__}.{module.name}")
+        found += [
+            thing
+            for thing in vars(loaded).values()
+            if dataclasses.is_dataclass(thing)
+            and isinstance(thing, type)
+            and thing.__module__ == loaded.__name__
+            and not thing.__name__.startswith("_")
+        ]
+    return found
+
+
+def any_of(kind: type) -> st.SearchStrategy[Any]:
+    """Return a strategy for the valid instances of a type of the model."""
+    if kind in _BY_TYPE:
+        return _BY_TYPE[kind]
+    if dataclasses.is_dataclass(kind):
+        return any_record(kind)
+    if isinstance(kind, type) and issubclass(kind, Enum):
+        return st.sampled_from(list(kind))
+    return _any_generic(kind)
+
+
+def _any_generic(kind: type) -> st.SearchStrategy[Any]:
+    """Return a strategy for a union, a tuple or a mapping."""
+    origin, inner = typing.get_origin(kind), typing.get_args(kind)
+    if origin in {typing.Union, types.UnionType}:
+        return st.one_of([any_of(each) for each in inner])
+    if origin is tuple and inner[-1] is Ellipsis:
+        return st.lists(any_of(inner[0]), max_size=2).map(tuple)
+    if origin is tuple:
+        return st.tuples(*map(any_of, inner))
+    if origin is Mapping:
+        return st.dictionaries(any_of(inner[0]), any_of(inner[1]), max_size=2)
+    message = f"no strategy for {kind}"
+    raise AssertionError(message)
+
+
+def any_record(kind: type) -> st.SearchStrategy[Any]:
+    """Return a strategy for a dataclass whose fields are free, or repaired."""
+    hints = typing.get_type_hints(kind)
+    fields = {name: any_of(hints[name]) for name in hints}
+    if kind is KernelResources:
+        fields = {
+            name: field.map(_not_negative) if "int" in str(hints[name]) else field
+            for name, field in fields.items()
+        }
+    if kind is Run:
+        fields["schema"] = st.just(SCHEMA_VERSION)
+    return st.fixed_dictionaries(fields).map(
+        lambda given: kind(**_REPAIRS.get(kind, _as_it_is)(given))
+    )
+
+
+def _not_negative(value: object) -> object:
+    """Return a count that a kernel may have; text and None as they are."""
+    return 1 + abs(value) if isinstance(value, int) else value
+
+
+def _as_it_is(given: dict[str, Any]) -> dict[str, Any]:
+    return given
+
+
+def _ordered(given: dict[str, Any]) -> dict[str, Any]:
+    """Turn an interval that is upside down."""
+    if given["low"] is not None and given["high"] is not None:
+        given["low"], given["high"] = sorted((given["low"], given["high"]))
+    return given
+
+
+def _declared(given: dict[str, Any]) -> dict[str, Any]:
+    """Make work that says something, with a roof."""
+    for name in ("flop", "bytes"):
+        if given[name] is not None:
+            given[name] = abs(given[name]) or 1.0
+    if given["bytes"] is None:
+        given["bytes"] = 1.0
+    return given
+
+
+_REPAIRS = {Estimate: _ordered, Work: _declared}
+_BY_TYPE: Mapping[object, st.SearchStrategy[Any]] = {
+    str: _TEXT,
+    float: _FINITE,
+    int: _COUNTS,
+    bool: st.booleans(),
+    type(None): st.none(),
+}

@@ -1,0 +1,143 @@
+"""model.metric: the catalogue, and names that are not in it."""
+
+from __future__ import annotations
+
+import re
+from types import MappingProxyType
+
+import pytest
+
+from pytest_gpuperf.errors import UnknownMetricError
+from pytest_gpuperf.model.metric import (
+    METRICS,
+    Better,
+    Family,
+    is_counter,
+    metric_named,
+)
+from pytest_gpuperf.model.quantity import UNITS
+
+UNITS_OF_METRICS = {unit.si for unit in UNITS.values()} | {"ratio"}
+
+
+@pytest.mark.parametrize("name", METRICS)
+def test_a_metric_says_what_it_is(name: str) -> None:
+    """It is filed under its own name, has a unit that limits can be written in, a line."""
+    metric = METRICS[name]
+
+    assert metric.name == name
+    assert metric.unit in UNITS_OF_METRICS
+    assert metric.meaning
+    assert re.fullmatch(r"[a-z0-9_]+(\.[a-z0-9_]+)*", name)
+    assert metric_named(name) is metric
+    assert not is_counter(name)
+
+
+@pytest.mark.parametrize(
+    ("ending", "unit"),
+    [("_bytes", "bytes"), ("_fraction", "fraction"), (".count", "count")],
+)
+def test_the_last_word_of_a_name_is_its_unit(ending: str, unit: str) -> None:
+    """A name that ends with a unit is in that unit."""
+    ended = [metric for metric in METRICS.values() if metric.name.endswith(ending)]
+
+    assert ended
+    assert {metric.unit for metric in ended} == {unit}
+
+
+def test_what_is_exact_has_no_noise() -> None:
+    """Counts and resources are exact; times, counters and memory are not."""
+    exact = {name for name, metric in METRICS.items() if metric.exact}
+
+    assert {"registers", "stack_bytes", "launches.count"} <= exact
+    assert {METRICS[name].family for name in exact} == {Family.RESOURCE}
+    assert not exact & {"time", "energy", "dram.bytes", "memory.peak_bytes"}
+
+
+def test_directions_are_as_the_design_says() -> None:
+    """Time falls, throughput rises, registers are only shown."""
+    assert METRICS["time"].better is Better.LOWER
+    assert METRICS["throughput"].better is Better.HIGHER
+    assert METRICS["registers"].better is Better.NEITHER
+
+
+def test_the_catalogue_is_read_only() -> None:
+    """No test can change it for the next one."""
+    assert isinstance(METRICS, MappingProxyType)
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "dram__bytes.sum",
+        "gpu__time_duration.sum",
+        "sm__warps_active.avg.pct_of_peak_sustained_active",
+        "launch__registers_per_thread",
+        "l1tex__t_sectors_pipe_lsu_mem_global_op_ld.sum",
+        "smsp__sass_thread_inst_executed_op_fadd_pred_on.sum",
+        "device__attribute_compute_capability_major",
+        "FE__x.sum".lower(),
+    ],
+)
+def test_a_counter_is_known_by_its_form(name: str) -> None:
+    """Two underscores after the unit: no list of names is needed."""
+    assert is_counter(name)
+    counter = metric_named(name)
+
+    assert (counter.name, counter.unit) == (name, None)
+    assert (counter.family, counter.better) == (Family.COUNTER, Better.NEITHER)
+    assert not counter.exact
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "",
+        "time",
+        "dram_bytes.sum",
+        "__bytes.sum",
+        "dram__",
+        "dram__bytes.",
+        "dram__bytes..sum",
+        "dram__bytes.sum ",
+        "Dram__bytes.sum",
+        "1dram__bytes",
+        "dram__bytes.SUM",
+        "dram__bytes.sum\n",
+    ],
+)
+def test_other_names_are_no_counters(name: str) -> None:
+    """The whole name must have the form."""
+    assert not is_counter(name)
+
+
+@pytest.mark.parametrize(
+    ("name", "meant"),
+    [
+        ("tme", "time"),
+        ("time_p95", "time.p95"),
+        ("register", "registers"),
+        ("spills", "spills_bytes"),
+        ("launch.count", "launches.count"),
+        ("roofline_fraction", "roofline.fraction"),
+    ],
+)
+def test_a_misspelt_metric_is_answered_with_what_was_meant(
+    name: str, meant: str
+) -> None:
+    """The closest names come first, in the error and in its remedy."""
+    with pytest.raises(UnknownMetricError) as caught:
+        metric_named(name)
+
+    assert caught.value.name == name
+    assert caught.value.close_matches[0] == meant
+    assert caught.value.remedy.startswith(f"did you mean {meant}")
+
+
+def test_a_metric_like_no_other_is_answered_with_the_list() -> None:
+    """Where nothing is close, the reader learns where all names are."""
+    with pytest.raises(UnknownMetricError) as caught:
+        metric_named("zzzzqqqq")
+
+    assert caught.value.close_matches == ()
+    assert "gpuperf metrics" in caught.value.remedy
