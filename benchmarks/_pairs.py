@@ -61,9 +61,10 @@ class Variant:
 
 @dataclass(frozen=True, kw_only=True)
 class Cost:
-    """What one process took: its figure (wall time or another) [s], and memory."""
+    """What one process took: its figure (wall time or another) [s], CPU time, memory."""
 
     value_s: float
+    cpu_s: float
     peak_bytes: int
 
 
@@ -99,6 +100,7 @@ def run(variant: Variant) -> Cost:
         sys.exit(f"{variant.name}: exit status {process.returncode}\n{tail}")
     return Cost(
         value_s=wall_s if variant.value is None else variant.value(printed),
+        cpu_s=usage.ru_utime + usage.ru_stime,
         peak_bytes=usage.ru_maxrss * 1024,  # Linux counts in KiB
     )
 
@@ -135,9 +137,17 @@ def median_interval(values: Sequence[float]) -> tuple[float, float]:
     raise ValueError("no values")
 
 
-def ratios(costs: Sequence[Cost], base: Sequence[Cost]) -> list[float]:
-    """Return the ratio to the base within each round."""
-    return [a.value_s / b.value_s for a, b in zip(costs, base, strict=True)]
+def ratio(costs: Sequence[Cost], base: Sequence[Cost], figure: str) -> str:
+    """Return the median ratio to the base within each round, and its interval."""
+    found = ratios(costs, base, figure)
+    low, high = median_interval(found)
+    return f"{statistics.median(found):.3f} [{low:.3f}, {high:.3f}]"
+
+
+def ratios(costs: Sequence[Cost], base: Sequence[Cost], figure: str) -> list[float]:
+    """Return the ratio of one figure to the base's within each round."""
+    pairs = zip(costs, base, strict=True)
+    return [getattr(a, figure) / getattr(b, figure) for a, b in pairs]
 
 
 def print_table(
@@ -151,21 +161,20 @@ def print_table(
     goals = goals or {}
     width = max(len(name) for name in costs)
     print(f"\n{title} ({len(costs[base])} rounds)")
-    head = f"{'':{width}}  {'median':>10}  {'ratio, 95 % interval':22}  {'fastest':>7}  peak"
-    print(head)
+    heads = ("median", "wall ratio, 95 %", "CPU ratio, 95 %", "peak")
+    print(f"{'':{width}}  {heads[0]:>9}  {heads[1]:20}  {heads[2]:20}  {heads[3]}")
     reached = True
     for name, own in costs.items():
-        found = ratios(own, costs[base])
-        median = statistics.median(found)
-        low, high = median_interval(found)
-        fastest = min(c.value_s for c in own) / min(c.value_s for c in costs[base])
+        middle = f"{1000 * statistics.median(c.value_s for c in own):.1f} ms"
+        wall, cpu = (
+            "" if name == base else ratio(own, costs[base], figure)
+            for figure in ("value_s", "cpu_s")
+        )
         peak = statistics.median(c.peak_bytes for c in own) / 2**20
-        middle = f"{1000 * statistics.median(c.value_s for c in own):8.1f} ms"
-        ratio = "" if name == base else f"{median:.3f} [{low:.3f}, {high:.3f}]"
-        minima = "" if name == base else f"{fastest:.3f}"
-        line = f"{name:{width}}  {middle:>10}  {ratio:22}  {minima:>7}  {peak:.1f} MiB"
+        line = f"{name:{width}}  {middle:>9}  {wall:20}  {cpu:20}  {peak:.1f} MiB"
         if name in goals:
-            missed = median > goals[name]
+            found = statistics.median(ratios(own, costs[base], "value_s"))
+            missed = found > goals[name]
             reached &= not missed
             line += f"  goal <= {goals[name]}: {'MISSED' if missed else 'reached'}"
         print(line)

@@ -8,76 +8,33 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.binary import read_binary
-from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
-from pytest_gpuperf.collect.registry import Choice, absent_collectors, choose
-from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.collect.translate import needed_counters
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.errors import (
-    CaptureFormatError,
-    CollectorUnavailableError,
-    MeasureError,
-    RecordError,
-)
-from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Environment, Session
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role, Void
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
+from pytest_gpuperf.pipeline.site import Site
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.clock import Clock
-    from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.config import Config, Plan
+    from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Bench", "Seat"]
+__all__ = ["Bench"]
 
 _HOST_PRECISION = 0.01  # judging.md section 5: half-width of the median's interval
 _BUDGET_S = 1.0  # judging.md section 5: for one metric
 _DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
-    """
-    Which process of a run this is, as it is told to it.
-
-    Attributes:
-        session: The session that all of them belong to.
-
-        writer: A name that no other of them has.
-
-        role: What it measures for.
-
-        process_index: 0 for the main process and its workers.
-
-        spool: The folder for its readings; None: they are not kept.
-
-        expected: The folder where a worker says what it will measure; None: no need.
-    """
-
-    session: Session
-    writer: str = "main"
-    role: Role = Role.MAIN
-    process_index: int = 0
-    spool: str | None = None
-    expected: str | None = None
 
 
 class _MedianKnown:
@@ -89,178 +46,15 @@ class _MedianKnown:
         return half_width is not None and half_width <= _HOST_PRECISION
 
 
-class Bench:
-    """
-    Measures for one process.
-
-    Args:
-        config: What the run was asked to do.
-
-        seat: Which process of it this is.
-
-        clock: Gives the time.
-
-        runner: Starts tools.
-
-        runtime: The device's runtime; None: whatever this process has loaded.
-    """
-
-    def __init__(
-        self,
-        config: Config,
-        seat: Seat,
-        *,
-        clock: Clock,
-        runner: Runner,
-        runtime: DeviceRuntime | None = None,
-    ) -> None:
-        self.config = config
-        self.seat = seat
-        self.clock = clock
-        self.runner = runner
-        self.expected_ids: list[str] = []
-        self._host = HostCollector(clock, runtime or find_runtime())
-        self._stop = _MedianKnown()
-        self._recorder = (
-            replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
-        )
-
-    @classmethod
-    def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Bench:
-        """Return the bench of the main process, with a session that begins now."""
-        session = surroundings.new_session(SystemClock(), ProcessRunner(), config.root)
-        seat = Seat(session=session, spool=spool, expected=expected)
-        return cls.in_process(config, seat)
-
-    @classmethod
-    def in_process(cls, config: Config, seat: Seat) -> Bench:
-        """Return the bench of this process, with the machine's own clock."""
-        return cls(config, seat, clock=SystemClock(), runner=ProcessRunner())
-
-    @classmethod
-    def in_worker(cls, config: Config, told: str) -> Bench:
-        """Return the bench of an xdist worker, from what its controller told it."""
-        return cls.in_process(config, codec.from_text(told, Seat))
-
-    def for_worker(self, name: str) -> str:
-        """Return what a worker is told, as text: its seat in this run."""
-        return codec.to_text(replace(self.seat, writer=name))
-
-    # what there is
-
-    def open_folders(self) -> None:
-        """
-        Read the recording to judge again, and make the one to keep.
-
-        Raises:
-            CaptureFormatError: The folder to replay holds no recording.
-
-            ReportError: The folder to record into cannot be used.
-        """
-        kept = self.recording
-        if kept is None and self.config.record is not None:
-            replay.start_recording(
-                self.config.record, self.seat.session, self.environment
-            )
+class Bench(Site):
+    """Measures for one process of a run, with what that process has."""
 
     @functools.cached_property
-    def recording(self) -> replay.Recording | None:
-        """
-        The run that is judged again; None: this one measures.
+    def _host(self) -> HostCollector:
+        """The collector of host times."""
+        return HostCollector(self.clock, find_runtime())
 
-        Raises:
-            CaptureFormatError: The folder holds none.
-        """
-        where = self.config.replay
-        return None if where is None else replay.read_recording(where)
-
-    @functools.cached_property
-    def devices(self) -> DeviceQuery:
-        """The GPUs of this machine."""
-        return query_devices()
-
-    @functools.cached_property
-    def choice(self) -> Choice:
-        """Which collectors are used, and why the others are not."""
-        device = self.device()
-        return choose(
-            self.config.collectors,
-            absent=absent_collectors(replaying=self.config.replay is not None),
-            device_name=None if device is None else device.name,
-            device_reason=self.devices.reason or "",
-        )
-
-    @functools.cached_property
-    def session(self) -> Session:
-        """The session that measured: the recorded one where a run is judged again."""
-        return self.recording.session if self.recording else self.seat.session
-
-    @property
-    def environment(self) -> Environment:
-        """Machine and software."""
-        if self.recording is not None:
-            return self.recording.environment
-        return surroundings.environment()
-
-    def device(self) -> Device | None:
-        """Return the GPU that tests run on; None: there is none."""
-        return self.devices.devices[0] if self.devices.devices else None
-
-    def device_name(self) -> str | None:
-        """Return the device to put tensors on; None: there is none."""
-        if self.recording is not None and self.device() is None:
-            return (
-                "cpu"  # bodies run for their side effects; values are the recorded ones
-            )
-        return None if self.device() is None else "cuda:0"
-
-    def no_device_reason(self) -> str:
-        """Return why there is no GPU."""
-        return self.devices.reason or "no GPU"
-
-    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
-        """Return what a test requires and this process does not have; None: nothing."""
-        if self.recording is not None:
-            return None
-        for name in requires:
-            reason = self._lack(name)
-            if reason:
-                return Unmeasured(
-                    metric=name, reason=reason, remedy="run it where there is one"
-                )
-        return None
-
-    def _lack(self, name: str) -> str:
-        """Return why one requirement is not met; "" where it is."""
-        device = self.device()
-        if name in {"cupti", "ncu", "nvml"}:
-            return f"this version has no {name} collector"
-        if device is None:
-            return self.no_device_reason()
-        if name.startswith("sm_"):
-            major, minor = device.compute_capability or (0, 0)
-            found = f"sm_{major}{minor}"
-            return "" if found == name.rstrip("a") else f"this GPU is {found}"
-        return ""
-
-    def may_change(self, *, has_limits: bool) -> bool:
-        """Return whether the end of the run may change the outcome of a test."""
-        config = self.config
-        if config.disable or self.seat.role is not Role.MAIN:
-            return False
-        return (
-            config.strict
-            or (config.baseline_named and config.baseline is not None)
-            or (has_limits and config.confirm > 0)
-        )
-
-    def expect(self, test_ids: list[str]) -> None:
-        """Take note of which tests are going to measure; a worker tells the controller."""
-        self.expected_ids = test_ids
-        if self.seat.expected is not None:
-            replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
-
-    # what it measures
+    _stop = _MedianKnown()
 
     def timed(
         self,
@@ -403,15 +197,6 @@ class Bench:
             raise RecordError("there are no samples", path=key.name, remedy="give one")
         return self._maker().number(key, values, unit=unit, better=better)
 
-    # what it keeps
-
-    def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
-        """Keep readings where they are wanted; return them as they travel."""
-        if self._recorder is not None:
-            for record in records:
-                self._recorder.keep(record)
-        return tuple(replay.without_samples(record) for record in records)
-
     def _launches(
         self, path: str, kernel: str | None, metrics: Sequence[str]
     ) -> list[CapturedLaunch]:
@@ -420,20 +205,6 @@ class Bench:
         capture = read_capture(path, runner=self.runner, metrics=counters)
         launches = [launch for each in capture.ranges for launch in each.launches]
         return _matching(path, launches, kernel)
-
-    def need(self, collector: str) -> None:
-        """
-        Refuse a measurement whose collector was left out by name.
-
-        Raises:
-            CollectorUnavailableError: It was.
-        """
-        asked = self.config.collectors
-        if self.config.replay is None and asked and collector not in asked:
-            message = f"the {collector} collector is not among those asked for"
-            raise CollectorUnavailableError(
-                message, remedy=f"add {collector} to --gpuperf-collectors"
-            )
 
     def _kept(self, key: RecordKey, kind: Kind) -> Record | None:
         """Return the record that stands for a measurement; None: measure."""

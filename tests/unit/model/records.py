@@ -8,7 +8,7 @@ import pkgutil
 import types
 import typing
 from collections.abc import Mapping
-from enum import Enum
+from enum import EnumMeta
 from typing import Any
 
 from hypothesis import strategies as st
@@ -41,18 +41,18 @@ def dataclasses_of_model() -> list[type]:
     return found
 
 
-def any_of(kind: type) -> st.SearchStrategy[Any]:
+def any_of(kind: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for the valid instances of a type of the model."""
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
     if dataclasses.is_dataclass(kind):
         return any_record(kind)
-    if isinstance(kind, type) and issubclass(kind, Enum):
+    if isinstance(kind, EnumMeta):
         return st.sampled_from(list(kind))
     return _any_generic(kind)
 
 
-def _any_generic(kind: type) -> st.SearchStrategy[Any]:
+def _any_generic(kind: object) -> st.SearchStrategy[Any]:
     """Return a strategy for a union, a tuple or a mapping."""
     origin, inner = typing.get_origin(kind), typing.get_args(kind)
     if origin in {typing.Union, types.UnionType}:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import pytest_gpuperf
@@ -33,6 +33,7 @@ def test_every_unit_is_read(unit: str) -> None:
 
 
 @pytest.mark.parametrize("unit", UNITS)
+@settings(max_examples=10)
 @given(value=MODEST)
 def test_a_unit_is_inverted_by_dividing(unit: str, value: float) -> None:
     """What was read, over the unit's factor, is the number that was written."""

@@ -168,7 +168,8 @@ def test_a_kernel_may_leave_unsaid_what_its_source_did_not_say(
         if str(field.type) == "int | None"
     ]
 
-    bare = dataclasses.replace(kernel, **dict.fromkeys(optional))
+    nothing: dict[str, Any] = dict.fromkeys(optional)
+    bare = dataclasses.replace(kernel, **nothing)
 
     assert len(optional) > 3
     assert all(getattr(bare, name) is None for name in optional)

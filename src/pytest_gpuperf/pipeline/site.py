@@ -1,0 +1,245 @@
+"""One process of a run: what it was told, what it has, what it keeps; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect import environment as surroundings
+from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
+from pytest_gpuperf.collect.registry import Choice, absent_collectors, choose
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.sample import Unmeasured
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.config import Config
+
+__all__ = ["Seat", "Site"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Seat:
+    """
+    Which process of a run this is, as it is told to it.
+
+    Attributes:
+        session: The session that all of them belong to.
+
+        writer: A name that no other of them has.
+
+        role: What it measures for.
+
+        process_index: 0 for the main process and its workers.
+
+        spool: The folder for its readings; None: they are not kept.
+
+        expected: The folder where a worker says what it will measure; None: no need.
+    """
+
+    session: Session
+    writer: str = "main"
+    role: Role = Role.MAIN
+    process_index: int = 0
+    spool: str | None = None
+    expected: str | None = None
+
+
+class Site:
+    """
+    What one process of a run has.
+
+    Args:
+        config: What the run was asked to do.
+
+        seat: Which process of it this is.
+
+        clock: Gives the time.
+
+        runner: Starts tools.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        seat: Seat,
+        *,
+        clock: Clock,
+        runner: Runner,
+    ) -> None:
+        self.config = config
+        self.seat = seat
+        self.clock = clock
+        self.runner = runner
+        self.expected_ids: list[str] = []
+        self._recorder = (
+            replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
+        )
+
+    @classmethod
+    def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
+        """Return the bench of the main process, with a session that begins now."""
+        session = surroundings.new_session(SystemClock(), ProcessRunner(), config.root)
+        seat = Seat(session=session, spool=spool, expected=expected)
+        return cls.in_process(config, seat)
+
+    @classmethod
+    def in_process(cls, config: Config, seat: Seat) -> Self:
+        """Return the bench of this process, with the machine's own clock."""
+        return cls(config, seat, clock=SystemClock(), runner=ProcessRunner())
+
+    @classmethod
+    def in_worker(cls, config: Config, told: str) -> Self:
+        """Return the bench of an xdist worker, from what its controller told it."""
+        return cls.in_process(config, codec.from_text(told, Seat))
+
+    def for_worker(self, name: str) -> str:
+        """Return what a worker is told, as text: its seat in this run."""
+        return codec.to_text(replace(self.seat, writer=name))
+
+    # what there is
+
+    def open_folders(self) -> None:
+        """
+        Read the recording to judge again, and make the one to keep.
+
+        Raises:
+            CaptureFormatError: The folder to replay holds no recording.
+
+            ReportError: The folder to record into cannot be used.
+        """
+        kept = self.recording
+        if kept is None and self.config.record is not None:
+            replay.start_recording(
+                self.config.record, self.seat.session, self.environment
+            )
+
+    @functools.cached_property
+    def recording(self) -> replay.Recording | None:
+        """
+        The run that is judged again; None: this one measures.
+
+        Raises:
+            CaptureFormatError: The folder holds none.
+        """
+        where = self.config.replay
+        return None if where is None else replay.read_recording(where)
+
+    @functools.cached_property
+    def devices(self) -> DeviceQuery:
+        """The GPUs of this machine."""
+        return query_devices()
+
+    @functools.cached_property
+    def choice(self) -> Choice:
+        """Which collectors are used, and why the others are not."""
+        device = self.device()
+        return choose(
+            self.config.collectors,
+            absent=absent_collectors(replaying=self.config.replay is not None),
+            device_name=None if device is None else device.name,
+            device_reason=self.devices.reason or "",
+        )
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """The session that measured: the recorded one where a run is judged again."""
+        return self.recording.session if self.recording else self.seat.session
+
+    @property
+    def environment(self) -> Environment:
+        """Machine and software."""
+        if self.recording is not None:
+            return self.recording.environment
+        return surroundings.environment()
+
+    def device(self) -> Device | None:
+        """Return the GPU that tests run on; None: there is none."""
+        return self.devices.devices[0] if self.devices.devices else None
+
+    def device_name(self) -> str | None:
+        """Return the device to put tensors on; None: there is none."""
+        if self.recording is not None and self.device() is None:
+            return (
+                "cpu"  # bodies run for their side effects; values are the recorded ones
+            )
+        return None if self.device() is None else "cuda:0"
+
+    def no_device_reason(self) -> str:
+        """Return why there is no GPU."""
+        return self.devices.reason or "no GPU"
+
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process does not have; None: nothing."""
+        if self.recording is not None:
+            return None
+        for name in requires:
+            reason = self._lack(name)
+            if reason:
+                return Unmeasured(
+                    metric=name, reason=reason, remedy="run it where there is one"
+                )
+        return None
+
+    def _lack(self, name: str) -> str:
+        """Return why one requirement is not met; "" where it is."""
+        device = self.device()
+        if name in {"cupti", "ncu", "nvml"}:
+            return f"this version has no {name} collector"
+        if device is None:
+            return self.no_device_reason()
+        if name.startswith("sm_"):
+            major, minor = device.compute_capability or (0, 0)
+            found = f"sm_{major}{minor}"
+            return "" if found == name.rstrip("a") else f"this GPU is {found}"
+        return ""
+
+    def may_change(self, *, has_limits: bool) -> bool:
+        """Return whether the end of the run may change the outcome of a test."""
+        config = self.config
+        if config.disable or self.seat.role is not Role.MAIN:
+            return False
+        return (
+            config.strict
+            or (config.baseline_named and config.baseline is not None)
+            or (has_limits and config.confirm > 0)
+        )
+
+    def expect(self, test_ids: list[str]) -> None:
+        """Take note of which tests are going to measure; a worker tells the controller."""
+        self.expected_ids = test_ids
+        if self.seat.expected is not None:
+            replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
+
+    def need(self, collector: str) -> None:
+        """
+        Refuse a measurement whose collector was left out by name.
+
+        Raises:
+            CollectorUnavailableError: It was.
+        """
+        asked = self.config.collectors
+        if self.config.replay is None and asked and collector not in asked:
+            message = f"the {collector} collector is not among those asked for"
+            raise CollectorUnavailableError(
+                message, remedy=f"add {collector} to --gpuperf-collectors"
+            )
+
+    def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Keep readings where they are wanted; return them as they travel."""
+        if self._recorder is not None:
+            for record in records:
+                self._recorder.keep(record)
+        return tuple(replay.without_samples(record) for record in records)

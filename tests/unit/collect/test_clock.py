@@ -1,0 +1,51 @@
+"""collect.clock: the machine's clocks, and the double of them."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from fakes.clock import FakeClock
+from pytest_gpuperf.collect.clock import Clock, SystemClock
+
+
+def test_the_monotonic_clock_counts_nanoseconds() -> None:
+    """Between two readings lies the time that has passed, and it never goes back."""
+    clock = SystemClock()
+    begun = clock.now_ns()
+    time.sleep(0.01)
+    ended = clock.now_ns()
+
+    assert isinstance(begun, int)
+    assert 10_000_000 <= ended - begun < 5_000_000_000
+
+
+def test_the_wall_clock_counts_seconds_since_the_epoch() -> None:
+    """It says what the system says."""
+    before, now, after = time.time(), SystemClock().unix_s(), time.time()
+
+    assert before <= now <= after
+
+
+def test_reading_the_clock_is_the_bare_builtin() -> None:
+    """A Python frame around it would be part of every sample."""
+    assert SystemClock.now_ns is time.perf_counter_ns
+    assert SystemClock().now_ns is time.perf_counter_ns
+
+
+@pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["real", "fake"])
+def test_the_double_has_the_shape_of_the_clock(clock: Clock) -> None:
+    """Both answer the same questions with the same types."""
+    assert type(clock.now_ns()) is int
+    assert type(clock.unix_s()) is float
+
+
+def test_the_fake_clock_moves_as_scripted() -> None:
+    """Both of its readings go on together, and only when told to."""
+    clock = FakeClock(wall_s=100.0)
+    slow_then_fast = clock.taking(2_000_000_000, then_ns=500_000_000)
+
+    assert (clock.now_ns(), clock.unix_s()) == (0, 100.0)
+    assert [slow_then_fast(), slow_then_fast()] == [1, 2]
+    assert (clock.now_ns(), clock.unix_s()) == (2_500_000_000, 102.5)

@@ -1,0 +1,284 @@
+"""collect.runner: real processes, and nothing left of them."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
+from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
+
+AMPLE_S = 60.0
+# a child that starts a grandchild, tells its id and waits; both hold the pipes
+FAMILY = """
+import pathlib, subprocess, sys, time
+child = subprocess.Popen(
+    [sys.executable, "-c", "import time; time.sleep(600)"], start_new_session={apart}
+)
+partial = pathlib.Path(sys.argv[1] + ".tmp")
+partial.write_text(str(child.pid))
+partial.rename(sys.argv[1])
+print("started", flush=True)
+time.sleep({parent_s})
+"""
+
+needs_groups = pytest.mark.skipif(
+    not hasattr(os, "killpg"), reason="this system has no process groups"
+)
+
+
+def python(source: str, *args: str) -> list[str]:
+    return [sys.executable, "-c", source, *args]
+
+
+def family(*, apart: bool = False, parent_s: float = 600.0) -> str:
+    return FAMILY.format(apart=apart, parent_s=parent_s)
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that only waits to be reaped does not."""
+    try:
+        os.kill(pid, 0)
+        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1]
+    except ProcessLookupError:
+        return False
+    except OSError:  # gone between the two, or a system without /proc
+        return not Path("/proc/self").exists()
+    return state.split()[0] not in {"Z", "X"}
+
+
+def ended(pid: int) -> bool:
+    """Return whether a process is gone, at the latest in five seconds."""
+    deadline = time.monotonic() + 5
+    while alive(pid) and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return not alive(pid)
+
+
+def told_pid(file: Path) -> int:
+    """Return the id that a child writes down, once it has."""
+    deadline = time.monotonic() + AMPLE_S
+    while not file.exists() and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return int(file.read_text(encoding="ascii"))
+
+
+@pytest.mark.parametrize("code", [0, 3])
+def test_a_process_runs_to_its_end(code: int) -> None:
+    """Its exit status, both of its streams and its command come back."""
+    source = f"import sys; print('out'); print('err', file=sys.stderr); sys.exit({code})"
+    argv = python(source)
+
+    given = ProcessRunner().run(argv, timeout_s=AMPLE_S)
+
+    assert given.argv == tuple(argv)
+    assert given.exit_code == code
+    assert given.stdout.split() == [b"out"]
+    assert given.stderr.split() == [b"err"]
+    assert given.log_tail.split() == ["out", "err"]
+
+
+@needs_groups
+def test_a_signal_is_a_negative_status() -> None:
+    """A crash is told apart from an exit."""
+    source = "import os, signal; os.kill(os.getpid(), signal.SIGKILL)"
+
+    assert ProcessRunner().run(python(source), timeout_s=AMPLE_S).exit_code == -9
+
+
+def test_what_is_given_on_standard_input_is_read() -> None:
+    """All of it arrives, then the stream ends; unasked it is empty."""
+    source = "import sys; sys.stdout.buffer.write(sys.stdin.buffer.read()[::-1])"
+    large = bytes(range(256)) * 4096
+    runner = ProcessRunner()
+
+    assert runner.run(python(source), timeout_s=AMPLE_S, stdin=large).stdout == (
+        large[::-1]
+    )
+    assert runner.run(python(source), timeout_s=AMPLE_S).stdout == b""
+
+
+def test_who_does_not_read_is_not_waited_for() -> None:
+    """A process that ends before it has read its input has ended."""
+    given = ProcessRunner().run(python("pass"), timeout_s=AMPLE_S, stdin=b"x" * 10**6)
+
+    assert given.exit_code == 0
+
+
+def test_the_environment_is_the_one_that_was_given(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Given: the whole of it. Not given: this process's own."""
+    monkeypatch.setenv("GPUPERF_SEEN", "yes")
+    source = "import os; print(os.environ.get('GPUPERF_SEEN'), os.environ.get('A'))"
+    given = {**os.environ, "A": "b"}
+    del given["GPUPERF_SEEN"]
+    runner = ProcessRunner()
+
+    own = runner.run(python(source), timeout_s=AMPLE_S)
+    other = runner.run(python(source), timeout_s=AMPLE_S, env=given)
+
+    assert (own.stdout.split(), other.stdout.split()) == (
+        [b"yes", b"None"],
+        [b"None", b"b"],
+    )
+
+
+def test_the_folder_is_the_one_that_was_given(tmp_path: Path) -> None:
+    """Given: that one. Not given: this process's own."""
+    source = "import os; print(os.getcwd())"
+    runner = ProcessRunner()
+
+    given = runner.run(python(source), timeout_s=AMPLE_S, cwd=str(tmp_path))
+    own = runner.run(python(source), timeout_s=AMPLE_S)
+
+    assert Path(os.fsdecode(given.stdout.strip())).samefile(tmp_path)
+    assert Path(os.fsdecode(own.stdout.strip())).samefile(Path.cwd())
+
+
+def test_nothing_is_read_as_a_shell_would(tmp_path: Path) -> None:
+    """An argument is an argument, whatever stands in it."""
+    nasty = f"$(touch {tmp_path}/made); echo * && 'x"
+    source = "import sys; print(sys.argv[1])"
+
+    given = ProcessRunner().run(python(source, nasty), timeout_s=AMPLE_S)
+
+    assert given.stdout.decode().rstrip() == nasty
+    assert not list(tmp_path.iterdir())
+
+
+@pytest.mark.parametrize("name", ["gpuperf-no-such-tool", "{folder}", "{folder}/none"])
+def test_a_tool_that_is_not_there_is_unavailable(name: str, tmp_path: Path) -> None:
+    """A missing or unusable executable is named, with what to do about it."""
+    name = name.format(folder=tmp_path)
+
+    with pytest.raises(CollectorUnavailableError, match="cannot be started") as caught:
+        ProcessRunner().run([name, "--version"], timeout_s=AMPLE_S)
+
+    assert name in caught.value.message
+    assert caught.value.remedy == f"install {name} or put it on PATH"
+    assert isinstance(caught.value.__cause__, OSError)
+
+
+@needs_groups
+def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
+    """Nobody is told to install a tool that is there."""
+    missing = str(tmp_path / "none")
+
+    with pytest.raises(CollectorUnavailableError) as caught:
+        ProcessRunner().run(python("pass"), timeout_s=AMPLE_S, cwd=missing)
+
+    assert f"in {missing}" in caught.value.message
+    assert caught.value.remedy == "give a folder that is there"
+
+
+@needs_groups
+def test_a_timeout_ends_the_whole_family(tmp_path: Path) -> None:
+    """A process that takes too long is ended, and all that it started."""
+    pid_file = tmp_path / "pid"
+    begun = time.monotonic()
+
+    with pytest.raises(CollectorTimeoutError, match=r"did not end within 1\.5 s"):
+        ProcessRunner().run(python(family(), str(pid_file)), timeout_s=1.5)
+
+    assert ended(told_pid(pid_file))
+    assert time.monotonic() - begun < 30
+
+
+@needs_groups
+def test_a_daemon_that_left_the_group_is_not_waited_for(tmp_path: Path) -> None:
+    """It holds the pipes of the dead; the timeout still ends in time."""
+    pid_file = tmp_path / "pid"
+    begun = time.monotonic()
+
+    try:
+        with pytest.raises(CollectorTimeoutError):
+            ProcessRunner().run(
+                python(family(apart=True), str(pid_file)), timeout_s=1.5
+            )
+        assert time.monotonic() - begun < 30
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(told_pid(pid_file), signal.SIGKILL)
+
+
+@needs_groups
+def test_a_grandchild_that_outlives_its_parent_is_ended(tmp_path: Path) -> None:
+    """Whoever still holds the streams keeps the call open, and ends with it."""
+    pid_file = tmp_path / "pid"
+
+    with pytest.raises(CollectorTimeoutError):
+        ProcessRunner().run(
+            python(family(parent_s=0.0), str(pid_file)), timeout_s=1.5
+        )
+
+    assert ended(told_pid(pid_file))
+
+
+@pytest.fixture
+def interrupted(tmp_path: Path) -> Iterator[Path]:
+    """Press Ctrl-C in this process once a grandchild has told its id."""
+    pid_file = tmp_path / "pid"
+    earlier = signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    def press() -> None:
+        told_pid(pid_file)
+        signal.pthread_kill(threading.main_thread().ident or 0, signal.SIGINT)
+
+    thread = threading.Thread(target=press)
+    thread.start()
+    yield pid_file
+    thread.join()
+    signal.signal(signal.SIGINT, earlier)
+
+
+@needs_groups
+def test_ctrl_c_leaves_nothing_running(interrupted: Path) -> None:
+    """The interruption goes on, and the processes do not."""
+    with pytest.raises(KeyboardInterrupt):
+        ProcessRunner().run(python(family(), str(interrupted)), timeout_s=AMPLE_S)
+
+    assert ended(told_pid(interrupted))
+
+
+def test_a_terminal_signal_does_not_reach_the_child() -> None:
+    """A process has a session of its own: Ctrl-C is ours to pass on."""
+    source = "import os; print(os.getsid(0) if hasattr(os, 'getsid') else -1)"
+
+    given = ProcessRunner().run(python(source), timeout_s=AMPLE_S)
+
+    assert int(given.stdout) != (os.getsid(0) if hasattr(os, "getsid") else 0)
+
+
+def test_the_tail_of_a_log_is_short() -> None:
+    """Forty lines of both streams, blank ones left out, bytes that are no text shown."""
+    out = b"".join(b"line %d\n\n" % number for number in range(100))
+
+    tail = Finished(argv=("x",), exit_code=1, stdout=out, stderr=b"\xff\n").log_tail
+
+    lines = tail.splitlines()
+    assert len(lines) == 40
+    assert lines[0] == "line 61"
+    assert lines[-1] == "\N{REPLACEMENT CHARACTER}"
+
+
+def test_the_double_has_the_shape_of_the_runner(tmp_path: Path) -> None:
+    """Both take the same call; the double keeps it and answers from its script."""
+    call = {"timeout_s": AMPLE_S, "cwd": str(tmp_path), "env": None, "stdin": b"x"}
+    fake = FakeRunner([finished(0, stdout=b"")])
+    runners: list[Runner] = [ProcessRunner(), fake]
+
+    answers = [runner.run(python("pass"), **call) for runner in runners]  # type: ignore[arg-type] # names of its parameters
+
+    assert [answer.exit_code for answer in answers] == [0, 0]
+    assert fake.calls[0].argv == tuple(python("pass"))
+    assert fake.calls[0].stdin == b"x"

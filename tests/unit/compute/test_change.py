@@ -1,0 +1,429 @@
+"""The rules of compute/change: effects, intervals, probabilities, power."""
+
+from __future__ import annotations
+
+import math
+import statistics
+from collections.abc import Sequence
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from scipy.special import stdtr, stdtrit
+
+from pytest_gpuperf.compute.bulk import class_centres, log_differences, session_shifts
+from pytest_gpuperf.compute.change import (
+    Comparison,
+    Level,
+    Shift,
+    changes,
+    exact_change,
+    fit_priors,
+    holm,
+    is_exact,
+    paired_change,
+    paired_ratio,
+)
+from pytest_gpuperf.compute.spread import Prior, session_spread
+from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.metric import Better
+
+NOISE = math.log1p(0.005)
+THEN = (1.0, 1.01, 0.99, 1.02, 0.98)
+
+
+def value(
+    *runs: float, name: str = "now", widths: tuple[float, ...] = ()
+) -> SessionValue:
+    """A session."""
+    return SessionValue(session_id=name, run_values=runs, half_widths=widths)
+
+
+def comparison(
+    now: Sequence[float], then: Sequence[float], **fields: object
+) -> Comparison:
+    """A comparison of one process a session."""
+    stored = tuple(value(v, name=f"s{n}") for n, v in enumerate(then))
+    given = {"current": value(*now), "stored": stored, "group": "time"}
+    return Comparison(**(given | fields))  # type: ignore[arg-type] # a test's shorthand
+
+
+def change(
+    now: Sequence[float], then: Sequence[float] = THEN, **fields: object
+) -> Change:
+    """The change of one comparison alone."""
+    level = fields.pop("level", Level())
+    priors = fields.pop("priors", {})
+    (found,) = changes([comparison(now, then, **fields)], priors=priors, level=level)  # type: ignore[arg-type]
+    return found
+
+
+def known(number: float | None) -> float:
+    """A number that must be there."""
+    assert number is not None
+    return number
+
+
+def test_effect_interval_and_probabilities_are_those_of_the_formula() -> None:
+    """d +- t s sqrt(1 + 1/n) on a log scale; p against the noise threshold."""
+    found = change([1.1])
+    logs = [math.log(v) for v in THEN]
+    difference = math.log(1.1) - statistics.fmean(logs)
+    error = statistics.stdev(logs) * math.sqrt(1.2)
+    half = float(stdtrit(4, 0.995)) * error
+    seen = NOISE + float(stdtrit(4, 0.99) + stdtrit(4, 0.9)) * error
+
+    assert found.effect == pytest.approx(math.expm1(difference))
+    assert found.low == pytest.approx(math.expm1(difference - half))
+    assert found.high == pytest.approx(math.expm1(difference + half))
+    assert found.p_worse == pytest.approx(float(stdtr(4, (NOISE - difference) / error)))
+    assert found.p_better == pytest.approx(
+        float(stdtr(4, (NOISE + difference) / error))
+    )
+    assert found.detectable_effect == pytest.approx(math.expm1(seen))
+    assert found.current == pytest.approx(1.1)
+    assert found.reference == pytest.approx(statistics.geometric_mean(THEN))
+    assert (found.session_count, found.run_count, found.exact) == (5, 1, False)
+
+
+def test_more_pairs_make_a_change_harder_to_see() -> None:
+    """The detectable effect is of the whole run; the interval shown is one pair's."""
+    one = change([1.1])
+    many = change([1.1], level=Level(pair_count=200))
+
+    assert known(many.detectable_effect) > known(one.detectable_effect)
+    assert (many.low, many.p_worse) == (one.low, one.p_worse)
+
+
+def test_a_session_is_the_mean_of_its_processes() -> None:
+    """Runs are averaged on the log scale, first of all."""
+    assert change([1.0, 1.21]).current == pytest.approx(1.1)
+
+
+def test_one_session_without_a_prior_says_only_values() -> None:
+    """Nothing is known of the spread: an effect, and no interval."""
+    found = change([1.1], [1.0])
+
+    assert found.effect == pytest.approx(0.1)
+    assert (found.low, found.high, found.p_worse, found.p_better) == (None,) * 4
+    assert found.detectable_effect is None
+
+
+def test_a_prior_speaks_for_few_sessions() -> None:
+    """The suite's variances give one session an interval."""
+    found = change([1.1], [1.0], priors={"time": Prior(dof=20, variance=1e-4)})
+    half = float(stdtrit(20, 0.995)) * 0.01 * math.sqrt(2)
+    assert found.high == pytest.approx(math.expm1(math.log(1.1) + half))
+
+
+def test_the_bulk_path_has_the_floors_of_the_single_one() -> None:
+    """Samples and processes leave a least spread; both paths agree on it."""
+    stored = tuple(
+        value(0.99, 1.01, name=f"s{n}", widths=(0.03, 0.05)) for n in range(4)
+    )
+    wide = Comparison(current=value(1.0, widths=(0.04,)), stored=stored, group="time")
+    (found,) = changes([wide], priors={}, level=Level())
+    spread = session_spread(stored)
+
+    assert spread is not None
+    assert spread.fraction == pytest.approx(0.04 / 1.96)
+    half = float(stdtrit(3, 0.995)) * spread.fraction * math.sqrt(1.25)
+    assert found.high == pytest.approx(math.expm1(half))
+
+
+def test_more_processes_now_narrow_the_interval() -> None:
+    """Five processes that differ as the sessions do are known better than one."""
+    one = change([1.1])
+    five = change([1.08, 1.09, 1.1, 1.11, 1.12])
+    equal = change([1.1] * 5)
+
+    assert known(five.low) > known(one.low)
+    assert known(equal.low) == pytest.approx(
+        known(one.low)
+    )  # sessions differ otherwise
+
+
+def test_higher_is_better_turns_worse_around() -> None:
+    """A higher throughput is better: the same numbers, the other way around."""
+    time = change([1.1])
+    throughput = change([1.1], better=Better.HIGHER)
+
+    assert (throughput.p_worse, throughput.p_better) == (time.p_better, time.p_worse)
+    assert throughput.effect == time.effect
+
+
+positive = st.floats(0.5, 2.0)
+several = st.lists(positive, min_size=3, max_size=6)
+
+
+@given(several, several)
+def test_inverting_every_value_swaps_worse_and_better(
+    now: list[float], then: list[float]
+) -> None:
+    """1/time is as much worse as time is better."""
+    plain = change(now, then)
+    inverse = change([1 / v for v in now], [1 / v for v in then])
+
+    assert inverse.p_worse == pytest.approx(plain.p_better, rel=1e-6, abs=1e-12)
+    assert 1 + known(inverse.effect) == pytest.approx(1 / (1 + known(plain.effect)))
+
+
+@given(several, several, st.floats(1e-9, 1e9))
+def test_the_unit_does_not_matter(
+    now: list[float], then: list[float], factor: float
+) -> None:
+    """Effects and probabilities have no unit."""
+    plain = change(now, then)
+    scaled = change([factor * v for v in now], [factor * v for v in then])
+
+    assert scaled.effect == pytest.approx(plain.effect, rel=1e-6, abs=1e-9)
+    assert scaled.p_worse == pytest.approx(plain.p_worse, rel=1e-4, abs=1e-9)
+
+
+@given(several, several, st.floats(1.0, 2.0))
+def test_slower_is_never_less_surely_worse(
+    now: list[float], then: list[float], factor: float
+) -> None:
+    """Making the current values worse never raises the p-value."""
+    plain = change(now, then)
+    slower = change([factor * v for v in now], then)
+    assert known(slower.p_worse) <= known(plain.p_worse) + 1e-12
+
+
+def test_order_does_not_matter() -> None:
+    """Each comparison gets its own answer, wherever it stands among the others."""
+    pairs = [
+        comparison([1.1], THEN),
+        comparison([1.0, 0.0], [0.0, 1.0, 2.0]),
+        comparison([64.0], [64.0] * 3, exact=True),
+        comparison([2.0, 2.1], [2.0, 2.2], group="energy"),
+    ]
+    forward = changes(pairs, priors={}, level=Level())
+    backward = changes(pairs[::-1], priors={}, level=Level())
+    assert forward == backward[::-1]
+
+
+def test_values_that_have_no_logarithm_are_relative_to_the_baseline() -> None:
+    """Zero and negative values are compared on a linear scale."""
+    found = change([3.0], [0.0, 2.0, 4.0])
+    negative = change([-1.0], [-2.0, -2.1, -1.9])
+
+    assert found.effect == pytest.approx(0.5)
+    assert found.reference == pytest.approx(2.0)
+    assert negative.effect == pytest.approx(0.5)
+
+
+def test_against_zero_nothing_is_relative() -> None:
+    """A baseline of 0 has no effect and no probability."""
+    found = change([3.0], [0.0, 0.0, 0.0])
+    assert (found.effect, found.p_worse, found.reference) == (None, None, 0.0)
+    assert found.current == pytest.approx(3.0)
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "effect"),
+    [
+        ([64.0], [64.0], 0.0),
+        ([66.0], [60.0, 60.0], 0.1),
+        ([0.0], [0.0], 0.0),
+        ([3.0], [0.0], None),
+        ([-3.0], [-2.0], -0.5),
+        ([60.0, 72.0], [60.0], 0.1),
+    ],
+)
+def test_counts_are_judged_by_equality(
+    now: list[float], then: list[float], effect: float | None
+) -> None:
+    """The effect is exact; from 0 to something there is none."""
+    pair = comparison(now, then, exact=True)
+    assert is_exact(pair)
+    found = exact_change(pair)
+    assert found.exact
+    assert found.effect == pytest.approx(effect)
+    assert changes([pair], priors={}, level=Level()) == (found,)
+
+
+def test_counts_that_disagree_are_judged_by_their_spread() -> None:
+    """Stored counts that differ have noise, so equality decides nothing."""
+    pair = comparison([12.0], [10.0, 11.0, 10.0], exact=True)
+    assert not is_exact(pair)
+    assert not is_exact(comparison([1.0], [1.0]))
+    (found,) = changes([pair], priors={}, level=Level())
+    assert found.p_worse is not None
+
+
+def test_priors_are_of_each_group() -> None:
+    """Ten tests of a group give a prior; nine of another give none."""
+    pairs = [comparison([1.0], [1.0, 1.0 + 0.01 * (n + 1), 0.99]) for n in range(10)]
+    others = [comparison([1.0], THEN, group="energy")] * 9
+    assert list(fit_priors([*pairs, *others])) == ["time"]
+    assert fit_priors([]) == {}
+
+
+def test_what_moves_a_whole_class_is_seen_in_its_sessions() -> None:
+    """The median of the tests' deviations is the session's shift."""
+    moved = [1.0, 1.0, 1.05, 1.0, 1.0]
+    pairs = [
+        comparison([1.0], [v * (1 + 0.1 * n) for v in moved], shift_group="memory time")
+        for n in range(8)
+    ]
+    mean = statistics.fmean(map(math.log, moved))
+    found = session_shifts(pairs, least_count=8)
+
+    assert found["memory time"]["s2"] == pytest.approx(math.log(1.05) - mean)
+    assert found["memory time"]["s0"] == pytest.approx(-mean)
+    assert session_shifts(pairs, least_count=9) == {}
+    assert session_shifts([], least_count=1) == {}
+
+
+def test_a_shift_is_taken_out_of_both_sides() -> None:
+    """Neither the machine's shift now nor those of stored sessions are the test's."""
+    then = [1.00, 1.05, 1.001, 0.96, 0.999]
+    pair = comparison([1.1 * 1.05], then, shift_group="memory time")
+    sessions = {"s1": math.log(1.05), "s3": math.log(0.96)}
+    shift = Shift(log_shift=math.log(1.05), control_count=8, sessions=sessions)
+
+    (plain,) = changes([pair], priors={}, level=Level())
+    (moved,) = changes([pair], priors={}, level=Level(), shifts={"memory time": shift})
+
+    assert known(plain.effect) == pytest.approx(0.155, abs=0.01)
+    assert known(moved.effect) == pytest.approx(0.1, abs=0.001)
+    assert known(moved.high) - known(moved.low) < known(plain.high) - known(plain.low)
+    assert log_differences([pair], {"memory time": shift})[0] == pytest.approx(
+        math.log(1.155), abs=0.001
+    )
+
+
+def test_a_shift_is_not_known_exactly_either() -> None:
+    """Fewer controls, or a session whose tests lie far apart, widen the interval."""
+
+    def width(**fields: float) -> float:
+        shift = Shift(log_shift=0.0, **({"control_count": 8} | fields))  # type: ignore[arg-type]
+        pair = comparison([1.1], THEN, shift_group="g")
+        (found,) = changes([pair], priors={}, level=Level(), shifts={"g": shift})
+        return known(found.high) - known(found.low)
+
+    plain = change([1.1])
+    assert known(plain.high) - known(plain.low) < width() < width(control_count=3)
+    assert width(test_count=100) < width()
+    assert width(widening=2.0) > width()
+
+
+def test_the_whole_class_says_what_a_session_did() -> None:
+    """The centre is the median of all tests; a restless session widens intervals."""
+    calm = [comparison([1.03], THEN, shift_group="g") for _ in range(9)]
+    restless = [
+        comparison([1.03 * (1 + 0.1 * (n - 4))], THEN, shift_group="h")
+        for n in range(9)
+    ]
+    found = class_centres([*calm, *restless], priors={}, sessions={}, least_count=9)
+
+    centre = math.log(1.03) - statistics.fmean(map(math.log, THEN))
+    assert found["g"].log_shift == pytest.approx(centre)
+    assert found["g"].test_count == 9
+    assert found["g"].widening == 1.0
+    assert found["h"].widening > 5
+    assert class_centres(calm, priors={}, sessions={}, least_count=10) == {}
+
+
+@given(st.lists(st.floats(0, 1), max_size=20), st.integers(0, 40))
+def test_holm_raises_and_keeps_the_order(p_values: list[float], extra: int) -> None:
+    """Adjusted values are not below their own, keep the order, and stay below 1."""
+    adjusted = holm(p_values, count=extra)
+
+    assert all(p <= a <= 1 for p, a in zip(p_values, adjusted, strict=True))
+    pairs = sorted(zip(p_values, adjusted, strict=True))
+    assert [a for _, a in pairs] == sorted(adjusted)
+    if p_values:
+        members = max(extra, len(p_values))
+        assert min(adjusted) == pytest.approx(min(1.0, members * min(p_values)))
+
+
+def test_holm_by_hand() -> None:
+    """The smallest is multiplied by all, the next by one fewer, and none falls."""
+    assert holm([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
+    assert holm([0.01], count=200) == (1.0,)
+    assert holm([]) == ()
+
+
+def test_a_ratio_of_samples_taken_in_turns() -> None:
+    """It is the median of the pairs' ratios: drift that both sides share cancels."""
+    below = [1.0 + 0.1 * n for n in range(20)]
+    above = [2.0 * v for v in below]
+    ratio = paired_ratio(above, below, process_count=3)
+    assert ratio.value == pytest.approx(2.0)
+    assert ratio.low == pytest.approx(2.0)
+    assert ratio.high == pytest.approx(2.0)
+
+
+def test_one_process_widens_a_ratio() -> None:
+    """Fewer than 3 processes drew too few placements and choices: 5 % by the host."""
+    one = paired_ratio([2.0] * 8, [1.0] * 8)
+    device = paired_ratio([2.0] * 8, [1.0] * 8, process_spread=0.015)
+
+    assert known(one.low) == pytest.approx(2 * math.exp(-0.05 * 2.5758293))
+    assert known(one.high) == pytest.approx(2 * math.exp(0.05 * 2.5758293))
+    assert known(device.low) > known(one.low)
+
+
+def test_too_few_pairs_have_no_interval() -> None:
+    """Seven pairs have a ratio; without any there is nothing."""
+    ratio = paired_ratio([2.0] * 7, [1.0] * 7)
+    assert (ratio.value, ratio.low, ratio.high) == (pytest.approx(2.0), None, None)
+    with pytest.raises(ValueError, match="at least 1"):
+        paired_ratio([], [])
+
+
+def test_blocks_are_a_paired_t() -> None:
+    """The mean log ratio has n - 1 degrees of freedom and the error of a mean."""
+    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
+    found = paired_change(pairs)
+    logs = [math.log(now / then) for now, then in pairs]
+    error = statistics.stdev(logs) / 2
+    mean = statistics.fmean(logs)
+
+    assert found is not None
+    assert found.effect == pytest.approx(math.expm1(mean))
+    assert found.low == pytest.approx(
+        math.expm1(mean - float(stdtrit(3, 0.995)) * error)
+    )
+    assert found.p_worse == pytest.approx(float(stdtr(3, (NOISE - mean) / error)))
+    assert found.run_count == 4
+
+
+def test_swapping_the_sides_swaps_the_verdict() -> None:
+    """The other side against this one is as much better as this one is worse."""
+    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
+    one = paired_change(pairs)
+    other = paired_change([(then, now) for now, then in pairs])
+    higher = paired_change(pairs, better=Better.HIGHER)
+
+    assert one is not None
+    assert other is not None
+    assert higher is not None
+    assert other.p_better == pytest.approx(one.p_worse)
+    assert higher.p_better == one.p_worse
+    assert 1 + known(other.effect) == pytest.approx(1 / (1 + known(one.effect)))
+
+
+def test_few_processes_widen_blocks_too() -> None:
+    """Many pairs of one process are wider than as many processes."""
+    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
+    many = paired_change(pairs)
+    one = paired_change(pairs, process_count=1)
+    assert many is not None
+    assert one is not None
+    assert known(one.low) < known(many.low)
+
+
+def test_what_cannot_be_paired() -> None:
+    """No pairs, values without a logarithm, one pair without a prior: nothing."""
+    assert paired_change([]) is None
+    assert paired_change([(1.0, 0.0), (1.0, 1.0)]) is None
+    assert paired_change([(1.1, 1.0)]) is None
+    alone = paired_change([(1.1, 1.0)], prior=Prior(dof=10, variance=1e-4))
+    assert alone is not None
+    assert known(alone.low) > 0
+    equal = paired_change([(1.1, 1.0)] * 3)
+    assert equal is not None
+    assert equal.effect == pytest.approx(0.1)
