@@ -23,7 +23,7 @@ from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
-from pytest_gpuperf.pipeline.site import Site
+from pytest_gpuperf.pipeline.seat import Site
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.pipeline.site import Seat
+from pytest_gpuperf.pipeline.seat import Seat
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner

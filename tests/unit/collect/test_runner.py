@@ -75,7 +75,9 @@ def told_pid(file: Path) -> int:
 @pytest.mark.parametrize("code", [0, 3])
 def test_a_process_runs_to_its_end(code: int) -> None:
     """Its exit status, both of its streams and its command come back."""
-    source = f"import sys; print('out'); print('err', file=sys.stderr); sys.exit({code})"
+    source = (
+        f"import sys; print('out'); print('err', file=sys.stderr); sys.exit({code})"
+    )
     argv = python(source)
 
     given = ProcessRunner().run(argv, timeout_s=AMPLE_S)
@@ -101,8 +103,9 @@ def test_what_is_given_on_standard_input_is_read() -> None:
     large = bytes(range(256)) * 4096
     runner = ProcessRunner()
 
-    assert runner.run(python(source), timeout_s=AMPLE_S, stdin=large).stdout == (
-        large[::-1]
+    assert (
+        runner.run(python(source), timeout_s=AMPLE_S, stdin=large).stdout
+        == (large[::-1])
     )
     assert runner.run(python(source), timeout_s=AMPLE_S).stdout == b""
 
@@ -217,9 +220,7 @@ def test_a_grandchild_that_outlives_its_parent_is_ended(tmp_path: Path) -> None:
     pid_file = tmp_path / "pid"
 
     with pytest.raises(CollectorTimeoutError):
-        ProcessRunner().run(
-            python(family(parent_s=0.0), str(pid_file)), timeout_s=1.5
-        )
+        ProcessRunner().run(python(family(parent_s=0.0), str(pid_file)), timeout_s=1.5)
 
     assert ended(told_pid(pid_file))
 

@@ -1,0 +1,84 @@
+"""Options that make no sense are usage errors, all told at once."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+WRONG = {
+    "gpuperf-update": "everything",
+    "gpuperf-max-regression": "5",
+    "gpuperf-min-judged": "many",
+    "gpuperf-compare-across": "weather",
+    "gpuperf-confirm": "-1",
+    "gpuperf-runs": "0",
+    "gpuperf-collectors": "magic",
+    "gpuperf-replay": "nowhere",
+    "gpuperf-json": "no/such/folder/run.json",
+}
+
+
+def told(ended: pytest.RunResult) -> set[str]:
+    """Return the options that an error names."""
+    return {name for name in WRONG if lines(ended, "gpuperf: ", f"{name}=")}
+
+
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_all_wrong_options_are_told_at_once(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Exit status 4 and one line for each, before a test was collected."""
+    project.write("raise ZeroDivisionError\n")
+    ended = project.run(*(f"--{name}={WRONG[name]}" for name in WRONG), *workers)
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert told(ended) == set(WRONG)
+    assert lines(ended, "ZeroDivisionError") == []
+
+
+def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
+    """The same mistakes in an ini file name the ini option."""
+    values = "\n".join(f"{n.replace('-', '_')} = {WRONG[n]}" for n in WRONG)
+    project.write(f"[pytest]\n{values}\n", "pytest.ini")
+    ended = project.run()
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    for name in WRONG:
+        assert lines(ended, f"gpuperf: ini option {name.replace('-', '_')}=")
+
+
+@pytest.mark.parametrize(
+    ("options", "said"),
+    [
+        (("--gpuperf-record=a", "--gpuperf-replay=."), "exclude each other"),
+        (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing that could"),
+        (("--gpuperf-baseline=nowhere",), "nowhere"),
+    ],
+)
+def test_options_that_cannot_stand_together(
+    project: Project, options: tuple[str, ...], said: str
+) -> None:
+    """Each alone may be right; together, or without what they need, they are not."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run(*options)
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, said)
+
+
+def test_credentials_are_never_shown(project: Project) -> None:
+    """A URL's user and password are masked in the error."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    ended = project.run("--gpuperf-baseline=postgresql://me:secret@host/db")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert "secret" not in ended.stdout.str() + ended.stderr.str()
+
+
+def test_an_option_takes_its_value_and_no_path(project: Project) -> None:
+    """`--opt VALUE path` and `--opt=VALUE path` both leave the path alone."""
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+
+    for options in (("--gpuperf-confirm", "0"), ("--gpuperf-confirm=0",)):
+        assert project.run(*options, "test_it.py").parseoutcomes() == {"passed": 1}
