@@ -150,13 +150,16 @@ class _Reader:
         self.config = config
         self.mistakes: list[str] = []
         self.given: dict[str, str] = {}
+        self._folder = config.rootpath  # of relative paths in the value being read
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
         """Return a value as text, and where it was written."""
         flag = "--" + dest.replace("_", "-")
         value = self.config.getoption(dest, default=None)
         if value is not None:
+            self._folder = self.config.invocation_params.dir
             return str(value), flag
+        self._folder = self.config.rootpath
         value = self.config.getini(dest)
         return (None, "") if value in (None, "") else (str(value), f"ini option {dest}")
 
@@ -180,8 +183,8 @@ class _Reader:
         return text == "True"
 
     def path(self, text: str) -> str:
-        """Return a path as seen from where pytest was started."""
-        return str(self.config.invocation_params.dir / text)
+        """Return a path: a typed one from where pytest was started, else from the root."""
+        return str(self._folder / text)
 
     def existing_folder(self, text: str) -> str:
         """Return the path of a folder that is there."""
@@ -211,12 +214,8 @@ class _Reader:
         return (str(found), False) if found.is_dir() else (None, False)
 
     def _store(self, text: str) -> str:
-        """Return a store's place: a path as seen from the project's root, or a URL."""
-        if "://" in text:
-            return text
-        if self.config.getoption("gpuperf_baseline", default=None) is None:
-            return str(self.config.rootpath / text)  # an ini value
-        return self.path(text)
+        """Return a store's place: a path, or a URL."""
+        return text if "://" in text else self.path(text)
 
     def together(self, read: Config) -> None:
         """Note values that cannot stand together."""

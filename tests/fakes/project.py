@@ -68,13 +68,19 @@ class Project:
         self, *arguments: str, typed: str = "", timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own."""
+        return self.plain(*PLUGIN, *arguments, typed=typed, timeout=timeout)
+
+    def plain(
+        self, *arguments: str, typed: str = "", timeout: float = 120
+    ) -> subprocess.CompletedProcess[str]:
+        """Run pytest in a process of its own, with no plugin named."""
         return subprocess.run(
-            [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
+            [sys.executable, "-m", "pytest", *arguments],
             capture_output=True,
             check=False,
             cwd=self.path,
-            input=typed,
             encoding="utf-8",
+            input=typed,
             timeout=timeout,
         )
 

@@ -232,10 +232,14 @@ def test_junit_properties_are_asked_for(project: Project) -> None:
     project.run("--junitxml=junit.xml")
     assert [case.properties for case in project.junit()] == [{}, {}, {}]
 
-    project.run("--junitxml=junit.xml", "--gpuperf-junit-properties")
-    first = project.junit()[0].properties
-    assert first["gpuperf.x x [count]"] == "1.0"
-    assert first["gpuperf.verdict.x"] == "passed: within-limit"
+    for option in (
+        ("--gpuperf-junit-properties",),
+        ("-o", "gpuperf_junit_properties=true"),
+    ):
+        project.run("--junitxml=junit.xml", *option)
+        first = project.junit()[0].properties
+        assert first["gpuperf.x x [count]"] == "1.0"
+        assert first["gpuperf.verdict.x"] == "passed: within-limit"
 
 
 def test_a_run_leaves_no_scratch(project: Project) -> None:

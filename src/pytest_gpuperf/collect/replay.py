@@ -223,7 +223,8 @@ def read_expected(folder: str) -> list[str]:
     """Return the tests that all workers together are going to measure, once each."""
     ids: dict[str, None] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
-        ids |= dict.fromkeys(codec.from_text(file.read_bytes(), list[str]))
+        told = codec.from_text(file.read_bytes(), list[str], path=str(file))
+        ids |= dict.fromkeys(told)
     return list(ids)
 
 

@@ -88,7 +88,7 @@ class Gate:
         text = report.__dict__.pop("gpuperf", None)
         if report.when == "teardown" or (report.when == "setup" and not report.passed):
             self.suite.reported(report.nodeid)
-        if self.config.option.gpuperf_junit_properties and report.when == "teardown":
+        if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
         if text is None:
             return None

@@ -20,7 +20,7 @@ from pytest_gpuperf.pipeline.limits import judge_limits
 from pytest_gpuperf.pipeline.memory import Memory
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Mapping
 
     from pytest_gpuperf.config import Plan
 
@@ -158,7 +158,7 @@ class Measuring:
         if TEST_ID not in item.stash:
             return (yield)
         gpuperf, plan = fixture_of(item), _plan(item)
-        if plan.uses_fixture or not plan.limits:
+        if plan.uses_fixture:
             result = yield
         else:
             with gpuperf.range(""):
@@ -219,7 +219,7 @@ class Measuring:
             records=self.bench.keep(ledger.records),
             verdicts=verdicts,
             refusals=tuple(refusals),
-            max_regression=plan.max_regression,
+            max_regression=_gates(plan),
             body_failed=call.excinfo is not None
             and not limits_failed
             and not outcomes.lacked_a_value(call),
@@ -239,6 +239,13 @@ class Measuring:
 def _plan(item: pytest.Item) -> Plan:
     """Return what the markers of a test ask for."""
     return item.stash[PLAN]
+
+
+def _gates(plan: Plan) -> Mapping[str, float | None]:
+    """Return the largest changes by metric; one call of a test is no time to gate."""
+    if plan.uses_fixture or plan.max_regression:
+        return plan.max_regression
+    return {"time": None}
 
 
 def _only_floats(report: pytest.TestReport) -> None:

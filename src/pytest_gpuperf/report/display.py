@@ -57,6 +57,7 @@ _SPELLINGS: dict[str, Prefixes] = {
     "FLOP/s": _prefixed("FLOP/s", 0, 3, 6, 9, 12, 15),
     "fraction": (("%", -2),),
     "count": (("", 0),),
+    "ratio": (("x", 0),),
     "J": _prefixed("J", -3, 0, 3),
     "W": _prefixed("W", -3, 0, 3),
     "Hz": _prefixed("Hz", 0, 3, 6, 9),

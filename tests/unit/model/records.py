@@ -45,7 +45,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for the valid instances of a type of the model."""
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
-    if dataclasses.is_dataclass(kind):
+    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
         return any_record(kind)
     if isinstance(kind, EnumMeta):
         return st.sampled_from(list(kind))

@@ -1,0 +1,232 @@
+"""A regression is a failed test wherever a person or a machine looks."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+ALONE = pytest.param((), id="alone")
+WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_regression_is_one_case_and_one_failure(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """One JUnit case with one failure, exit status 1, and --lf picks it up."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(
+        *GATE, *workers, "--junitxml=junit.xml", "--gpuperf-json=run.json"
+    )
+    again = project.run("--lf", "--collect-only", "-q")
+    cases = sorted(project.junit(), key=repr)
+
+    assert ended.ret == 1
+    assert cases == [("test_x[a]",), ("test_x[b]", "failure"), ("test_x[c]",)]
+    assert cases[1].message.startswith("x regressed: 1.20 s, was 1.00 s: +20.0 %")
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+    assert lines(ended, "FAILED test_it.py::test_x[b] - x regressed: 1.20 s")
+    assert lines(ended, "judged 3 of 3: 1 regressed, 2 unchanged")
+    assert project.outcomes() == {
+        ("test_x[a]", "unchanged"),
+        ("test_x[b]", "regressed"),
+        ("test_x[c]", "unchanged"),
+    }
+    assert lines(again, "::") == ["test_it.py::test_x[b]"]
+
+
+def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
+    """Slow in the first process and not in fresh ones: the test passes, with a note."""
+    project.store()
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("name", ["a", "b", "c"])
+        def test_x(gpuperf, name):
+            once = name == "b" and "PYTEST_GPUPERF_CHILD" not in os.environ
+            gpuperf.record("x", 1.2 if once else 1.0, unit="s", better="lower")
+        """
+    )
+    ended = project.run(*GATE, "--junitxml=junit.xml", "--gpuperf-json=run.json")
+
+    assert ended.ret == 0
+    assert project.junit() == [("test_x[a]",), ("test_x[b]",), ("test_x[c]",)]
+    assert ("test_x[b]", "regressed") not in project.outcomes()
+
+
+def test_without_confirmation_nothing_regresses(project: Project) -> None:
+    """--gpuperf-confirm=0 starts no process: a suspect stays inconclusive."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(
+        "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0", "--gpuperf-json=run.json"
+    )
+
+    assert ended.parseoutcomes() == {"passed": 3}
+    assert ("test_x[b]", "inconclusive") in project.outcomes()
+    assert lines(ended, "not confirmed")
+
+
+def test_a_store_that_was_only_found_never_fails(project: Project) -> None:
+    """`.gpuperf` at the root is shown; no test fails and none is measured again."""
+    project.store()
+    project.set_values(b=1.5)
+    ended = project.run("--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"passed": 3}
+    assert ("test_x[b]", "regressed") not in project.outcomes()
+    assert {r["role"] for r in project.report()["records"]} == {"main"}
+
+
+def test_a_change_that_is_accepted_passes_and_is_stored(project: Project) -> None:
+    """--gpuperf-update=all restarts the series: the next run is compared with it."""
+    project.store()
+    project.set_values(b=1.2)
+    accepted = project.run(*GATE, "--gpuperf-update=all")
+    project.set_values(b=1.0)
+    then = project.run("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+
+    assert accepted.ret == 0
+    assert then.ret == 0
+    assert dict(project.outcomes())["test_x[b]"] == "inconclusive"  # one session is few
+    assert dict(project.outcomes())["test_x[a]"] == "unchanged"
+
+
+def test_an_update_stores_no_regression_and_no_failure(project: Project) -> None:
+    """`improved` keeps the old sessions of what got worse, and the test fails."""
+    project.store()
+    project.set_values(b=1.2)
+    stored = sorted(p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*"))
+    ended = project.run(*GATE, "--gpuperf-update=improved")
+    then = sorted(p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*"))
+
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+    assert then == stored
+
+
+def test_an_improvement_is_stored(project: Project) -> None:
+    """`improved` restarts the series of what got faster, once it is confirmed."""
+    project.store()
+    project.set_values(b=0.5)
+    first = project.run(*GATE, "--gpuperf-update=improved", "--gpuperf-json=run.json")
+    outcomes = dict(project.outcomes())
+    project.run("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+
+    assert first.ret == 0
+    assert outcomes["test_x[b]"] == "improved"
+    assert dict(project.outcomes())["test_x[b]"] == "inconclusive"
+
+
+def test_a_suspect_that_fails_alone_is_failed_with_its_last_lines(
+    project: Project,
+) -> None:
+    """A test that needs its predecessor gives no value in a fresh process: it fails."""
+    project.store()
+    project.write(
+        """
+        import os
+        import pytest
+
+        READY = []
+
+        def test_prepares():
+            READY.append(1)
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("name", ["a", "b", "c"])
+        def test_x(gpuperf, name):
+            if name == "b":
+                assert READY, "nobody prepared me"
+            gpuperf.record("x", 1.2 if name == "b" else 1.0, unit="s", better="lower")
+        """
+    )
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"passed": 3, "failed": 1}
+    assert ("test_x[b]", "failed") in project.outcomes()
+    assert lines(ended, "AssertionError: nobody prepared me")
+
+
+def test_gates_beside_a_failure_of_their_own(project: Project) -> None:
+    """A body that fails is that failure; the regression beside it is found too."""
+    project.store()
+    project.set_values(b=1.2)
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("name", ["a", "b", "c"])
+        def test_x(gpuperf, name):
+            value = float(os.environ.get(f"VALUE_{name}", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+            assert name != "a", "wrong answer"
+        """
+    )
+    ended = project.run(*GATE, "--junitxml=junit.xml")
+    first, second, third = project.junit()
+
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 2}
+    assert "wrong answer" in first.message
+    assert second.message.startswith("x regressed")
+    assert third == ("test_x[c]",)
+
+
+def test_several_runs_measure_every_test_in_fresh_processes(project: Project) -> None:
+    """--gpuperf-runs=2: each test has a second record, of a process of its own."""
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 2"])
+        @pytest.mark.parametrize("n", [1, 2])
+        def test_it(gpuperf, n):
+            gpuperf.record("x", n)
+            gpuperf.record("pid", os.getpid())
+        """
+    )
+    ended = project.run("--gpuperf-runs=2", "--gpuperf-json=run.json")
+    records = project.report()["records"]
+    pids = {
+        (r["role"], r["estimates"][0]["value"])
+        for r in records
+        if r["key"]["name"] == "pid"
+    }
+
+    assert ended.parseoutcomes() == {"passed": 2}
+    assert {role for role, _ in pids} == {"main", "repeat"}
+    assert len({pid for _, pid in pids}) == 2
+    assert len(records) == 8
+
+
+def test_a_straddled_limit_is_decided_by_fresh_processes(project: Project) -> None:
+    """A limit inside the spread is confirmed and then decided, or left inconclusive."""
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 100"], max_regression="off")
+        def test_it(gpuperf):
+            value = float(os.environ["VALUE_x"])
+            if "PYTEST_GPUPERF_CHILD" in os.environ:
+                value = float(os.environ["VALUE_child"])
+            gpuperf.record("x", value, better="lower")
+        """
+    )
+    for value in (94, 97, 99):
+        project.set_values(x=value, child=value)
+        assert project.run("--gpuperf-update=new", "--gpuperf-confirm=0").ret == 0
+    project.set_values(child=150)
+    ended = project.run("--gpuperf-confirm=2", "--junitxml=junit.xml")
+
+    assert ended.ret == 1
+    assert project.junit() == [("test_it", "failure")]

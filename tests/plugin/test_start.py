@@ -1,0 +1,132 @@
+"""What the plugin costs where nobody uses it."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+
+from fakes.project import PLUGIN, Project
+
+HEAVY = (
+    "blake3",
+    "cuda",
+    "cupti",
+    "cupy",
+    "filelock",
+    "jinja2",
+    "msgspec",
+    "ncu_report",
+    "numpy",
+    "plotly",
+    "pynvml",
+    "pytest_gpuperf.config",
+    "pytest_gpuperf.fixture",
+    "pytest_gpuperf.hooks",
+    "pytest_gpuperf.model",
+    "rich",
+    "scipy",
+    "sqlalchemy",
+    "torch",
+    "triton",
+)
+
+LOOK = f"""
+    import json
+    import subprocess
+    import sys
+
+    HEAVY = {HEAVY!r}
+    started = []
+    popen = subprocess.Popen.__init__
+
+    def counted(self, *args, **kwargs):
+        started.append(str(args))
+        return popen(self, *args, **kwargs)
+
+    subprocess.Popen.__init__ = counted
+
+    def pytest_unconfigure(config):
+        ours = [
+            name
+            for name in dir(config.hook)
+            if name.startswith("pytest_runtest")
+            for each in getattr(config.hook, name).get_hookimpls()
+            if "gpuperf" in str(each.plugin)
+        ]
+        loaded = [name for name in HEAVY if name in sys.modules]
+        if not hasattr(config, "workerinput"):
+            print(json.dumps({{"hooks": ours, "loaded": loaded, "started": started}}))
+"""
+
+
+def seen(project: Project, *arguments: str) -> dict[str, list[str]]:
+    """Return what a process that ran pytest had loaded, registered and started."""
+    project.write(LOOK, "conftest.py")
+    ended = project.spawn("-q", "-s", *arguments)
+    found: dict[str, list[str]] = json.loads(ended.stdout.splitlines()[-1])
+    return found
+
+
+def test_unused_it_registers_loads_and_starts_nothing(project: Project) -> None:
+    """No hook around tests, no heavy library, no room of ours, no process."""
+    project.write("def test_it():\n    pass\n")
+
+    assert seen(project) == {"hooks": [], "loaded": [], "started": []}
+
+
+def test_used_it_loads_only_what_it_needs(project: Project) -> None:
+    """A test that measures loads no report, chart, database or GPU library."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    found = seen(project)
+
+    assert found["hooks"]
+    assert {"cupy", "jinja2", "plotly", "rich", "sqlalchemy", "torch"}.isdisjoint(
+        found["loaded"]
+    )
+
+
+def test_importing_the_package_costs_nothing() -> None:
+    """`import pytest_gpuperf` loads no other module of it and nothing heavy."""
+    text = (
+        "import sys, pytest_gpuperf; "
+        f"print([n for n in {HEAVY!r} if n in sys.modules], 'pytest' in sys.modules)"
+    )
+    ended = subprocess.run(
+        [sys.executable, "-c", text],
+        capture_output=True,
+        check=True,
+        encoding="utf-8",
+        timeout=60,
+    )
+
+    assert ended.stdout == "[] False\n"
+
+
+def test_it_can_be_blocked_by_name(project: Project) -> None:
+    """`-p no:gpuperf` leaves no option, no marker and no fixture."""
+    folder = project.path / "installed" / "fake-1.dist-info"
+    folder.mkdir(parents=True)
+    (folder / "METADATA").write_text("Metadata-Version: 2.1\nName: fake\nVersion: 1\n")
+    (folder / "entry_points.txt").write_text(
+        "[pytest11]\ngpuperf = pytest_gpuperf.plugin\n"
+    )
+    project.write("def test_it():\n    pass\n")
+    paths = [str(folder.parent), os.environ.get("PYTHONPATH", "")]
+    project.environment.setenv("PYTHONPATH", os.pathsep.join(filter(None, paths)))
+    project.environment.delenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    found = project.plain("--markers")
+    blocked = project.plain("--markers", "-p", "no:gpuperf")
+
+    assert found.returncode == 0
+    assert "@pytest.mark.gpuperf(" in found.stdout
+    assert blocked.returncode == 0
+    assert "gpuperf" not in blocked.stdout
+
+
+def test_it_is_registered_once(project: Project) -> None:
+    """Named with -p where it is installed too, it is still one plugin."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+
+    assert project.run(*PLUGIN, *PLUGIN).parseoutcomes() == {"passed": 1}

@@ -1,0 +1,625 @@
+"""The rules of judge/regression: every row of the table of changes."""
+
+from __future__ import annotations
+
+import math
+import random
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy
+from pytest_gpuperf.judge.regression import (
+    baseline_priors,
+    first_look,
+    priors_of,
+    settle,
+    shown,
+)
+from pytest_gpuperf.judge.shift import machine_shifts
+from pytest_gpuperf.model.history import StoredRecord, StoredValue
+from pytest_gpuperf.model.metric import METRICS, Better
+from pytest_gpuperf.model.record import BoundClass, RecordKey, Void
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from unit.judge.building import KEY, case, confirmation, session, stored
+
+THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
+SLOWER = (1.20, 1.21, 1.19, 1.20, 1.20)
+FASTER = (0.80, 0.81, 0.79, 0.80, 0.80)
+
+
+def one(
+    subject: Case,
+    confirmed: Confirmation | None = None,
+    policy: Policy | None = None,
+    *,
+    complete: bool = True,
+) -> Verdict:
+    """The verdict of one case."""
+    confirmations = {} if confirmed is None else {subject.name: confirmed}
+    (verdict,) = settle([subject], confirmations, policy, complete=complete)
+    return verdict
+
+
+def ruled(verdict: Verdict) -> tuple[Outcome, Reason]:
+    """What was decided and why."""
+    return verdict.outcome, verdict.reason
+
+
+def others(count: int, **fields: object) -> list[Case]:
+    """Cases of other tests that did not change, with variances like THEN's."""
+    draw = random.Random(1)
+    return [
+        case(
+            draw.lognormvariate(0, 0.008),
+            [draw.lognormvariate(0, 0.008) for _ in THEN],
+            key=RecordKey(test_id=f"other_{n}"),
+            **fields,
+        )
+        for n in range(count)
+    ]
+
+
+# rows 1: nothing to compare
+
+
+def test_another_fingerprint_is_incomparable() -> None:
+    """The facts that differ are told, and how to judge all the same."""
+    verdict = one(
+        case(1.2, [], differences={"driver_branch": ("570", "580"), "ecc": ("0", "1")})
+    )
+    assert ruled(verdict) == (Outcome.INCOMPARABLE, Reason.FINGERPRINT_DIFFERS)
+    assert verdict.detail == ("driver_branch: 570 -> 580", "ecc: 0 -> 1")
+    assert "--gpuperf-compare-across=driver_branch,ecc" in verdict.remedy
+
+
+def test_a_baseline_of_another_machine_is_incomparable() -> None:
+    """Sessions of another GPU alone are no new test."""
+    verdict = one(case(1.2, [], other_slug_exists=True))
+    assert ruled(verdict) == (Outcome.INCOMPARABLE, Reason.FINGERPRINT_DIFFERS)
+
+
+def test_another_source_is_incomparable() -> None:
+    """Sources are never compared."""
+    verdict = one(case(1.2, [], other_sources=("events",)))
+    assert ruled(verdict) == (Outcome.INCOMPARABLE, Reason.OTHER_SOURCE)
+    assert verdict.detail == ("stored: events",)
+
+
+def test_nothing_stored_is_new() -> None:
+    """The first session of a test has nothing to be compared with."""
+    verdict = one(case(1.2, []))
+    assert ruled(verdict) == (Outcome.NEW, Reason.NOTHING_STORED)
+    assert verdict.baseline is None
+    assert "--gpuperf-update=new" in verdict.remedy
+
+
+def test_no_value_now_is_unmeasured() -> None:
+    """A stored metric that was not measured is not passed over."""
+    gap = Unmeasured(metric="time", reason="no GPU", remedy="run it on one")
+    verdict = one(case(None, THEN, unmeasured=gap))
+
+    assert ruled(verdict) == (Outcome.UNMEASURED, Reason.NOT_MEASURED)
+    assert (verdict.detail, verdict.remedy) == (("no GPU",), "run it on one")
+    assert one(case(None, THEN)).detail == ("time was not measured",)
+
+
+# row 2: no evidence that counts
+
+
+def test_a_void_measurement_is_inconclusive() -> None:
+    """What must not be judged is not, however slow."""
+    verdict = one(case(9.0, THEN, void=Void(code="hot", text="it was hot")))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.VOID)
+    assert verdict.detail == ("it was hot",)
+
+
+@pytest.mark.parametrize(
+    ("count", "remedy"), [(1, "store 2 more sessions"), (2, "store 1 more session ")]
+)
+def test_too_few_sessions_are_inconclusive(count: int, remedy: str) -> None:
+    """Three sessions are needed; the remedy says how many are missing."""
+    verdict = one(case(9.0, THEN[:count]))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.TOO_FEW_SESSIONS)
+    assert remedy in verdict.remedy
+
+
+def test_three_sessions_suffice() -> None:
+    """At the threshold something is decided."""
+    assert one(case(1.0, THEN[:3])).outcome is Outcome.UNCHANGED
+
+
+def test_a_child_that_gave_no_value_fails() -> None:
+    """A suspect that gives no value alone is failed, with its last lines."""
+    lost = confirmation(1.2, lost=("boom",))
+    verdict = one(case(1.2, THEN), lost)
+    assert ruled(verdict) == (Outcome.FAILED, Reason.CHILD_GAVE_NO_VALUE)
+    assert verdict.detail == ("boom",)
+
+
+def test_a_lost_control_fails_nothing() -> None:
+    """A control was measured again for the others' sake."""
+    lost = confirmation(lost=("boom",), control=True)
+    assert one(case(1.0, THEN), lost).outcome is Outcome.UNCHANGED
+
+
+# row 2: another kernel was chosen
+
+
+@pytest.mark.parametrize(
+    ("choices", "decided"),
+    [
+        ("AAAAA", True),  # the stored choice, all of them
+        ("AABCB", True),  # of A and B as many: the first; two runs are enough
+        ("AABBB", False),  # most have B, which no session has, and not all
+        ("BBBBB", True),  # all have B, which no session has: judged on total time
+        ("ABCDE", False),  # one run of a choice is not enough
+    ],
+)
+def test_confirming_processes_are_judged_inside_one_choice(
+    choices: str, *, decided: bool
+) -> None:
+    """Inside the choice that most have; else inconclusive: another kernel."""
+    verdict = one(case(1.2, THEN), confirmation(*SLOWER, choices=choices))
+
+    expected = (Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL)
+    assert (ruled(verdict) != expected) is decided
+    if not decided:
+        assert verdict.detail[0] == "stored: kernels A in 5 of 5 sessions"
+
+
+def test_a_choice_that_few_sessions_have_is_another_kernel() -> None:
+    """All confirming processes draw what one of six sessions drew: not comparable."""
+    subject = replace(case(1.2, []), stored=(*stored(THEN), *stored([1.2], choice="B")))
+    verdict = one(subject, confirmation(*SLOWER, choices="BBBBB"))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL)
+
+
+def test_only_values_of_the_choice_count() -> None:
+    """Two processes with a slower kernel do not make the other three slower."""
+    mixed = confirmation(1.0, 1.0, 1.0, 1.5, 1.5, choices="AAABB")
+    verdict = one(case(1.2, THEN), mixed)
+    assert verdict.outcome is Outcome.UNCHANGED
+    assert verdict.change is not None
+    assert verdict.change.run_count == 3
+
+
+def test_sessions_of_another_choice_are_left_out() -> None:
+    """A session is compared with those that ran the same kernels."""
+    subject = replace(
+        case(1.0, []), stored=(*stored(THEN), *stored([2.0] * 5, choice="B"))
+    )
+    verdict = one(subject)
+    assert verdict.outcome is Outcome.UNCHANGED
+    assert verdict.change is not None
+    assert verdict.change.session_count == 5
+
+
+def test_choices_that_nobody_saw_are_alike() -> None:
+    """Without knowledge of kernels all runs are one experiment."""
+    subject = replace(case(1.2, []), stored=stored(THEN, choice=None), choice=None)
+    unseen = Confirmation(run_values=SLOWER)
+    assert one(subject, unseen).outcome is Outcome.REGRESSED
+
+
+# rows 3 and 4: regressed and improved
+
+
+def test_a_confirmed_worsening_is_regressed() -> None:
+    """Slower by more than the limit, surely, in fresh processes."""
+    verdict = one(case(1.2, THEN), confirmation(*SLOWER))
+
+    assert ruled(verdict) == (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT)
+    assert verdict.threshold == 0.05
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.2, abs=0.001)
+    assert verdict.change.detectable_effect is not None
+    assert verdict.confirmations == pytest.approx(
+        [v / verdict.change.reference - 1 for v in SLOWER]
+    )
+    assert verdict.baseline is not None
+    assert verdict.baseline.session_count == 5
+    assert (verdict.baseline.first_commit, verdict.baseline.last_commit) == ("c0", "c4")
+
+
+def test_a_confirmed_improvement_is_improved() -> None:
+    """The mirror image, with the way to store it."""
+    verdict = one(case(0.8, THEN), confirmation(*FASTER))
+    assert ruled(verdict) == (Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT)
+    assert "--gpuperf-update=improved" in verdict.remedy
+
+
+def test_higher_is_better_regresses_downwards() -> None:
+    """A lower throughput is a regression, a higher one an improvement."""
+    low = one(case(0.8, THEN, "throughput"), confirmation(*FASTER))
+    high = one(case(1.2, THEN, "throughput"), confirmation(*SLOWER))
+    assert low.outcome is Outcome.REGRESSED
+    assert high.outcome is Outcome.IMPROVED
+
+
+def test_the_confirming_processes_decide_alone() -> None:
+    """A first value that was bad by chance is forgotten."""
+    verdict = one(case(1.5, THEN), confirmation(1.0, 1.01, 0.99, 1.0, 1.0))
+    assert ruled(verdict) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+
+
+def test_the_size_must_exceed_the_limit() -> None:
+    """However sure, a change up to the limit is none."""
+    exact = (1.0, 1.0001, 0.9999, 1.00005, 0.99995)
+    within = one(case(1.049, exact), confirmation(*[1.0495] * 5))
+    beyond = one(case(1.06, exact), confirmation(*[1.06] * 5))
+    assert within.outcome is Outcome.UNCHANGED
+    assert beyond.outcome is Outcome.REGRESSED
+
+
+def test_a_change_that_noise_may_explain_is_inconclusive() -> None:
+    """Beyond the limit and unsure: not significant."""
+    noisy = (1.0, 1.2, 0.85, 1.1, 0.9)
+    verdict = one(case(1.2, noisy), confirmation(*SLOWER))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+    assert verdict.remedy
+
+
+def test_a_suspect_without_confirmation_is_inconclusive() -> None:
+    """--gpuperf-confirm=0 decides nothing about suspects."""
+    verdict = one(case(1.2, THEN))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED)
+    assert "--gpuperf-confirm" in verdict.remedy
+
+
+def test_void_confirming_processes_confirm_nothing() -> None:
+    """All of them were void: not confirmed, with their reasons."""
+    verdict = one(case(1.2, THEN), confirmation(void=("it was hot",)))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED)
+    assert verdict.detail == ("it was hot",)
+
+
+def test_an_unsuspected_change_beyond_the_limit_is_inconclusive() -> None:
+    """Too unsure for a suspect, too large for unchanged."""
+    verdict = one(case(1.1, (1.0, 1.2, 0.85, 1.1, 0.9)))
+    assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+
+
+def test_an_incomplete_run_regresses_nothing() -> None:
+    """How many pairs there are is not known before all have reported."""
+    for values in (SLOWER, FASTER):
+        verdict = one(case(values[0], THEN), confirmation(*values), complete=False)
+        assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN)
+    steady = one(case(1.0, THEN), complete=False)
+    assert steady.outcome is Outcome.UNCHANGED
+
+
+def test_files_of_whole_runs_need_no_confirmation() -> None:
+    """Nothing was selected for being bad."""
+    verdict = one(case(1.2, THEN), policy=Policy(selected=False))
+    assert verdict.outcome is Outcome.REGRESSED
+
+
+def test_unchanged_says_how_blind_it_is() -> None:
+    """The smallest change that would have been seen comes with the verdict."""
+    verdict = one(case(1.0, (1.0, 1.2, 0.85, 1.1, 0.9)))
+    assert ruled(verdict) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+    assert verdict.change is not None
+    assert verdict.change.detectable_effect is not None
+    assert verdict.change.detectable_effect > 0.05
+
+
+# counts and resources
+
+
+@pytest.mark.parametrize(
+    ("now", "then", "limit", "outcome", "reason"),
+    [
+        (64.0, [64.0], 0.05, Outcome.UNCHANGED, Reason.EQUAL),
+        (66.0, [64.0], 0.05, Outcome.UNCHANGED, Reason.WITHIN_NOISE),
+        (68.0, [64.0], 0.05, Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT),
+        (60.0, [64.0], 0.05, Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT),
+        (65.0, [64.0], 0.0, Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT),
+        (0.0, [0.0], 0.05, Outcome.UNCHANGED, Reason.EQUAL),
+        (1.0, [0.0], 0.05, Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT),
+        (0.0, [1.0], 0.05, Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT),
+    ],
+)
+def test_counts_need_one_session_and_no_confirmation(
+    now: float, then: list[float], limit: float, outcome: Outcome, reason: Reason
+) -> None:
+    """Equality decides; a tolerance is the user's; from 0 any rise is beyond it."""
+    verdict = one(case(now, then, "launches.count", limit=limit))
+
+    assert ruled(verdict) == (outcome, reason)
+    assert verdict.change is not None
+    assert verdict.change.exact
+
+
+def test_stored_counts_that_disagree_need_three_sessions() -> None:
+    """Counts with noise are judged like times."""
+    few = one(case(12.0, [10.0, 11.0], "launches.count"))
+    enough = one(case(10.0, [10.0, 11.0, 10.0], "launches.count"))
+    assert few.reason is Reason.TOO_FEW_SESSIONS
+    assert ruled(enough) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+
+
+def test_counts_agree_inside_their_choice() -> None:
+    """Another kernel's count is another number, and no noise."""
+    subject = replace(
+        case(10.0, [], "launches.count"),
+        stored=(*stored([10.0]), *stored([12.0], choice="B")),
+    )
+    assert one(subject).reason is Reason.EQUAL
+
+
+def test_confirming_processes_correct_a_count() -> None:
+    """A count that the fresh processes do not have was one process's own."""
+    subject = case(12.0, [10.0], "launches.count")
+    assert one(subject, confirmation(10.0, 10.0, 10.0)).reason is Reason.EQUAL
+
+
+@pytest.mark.parametrize(
+    ("metric", "worse"),
+    [("registers", 70.0), ("shared_bytes", 70.0), ("occupancy.theoretical", 0.4)],
+)
+def test_a_metric_without_a_direction_gets_one_when_it_is_gated(
+    metric: str, worse: float
+) -> None:
+    """More of a resource is worse, less of a share is."""
+    before = 64.0 if worse > 1 else 0.5
+    assert one(case(worse, [before], metric)).outcome is Outcome.REGRESSED
+
+
+def test_a_time_of_zero_is_never_a_regression() -> None:
+    """Against a baseline of 0 a metric with noise says nothing."""
+    same = one(case(0.0, [0.0] * 3, "time.idle_fraction"))
+    more = one(case(0.1, [0.0] * 3, "time.idle_fraction"))
+    assert same.outcome is Outcome.UNCHANGED
+    assert ruled(more) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+
+
+# the whole run
+
+
+def test_many_tests_must_be_surer() -> None:
+    """The same evidence regresses alone, and is not enough among thousands."""
+    subject = case(1.08, THEN)
+    again = {subject.name: confirmation(1.07, 1.08, 1.06, 1.075, 1.07)}
+    unlike = [replace(c, metric=METRICS["time.p50"]) for c in others(3000)]
+
+    (alone,) = settle([subject], again)
+    among = settle([subject, *unlike], again)[0]
+
+    assert alone.outcome is Outcome.REGRESSED
+    assert ruled(among) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+
+
+def test_a_metric_that_is_only_shown_has_no_verdict_and_does_not_count() -> None:
+    """Without a limit a case is no pair; its change is there for the reports."""
+    gated = case(1.2, THEN)
+    free = [replace(c, limit=None) for c in others(5)]
+    bare = replace(case(1.0, [], key=RecordKey(test_id="bare")), limit=None)
+
+    verdicts = settle([gated, *free, bare], {gated.name: confirmation(*SLOWER)})
+    changes = shown([gated, *free, bare])
+
+    assert [v.key for v in verdicts] == [KEY]
+    assert len(changes) == 5
+    assert {v.outcome for v in changes} == {Outcome.UNCHANGED}
+    assert all(v.threshold is None and v.change is not None for v in changes)
+
+
+@pytest.mark.parametrize(
+    ("now", "worse", "better", "suspect"),
+    [
+        (1.0, False, False, False),
+        (1.025, False, False, False),  # below 0.6 x 5 %
+        (1.035, True, False, True),
+        (0.965, False, True, True),
+        (1.2, True, False, True),
+    ],
+)
+def test_the_first_look_is_generous(
+    now: float, *, worse: bool, better: bool, suspect: bool
+) -> None:
+    """Beyond 0.6 of the limit with one-sided p < 0.05."""
+    (look,) = first_look([case(now, THEN)])
+    assert (look.worse, look.better, look.suspect) == (worse, better, suspect)
+    assert look.change is not None
+
+
+def test_what_cannot_be_judged_is_not_suspected() -> None:
+    """No baseline, no limit, noise, or no verdict by numbers: nothing to confirm."""
+    noisy = case(1.1, (1.0, 1.2, 0.85, 1.1, 0.9))
+    looks = first_look([case(9.0, []), case(9.0, THEN, limit=None), noisy])
+    assert not any(look.worse or look.suspect for look in looks)
+
+
+def test_counts_are_worse_without_being_suspects() -> None:
+    """Equality needs no fresh process, but the test must wait for its verdict."""
+    (look,) = first_look([case(70.0, [64.0], "registers")])
+    assert (look.worse, look.suspect) == (True, False)
+
+
+def test_priors_come_from_the_whole_suite() -> None:
+    """One test is looked at with what the baseline knows of all tests."""
+    suite = others(20)
+    assert priors_of(suite).keys() == {"time device-time"}
+    assert priors_of(suite[:9]) == {}
+    records = [
+        StoredRecord(
+            key=subject.key,
+            session=session(number),
+            values=(
+                StoredValue(
+                    metric="time",
+                    unit="s",
+                    source="cupti",
+                    run_values=each.value.run_values,
+                ),
+            ),
+            choice=each.choice,
+        )
+        for subject in suite
+        for number, each in enumerate(subject.stored)
+    ]
+    known = baseline_priors(records)["time device-time"]
+    fitted = priors_of(suite)["time device-time"]
+    assert known.variance == pytest.approx(fitted.variance)
+    assert known.dof == pytest.approx(fitted.dof)
+    (look,) = first_look([case(1.035, THEN)], priors={"time device-time": known})
+    assert look.suspect
+
+
+# the machine
+
+
+def moved_machine(
+    shift: float, count: int = 12
+) -> tuple[list[Case], Mapping[tuple[RecordKey, str], Confirmation]]:
+    """A suite on a machine that moved, its suspect and 8 controls measured again."""
+    steady = others(count, bound_class=BoundClass.MEMORY)
+    suite = [
+        replace(
+            c, current=replace(c.current, run_values=(c.current.run_values[0] * shift,))
+        )
+        for c in steady
+        if c.current is not None
+    ]
+    subject = case(1.2 * shift, THEN, bound_class=BoundClass.MEMORY)
+    again = {subject.name: confirmation(*[v * shift for v in SLOWER])}
+    for control in suite[:8]:
+        assert control.current is not None
+        value = control.current.run_values[0]
+        again[control.name] = confirmation(*[value] * 5, control=True)
+    return [subject, *suite], again
+
+
+def test_what_the_machine_did_is_no_regression() -> None:
+    """A class that moved as a whole is told once, and its tests do not regress for it."""
+    suite, again = moved_machine(1.1)
+    subject = replace(
+        suite[0],
+        current=replace(suite[1].current, run_values=(1.1,)),  # type: ignore[type-var]
+    )
+    again = {**again, subject.name: confirmation(*[1.1, 1.11, 1.09, 1.1, 1.1])}
+
+    verdict = settle([subject, *suite[1:]], again)[0]
+    (shift,) = machine_shifts([subject, *suite[1:]], again)
+
+    assert verdict.outcome is Outcome.UNCHANGED
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.0, abs=0.01)
+    assert verdict.change.machine_shift == pytest.approx(0.1, abs=0.01)
+    assert (shift.bound_class, shift.metric) == (BoundClass.MEMORY, "time")
+    assert shift.effect == pytest.approx(0.1, abs=0.01)
+    assert shift.control_count == 8
+    assert shift.moved
+
+
+def test_a_regression_is_found_on_a_machine_that_moved() -> None:
+    """The machine's part is taken out, the test's own is left."""
+    verdict = settle(*moved_machine(1.1))[0]
+    assert verdict.outcome is Outcome.REGRESSED
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.2, abs=0.02)
+
+
+def test_a_class_of_few_tests_has_its_controls_alone() -> None:
+    """Below 8 tests the controls' own effects are the shift."""
+    suite, again = moved_machine(1.1, count=5)
+    (shift,) = machine_shifts(suite, again)
+    assert shift.effect == pytest.approx(0.1, abs=0.015)
+    assert shift.control_count == 5
+
+
+def test_two_controls_are_too_few() -> None:
+    """The median of two tests is their own noise."""
+    suite, again = moved_machine(1.1, count=2)
+    assert machine_shifts(suite, again) == ()
+    verdict = settle(suite, again)[0]
+    assert verdict.change is not None
+    assert verdict.change.machine_shift is None
+
+
+def test_another_class_is_not_moved() -> None:
+    """The shift of memory-bound tests says nothing of compute-bound ones."""
+    suite, again = moved_machine(1.1)
+    subject = replace(suite[0], bound_class=BoundClass.COMPUTE)
+    verdict = settle([subject, *suite[1:]], again)[0]
+    assert verdict.change is not None
+    assert verdict.change.machine_shift is None
+    assert verdict.change.effect == pytest.approx(0.32, abs=0.01)
+
+
+# laws
+
+values = st.floats(0.5, 2.0)
+sessions = st.lists(values, min_size=3, max_size=6)
+repeats = st.lists(values, min_size=1, max_size=5)
+ORDER = {Outcome.IMPROVED: 0, Outcome.UNCHANGED: 1, Outcome.INCONCLUSIVE: 1}
+MIRROR = {
+    Outcome.REGRESSED: Outcome.IMPROVED,
+    Outcome.IMPROVED: Outcome.REGRESSED,
+}
+
+
+@given(values, sessions, repeats)
+def test_the_direction_alone_tells_regressed_from_improved(
+    now: float, then: list[float], again: list[float]
+) -> None:
+    """With the other better direction every verdict is its mirror image."""
+    subject = case(now, then)
+    mirrored = replace(subject, metric=replace(subject.metric, better=Better.HIGHER))
+    plain = one(subject, confirmation(*again)).outcome
+    assert one(mirrored, confirmation(*again)).outcome is MIRROR.get(plain, plain)
+
+
+@given(values, sessions, repeats, st.floats(1e-6, 1e6))
+def test_the_unit_of_a_metric_does_not_matter(
+    now: float, then: list[float], again: list[float], factor: float
+) -> None:
+    """Microseconds and seconds give the same verdict."""
+    plain = one(case(now, then), confirmation(*again))
+    scaled = one(
+        case(now * factor, [v * factor for v in then]),
+        confirmation(*[v * factor for v in again]),
+    )
+    assert plain.change is not None
+    effect = plain.change.effect or 0.0
+    if not any(math.isclose(abs(effect), edge, rel_tol=1e-6) for edge in (0.05,)):
+        assert ruled(scaled) == ruled(plain)
+
+
+@given(values, sessions, repeats, st.floats(1.0, 2.0))
+def test_getting_slower_never_turns_a_regression_into_a_pass(
+    now: float, then: list[float], again: list[float], factor: float
+) -> None:
+    """Slower confirming processes leave a regression one."""
+    plain = one(case(now, then), confirmation(*again))
+    slower = one(case(now, then), confirmation(*[factor * v for v in again]))
+    if plain.outcome is Outcome.REGRESSED:
+        assert slower.outcome is Outcome.REGRESSED
+    if slower.outcome is Outcome.IMPROVED:
+        assert plain.outcome is Outcome.IMPROVED
+
+
+@given(st.permutations(range(14)), repeats)
+def test_the_order_of_tests_does_not_matter(
+    order: Sequence[int], again: list[float]
+) -> None:
+    """Each test gets its verdict wherever it stands."""
+    suite = [case(1.2, THEN), *others(13)]
+    confirmed = {suite[0].name: confirmation(*again)}
+    plain = {v.key: ruled(v) for v in settle(suite, confirmed)}
+    shuffled = settle([suite[i] for i in order], confirmed)
+    assert [v.key for v in shuffled] == [suite[i].key for i in order]
+    assert {v.key: ruled(v) for v in shuffled} == plain
+
+
+def test_nothing_gives_nothing() -> None:
+    """A run without cases has no verdicts."""
+    assert settle([]) == ()
+    assert first_look([]) == ()
+    assert shown([]) == ()
+    assert baseline_priors([]) == {}

@@ -1,0 +1,188 @@
+"""Every option, from the command line and from the ini file."""
+
+from __future__ import annotations
+
+from dataclasses import fields
+from typing import Any
+
+import pytest
+
+from fakes.project import PLUGIN
+from pytest_gpuperf import options
+from pytest_gpuperf.config import Config, Update
+
+# option, what is written, what is read, another text, what is read then
+EACH: dict[str, tuple[str, object, str, object]] = {
+    "baseline": ("a", "{root}/a", "b", "{root}/b"),
+    "update": ("new", Update.NEW, "all", Update.ALL),
+    "max_regression": ("7.5 %", 0.075, "off", None),
+    "min_judged": ("95%", 0.95, ".5 %", 0.005),
+    "compare_across": (
+        "driver_branch",
+        frozenset({"driver_branch"}),
+        "cpu_model, core_count",
+        frozenset({"cpu_model", "core_count"}),
+    ),
+    "confirm": ("0", 0, "7", 7),
+    "runs": ("1", 1, "3", 3),
+    "collectors": ("host", ("host",), "binary,host", ("binary", "host")),
+    "record": ("a", "{root}/a", "b", "{root}/b"),
+    "replay": ("kept", "{root}/kept", ".", "{root}"),
+    "json": ("a.json", "{root}/a.json", "kept/b.json", "{root}/kept/b.json"),
+}
+FLAGS = ("strict", "disable", "junit_properties")
+
+
+@pytest.fixture
+def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> str:
+    """A project with one folder in it."""
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    pytester.mkdir("kept")
+    return str(pytester.path)
+
+
+def read(pytester: pytest.Pytester, name: str, *arguments: str) -> Any:
+    """Return one field of the Config that a command line gives."""
+    config = pytester.parseconfig(*PLUGIN, *arguments)
+    return getattr(options.config_of(config), name)
+
+
+def here(value: object, root: str) -> object:
+    """Return an expected value with its folder."""
+    return value.replace("{root}", root) if isinstance(value, str) else value
+
+
+def test_every_option_is_tried_here() -> None:
+    """An option that is added without a row in this file fails this test."""
+    declared = {option.name for option in options._OPTIONS}
+    tried = {f"gpuperf-{name.replace('_', '-')}" for name in (*EACH, *FLAGS)}
+
+    assert declared == tried
+    assert {field.name for field in fields(Config)} >= {*EACH, *FLAGS}
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_an_ini_value_alone_works_and_the_command_line_wins(
+    pytester: pytest.Pytester, root: str, name: str
+) -> None:
+    """Both are read alike; where both speak, the command line does."""
+    in_ini, meant, on_line, meant_then = EACH[name]
+    flag = f"--gpuperf-{name.replace('_', '-')}"
+    pytester.makeini(f"[pytest]\ngpuperf_{name} = {in_ini}\n")
+
+    assert read(pytester, name) == here(meant, root)
+    assert read(pytester, name, f"{flag}={on_line}") == here(meant_then, root)
+    assert read(pytester, name, flag, on_line) == here(meant_then, root)
+
+
+@pytest.mark.parametrize("name", EACH)
+def test_the_command_line_alone_works(
+    pytester: pytest.Pytester, root: str, name: str
+) -> None:
+    """No ini file is needed; what was given is kept as text for the report."""
+    text, meant, _, _ = EACH[name]
+    flag = f"--gpuperf-{name.replace('_', '-')}={text}"
+    config = options.config_of(pytester.parseconfig(*PLUGIN, flag))
+
+    assert getattr(config, name) == here(meant, root)
+    assert dict(config.given) == {f"gpuperf_{name}": text}
+
+
+@pytest.mark.parametrize("name", FLAGS)
+def test_a_flag_is_off_unless_said(
+    pytester: pytest.Pytester, root: str, name: str
+) -> None:
+    """Off by default, on by either, and an ini value of false is off."""
+    flag = f"--gpuperf-{name.replace('_', '-')}"
+
+    assert read(pytester, name) is False
+    assert read(pytester, name, flag) is True
+    pytester.makeini(f"[pytest]\ngpuperf_{name} = true\n")
+    assert read(pytester, name) is True
+    pytester.makeini(f"[pytest]\ngpuperf_{name} = false\n")
+    assert read(pytester, name) is False
+    assert read(pytester, name, flag) is True
+
+
+def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> None:
+    """With nothing said, a run is what Config says by itself."""
+    config = pytester.parseconfig(*PLUGIN)
+
+    assert options.config_of(config) == Config(root=root)
+    assert options.told(config) is False
+
+
+def test_a_found_store_is_not_a_named_one(pytester: pytest.Pytester, root: str) -> None:
+    """`.gpuperf` at the root is compared with, and never fails a test."""
+    pytester.mkdir(".gpuperf")
+    found = options.config_of(pytester.parseconfig(*PLUGIN))
+    named = options.config_of(
+        pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=.gpuperf")
+    )
+
+    assert (found.baseline, found.baseline_named) == (f"{root}/.gpuperf", False)
+    assert (named.baseline, named.baseline_named) == (f"{root}/.gpuperf", True)
+
+
+def test_an_ini_path_is_seen_from_the_root(
+    pytester: pytest.Pytester, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Started in a subfolder, an ini path is the root's and a typed one the folder's."""
+    pytester.makeini(
+        "[pytest]\ngpuperf_baseline = base\ngpuperf_json = run.json\n"
+        "gpuperf_record = rec\n"
+    )
+    monkeypatch.chdir("kept")
+    config = options.config_of(pytester.parseconfig(*PLUGIN))
+    typed = options.config_of(
+        pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=base", "--gpuperf-json=r.json")
+    )
+
+    assert config.baseline == f"{root}/base"
+    assert config.json == f"{root}/run.json"
+    assert config.record == f"{root}/rec"
+    assert typed.baseline == f"{root}/kept/base"
+    assert typed.json == f"{root}/kept/r.json"
+
+
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("update", "New"),
+        ("max-regression", "5"),
+        ("max-regression", "-5%"),
+        ("max-regression", "nan%"),
+        ("min-judged", "off"),
+        ("confirm", "-1"),
+        ("confirm", "1e2"),
+        ("confirm", "99999"),
+        ("runs", "0"),
+        ("collectors", ","),
+        ("collectors", "host,magic"),
+        ("compare-across", "weather"),
+        ("json", "kept"),
+        ("json", "no/folder.json"),
+        ("replay", "nowhere"),
+    ],
+)
+def test_a_wrong_value_is_a_usage_error(
+    pytester: pytest.Pytester, root: str, name: str, text: str
+) -> None:
+    """The error names the option as it was written, and what was wrong with it."""
+    config = pytester.parseconfig(*PLUGIN, f"--gpuperf-{name}={text}")
+
+    with pytest.raises(pytest.UsageError, match=f"gpuperf: --gpuperf-{name}="):
+        options.config_of(config)
+
+
+@pytest.mark.parametrize(
+    ("text", "shown"),
+    [
+        ("postgresql://me:secret@host/db", "postgresql://***@host/db"),
+        ("sqlite:///a.db", "sqlite:///a.db"),
+        ("a@b", "a@b"),
+    ],
+)
+def test_credentials_are_masked(text: str, shown: str) -> None:
+    """User and password of a URL never reach a report."""
+    assert options.masked(text) == shown
