@@ -6,8 +6,8 @@ and autotuned kernels. Our rule runs as it is, with its suspects, confirming pro
 controls; beside it stand three rules that others use on the samples of one process: 5 % on
 the mean, a rank test (p < 0.05), and the intervals [min, third quartile] of nvbench.
 
-Prints, for each kind of machine, false alarms per 100 runs of an unchanged suite (goal:
-<= 1), and the share of real changes that is found.
+Prints, for each kind of machine, false alarms per 100 runs of an unchanged suite, how many
+of these runs have any (goal: <= 1), and the share of real changes that is found.
 """
 
 from __future__ import annotations
@@ -135,9 +135,10 @@ MACHINES = (
 
 @dataclass(slots=True)
 class Score:
-    """Alarms of unchanged suites, and hits of real changes, by rule."""
+    """Alarms of unchanged suites, suites with any, and real changes found, by rule."""
 
     alarms: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
+    spoiled: dict[str, int] = field(default_factory=lambda: dict.fromkeys(RULES, 0))
     hits: dict[str, list[int]] = field(
         default_factory=lambda: {rule: [0] * len(EFFECTS) for rule in RULES}
     )
@@ -310,6 +311,7 @@ def score(machine: Machine, *, suites: int) -> Score:
     for _ in range(suites):
         for rule, alarms in simulate(Suite(machine, draw, nothing)).items():
             total.alarms[rule] += len(alarms)
+            total.spoiled[rule] += bool(alarms)
         for rule, found in simulate(Suite(machine, draw, changed)).items():
             for number in range(len(EFFECTS)):
                 mine = range(number * CHANGED, (number + 1) * CHANGED)
@@ -328,16 +330,20 @@ def main() -> None:
     start = time.perf_counter()
     print(f"{options.suites} suites of {TESTS} tests; limit {LIMIT:.0%}")
     heads = " ".join(f"{f'+{effect:.0%}':>5}" for effect in EFFECTS)
-    print(f"{'machine':34} {'rule':10} {'alarms/100':>10} {heads}")
+    print(f"{'machine':34} {'rule':10} {'alarms':>8} {'runs':>6} {heads}")
     with ProcessPoolExecutor(options.jobs) as pool:
         scores = pool.map(partial(score, suites=options.suites), machines)
         for machine, found in zip(machines, scores, strict=True):
             for rule in RULES:
                 alarms = 100 * found.alarms[rule] / options.suites
+                spoiled = 100 * found.spoiled[rule] / options.suites
                 tried = options.suites * CHANGED
                 power = " ".join(f"{hits / tried:5.2f}" for hits in found.hits[rule])
                 name = machine.name if rule == RULES[0] else ""
-                print(f"{name:34} {rule:10} {alarms:10.1f} {power}", flush=True)
+                print(
+                    f"{name:34} {rule:10} {alarms:8.1f} {spoiled:6.1f} {power}",
+                    flush=True,
+                )
     print(f"{time.perf_counter() - start:.0f} s")
 
 

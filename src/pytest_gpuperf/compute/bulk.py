@@ -51,11 +51,9 @@ def noisy_changes(
     process_share = _process_share(comparisons, table, deviation)
     known_shifts = [shifts.get(c.shift_group) for c in comparisons]
     shift = np.array([0.0 if s is None else s.log_shift for s in known_shifts])
-    error = deviation * np.sqrt(
-        1 / table.count
-        + _now_share(table, process_share)
-        + _shift_share(table, process_share, known_shifts)
-    )
+    share = 1 / table.count + _now_share(table, process_share)
+    share += _shift_share(table, process_share, known_shifts)
+    error, dof = _with_common(deviation**2 * share, dof, table, known_shifts)
     difference = table.now - table.mean - shift
     logarithmic = table.scale == 0
     threshold = level.noise_threshold
@@ -267,7 +265,7 @@ def _shift_share(
     import numpy as np
 
     known = [shift or _NO_SHIFT for shift in shifts]
-    there = np.array([shift is not None for shift in shifts])
+    there = np.array([shift.control_count > 0 for shift in known])
     controls = np.maximum([shift.control_count for shift in known], 1)
     tests = np.array([shift.test_count for shift in known])
     widening = np.array([shift.widening for shift in known]) ** 2 - 1
@@ -276,6 +274,29 @@ def _shift_share(
     by_tests += process_share / table.run_share * (1 + 1 / table.run_count) / controls
     unknown = _MEDIAN_VARIANCE * np.where(tests > 0, by_tests, session / controls)
     return np.where(there, unknown, 0.0) + widening * session
+
+
+def _with_common(
+    variance: Array, dof: Array, table: Columns, shifts: Sequence[Shift | None]
+) -> tuple[Array, Array]:
+    """
+    Return the standard error with what moves all tests together, and its freedom.
+
+    A suite has as many draws of the machine as sessions, not as tests: the two parts have
+    the freedom of Satterthwaite's sum.
+    """
+    import numpy as np
+
+    known = [shift or _NO_SHIFT for shift in shifts]
+    common = np.array([shift.common_variance for shift in known])
+    common = common * (1 + 1 / table.count)
+    if not common.any():
+        return np.sqrt(variance), dof
+    least = np.finfo(float).tiny
+    freedom = np.array([max(shift.common_dof, 1.0) for shift in known])
+    total = variance + common
+    parts = variance**2 / np.maximum(dof, least) + common**2 / freedom
+    return np.sqrt(total), np.where(common > 0, total**2 / parts, dof)
 
 
 def _relative(difference: Array, logarithmic: Array) -> list[float]:

@@ -49,7 +49,8 @@ class Shift:
     Attributes:
         log_shift: Log ratio of the current session to the stored ones.
 
-        control_count: Controls that say so, >= 1.
+        control_count: Controls that say so; 0: nobody knows the current session's shift,
+            so that it is a part of every change and of its spread.
 
         test_count: Tests whose first values say what the session did before the controls
             were measured again; 0: the controls say it alone.
@@ -58,6 +59,10 @@ class Shift:
             than their spreads let expect, >= 1.
 
         sessions: The shift of each stored session, by its id; absent: not known.
+
+        common_variance: What the stored sessions' shifts say of one that is not known.
+
+        common_dof: Degrees of freedom of that: of sessions, however many the tests.
     """
 
     log_shift: float
@@ -65,6 +70,8 @@ class Shift:
     test_count: int = 0
     widening: float = 1.0
     sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    common_variance: float = 0.0
+    common_dof: float = 0.0
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -226,9 +226,11 @@ def _changes(
     priors: Priors,
     policy: Policy,
     shifts: Mapping[str, Shift] = MappingProxyType({}),
+    *,
+    among: Sequence[Comparison] = (),
 ) -> tuple[Change, ...]:
     """Return the change of each comparison, as sure as the whole run must be."""
-    count = sum(not is_exact(comparison) for comparison in comparisons)
+    count = sum(not is_exact(comparison) for comparison in among or comparisons)
     level = Level(
         alpha=policy.alpha,
         pair_count=max(1, count),
@@ -246,24 +248,29 @@ def _decisive_changes(
     policy: Policy,
 ) -> list[Change]:
     """Return each case's change: of its confirming processes, or of its first value."""
-    repeated = [_confirmation(case, confirmations) for case in open_cases]
-    pairs = list(zip(open_cases, repeated, strict=True))
-    compared = [comparison_of(case, policy, again) for case, again in pairs]
-    numbers = [c for c in compared if c is not None]
-    plain = _changes(numbers, priors, policy)
-    shifts = class_shifts(cases, confirmations, priors, policy)
-    if not shifts or not any(repeated):
-        return list(plain)
-    moved = _changes(numbers, priors, policy, shifts)
-    return [
-        before if again is None else _with_shift(after, shifts.get(shift_group(case)))
-        for (case, again), before, after in zip(pairs, plain, moved, strict=True)
+    again = [_confirmation(case, confirmations) for case in open_cases]
+    compared = [
+        comparison
+        for case, confirmation in zip(open_cases, again, strict=True)
+        if (comparison := comparison_of(case, policy, confirmation)) is not None
     ]
+    found = list(_changes(compared, priors, policy))
+    shifts = class_shifts(cases, confirmations, priors, policy) if any(again) else {}
+    moved = [i for i, c in enumerate(compared) if c.shift_group in shifts]
+    shifted = _changes(
+        [compared[i] for i in moved], priors, policy, shifts, among=compared
+    )
+    for index, change in zip(moved, shifted, strict=True):
+        if (
+            again[index] is not None
+        ):  # whoever is decided by its first value is not moved
+            found[index] = _with_shift(change, shifts[compared[index].shift_group])
+    return found
 
 
-def _with_shift(change: Change, shift: Shift | None) -> Change:
+def _with_shift(change: Change, shift: Shift) -> Change:
     """Return a change that says what was taken out of it."""
-    if shift is None or change.exact:
+    if change.exact or not shift.control_count:
         return change
     return replace(change, machine_shift=math.expm1(shift.log_shift))
 

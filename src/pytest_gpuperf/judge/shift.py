@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
-from statistics import fmean, median
+from dataclasses import dataclass, field, replace
+from statistics import fmean, median, variance
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.bulk import (
@@ -74,6 +74,7 @@ def machine_shifts(
         for group, shift in sorted(
             class_shifts(cases, confirmations, priors, policy).items()
         )
+        if shift.control_count
     )
 
 
@@ -84,43 +85,85 @@ def class_shifts(
     policy: Policy,
 ) -> dict[str, Shift]:
     """
-    Return what the machine did to each class that has controls.
+    Return what the machine did to each class that was measured again.
 
-    What the session did, all tests of the class show by their first values; what has
-    changed since, the controls show by their confirming processes. The median of a whole
-    class is known better than that of eight controls, and so is a change between two
-    values of one session. A class of few tests has its controls alone.
+    What the session did, the unsuspected tests of the class show by their first values;
+    what has changed since, its controls show by their confirming processes. The median of
+    a whole class is known better than that of eight controls, and so is a change between
+    two values of one session. A class of few tests has its controls alone.
+
+    Where most of a class is suspected, a machine that moved and a change that they have
+    in common look alike. Then nothing is taken out, and what the class's sessions did
+    together before is part of the spread: with the freedom of as many sessions.
     """
-    controls = _controls(cases, confirmations, policy)
-    if not controls:
+    classes = _classes(cases, confirmations, policy)
+    if not any(members.suspected for members in classes.values()):
         return {}
-    compared = (comparable(case, policy) for case in cases)
-    noisy = [c for c in compared if c is not None and not is_exact(c)]
     least = policy.class_count
-    known = session_shifts(noisy, least_count=least)
-    centres = class_centres(noisy, priors=priors, sessions=known, least_count=least)
-    return {
-        group: _shift(group, several, centres.get(group), known.get(group, {}))
-        for group, several in controls.items()
-        if len(several) >= policy.least_controls
-    }
+    known = session_shifts(
+        [c for members in classes.values() for c in members.all], least_count=least
+    )
+    calm = [c for members in classes.values() for c in members.calm]
+    centres = class_centres(calm, priors=priors, sessions=known, least_count=least)
+    found = {}
+    for group, members in classes.items():
+        sessions = known.get(group, {})
+        if members.tells(policy):
+            found[group] = _shift(group, members, centres.get(group), sessions)
+        elif members.suspected and sessions:
+            found[group] = _unknown_shift(sessions)
+    return found
 
 
-def _controls(
+@dataclass(slots=True)
+class _Members:
+    """
+    The tests of one class.
+
+    Attributes:
+        all: Every one, by its first value.
+
+        calm: Those that are not suspected.
+
+        controls: By first value and by confirming processes.
+    """
+
+    all: list[Comparison] = field(default_factory=list)
+    calm: list[Comparison] = field(default_factory=list)
+    controls: list[tuple[Comparison, Comparison]] = field(default_factory=list)
+
+    @property
+    def suspected(self) -> int:
+        """How many of them fresh processes confirm."""
+        return len(self.all) - len(self.calm)
+
+    def tells(self, policy: Policy) -> bool:
+        """Return whether its controls can stand for the class."""
+        few = len(self.all) < policy.class_count
+        return len(self.controls) >= policy.least_controls and (
+            few or 2 * self.suspected < len(self.all)
+        )
+
+
+def _classes(
     cases: Sequence[Case], confirmations: Mapping[Name, Confirmation], policy: Policy
-) -> dict[str, list[tuple[Comparison, Comparison]]]:
-    """Return the controls of each class, by first value and by confirming processes."""
-    found: dict[str, list[tuple[Comparison, Comparison]]] = {}
+) -> dict[str, _Members]:
+    """Return the tests of each class, of metrics that a machine moves."""
+    found: dict[str, _Members] = {}
     for case in cases:
+        first = comparable(case, policy)
+        if first is None or not first.shift_group or is_exact(first):
+            continue
+        members = found.setdefault(first.shift_group, _Members())
+        members.all.append(first)
         again = confirmations.get(case.name)
+        if again is None or again.control:
+            members.calm.append(first)
         if again is None or not again.control or not again.run_values:
             continue
-        first = comparable(case, policy)
         repeated = comparison_of(case, policy, again)
-        if first is None or repeated is None or case.limit is None:
-            continue
-        if first.shift_group and not is_exact(first) and _is_positive(first, repeated):
-            found.setdefault(first.shift_group, []).append((first, repeated))
+        if repeated is not None and _is_positive(first, repeated):
+            members.controls.append((first, repeated))
     return found
 
 
@@ -136,11 +179,12 @@ def _is_positive(*comparisons: Comparison) -> bool:
 
 def _shift(
     group: str,
-    controls: Sequence[tuple[Comparison, Comparison]],
+    members: _Members,
     centre: Shift | None,
     sessions: Mapping[str, float],
 ) -> Shift:
-    """Return the shift of one class."""
+    """Return the shift of one class, as its controls tell it."""
+    controls = members.controls
     count = len(controls)
     if centre is None:
         alone = Shift(log_shift=0.0, control_count=count, sessions=sessions)
@@ -152,6 +196,19 @@ def _shift(
         _mean_log(again.current) - _mean_log(first.current) for first, again in controls
     )
     return replace(centre, log_shift=centre.log_shift + drift, control_count=count)
+
+
+def _unknown_shift(sessions: Mapping[str, float]) -> Shift:
+    """Return a shift that nobody can tell, as wide as those of the stored sessions."""
+    count = len(sessions)
+    spread = variance(sessions.values()) if count > 1 else 0.0
+    return Shift(
+        log_shift=0.0,
+        control_count=0,
+        sessions=sessions,
+        common_variance=spread,
+        common_dof=max(1, count - 1),
+    )
 
 
 def _mean_log(session: SessionValue) -> float:

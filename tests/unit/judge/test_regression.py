@@ -542,6 +542,31 @@ def test_two_controls_are_too_few() -> None:
     assert verdict.change.machine_shift is None
 
 
+def all_suspected(then: Sequence[Sequence[float]]) -> Verdict:
+    """The first verdict of a class that got 20 % slower as a whole."""
+    suite = [
+        case(1.2, values, key=RecordKey(test_id=f"{n}"), bound_class=BoundClass.MEMORY)
+        for n, values in enumerate(then)
+    ]
+    return settle(suite, {c.name: confirmation(*SLOWER) for c in suite})[0]
+
+
+def test_a_class_that_is_suspected_as_a_whole_has_the_machines_spread() -> None:
+    """No test can tell the machine from a common change: only steady sessions can."""
+    draw = random.Random(2)
+    steady = [[draw.lognormvariate(0, 0.005) for _ in range(5)] for _ in range(12)]
+    boards = [1.0, 1.08, 0.93, 1.05, 0.96]  # each session on another one
+    moved = [[v * b for v, b in zip(row, boards, strict=True)] for row in steady]
+
+    found = all_suspected(steady)
+    unsure = all_suspected(moved)
+
+    assert found.outcome is Outcome.REGRESSED
+    assert ruled(unsure) == (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT)
+    assert unsure.change is not None
+    assert unsure.change.machine_shift is None
+
+
 def test_another_class_is_not_moved() -> None:
     """The shift of memory-bound tests says nothing of compute-bound ones."""
     suite, again = moved_machine(1.1)

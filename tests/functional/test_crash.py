@@ -1,0 +1,133 @@
+"""What dies in the middle takes only itself along."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import sys
+import time
+
+from fakes.project import PLUGIN, XDIST, Project, lines
+
+CRASH = """
+    import os
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["x <= 10"], max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("n", range(6))
+    def test_it(gpuperf, n):
+        gpuperf.record("x", n, better="lower")
+        if n == 3 and "CALM" not in os.environ:
+            os._exit(3)
+"""
+
+
+def test_a_crashed_worker_loses_its_own_test_alone(project: Project) -> None:
+    """The five others are reported; the lost one is named; nothing is stored."""
+    project.write(CRASH)
+    ended = project.run(
+        *(*XDIST, "-n2", "--gpuperf-json=run.json", "--junitxml=junit.xml"),
+        "--gpuperf-update=all",
+    )
+    report = project.report()
+
+    assert ended.ret == 1
+    assert ended.parseoutcomes() == {"passed": 5, "failed": 1}
+    assert len(project.junit()) == 6
+    assert report["header"]["completeness"]["missing"] == ["test_it.py::test_it[3]"]
+    assert len(report["records"]) == 5
+    assert lines(ended, "1 never reported")
+    assert list(project.path.glob(".gpuperf/**/*.json*")) == []
+
+
+def test_a_run_that_lost_a_test_regresses_nothing(project: Project) -> None:
+    """Evidence that is not whole fails no test for a regression."""
+    project.environment.setenv("CALM", "1")
+    project.store(CRASH)
+    project.environment.delenv("CALM")
+    project.write(CRASH.replace('"x", n,', '"x", 2 * n,'))
+    ended = project.run(
+        *(*XDIST, "-n2", "--gpuperf-json=run.json"),
+        *("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2"),
+    )
+
+    assert ended.parseoutcomes() == {"passed": 5, "failed": 1}
+    assert "regressed" not in {outcome for _, outcome in project.outcomes()}
+    assert {record["role"] for record in project.report()["records"]} == {"main"}
+
+
+def test_no_worker_left_says_what_never_ran(project: Project) -> None:
+    """--max-worker-restart=0: the tests that silently never ran are named."""
+    project.write(CRASH.replace("n == 3", "n >= 0"))
+    ended = project.run(
+        *(*XDIST, "-n2", "--max-worker-restart=0", "--gpuperf-json=run.json")
+    )
+
+    assert ended.ret != 0
+    assert len(project.report()["header"]["completeness"]["missing"]) == 6
+
+
+def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
+    """SIGKILL in the middle of a run that updates: the old sessions are whole."""
+    project.environment.setenv("CALM", "1")
+    project.store(CRASH)
+    before = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")}
+    project.write(
+        """
+        import pathlib
+        import time
+
+        def test_first(gpuperf):
+            gpuperf.record("x", 1, better="lower")
+
+        def test_waits(gpuperf):
+            pathlib.Path("here").touch()
+            time.sleep(60)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *PLUGIN, "--gpuperf-update=all"],
+        cwd=project.path,
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (project.path / "here").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    process.kill()
+
+    assert process.wait(timeout=60) == -signal.SIGKILL
+    assert {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")} == before
+    assert before
+
+
+def test_a_terminated_run_reports_what_it_measured(project: Project) -> None:
+    """SIGINT from outside: the JSON holds the tests that had ended, and says why."""
+    project.write(
+        """
+        import pathlib
+        import time
+
+        def test_first(gpuperf):
+            gpuperf.record("x", 1, better="lower")
+
+        def test_waits(gpuperf):
+            pathlib.Path("here").touch()
+            time.sleep(60)
+        """
+    )
+    process = subprocess.Popen(
+        [sys.executable, "-m", "pytest", *PLUGIN, "--gpuperf-json=run.json"],
+        cwd=project.path,
+        stdout=subprocess.DEVNULL,
+    )
+    deadline = time.monotonic() + 60
+    while not (project.path / "here").exists() and time.monotonic() < deadline:
+        time.sleep(0.02)
+    os.kill(process.pid, signal.SIGINT)
+
+    assert process.wait(timeout=60) == 2
+    completeness = project.report()["header"]["completeness"]
+    assert completeness["missing"] == ["test_it.py::test_waits"]
+    assert completeness["interrupted"].startswith("KeyboardInterrupt")
+    assert len(project.report()["records"]) == 1

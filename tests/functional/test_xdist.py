@@ -1,0 +1,173 @@
+"""Workers measure, the controller judges."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+# one test of each outcome, and properties that only builtins survive
+MIXED = """
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["x <= 1"])
+    @pytest.mark.parametrize("n", [1, 2])
+    def test_limit(gpuperf, n):
+        gpuperf.record("x", n)
+
+    def test_unmeasured(gpuperf):
+        assert gpuperf.measure(int).energy < 1
+
+    def test_property(gpuperf, record_property):
+        record_property("time", gpuperf.measure(int).time)
+
+    @pytest.mark.xfail(strict=True)
+    @pytest.mark.gpuperf(limits=["x <= 1"])
+    def test_expected(gpuperf):
+        gpuperf.record("x", 2)
+
+    def test_plain():
+        pass
+"""
+OUTCOMES = {"passed": 3, "failed": 1, "skipped": 1, "xfailed": 1}
+
+
+@pytest.mark.parametrize("dist", ["load", "loadscope", "loadfile", "worksteal"])
+def test_outcomes_are_those_of_one_process(project: Project, dist: str) -> None:
+    """However tests are dealt out, each is reported once, as it is without xdist."""
+    project.write(MIXED)
+    ended = project.run(
+        *XDIST, "-n2", f"--dist={dist}", "--gpuperf-json=run.json", "--junitxml=j.xml"
+    )
+    completeness = project.report()["header"]["completeness"]
+
+    assert ended.ret == 1
+    assert ended.parseoutcomes() == OUTCOMES
+    assert len(project.junit("j.xml")) == 6
+    assert completeness["expected_count"] == completeness["reported_count"] == 5
+    assert lines(ended, "FAILED test_it.py::test_limit[2] - x failed: 2")
+    assert lines(ended, "INTERNALERROR") == []
+
+
+def test_held_tests_arrive_whole(project: Project) -> None:
+    """In a strict run every test waits in the controller; none is lost or doubled."""
+    project.write(MIXED)
+    ended = project.run(*XDIST, "-n2", "--gpuperf-strict", "--junitxml=junit.xml")
+
+    assert ended.parseoutcomes() == {"passed": 3, "failed": 2, "xfailed": 1}
+    assert len(project.junit()) == 6
+
+
+def test_dist_each_measures_on_each_worker(project: Project) -> None:
+    """Every test runs once on each worker and is reported as often."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        def test_it(gpuperf):
+            gpuperf.record("x", 1)
+        """
+    )
+    ended = project.run(
+        *XDIST, "--dist=each", "--tx=2*popen", "--gpuperf-strict", "-rA"
+    )
+
+    assert ended.parseoutcomes() == {"passed": 2}
+    assert lines(ended, "INTERNALERROR") == []
+
+
+def test_groups_do_not_change_the_ids(project: Project) -> None:
+    """loadgroup appends @group to ids; baselines and reports know the test without it."""
+    project.store(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.xdist_group("gpu0")
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("name", ["a", "b"])
+        def test_x(gpuperf, name):
+            value = float(os.environ.get(f"VALUE_{name}", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+        """.replace("@pytest.mark.xdist_group", "@pytest.mark.xdist_group")
+    )
+    project.set_values(b=1.2)
+    ended = project.run(
+        *(*XDIST, "-n2", "--dist=loadgroup", "--gpuperf-json=run.json"),
+        *("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2"),
+    )
+
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
+    assert project.outcomes() == {("test_x[a]", "unchanged"), ("test_x[b]", "regressed")}
+    assert project.report()["header"]["completeness"]["missing"] == []
+
+
+def test_a_baseline_is_written_once_by_the_controller(project: Project) -> None:
+    """Workers store nothing: one session for each run, whoever measured."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("n", range(4))
+        def test_it(gpuperf, n):
+            gpuperf.record("x", 1 + n, better="lower")
+        """
+    )
+    for _ in range(3):
+        assert project.run(*XDIST, "-n2", "--gpuperf-update=new", "-q").ret == 0
+    ended = project.run("--gpuperf-baseline=.gpuperf")
+
+    assert lines(ended, "judged 4 of 4: 4 unchanged")
+
+
+def test_maxfail_stops_workers_and_says_so(project: Project) -> None:
+    """With -x the run is incomplete: it says which tests never reported."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        @pytest.mark.parametrize("n", range(2, 40))
+        def test_it(gpuperf, n):
+            gpuperf.record("x", n)
+        """
+    )
+    ended = project.run(
+        *XDIST, "-n2", "-x", "--gpuperf-json=run.json", "--gpuperf-update=all"
+    )
+    completeness = project.report()["header"]["completeness"]
+
+    assert ended.ret != 0
+    assert len(completeness["missing"]) > 20
+    assert completeness["interrupted"] == "stopping after 1 failures"
+    assert list(project.path.glob(".gpuperf/**/*.json*")) == []
+
+
+def test_workers_have_no_reports_of_their_own(project: Project) -> None:
+    """The JSON holds what both workers measured, with its samples, once."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(iterations=5)
+        @pytest.mark.parametrize("n", range(6))
+        def test_it(gpuperf, n):
+            gpuperf(int)
+        """
+    )
+    ended = project.run(*XDIST, "-n2", "--gpuperf-json=run.json")
+    records = project.report()["records"]
+
+    assert ended.ret == 0
+    assert len(records) == 6
+    assert {len(record["series"][0]["values"]) for record in records} == {5}
+    assert len(lines(ended, "gpuperf:")) == 1
+
+
+def test_n0_is_one_process(project: Project) -> None:
+    """-n0 with xdist loaded is the same as no xdist."""
+    project.write(MIXED)
+
+    assert project.run(*XDIST, "-n0").parseoutcomes() == OUTCOMES

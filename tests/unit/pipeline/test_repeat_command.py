@@ -1,0 +1,233 @@
+"""pipeline.repeat: the commands of child runs, and what comes back from them."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
+from pytest_gpuperf.pipeline.repeat import (
+    Answer,
+    ChildRun,
+    ChildSpec,
+    CommandLine,
+    repeat,
+    seats_of,
+)
+from pytest_gpuperf.pipeline.seat import Seat
+
+SEAT = Seat(session=Session(id="s1", started_unix_s=1e9, host="h"), expected="/told")
+PLAIN = CommandLine(
+    args=("tests", "-k", "gemm"), folder="/project", variable="GPUPERF_CHILD"
+)
+PYTEST = (sys.executable, "-m", "pytest")
+
+
+@pytest.mark.parametrize(
+    ("changed", "args"),
+    [
+        ({}, ("tests", "-k", "gemm")),
+        ({"plugins": frozenset({"xdist"})}, ("tests", "-k", "gemm", "-n0")),
+        (
+            {"plugins": frozenset({"cacheprovider"})},
+            ("tests", "-k", "gemm", "-o", "cache_dir=/scratch/cache"),
+        ),
+        (
+            {"own_basetemp": True},
+            ("tests", "-k", "gemm", "--basetemp=/scratch/base"),
+        ),
+        (
+            {"args": ("-n", "4", "--", "-odd.py"), "plugins": frozenset({"xdist"})},
+            ("-n", "4", "-n0", "--", "-odd.py"),
+        ),
+        ({"args": ()}, ()),
+    ],
+)
+def test_a_child_gets_the_parents_command(
+    changed: Mapping[str, object], args: tuple[str, ...]
+) -> None:
+    """The same arguments, and what keeps it apart from its parent, before any `--`."""
+    given = {"args": PLAIN.args, "folder": PLAIN.folder, "variable": "X", **changed}
+    command = CommandLine(**given)  # type: ignore[arg-type] # names of its fields
+
+    assert command.for_child("/scratch") == (*PYTEST, *args)
+
+
+class Child(FakeRunner):
+    """
+    Stands in for a pytest that answers in its file.
+
+    Attributes:
+        specs: What each child was told.
+
+        scratches: The folder of each.
+    """
+
+    def __init__(
+        self, answer: Callable[[ChildSpec], bytes], end: Finished | Exception
+    ) -> None:
+        super().__init__([end] * 9)
+        self.answer = answer
+        self.specs: list[ChildSpec] = []
+        self.scratches: list[Path] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        place = Path((env or {})["GPUPERF_CHILD"])
+        spec = codec.from_text(place.read_bytes(), ChildSpec)
+        self.specs.append(spec)
+        self.scratches.append(place.parent)
+        text = self.answer(spec)
+        if text:
+            Path(spec.out).write_bytes(text)
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+
+
+def measured(test_id: str, name: str = "") -> Record:
+    return Record(
+        key=RecordKey(test_id=test_id, name=name), kind=Kind.MEASURE, estimates=()
+    )
+
+
+def lines(*answers: Answer) -> bytes:
+    return b"".join(codec.to_text(answer).encode() + b"\n" for answer in answers)
+
+
+def run_child(
+    answer: Callable[[ChildSpec], bytes],
+    end: Finished | Exception | None = None,
+    *,
+    test_ids: Sequence[str] = ("a", "b"),
+) -> tuple[ChildRun, Child]:
+    child = Child(answer, finished() if end is None else end)
+    (run,) = repeat(PLAIN, test_ids, seats=[SEAT], runner=child, timeout_s=7.0)
+    return run, child
+
+
+def test_a_child_is_told_its_tests_and_its_seat(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """In order, in a file of its own; nothing of xdist, all else of the environment."""
+    monkeypatch.setenv("PYTEST_XDIST_WORKER", "gw0")
+    monkeypatch.setenv("PYTEST_XDIST_TESTRUNUID", "u")
+    monkeypatch.setenv("PYTEST_CURRENT_TEST", "t")
+    monkeypatch.setenv("PYTEST_ADDOPTS", "-v")
+
+    _, child = run_child(lambda _: b"", test_ids=["b", "a"])
+
+    (call,) = child.calls
+    assert child.specs[0].test_ids == ("b", "a")
+    assert child.specs[0].seat == SEAT
+    assert (call.argv, call.cwd, call.timeout_s) == (
+        (*PYTEST, *PLAIN.args),
+        "/project",
+        7.0,
+    )
+    assert call.env is not None
+    assert call.env["PYTEST_ADDOPTS"] == "-v"
+    assert not [name for name in call.env if name.startswith("PYTEST_XDIST")]
+    assert "PYTEST_CURRENT_TEST" not in call.env
+
+
+def test_what_a_child_measured_comes_back() -> None:
+    """By test id; a test that gave its values has no failure; its folder is gone."""
+    record = measured("a")
+
+    run, child = run_child(lambda _: lines(Answer(test_id="a", records=(record,))))
+
+    assert run.answers["a"].records == (record,)
+    assert run.failure_of("a") == ""
+    assert not child.scratches[0].exists()
+
+
+def test_several_answers_of_a_test_are_one() -> None:
+    """Records are put together, and the first failure is the one that is told."""
+    first, second = measured("a"), measured("a", "again")
+    text = lines(
+        Answer(test_id="a", records=(first,)),
+        Answer(test_id="a", failure="one"),
+        Answer(test_id="a", records=(second,), failure="two"),
+    )
+
+    run, _ = run_child(lambda _: text)
+
+    assert run.answers["a"].records == (first, second)
+    assert run.failure_of("a") == "one"
+
+
+@pytest.mark.parametrize("broken", [b"{", b"[1]\n", b"\xff\n", b'{"test_id": 3}\n'])
+def test_a_crash_costs_what_was_not_written(broken: bytes) -> None:
+    """A line that was cut off, or written over, takes no other line with it."""
+    good = lines(Answer(test_id="a", records=(measured("a"),)))
+
+    run, _ = run_child(lambda _: good + broken)
+
+    assert list(run.answers) == ["a"]
+
+
+def test_a_test_that_a_child_never_reached_gets_its_last_words() -> None:
+    """The last lines of what it printed; where it printed nothing, that is said."""
+    printed = "\n".join(f"line {number}" for number in range(50)).encode()
+
+    run, _ = run_child(lambda _: b"", finished(1, stdout=printed))
+    silent, _ = run_child(lambda _: b"", finished(1))
+
+    assert run.failure_of("b").splitlines() == [f"line {n}" for n in range(35, 50)]
+    assert silent.failure_of("b") == "the process never reached it"
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        CollectorUnavailableError("it cannot be started", remedy="install it"),
+        CollectorTimeoutError("it did not end within 7 s", remedy="wait"),
+    ],
+)
+def test_a_child_that_did_not_end_is_no_crash_of_ours(error: Exception) -> None:
+    """What it had answered counts; the rest has the error with its remedy as reason."""
+    run, child = run_child(
+        lambda _: lines(Answer(test_id="a", records=(measured("a"),))), error
+    )
+
+    assert run.failure_of("a") == ""
+    assert run.failure_of("b") == str(error)
+    assert not child.scratches[0].exists()
+
+
+def test_children_run_one_after_another() -> None:
+    """One for each seat, in their order, each with its own folder."""
+    child = Child(lambda _: b"", finished())
+    seats = seats_of(SEAT, Role.CONFIRM, 3)
+
+    runs = repeat(PLAIN, ["a"], seats=seats, runner=child, timeout_s=1.0)
+
+    assert len(runs) == 3
+    assert [spec.seat for spec in child.specs] == seats
+    assert len(set(child.scratches)) == 3
+
+
+def test_fresh_processes_have_seats_of_their_own() -> None:
+    """Numbered from 1, with a writer each, in the same session; they expect nothing."""
+    seats = seats_of(SEAT, Role.REPEAT, 2)
+
+    assert [(s.process_index, s.writer, s.role) for s in seats] == [
+        (1, "repeat-1", Role.REPEAT),
+        (2, "repeat-2", Role.REPEAT),
+    ]
+    assert {(s.session.id, s.expected) for s in seats} == {("s1", None)}
+    assert seats_of(SEAT, Role.REPEAT, 0) == []
