@@ -1,6 +1,8 @@
 """Say how many examples measured something, and refuse too few.
 
-Reads the run that `--gpuperf-json` wrote and the JUnit file of the same run.
+Reads the run that `--gpuperf-json` wrote and the JUnit file of the same run. A test that
+only began to measure does not count: it needs a record with a value that is not void,
+and nothing that it asked for in vain.
 """
 
 from __future__ import annotations
@@ -9,6 +11,7 @@ import argparse
 import json
 import sys
 from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 SCHEMA = "pytest-gpuperf/run/1"
@@ -26,7 +29,7 @@ def main() -> int:
     if run["schema"] != SCHEMA:
         print(f"error: {args.run} says schema {run['schema']!r}, not {SCHEMA!r}")
         return 1
-    measured = {record["test_id"] for record in run["records"]}
+    measured = _measured(run)
     files = {test_id.partition("::")[0] for test_id in measured}
     total = sum(1 for _ in ET.parse(args.junit).iter("testcase"))
     print(f"measured {len(measured)} of {total} examples, in {len(files)} files")
@@ -34,6 +37,21 @@ def main() -> int:
         print(f"error: at least {args.at_least} files must measure something")
         return 1
     return 0
+
+
+def _measured(run: dict[str, Any]) -> set[str]:
+    """Return the ids of the tests that have all the values they asked for."""
+    having = {
+        record["key"]["test_id"]
+        for record in run["records"]
+        if record["estimates"] and record["void"] is None
+    }
+    lacking = {
+        verdict["key"]["test_id"]
+        for verdict in run["verdicts"]
+        if verdict["outcome"] == "unmeasured"
+    }
+    return having - lacking
 
 
 if __name__ == "__main__":

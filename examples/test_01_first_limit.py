@@ -14,9 +14,13 @@ from pytest_gpuperf import ms
 
 def test_sort(gpuperf):
     perf = gpuperf.measure(sorted, list(range(10_000)))
-
     assert perf.time <= 5 * ms
-    assert perf.result[0] == 0  # the timed function's own result
+
+
+def test_result_of_the_measured_function(gpuperf):
+    perf = gpuperf.measure(sorted, [3, 1, 2])
+
+    assert perf.result == [1, 2, 3]
 
 
 def test_sort_as_with_other_plugins(gpuperf):

@@ -9,7 +9,7 @@ was. Remember it in three runs, then compare:
 
 A slowdown beyond `max_regression` is measured again in five fresh processes before the
 test fails. The report names the stored sessions, their commits, and which packages have
-changed since. With less than three sessions the verdict is *inconclusive*: one session
+changed since. With fewer than three sessions the verdict is *inconclusive*: one session
 says nothing about the next.
 """
 

@@ -6,9 +6,9 @@ A run can keep every reading:
     pytest examples/test_08_record_and_replay.py --gpuperf-record=kept
 
 and be judged again, on another machine, with other limits or another baseline, with
-nothing measured:
+nothing measured. `examples/recordings/digest` is such a run:
 
-    pytest examples/test_08_record_and_replay.py --gpuperf-replay=kept
+    pytest examples/test_08_record_and_replay.py --gpuperf-replay=examples/recordings/digest
 
 The verdicts are those of the recorded values. So a GPU machine only has to measure, and a
 machine without one can judge.

@@ -1,4 +1,4 @@
-"""Every exception and warning of the plugin; PYTEST_DONT_REWRITE.
+"""Every exception of the plugin; PYTEST_DONT_REWRITE.
 
 GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: its name
 ├── ConfigError                       an option, ini value or marker is wrong
@@ -10,20 +10,18 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   └── CaptureFormatError            .path; a file that is not what it says
 ├── MeasureError                      the test asked for a measurement that has no meaning
-├── MetricUnavailableError            .metric; this run has no value of that name
+├── MetricUnavailableError            .metric .reason; a value that this run does not have
 ├── RecordError(ValueError)           .path; a record broke an invariant
 │   ├── UnitError                     a unit that is unknown or does not fit
 │   └── SchemaVersionError            .found .supported
 ├── BaselineError                     the store could not be used
 │   ├── BaselineMissingError          the named store is not there
 │   └── BaselineCorruptError          .path; a store that cannot be read
-├── ChildRunError                     a child test process gave no answer
 └── ReportError                       a report could not be written
 
 PerfAssertionError(AssertionError)    .verdict; a failed limit is a test failure
 
-GpuPerfWarning(UserWarning)
-└── UnwrittenReportWarning            one report of several could not be written
+Each has an entry in docs/messages.md under its slug.
 """
 
 from __future__ import annotations
@@ -35,14 +33,12 @@ __all__ = [
     "BaselineError",
     "BaselineMissingError",
     "CaptureFormatError",
-    "ChildRunError",
     "CollectError",
     "CollectorFailedError",
     "CollectorTimeoutError",
     "CollectorUnavailableError",
     "ConfigError",
     "GpuPerfError",
-    "GpuPerfWarning",
     "LimitSyntaxError",
     "MeasureError",
     "MetricUnavailableError",
@@ -52,7 +48,6 @@ __all__ = [
     "SchemaVersionError",
     "UnitError",
     "UnknownMetricError",
-    "UnwrittenReportWarning",
 ]
 
 
@@ -213,6 +208,8 @@ class MetricUnavailableError(GpuPerfError):
 
     Attributes:
         metric: The name that was asked for.
+
+        reason: Why there is none, as a fragment.
     """
 
     slug = "metric-unavailable"
@@ -296,12 +293,6 @@ class BaselineCorruptError(BaselineError):
         self.path = path
 
 
-class ChildRunError(GpuPerfError):
-    """A child test process gave no answer."""
-
-    slug = "child-run"
-
-
 class ReportError(GpuPerfError):
     """A report could not be written."""
 
@@ -314,16 +305,12 @@ class PerfAssertionError(AssertionError):
 
     Attributes:
         verdict: The judgement with its evidence.
+
+        slug: The error's stable name.
     """
+
+    slug: ClassVar[str] = "perf-assertion"
 
     def __init__(self, message: str, *, verdict: VerdictLike) -> None:
         super().__init__(message)
         self.verdict = verdict
-
-
-class GpuPerfWarning(UserWarning):
-    """Something the reader should know and that stops nothing."""
-
-
-class UnwrittenReportWarning(GpuPerfWarning):
-    """One report of several could not be written; the others were."""

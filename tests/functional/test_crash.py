@@ -97,7 +97,9 @@ def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
     process.kill()
 
     assert process.wait(timeout=60) == -signal.SIGKILL
-    assert {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")} == before
+    assert {
+        p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")
+    } == before
     assert before
 
 

@@ -43,7 +43,9 @@ def test_outcomes_are_those_of_one_process(project: Project, dist: str) -> None:
 
     assert ended.ret == 1
     assert ended.parseoutcomes() == OUTCOMES
+    (failed,) = [case for case in project.junit("j.xml") if "failure" in case.children]
     assert len(project.junit("j.xml")) == 6
+    assert failed.message == "x failed: 2, limit x <= 1, missed by 100 %"
     assert completeness["expected_count"] == completeness["reported_count"] == 5
     assert lines(ended, "FAILED test_it.py::test_limit[2] - x failed: 2")
     assert lines(ended, "INTERNALERROR") == []
@@ -90,7 +92,7 @@ def test_groups_do_not_change_the_ids(project: Project) -> None:
         def test_x(gpuperf, name):
             value = float(os.environ.get(f"VALUE_{name}", "1"))
             gpuperf.record("x", value, unit="s", better="lower")
-        """.replace("@pytest.mark.xdist_group", "@pytest.mark.xdist_group")
+        """
     )
     project.set_values(b=1.2)
     ended = project.run(
@@ -99,7 +101,10 @@ def test_groups_do_not_change_the_ids(project: Project) -> None:
     )
 
     assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
-    assert project.outcomes() == {("test_x[a]", "unchanged"), ("test_x[b]", "regressed")}
+    assert project.outcomes() == {
+        ("test_x[a]", "unchanged"),
+        ("test_x[b]", "regressed"),
+    }
     assert project.report()["header"]["completeness"]["missing"] == []
 
 

@@ -136,8 +136,13 @@ def test_an_interrupt_keeps_what_was_measured(project: Project) -> None:
     completeness = report["header"]["completeness"]
 
     assert ended.ret == pytest.ExitCode.INTERRUPTED
-    assert [r["key"]["test_id"] for r in report["records"]] == ["test_it.py::test_it[0]"]
-    assert completeness["missing"] == ["test_it.py::test_it[1]", "test_it.py::test_it[2]"]
+    assert [r["key"]["test_id"] for r in report["records"]] == [
+        "test_it.py::test_it[0]"
+    ]
+    assert completeness["missing"] == [
+        "test_it.py::test_it[1]",
+        "test_it.py::test_it[2]",
+    ]
     assert completeness["interrupted"].startswith("KeyboardInterrupt")
     assert list((project.path / ".gpuperf").rglob("*.json*")) == []
 

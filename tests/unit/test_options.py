@@ -135,7 +135,9 @@ def test_an_ini_path_is_seen_from_the_root(
     monkeypatch.chdir("kept")
     config = options.config_of(pytester.parseconfig(*PLUGIN))
     typed = options.config_of(
-        pytester.parseconfig(*PLUGIN, "--gpuperf-baseline=base", "--gpuperf-json=r.json")
+        pytester.parseconfig(
+            *PLUGIN, "--gpuperf-baseline=base", "--gpuperf-json=r.json"
+        )
     )
 
     assert config.baseline == f"{root}/base"

@@ -40,7 +40,8 @@ class Gate:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.suite = _suite(config)
-        self._held: dict[str, tuple[pytest.TestReport, pytest.TestReport]] = {}
+        # several of one test with --dist=each
+        self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -64,7 +65,7 @@ class Gate:
         held = measured is not None and steps.holds(self.suite, measured)
         if held and measured is not None:
             report.gpuperf_suspect = True  # type: ignore[attr-defined] # for teststatus
-            self._held[measured.test_id] = call, teardown
+            self._held.append((measured, call, teardown))
         result = yield
         if not held:
             self._log(call, teardown, measured)
@@ -94,6 +95,8 @@ class Gate:
             return None
         measured = codec.from_text(text, Measured, path=report.nodeid)
         self.suite.receive(measured, passed=report.passed)
+        if report.failed and isinstance(report.longrepr, str):  # a worker's words
+            outcomes.fail(report, report.longrepr)
         return measured
 
     def _log(
@@ -142,9 +145,8 @@ class Gate:
 
     def _release(self) -> None:
         """Log what was held, each with the outcome that its verdicts give it."""
-        for test_id, (call, teardown) in self._held.items():
-            measured = self.suite.results[test_id]
-            failures = self.suite.failures_of(test_id)
+        for measured, call, teardown in self._held:
+            failures = self.suite.failures_of(measured.test_id)
             if failures:
                 outcomes.fail(call, outcomes.failure_text(failures, self.suite.config))
                 self._log(call, teardown, None)
@@ -210,13 +212,17 @@ def _stopped(session: pytest.Session) -> str:
 
 
 def _ended_by(error: BaseException) -> str:
-    """Return what an exception says of the end of the loop; pytest's own have words."""
-    if isinstance(error, (pytest.Session.Failed, pytest.Session.Interrupted)):
-        return str(error)
-    return f"{type(error).__name__} ended the run"
+    """Return why an exception ended the loop; those made to stop a run say it."""
+    stopped = isinstance(
+        error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
+    )
+    return (stopped and str(error)) or f"{type(error).__name__} ended the run"
 
 
 def _known_plugins(config: pytest.Config) -> frozenset[str]:
-    """Return which plugins a child run can be told about."""
-    names = ("xdist", "cacheprovider")
-    return frozenset(name for name in names if config.pluginmanager.hasplugin(name))
+    """Return which plugins a child run can be told about, by whatever name they came."""
+    known = {
+        "xdist": hasattr(config.option, "numprocesses"),
+        "cacheprovider": config.pluginmanager.hasplugin("cacheprovider"),
+    }
+    return frozenset(name for name, there in known.items() if there)

@@ -144,9 +144,12 @@ class Measuring:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_setup(self, item: pytest.Item) -> None:
-        """Check what a test requires, before its fixtures need it."""
+        """Begin a test anew, and check what it requires before its fixtures need it."""
         if TEST_ID not in item.stash:
             return
+        if FIXTURE in item.stash:  # of an attempt that pytest-rerunfailures repeats
+            del item.stash[FIXTURE]
+            item.stash[_VERDICTS] = ()
         lacking = self.bench.lacking(_plan(item).requires)
         if lacking:
             ledger = fixture_of(item).ledger

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
@@ -126,7 +127,17 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
         for verdict in measured.verdicts
         if verdict.outcome is Outcome.UNMEASURED
     ]
-    return tuple(dict.fromkeys(said))
+    if not said:
+        said += [_without_value(r) for r in measured.records if not r.estimates]
+    return tuple(filter(None, dict.fromkeys(said)))
+
+
+def _without_value(record: Record) -> str:
+    """Return why a measurement gave no value; "" where nobody wanted one."""
+    void = record.void
+    if void is None or void.code == "disabled":
+        return ""
+    return f"{record.key.name or 'any metric'}: {void.text}"
 
 
 def _limit_failed(measured: Measured) -> bool:

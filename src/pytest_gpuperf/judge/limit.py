@@ -23,7 +23,7 @@ from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family
-from pytest_gpuperf.model.record import Kind, Record
+from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
@@ -92,9 +92,10 @@ def judge_limit(
     Returns:
         Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
     """
-    if record.void is not None:
-        return _undecided(limit, record, Reason.VOID, record.void.text)
-    found = select(limit, record)
+    void = record.void
+    if void is not None and record.estimates:
+        return _undecided(limit, record, Reason.VOID, void.text)
+    found = _nothing(void) if void is not None else select(limit, record)
     if isinstance(found, Gap):
         return Verdict(
             key=record.key,
@@ -122,6 +123,11 @@ def judge_limit(
         e for e in repeated if isinstance(e, Estimate) and e.source == found.source
     ]
     return _decide(limit, record, found, again, spread)
+
+
+def _nothing(void: Void) -> Gap:
+    """Return why a measurement that gave no value at all decides nothing."""
+    return Gap(reason=void.text, remedy="measure it, then judge it")
 
 
 def _decide(

@@ -22,7 +22,6 @@ from pytest_gpuperf.judge.rows import (
     early_verdict,
     group_of,
     kernel_verdict,
-    shift_group,
 )
 from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
 from pytest_gpuperf.judge.shift import class_shifts

@@ -41,7 +41,7 @@ JUDGED = frozenset(
 
 
 class Reason(str, Enum):
-    """The stable code of why; every one is explained in the README of reasons."""
+    """The stable code of why; each is explained in docs/messages.md."""
 
     WITHIN_LIMIT = "within-limit"
     BEYOND_LIMIT = "beyond-limit"

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import math
 import statistics
+from random import Random
 
 import pytest
-from hypothesis import given, strategies as st
+from hypothesis import given
+from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.stats import (
     half_width_fraction,
@@ -24,7 +26,8 @@ samples = st.lists(numbers, min_size=1, max_size=60)
 
 def _hold(count: int, rank: int) -> float:
     """The exact probability that the interval of a rank holds the median."""
-    return 1 - 2 * sum(math.comb(count, k) for k in range(rank)) / 2**count
+    fewer: int = sum(math.comb(count, k) for k in range(rank))
+    return 1.0 - 2 * fewer / float(2**count)
 
 
 @given(samples)
@@ -108,7 +111,9 @@ def test_too_few_samples_have_no_interval() -> None:
 
 
 @given(st.lists(numbers, min_size=8, max_size=60), st.randoms())
-def test_interval_holds_the_median_in_any_order(values: list[float], random) -> None:
+def test_interval_holds_the_median_in_any_order(
+    values: list[float], random: Random
+) -> None:
     """The interval holds the sample median and does not know the samples' order."""
     interval = median_interval(values)
     random.shuffle(values)

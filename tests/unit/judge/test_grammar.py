@@ -8,7 +8,6 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import (
     ConfigError,
-    GpuPerfError,
     LimitSyntaxError,
     UnitError,
     UnknownMetricError,
@@ -49,7 +48,7 @@ from pytest_gpuperf.model.metric import METRICS
         ('registers [ "été*" ] <= 64', "registers", "<=", 64.0, None, "été*"),
     ],
 )
-def test_a_limit_is_read(  # noqa: PLR0917 - the columns of the table above
+def test_a_limit_is_read(
     text: str,
     metric: str,
     operator: str,
@@ -183,14 +182,14 @@ def test_recorded_names_are_known(text: str, metric: str) -> None:
 @given(st.text(max_size=40))
 def test_any_text_parses_or_is_refused_by_name(text: str) -> None:
     """No text raises anything but an error of ours, and its column is in the text."""
-    try:
-        limit = parse_limit(text)
-    except LimitSyntaxError as error:
-        assert 0 <= error.column <= len(text)
-    except GpuPerfError as error:
-        assert error.remedy
-    else:
-        assert limit.text == text.strip()
+    limits, problems = parse_limits([text])
+
+    assert len(limits) + len(problems) == 1
+    assert all(limit.text == text.strip() for limit in limits)
+    assert all(problem.remedy for problem in problems)
+    for problem in problems:
+        column = getattr(problem, "column", 0)
+        assert 0 <= column <= len(text)
 
 
 @given(

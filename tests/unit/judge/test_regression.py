@@ -6,6 +6,7 @@ import math
 import random
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -50,7 +51,7 @@ def ruled(verdict: Verdict) -> tuple[Outcome, Reason]:
     return verdict.outcome, verdict.reason
 
 
-def others(count: int, **fields: object) -> list[Case]:
+def others(count: int, **fields: Any) -> list[Case]:
     """Cases of other tests that did not change, with variances like THEN's."""
     draw = random.Random(1)
     return [

@@ -1,0 +1,235 @@
+"""Fresh processes that measure again are started as their parent was."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+# each process writes down how it was started and what it ran, in what order
+WITNESS = """
+    import json
+    import os
+    import pathlib
+    import sys
+    import pytest
+
+    RAN = []
+    SEEN = pathlib.Path(__file__).parent / "seen"
+
+    def pytest_runtest_logfinish(nodeid):
+        RAN.append(nodeid)
+
+    def pytest_unconfigure(config):
+        if hasattr(config, "workerinput"):
+            return
+        SEEN.mkdir(exist_ok=True)
+        (SEEN / f"{os.getpid()}.json").write_text(json.dumps({
+            "args": [str(arg) for arg in config.invocation_params.args],
+            "ran": RAN,
+            "child": "PYTEST_GPUPERF_CHILD" in os.environ,
+            "xdist": sorted(n for n in os.environ if n.startswith("PYTEST_XDIST")),
+            "workers": getattr(config.option, "numprocesses", None),
+            "pdb": config.option.usepdb,
+            "maxfail": config.option.maxfail,
+            "basetemp": str(config.option.basetemp),
+            "xml": getattr(config.option, "xmlpath", None),
+            "json": config.option.gpuperf_json,
+        }))
+"""
+TESTS = """
+    import os
+    import pytest
+
+    def test_other():
+        pass
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["a", "b", "c", "d"])
+    def test_x(gpuperf, name, tmp_path):
+        value = float(os.environ.get(f"VALUE_{name}", "1"))
+        gpuperf.record("x", value, unit="s", better="lower")
+"""
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+
+
+@pytest.fixture
+def stored(project: Project) -> Project:
+    """A project with a baseline, in which two of four tests got slower."""
+    project.store(TESTS)
+    project.write(WITNESS, "conftest.py")
+    project.set_values(b=1.2, d=1.3)
+    return project
+
+
+def children(project: Project) -> list[dict[str, object]]:
+    """Return what each child process saw of itself."""
+    found = [json.loads(p.read_bytes()) for p in (project.path / "seen").iterdir()]
+    return [each for each in found if each["child"]]
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param((), id="plain"),
+        pytest.param((*XDIST, "-n2"), id="workers"),
+        pytest.param(
+            ("--basetemp=base", "--junitxml=junit.xml", "--gpuperf-json=run.json"),
+            id="files",
+        ),
+        pytest.param(("-x", "--pdb"), id="stops"),
+        pytest.param(("--", "test_it.py"), id="dashes"),
+        pytest.param(("-k", "x", "test_it.py"), id="selected"),
+        pytest.param(("-p", "no:cacheprovider", "-p", "no:terminal"), id="bare"),
+    ],
+)
+def test_children_run_the_suspects_and_controls_alone(
+    stored: Project, options: tuple[str, ...]
+) -> None:
+    """Two processes, the suspects first, no xdist, no file of the parent's, no pdb."""
+    ended = stored.spawn(*GATE, *options)
+    seen = children(stored)
+
+    assert ended.returncode == 1, ended.stdout
+    assert len(seen) == 2
+    for child in seen:
+        assert child["ran"] == [
+            f"test_it.py::test_x[{name}]" for name in ("b", "d", "a", "c")
+        ]
+        assert child["xdist"] == []
+        assert child["workers"] in {None, 0}
+        assert (child["pdb"], child["maxfail"]) == (False, 0)
+        assert (child["xml"], child["json"]) == (None, None)
+    assert "(Pdb)" not in ended.stdout
+    if "--junitxml=junit.xml" in options:
+        assert len(stored.junit()) == 5
+        assert stored.report()["header"]["completeness"]["reported_count"] == 4
+        assert len({child["basetemp"] for child in seen} | {"base"}) == 3
+
+
+def test_an_exact_id_is_no_prefix(project: Project) -> None:
+    """Of test_x and test_x[a] only the suspect runs again."""
+    project.store(
+        """
+        import os
+        import pytest
+
+        class TestA:
+            @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+            def test_x(self, gpuperf):
+                value = float(os.environ.get("VALUE_a", "1"))
+                gpuperf.record("x", value, unit="s", better="lower")
+
+            def test_x_too(self, gpuperf):
+                gpuperf.record("x", 1)
+        """
+    )
+    project.write(WITNESS, "conftest.py")
+    project.set_values(a=1.5)
+    project.spawn(*GATE)
+
+    assert [child["ran"] for child in children(project)] == [
+        ["test_it.py::TestA::test_x"]
+    ] * 2
+
+
+def test_a_child_runs_in_the_folder_of_its_parent(project: Project) -> None:
+    """Started in a subfolder with a relative path, the children find the same tests."""
+    project.write("[pytest]\ngpuperf_baseline = .gpuperf\n", "pytest.ini")
+    project.write(TESTS, "tests/test_it.py")
+    for _ in range(3):
+        project.run("--gpuperf-update=new", "-q")
+    project.set_values(b=1.2)
+    project.environment.chdir(project.path / "tests")
+    ended = project.run("test_it.py", "--gpuperf-confirm=2")
+
+    assert ended.parseoutcomes() == {"passed": 4, "failed": 1}
+    assert lines(ended, "FAILED", "test_x[b]", "regressed")
+
+
+def test_options_of_the_environment_reach_children(stored: Project) -> None:
+    """PYTEST_ADDOPTS is read by every process, and -n in it starts no workers there."""
+    stored.environment.setenv("PYTEST_ADDOPTS", "-p xdist.plugin -n2 -x")
+    ended = stored.spawn(*GATE)
+    seen = children(stored)
+
+    assert ended.returncode == 1, ended.stdout
+    assert [child["workers"] for child in seen] == [0, 0]
+    assert [len(child["ran"]) for child in seen] == [4, 4]  # type: ignore[arg-type]
+
+
+def test_a_child_that_does_not_start_fails_its_suspects(project: Project) -> None:
+    """The last lines that it printed are the reason."""
+    project.store(TESTS)
+    project.set_values(b=1.2)
+    project.write(
+        """
+        import os
+
+        if "PYTEST_GPUPERF_CHILD" in os.environ:
+            raise RuntimeError("no device in a fresh process")
+        """,
+        "conftest.py",
+    )
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+
+    assert ended.ret == 1
+    assert dict(project.outcomes())["test_x[b]"] == "failed"
+    assert lines(ended, "no device in a fresh process")
+
+
+def test_a_child_whose_test_crashes_fails_its_suspect(project: Project) -> None:
+    """A process that dies in a suspect gives no value; that is a failure, with lines."""
+    project.store(TESTS)
+    project.set_values(b=1.2)
+    project.write(
+        TESTS.replace(
+            "        value =",
+            "        if name == 'b' and 'PYTEST_GPUPERF_CHILD' in os.environ:\n"
+            "            os._exit(7)\n        value =",
+        )
+    )
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+
+    assert ended.ret == 1
+    assert dict(project.outcomes())["test_x[b]"] == "failed"
+
+
+def test_a_suspect_that_is_skipped_alone_gave_no_value(project: Project) -> None:
+    """A fresh process that skips the test did not measure it."""
+    project.store(TESTS)
+    project.set_values(b=1.2)
+    project.write(
+        TESTS.replace(
+            "        value =",
+            "        if name == 'b' and 'PYTEST_GPUPERF_CHILD' in os.environ:\n"
+            "            pytest.skip('not alone')\n        value =",
+        )
+    )
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+
+    assert ended.ret == 1
+    assert dict(project.outcomes())["test_x[b]"] == "failed"
+    assert lines(ended, "not alone")
+
+
+def test_limits_are_not_held_in_a_child(project: Project) -> None:
+    """A fresh process only measures: its values are judged by its parent."""
+    project.write(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        def test_it(gpuperf):
+            gpuperf.record("x", 5 if "PYTEST_GPUPERF_CHILD" in os.environ else 1)
+        """
+    )
+    ended = project.run("--gpuperf-runs=2", "--gpuperf-json=run.json")
+    values = [r["estimates"][0]["value"] for r in project.report()["records"]]
+
+    assert sorted(values) == [1, 5]
+    assert dict(project.outcomes())["test_it"] != "failed"
+    assert ended.ret == 0

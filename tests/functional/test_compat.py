@@ -1,0 +1,123 @@
+"""Beside the plugins that people use with ours; each test skips where its plugin is not."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+THREE = """
+    import os
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["x <= 1"], max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("n", [1, 2, 0])
+    def test_it(gpuperf, n):
+        gpuperf.record("x", n, better="lower")
+"""
+STRICT = ("--gpuperf-strict", "--gpuperf-baseline=.gpuperf", "--gpuperf-update=new")
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+
+
+@pytest.mark.parametrize("seed", ["1", "2"])
+def test_randomly_shuffles_and_children_keep_their_order(
+    project: Project, seed: str
+) -> None:
+    """The suspects of a shuffled run are confirmed and settled as ever."""
+    pytest.importorskip("pytest_randomly")
+    project.store()
+    project.set_values(b=1.2)
+    shuffled = ("-p", "pytest_randomly", f"--randomly-seed={seed}")
+    ended = project.spawn(*GATE, *shuffled)
+
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert "x regressed: 1.20 s" in ended.stdout
+
+
+def test_a_timeout_fails_its_test_alone(project: Project) -> None:
+    """A test that hangs is failed by pytest-timeout; the others are held and judged."""
+    pytest.importorskip("pytest_timeout")
+    project.write(
+        THREE
+        + """
+    @pytest.mark.timeout(0.2)
+    def test_hangs(gpuperf):
+        import time
+        gpuperf(time.sleep, 30)
+"""
+    )
+    ended = project.run("-p", "pytest_timeout", "--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 2}
+    assert lines(ended, "FAILED", "test_hangs", "Timeout")
+    assert project.report()["header"]["completeness"]["missing"] == []
+
+
+def test_reruns_repeat_what_fails_at_once(project: Project) -> None:
+    """A flaky test that is not gated is rerun; its last measurement counts."""
+    pytest.importorskip("pytest_rerunfailures")
+    project.write(
+        """
+        TRIES = []
+
+        def test_flaky(gpuperf):
+            TRIES.append(1)
+            gpuperf.record("x", len(TRIES))
+            assert len(TRIES) == 2
+        """
+    )
+    ended = project.run(
+        "-p", "pytest_rerunfailures", "--reruns=2", "--gpuperf-json=run.json"
+    )
+    (record,) = project.report()["records"]
+
+    assert ended.parseoutcomes() == {"passed": 1, "rerun": 1}
+    assert record["estimates"][0]["value"] == 2
+
+
+def test_reruns_leave_gated_tests_and_children_alone(project: Project) -> None:
+    """A test that may regress is run once here, and once in each fresh process."""
+    pytest.importorskip("pytest_rerunfailures")
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run("-p", "pytest_rerunfailures", "--reruns=2", *GATE)
+
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+    assert lines(ended, "x regressed")
+
+
+def test_html_reports_the_verdict(project: Project) -> None:
+    """pytest-html has one row for each test, the regressed one failed with its text."""
+    pytest.importorskip("pytest_html")
+    project.write(THREE)
+    html = ("-p", "pytest_html.plugin", "-p", "pytest_metadata.plugin")
+    ended = project.spawn(*html, "--html=out.html", "-k", "not 2", *STRICT)
+    page = (project.path / "out.html").read_text(encoding="utf-8")
+
+    assert ended.returncode == 1, ended.stdout + ended.stderr
+    assert page.count("test_it.py::test_it[1]") >= 1
+    assert "2 Failed" in page
+    assert "0 Passed" in page
+
+
+@pytest.mark.parametrize(
+    "names",
+    [
+        ("pytest_timeout", "pytest_rerunfailures"),
+        ("pytest_html.plugin", "pytest_metadata.plugin"),
+    ],
+)
+def test_they_all_stand_beside_xdist(project: Project, names: tuple[str, ...]) -> None:
+    """With two workers, outcomes are the same with or without the other plugins."""
+    for name in names:
+        pytest.importorskip(name)
+    project.write(THREE)
+    options = [part for name in names for part in ("-p", name)]
+    ended = project.spawn(*XDIST, *options, "-n2", "--junitxml=junit.xml")
+
+    assert ended.returncode == 1
+    assert sorted(project.junit(), key=repr) == [
+        ("test_it[0]",),
+        ("test_it[1]",),
+        ("test_it[2]", "failure"),
+    ]

@@ -1,0 +1,239 @@
+"""The rules of judge/pairing and judge/source: what is compared with what."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.judge.case import Case, direction
+from pytest_gpuperf.judge.pairing import case_of, confirmation_of
+from pytest_gpuperf.judge.source import best_source
+from pytest_gpuperf.model.history import StoredRecord, StoredValue
+from pytest_gpuperf.model.metric import METRICS, Better, Family
+from pytest_gpuperf.model.record import BoundClass, Record, RecordKey, Void
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from unit.judge.building import KEY, estimate, record, session
+
+FACTS = {"device-time": {"gpu_name": "H200"}}
+
+
+def kept(number: int, *values: StoredValue, **fields: Any) -> StoredRecord:
+    """A stored session."""
+    given: dict[str, Any] = {"facts": FACTS, "choice": "A"}
+    return StoredRecord(
+        key=KEY, session=session(number), values=values, **(given | fields)
+    )
+
+
+def held(value: float = 1.0, source: str = "cupti", **fields: Any) -> StoredValue:
+    """A stored device time."""
+    given: dict[str, Any] = {"metric": "time", "unit": "s", "run_values": (value,)}
+    return StoredValue(source=source, **(given | fields))
+
+
+def measured(*estimates: Estimate, **fields: Any) -> Record:
+    """A record of the same device."""
+    given: dict[str, Any] = {"facts": FACTS, "choice": "A"}
+    return record(*(estimates or (estimate(1.0),)), **(given | fields))
+
+
+def paired(
+    records: list[Record],
+    stored: list[StoredRecord],
+    metric: str = "time",
+    **fields: Any,
+) -> Case:
+    """The case of some records."""
+    return case_of(
+        records, stored, metric=metric, limit=0.05, session_id="now", **fields
+    )
+
+
+def test_values_of_processes_and_sessions_come_together() -> None:
+    """Each process of the run is a run value; each stored session stands alone."""
+    low_high = estimate(2.0, low=1.9, high=2.1)
+    found = paired(
+        [measured(low_high), measured()], [kept(1, held(1.1)), kept(0, held())]
+    )
+
+    assert found.current is not None
+    assert found.current.run_values == (2.0, 1.0)
+    assert found.current.half_widths == pytest.approx((0.05,))
+    assert found.current.session_id == "now"
+    assert [s.value.run_values for s in found.stored] == [(1.0,), (1.1,)]
+    assert [s.session.id for s in found.stored] == ["s0", "s1"]
+    assert found.estimate == low_high
+    assert found.choice == "A"
+    assert (found.limit, found.metric) == (0.05, METRICS["time"])
+    assert found.name == (KEY, "time")
+
+
+def test_the_session_itself_is_no_part_of_its_baseline() -> None:
+    """What this run has stored already is not compared with itself."""
+    found = case_of(
+        [measured()], [kept(0, held())], metric="time", limit=None, session_id="s0"
+    )
+    assert found.stored == ()
+
+
+def test_the_best_source_that_both_have_is_compared() -> None:
+    """Sources are never compared: the best common one is taken."""
+    now = [measured(estimate(1.0), estimate(3.0, source="host"))]
+    found = paired(now, [kept(0, held(2.9, "host"))])
+    assert found.estimate is not None
+    assert found.estimate.source == "host"
+    assert found.stored[0].value.run_values == (2.9,)
+
+
+def test_no_common_source_is_told() -> None:
+    """Stored by another collector, or in another unit: the sources are named."""
+    now = [measured(estimate(1.0))]
+    by_host = paired(now, [kept(0, held(2.9, "host"))])
+    in_cycles = paired(now, [kept(0, held(2.9, unit="cycle"))])
+    assert (by_host.stored, by_host.other_sources) == ((), ("host",))
+    assert in_cycles.other_sources == ("cupti",)
+
+
+def test_sessions_of_another_machine_are_left_out() -> None:
+    """Facts that count must agree; where no session does, the newest's are told."""
+    other = {"device-time": {"gpu_name": "A100"}}
+    some = paired([measured()], [kept(0, held(), facts=other), kept(1, held())])
+    none = paired([measured()], [kept(0, held(), facts=other)])
+    across = paired([measured()], [kept(0, held(), facts=other)], across={"gpu_name"})
+
+    assert [s.session.id for s in some.stored] == ["s1"]
+    assert not some.differences
+    assert none.stored == ()
+    assert none.differences == {"gpu_name": ("A100", "H200")}
+    assert len(across.stored) == 1
+
+
+def test_only_the_facts_of_the_metrics_family_count() -> None:
+    """A resource does not care which GPU timed it."""
+    other = {"device-time": {"gpu_name": "A100"}}
+    now = measured(estimate(64.0, "registers"))
+    value = StoredValue(
+        metric="registers", unit="count", source="cupti", run_values=(64.0,)
+    )
+    assert paired([now], [kept(0, value, facts=other)], "registers").stored
+
+
+def test_void_processes_are_left_out() -> None:
+    """One usable process decides; where all are void the case is."""
+    void = Void(code="hot", text="hot")
+    some = paired([measured(void=void), measured(estimate(2.0))], [])
+    none = paired([measured(void=void)], [])
+
+    assert some.current is not None
+    assert some.current.run_values == (2.0,)
+    assert some.void is None
+    assert none.void == void
+
+
+def test_only_processes_of_the_usual_choice_are_together() -> None:
+    """Two processes with other kernels are another experiment."""
+    records = [measured(choice="B"), *[measured(estimate(2.0), choice="A")] * 2]
+    found = paired(records, [])
+    assert found.current is not None
+    assert found.current.run_values == (2.0, 2.0)
+    assert found.choice == "A"
+
+
+def test_values_of_single_kernels_are_left_out() -> None:
+    """A kernel's value is no value of the whole."""
+    one = estimate(9.0, kernel="k")
+    found = paired([measured(one)], [])
+    assert found.current is None
+    assert found.estimate is None
+
+
+def test_why_there_is_no_value_travels() -> None:
+    """A gap of the record is the case's; what is stored is still known."""
+    gap = Unmeasured(metric="time", reason="no GPU", remedy="get one")
+    found = paired([record(unmeasured=(gap,))], [kept(0, held())])
+    assert found.unmeasured == gap
+    assert len(found.stored) == 1
+
+
+def test_soft_facts_that_moved_are_kept() -> None:
+    """They are compared with the newest session's."""
+    now = measured(soft_facts={"torch": "2.12"}, bound_class=BoundClass.MEMORY)
+    stored = [
+        kept(0, held(), soft_facts={"torch": "2.10"}),
+        kept(1, held(), soft_facts={"torch": "2.11"}),
+    ]
+    found = paired([now], stored, other_slug_exists=True)
+    assert found.moved == {"torch": ("2.11", "2.12")}
+    assert found.bound_class is BoundClass.MEMORY
+    assert found.other_slug_exists
+
+
+def test_a_number_of_the_users_own_brings_its_direction() -> None:
+    """The catalogue does not know it: its estimate does."""
+    now = measured(estimate(5.0, "tokens", unit="1/s", source="user", better="higher"))
+    own = paired([now], [], "tokens").metric
+    counter = paired(
+        [measured(estimate(5.0, "dram__bytes.sum", unit="byte"))], [], "dram__bytes.sum"
+    ).metric
+    missing = paired([measured()], [], "ttft").metric
+
+    assert (own.better, own.unit, own.family) == (
+        Better.HIGHER,
+        "1/s",
+        Family.RECORDED,
+    )
+    assert (counter.family, counter.better) == (Family.COUNTER, Better.NEITHER)
+    assert missing.unit is None
+
+
+@pytest.mark.parametrize(
+    ("metric", "better"),
+    [
+        ("time", Better.LOWER),
+        ("throughput", Better.HIGHER),
+        ("registers", Better.LOWER),
+        ("occupancy.achieved", Better.HIGHER),
+    ],
+)
+def test_every_gated_metric_has_a_direction(metric: str, better: Better) -> None:
+    """A share of a peak is better higher, all else lower, unless the metric says."""
+    assert direction(METRICS[metric]) is better
+
+
+def test_confirming_processes_give_values_like_the_first() -> None:
+    """Same key, source and unit; void ones and other tests are left out."""
+    subject = paired([measured()], [kept(0, held())])
+    elsewhere = record(estimate(9.0), key=RecordKey(test_id="other"))
+    void = measured(void=Void(code="hot", text="it was hot"))
+    found = confirmation_of(
+        subject,
+        [
+            measured(estimate(1.1, low=1.0, high=1.2), estimate(7.0, source="host")),
+            measured(estimate(1.2), choice="B"),
+            elsewhere,
+            void,
+        ],
+        control=True,
+    )
+    assert found.run_values == (1.1, 1.2)
+    assert found.made_choices == ("A", "B")
+    assert found.half_widths == pytest.approx((0.1 / 1.1,))
+    assert found.void == ("it was hot",)
+    assert found.control
+    assert found.lost == ()
+
+
+def test_confirming_processes_without_a_value_are_lost() -> None:
+    """Their last lines are kept; silence is told too."""
+    subject = paired([measured()], [kept(0, held())])
+    assert confirmation_of(subject, [], lost="a\nb").lost == ("a", "b")
+    assert confirmation_of(subject, []).lost == ("no fresh process measured time",)
+
+
+def test_the_source_nearest_to_the_device_is_best() -> None:
+    """A known source comes before an unknown one, and there may be none."""
+    assert best_source(["host", "events", "cupti"]) == "cupti"
+    assert best_source(["mine", "host"]) == "host"
+    assert best_source(["b", "a"]) == "a"
+    assert best_source([]) is None

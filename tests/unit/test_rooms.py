@@ -1,0 +1,158 @@
+"""The house: every module stands alone, every room says what it is for."""
+
+from __future__ import annotations
+
+import ast
+import doctest
+import importlib
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+import pytest_gpuperf
+
+PACKAGE = Path(pytest_gpuperf.__file__).parent
+FILES = sorted(PACKAGE.rglob("*.py"))
+# folders with modules of their own, the package itself left out
+ROOMS = sorted({path.parent for path in FILES} - {PACKAGE})
+STATIONS = [room for room in ROOMS if room.parent == PACKAGE]
+NO_ROOM = {"utils", "helpers", "common", "core", "misc", "util", "tools", "base"}
+MOST_FILES = 200
+LONGEST_MODULE = 400
+LONGEST_FUNCTION = 60
+
+
+def dotted(path: Path) -> str:
+    """Return the name under which a file is imported."""
+    parts = path.relative_to(PACKAGE.parent).with_suffix("").parts
+    return ".".join(part for part in parts if part != "__init__")
+
+
+def docstring(path: Path) -> str:
+    return ast.get_docstring(ast.parse(path.read_text(encoding="utf-8"))) or ""
+
+
+def name(path: Path) -> str:
+    return str(path.relative_to(PACKAGE).with_suffix(""))
+
+
+def lines_of(function: ast.FunctionDef | ast.AsyncFunctionDef) -> int:
+    """Return how many lines a function has, its docstring left out."""
+    count = (function.end_lineno or 0) - function.lineno + 1
+    if ast.get_docstring(function) is None:
+        return count
+    first = function.body[0]
+    return count - ((first.end_lineno or 0) - first.lineno + 1)
+
+
+# Forks once for each module, so that none of ours is there when it is imported; what
+# all of them need from elsewhere is loaded once, before.
+ALONE = """
+import os, sys, traceback
+import dataclasses, enum, json, pathlib, re, typing
+import msgspec, pytest
+assert not [name for name in sys.modules if name.startswith("pytest_gpuperf")]
+for name in sys.stdin.read().split():
+    child = os.fork()
+    if not child:
+        try:
+            __import__(name)
+            os._exit(0)
+        except BaseException:
+            print(name, file=sys.stderr)
+            traceback.print_exc()
+            sys.stderr.flush()
+            os._exit(1)
+    print(name, os.waitstatus_to_exitcode(os.waitpid(child, 0)[1]))
+"""
+
+
+@pytest.mark.skipif(not hasattr(os, "fork"), reason="this system cannot fork")
+def test_every_module_can_be_imported_alone() -> None:
+    """No module needs another to be imported first, and none warns."""
+    # importing __main__ starts the command
+    modules = [dotted(path) for path in FILES if path.stem != "__main__"]
+    path = os.pathsep.join(filter(None, [str(PACKAGE.parent), *sys.path]))
+
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", ALONE],
+        input="\n".join(modules),
+        env={**os.environ, "PYTHONPATH": path},
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert done.stdout.split() == [word for name in modules for word in (name, "0")], (
+        done.stderr
+    )
+
+
+@pytest.mark.parametrize("room", STATIONS, ids=name)
+def test_a_room_says_what_it_is_for(room: Path) -> None:
+    """Its docstring is its design note: what comes in, what goes out, what never does."""
+    lines = docstring(room / "__init__.py").splitlines()
+
+    assert re.fullmatch(
+        rf"Room {room.name}: .+; PYTEST_DONT_REWRITE\.", lines[0] if lines else ""
+    )
+    for word in ("In", "Out", "Never"):
+        (said,) = (line for line in lines if line.startswith(f"{word}:"))
+        assert len(said) > len(word) + 10
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_pytest_does_not_rewrite_a_module(path: Path) -> None:
+    """Rewriting the asserts of a plugin costs 40 ms a module where no bytecode is kept."""
+    said = docstring(path)
+
+    assert "PYTEST_DONT_REWRITE" in said
+    assert not said.startswith("PYTEST_DONT_REWRITE")
+
+
+def test_no_room_is_for_anything() -> None:
+    """What a room holds can be told from its name; every folder is a package."""
+    assert not {room.name for room in ROOMS} & NO_ROOM
+    assert all((room / "__init__.py").exists() for room in ROOMS)
+
+
+def test_the_package_is_small() -> None:
+    """pytest reads the list of an installed plugin's files at every start."""
+    files = [
+        path
+        for path in PACKAGE.rglob("*")
+        if path.is_file() and "__pycache__" not in path.parts
+    ]
+
+    assert len(FILES) <= len(files) < MOST_FILES
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_module_can_be_read_at_once(path: Path) -> None:
+    """No module is long, and no function in it."""
+    text = path.read_text(encoding="utf-8")
+    functions = {
+        node.name: lines_of(node)
+        for node in ast.walk(ast.parse(text))
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef)
+    }
+
+    assert text.count("\n") <= LONGEST_MODULE
+    assert not {n: lines for n, lines in functions.items() if lines > LONGEST_FUNCTION}
+
+
+@pytest.mark.parametrize(
+    "path",
+    [path for path in FILES if ">>>" in path.read_text(encoding="utf-8")],
+    ids=name,
+)
+def test_examples_in_docstrings_are_true(path: Path) -> None:
+    """What a docstring shows is what happens."""
+    found = doctest.testmod(importlib.import_module(dotted(path)))
+
+    assert found.attempted > 0
+    assert found.failed == 0
