@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import subprocess
 import sys
 import textwrap
@@ -12,6 +13,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+
+import pytest_gpuperf
 
 PLUGIN = ("-p", "pytest_gpuperf.plugin")
 XDIST = ("-p", "xdist.plugin")
@@ -47,6 +50,9 @@ class Project:
         monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
         monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
         monkeypatch.setenv("COLUMNS", "200")  # no line is broken or shortened
+        if "PYTHONPATH" in os.environ:  # it may be relative to where we were started
+            source = str(Path(pytest_gpuperf.__file__).resolve().parents[1])
+            monkeypatch.setenv("PYTHONPATH", source, prepend=os.pathsep)
         self._pytester = pytester
         self.environment = monkeypatch
         self.path = pytester.path

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.project import XDIST, Project, lines
+from fakes.project import VALUES, XDIST, Project, lines
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
@@ -230,3 +230,37 @@ def test_a_straddled_limit_is_decided_by_fresh_processes(project: Project) -> No
 
     assert ended.ret == 1
     assert project.junit() == [("test_it", "failure")]
+
+
+def test_regressed_precedes_unmeasured(project: Project) -> None:
+    """A test that got slower and lacks another value fails; the others are skipped."""
+    text = """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J"], max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("name", ["a", "b", "c"])
+        def test_x(gpuperf, name):
+            value = float(os.environ.get(f"VALUE_{name}", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+    """
+    project.store(text)
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "--junitxml=junit.xml")
+
+    assert ended.parseoutcomes() == {"skipped": 2, "failed": 1}
+    assert project.junit() == [
+        ("test_x[a]", "skipped"),
+        ("test_x[b]", "failure"),
+        ("test_x[c]", "skipped"),
+    ]
+
+
+def test_a_regression_that_is_only_shown_fails_nothing(project: Project) -> None:
+    """max_regression="off" in the marker or the option shows the change and passes."""
+    project.store(VALUES.replace('{"x": "5 %"}', '{"x": "off"}'))
+    project.set_values(b=1.5)
+    ended = project.run(*GATE, "--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes()["passed"] == 3
+    assert {r["role"] for r in project.report()["records"]} == {"main"}

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 
 from fakes.project import XDIST, Project, lines
@@ -176,3 +179,22 @@ def test_n0_is_one_process(project: Project) -> None:
     project.write(MIXED)
 
     assert project.run(*XDIST, "-n0").parseoutcomes() == OUTCOMES
+
+
+@pytest.mark.parametrize("workers", [(), ("-n2",)], ids=["alone", "workers"])
+def test_the_commit_is_known_whoever_measured(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """The run's header names the commit, and whether tracked files differ from it."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is not installed")
+    project.write(MIXED)
+    name = ("-c", "user.name=n", "-c", "user.email=e@example.org")
+    for command in (("init", "-q"), ("add", "."), (*name, "commit", "-qm", "first")):
+        subprocess.run([git, *command], check=True, cwd=project.path, timeout=60)
+    project.run(*XDIST, *workers, "--gpuperf-json=run.json")
+    session = project.report()["header"]["session"]
+
+    assert len(session["commit"]) == 40
+    assert session["dirty"] is False

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from fakes.project import Project, lines
+from fakes.project import XDIST, Project, lines
 
 # three tests: one passes, one misses its limit at once, one passes
 THREE = """
@@ -266,3 +266,25 @@ def test_durations_and_setup_show_do_not_mind(project: Project) -> None:
     assert lines(ended, "call", "test_it[1]")
     assert lines(ended, "teardown", "test_it[1]")
     assert ended.ret == 0
+
+
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_the_finished_run_is_told_once(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """A conftest's pytest_gpuperf_run_finished gets the judged run, never in a worker."""
+    project.write(THREE)
+    project.write(
+        """
+        import pathlib
+
+        def pytest_gpuperf_run_finished(config, run):
+            assert not hasattr(config, "workerinput")
+            with pathlib.Path("told").open("a") as file:
+                print(len(run.records), len(run.verdicts), file=file)
+        """,
+        "conftest.py",
+    )
+    project.run(*workers)
+
+    assert (project.path / "told").read_text() == "3 3\n"

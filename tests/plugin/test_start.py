@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 
-from fakes.project import PLUGIN, Project
+from fakes.project import PLUGIN, XDIST, Project
 
 HEAVY = (
     "blake3",
@@ -74,6 +74,15 @@ def test_unused_it_registers_loads_and_starts_nothing(project: Project) -> None:
     project.write("def test_it():\n    pass\n")
 
     assert seen(project) == {"hooks": [], "loaded": [], "started": []}
+
+
+def test_an_xdist_controller_starts_only_its_workers(project: Project) -> None:
+    """It must be ready before it knows, yet it loads no numbers and starts no tool."""
+    project.write("def test_it():\n    pass\n")
+    found = seen(project, *XDIST, "-n2")
+
+    assert [text for text in found["started"] if "exec(eval(" not in text] == []
+    assert {"filelock", "numpy", "pynvml", "scipy"}.isdisjoint(found["loaded"])
 
 
 def test_used_it_loads_only_what_it_needs(project: Project) -> None:

@@ -84,26 +84,14 @@ def environment(*, cpuinfo: str = "/proc/cpuinfo") -> Environment:
     )
 
 
-def new_session(clock: Clock, runner: Runner, root: str | os.PathLike[str]) -> Session:
-    """
-    Return a session that begins now.
-
-    Args:
-        clock: Gives its time.
-
-        runner: Starts git, once.
-
-        root: The project's root folder.
-    """
+def new_session(clock: Clock) -> Session:
+    """Return a session that begins now; its commit is read when it is wanted."""
     started_unix_s = clock.unix_s()
     started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
-    commit, dirty = read_git(runner, root)
     return Session(
         id=f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
         started_unix_s=started_unix_s,
         host=_host_hash(),
-        commit=commit,
-        dirty=dirty,
     )
 
 

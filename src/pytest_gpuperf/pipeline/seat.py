@@ -91,7 +91,7 @@ class Site:
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
         """Return the bench of the main process, with a session that begins now."""
-        session = surroundings.new_session(SystemClock(), ProcessRunner(), config.root)
+        session = surroundings.new_session(SystemClock())
         seat = Seat(session=session, spool=spool, expected=expected)
         return cls.in_process(config, seat)
 
@@ -122,9 +122,7 @@ class Site:
         """
         kept = self.recording
         if kept is None and self.config.record is not None:
-            replay.start_recording(
-                self.config.record, self.seat.session, self.environment
-            )
+            replay.start_recording(self.config.record, self.session, self.environment)
 
     @functools.cached_property
     def recording(self) -> replay.Recording | None:
@@ -155,8 +153,16 @@ class Site:
 
     @functools.cached_property
     def session(self) -> Session:
-        """The session that measured: the recorded one where a run is judged again."""
-        return self.recording.session if self.recording else self.seat.session
+        """
+        The session that measured: the recorded one where a run is judged again.
+
+        Starts git, so not before a test has measured: an xdist controller knows only
+        then whether any will.
+        """
+        if self.recording is not None:
+            return self.recording.session
+        commit, dirty = surroundings.read_git(self.runner, self.config.root)
+        return replace(self.seat.session, commit=commit, dirty=dirty)
 
     @property
     def environment(self) -> Environment:

@@ -94,6 +94,8 @@ class Suite:
 
     def receive(self, measured: Measured, *, passed: bool) -> None:
         """Take what a test measured; `passed`: its body did and no limit was missed."""
+        if not self.results:
+            _ = self.bench.session  # the commit is that of now, not of the run's end
         self.results[measured.test_id] = measured
         if passed:
             self.passed.add(measured.test_id)

@@ -134,9 +134,7 @@ def test_users_of_cuda_bring_its_libraries(monkeypatch: pytest.MonkeyPatch) -> N
 def test_a_session_has_a_name_that_no_other_has() -> None:
     """Two sessions of one moment differ; the name begins with the time."""
     clock = FakeClock(wall_s=1_700_000_000.0)
-    sessions = [
-        new_session(clock, FakeRunner([finished(exit_code=128)]), ".") for _ in "ab"
-    ]
+    sessions = [new_session(clock) for _ in "ab"]
 
     assert sessions[0].id != sessions[1].id
     assert all(session.id.startswith("20231114T221320Z-") for session in sessions)
@@ -146,7 +144,7 @@ def test_a_session_has_a_name_that_no_other_has() -> None:
 
 def test_the_host_is_not_named() -> None:
     """A session keeps a hash; the host's name is not in it."""
-    session = new_session(FakeClock(), FakeRunner([finished(exit_code=128)]), ".")
+    session = new_session(FakeClock())
 
     assert len(session.host) == 12
     assert platform.node() not in session.host
@@ -183,10 +181,7 @@ def test_git_is_read_in_one_process(
 )
 def test_without_git_nothing_is_known(answer: Exception) -> None:
     """No repository, no git and a git that hangs: the session goes on without."""
-    session = new_session(FakeClock(), FakeRunner([answer]), ".")
-
-    assert session.commit is None
-    assert session.dirty is None
+    assert read_git(FakeRunner([answer]), ".") == (None, None)
 
 
 def test_facts_have_the_names_of_the_fingerprint() -> None:

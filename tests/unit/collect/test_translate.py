@@ -148,7 +148,10 @@ def test_a_launch_says_what_it_ran_on() -> None:
         MINOR: (0.0, ""),
     }
 
-    assert captured_facts(launch(**given)) == {"gpu_name": "NVIDIA H200", "compute_capability": "9.0"}
+    assert captured_facts(launch(**given)) == {
+        "gpu_name": "NVIDIA H200",
+        "compute_capability": "9.0",
+    }
 
 
 @pytest.mark.parametrize(
