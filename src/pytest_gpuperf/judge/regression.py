@@ -139,6 +139,7 @@ def settle(
     policy: Policy | None = None,
     *,
     complete: bool = True,
+    priors: Priors | None = None,
 ) -> tuple[Verdict, ...]:
     """
     Return the verdict of each gated case.
@@ -154,6 +155,8 @@ def settle(
 
         complete: Whether every test reported; an incomplete run regresses nothing.
 
+        priors: Those of `cases`, where they are known already.
+
     Returns:
         Verdicts of the cases with a limit, in their order.
     """
@@ -165,7 +168,8 @@ def settle(
         if (verdict := _without_statistics(case, confirmations, policy)) is not None
     }
     open_cases = [case for case in gated if case.name not in settled]
-    priors = priors_of(cases, policy)
+    if priors is None:
+        priors = priors_of(cases, policy)
     found = _decisive_changes(open_cases, cases, confirmations, priors, policy)
     for case, ruling in zip(
         open_cases,
@@ -176,7 +180,12 @@ def settle(
     return tuple(settled[case.name] for case in gated)
 
 
-def shown(cases: Sequence[Case], policy: Policy | None = None) -> tuple[Verdict, ...]:
+def shown(
+    cases: Sequence[Case],
+    policy: Policy | None = None,
+    *,
+    priors: Priors | None = None,
+) -> tuple[Verdict, ...]:
     """
     Return the changes of the cases that nothing gates, for reports.
 
@@ -187,7 +196,10 @@ def shown(cases: Sequence[Case], policy: Policy | None = None) -> tuple[Verdict,
     ungated = [case for case in cases if case.limit is None]
     compared = [(case, comparable(case, policy)) for case in ungated]
     numbers = [(case, c) for case, c in compared if c is not None]
-    priors = priors_of(cases, policy)
+    if not numbers:
+        return ()
+    if priors is None:
+        priors = priors_of(cases, policy)
     found = _changes([c for _, c in numbers], priors, policy)
     return tuple(
         replace(

@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.compute.spread import session_spread
+from pytest_gpuperf.compute.spread import LEAST_SESSIONS, session_spread
 from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.judge.rows import group_of
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, family_of
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
@@ -51,7 +52,10 @@ def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
         if not differences(now, stored.facts.get(family, {}))
         and (value := stored.value_of(metric, source)) is not None
     ]
-    return session_spread(values)
+    if len(values) < LEAST_SESSIONS:
+        return None
+    prior = memory.priors(record).get(group_of(metric, source))
+    return session_spread(values, prior)
 
 
 def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:

@@ -6,12 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.judge.regression import baseline_priors
 from pytest_gpuperf.model.fingerprint import slug
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.store import Store
+    from pytest_gpuperf.compute.spread import Prior
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.history import StoredRecord
 
@@ -31,6 +33,7 @@ class Memory:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
+        self._priors: dict[str, Mapping[str, Prior]] = {}
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
 
     def store(self) -> Store | None:
@@ -69,6 +72,14 @@ class Memory:
         if folder not in self._loaded:
             self._loaded[folder] = store.load(folder)
         return self._loaded[folder].get(record.key, ())
+
+    def priors(self, record: Record) -> Mapping[str, Prior]:
+        """Return how much sessions usually differ where a record was measured."""
+        folder = slug_of(record)
+        if folder not in self._priors:
+            several = self._loaded.get(folder, {}).values()
+            self._priors[folder] = baseline_priors(s for each in several for s in each)
+        return self._priors[folder]
 
     def elsewhere(
         self, records: Sequence[Record]
