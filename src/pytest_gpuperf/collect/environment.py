@@ -187,6 +187,7 @@ def _word(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a swi
     return None if value is None else ("on" if value else "off")
 
 
+@functools.cache  # it stays what it is, and every record asks
 def _cpu_model(cpuinfo: str) -> str | None:
     """Return the processor's name; on Arm, where it has none, its numbers."""
     found: dict[str, str] = {}

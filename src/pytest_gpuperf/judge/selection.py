@@ -137,9 +137,9 @@ def _in_unit_of(limit: Limit, estimate: Estimate) -> Estimate | None:
     low, high = estimate.low, estimate.high
     return replace(
         estimate,
-        value=estimate.value * unit.factor,
-        low=None if low is None else low * unit.factor,
-        high=None if high is None else high * unit.factor,
+        value=unit.to_si(estimate.value),
+        low=None if low is None else unit.to_si(low),
+        high=None if high is None else unit.to_si(high),
         unit=limit.unit,
     )
 

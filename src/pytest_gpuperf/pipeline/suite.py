@@ -67,6 +67,7 @@ class Suite:
         self.failed_alone: dict[str, str] = {}
         self.repeated: tuple[Record, ...] = ()
         self.verdicts: tuple[Verdict, ...] = ()
+        self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
         self.complaints: tuple[str, ...] = ()
         self._reported: set[str] = set()
@@ -129,15 +130,19 @@ class Suite:
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
         fatal = {Outcome.FAILED}
-        if self.config.update is not Update.ALL:  # which accepts what regressed
+        # a store that was only found shows; an update of all accepts what regressed
+        if self.config.baseline_named and self.config.update is not Update.ALL:
             fatal.add(Outcome.REGRESSED)
         if self.config.strict:
             fatal |= _UNDECIDED
-        return tuple(
-            verdict
-            for verdict in self.verdicts
-            if verdict.key.test_id == test_id and verdict.outcome in fatal
-        )
+        return tuple(v for v in self._of_test(test_id) if v.outcome in fatal)
+
+    def _of_test(self, test_id: str) -> Sequence[Verdict]:
+        """Return the verdicts of one test."""
+        if not self._by_test:
+            for verdict in self.verdicts:
+                self._by_test.setdefault(verdict.key.test_id, []).append(verdict)
+        return self._by_test.get(test_id, ())
 
     def measured_anything(self) -> bool:
         """Return whether this run had tests that measure."""
@@ -176,7 +181,7 @@ class Suite:
             if e.kernel is None
         ]
         # changes are known at the end alone, which only held tests wait for
-        final = [v for v in self.verdicts if v.key.test_id == node_id]
+        final = self._of_test(node_id)
         return values + [
             (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
             for v in final or measured.verdicts
