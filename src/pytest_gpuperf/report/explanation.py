@@ -10,6 +10,7 @@ from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.commands import accept_command, reproduce_command
 from pytest_gpuperf.report.lines import STYLES, Line, wrapped
+from pytest_gpuperf.report.tables import shorten
 
 __all__ = [
     "evidence",
@@ -21,6 +22,7 @@ __all__ = [
 
 _NO_OPTIONS: Mapping[str, str] = {}
 _WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
+_NAME_WIDTH = 60  # of a test's name in a list of several
 _COMMIT_DIGITS = 7  # as git shortens them
 _SHOWN_NAMES = 8  # of measurements that share a block
 _SHOWN_FACTS = 6  # moved facts of one line; more are counted
@@ -78,7 +80,7 @@ def joint_explanation(
     if first.remedy:
         remedy = f"remedy: {display.escape(first.remedy)}"
         yield from wrapped(remedy, width=width, depth=1)
-    shown = list(dict.fromkeys(called))
+    shown = [shorten(name, _NAME_WIDTH) for name in dict.fromkeys(called)]
     if len(shown) > _SHOWN_NAMES:
         shown[_SHOWN_NAMES:] = [f"{len(shown) - _SHOWN_NAMES} more"]
     yield from wrapped(", ".join(shown), width=width, depth=1)

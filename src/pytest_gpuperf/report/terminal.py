@@ -198,7 +198,7 @@ def judged_line(run: Run) -> Line:
     decided = [_counted(counted, name) for name in _JUDGED_ORDER]
     undecided = [_counted(counted, name) for name in _OPEN_ORDER]
     if counted.unlimited_count:
-        undecided.append(f"{counted.unlimited_count} without limit or baseline")
+        undecided.append(f"{counted.unlimited_count} without marker limit or baseline")
     if counted.missing_count:
         undecided.append(f"{counted.missing_count} never reported")
     if run.header.completeness.interrupted:

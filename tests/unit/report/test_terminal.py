@@ -279,7 +279,7 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),))
 
     assert terminal.judged_line(run).text == (
-        "judged 0 of 1: 1 without limit or baseline"
+        "judged 0 of 1: 1 without marker limit or baseline"
     )
 
 
