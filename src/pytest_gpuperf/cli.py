@@ -12,7 +12,13 @@ import sys
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError, UnitError
+from pytest_gpuperf.errors import (
+    ConfigError,
+    GpuPerfError,
+    RecordError,
+    ReportError,
+    UnitError,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
@@ -134,8 +140,15 @@ def _is_json(path: str) -> bool:
 def _print(content: bytes) -> int:
     """Write to standard output, whatever its encoding is."""
     rest = memoryview(content)
-    while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
-        rest = rest[sys.stdout.buffer.write(rest) :]
+    try:
+        while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
+            rest = rest[sys.stdout.buffer.write(rest) :]
+        sys.stdout.buffer.flush()
+    except BrokenPipeError:  # whoever reads has seen enough
+        raise
+    except OSError as error:
+        message = f"standard output cannot be written ({error.strerror})"
+        raise ReportError(message, remedy="make room, or write elsewhere") from error
     return GOOD
 
 

@@ -125,7 +125,7 @@ def _read(config: pytest.Config) -> Config:
         baseline_named=named,
         update=reader.read("gpuperf_update", _update, None),
         max_regression=limit,
-        min_judged=reader.read("gpuperf_min_judged", _percent, None),
+        min_judged=reader.read("gpuperf_min_judged", _share, None),
         strict=reader.flag("gpuperf_strict"),
         compare_across=reader.read("gpuperf_compare_across", _facts, frozenset()),
         confirm=reader.read("gpuperf_confirm", _count(0), 5),
@@ -170,7 +170,7 @@ class _Reader:
             return default
         self.given[dest] = masked(text)
         try:
-            return parse(text)
+            return parse(_given(text))
         except ValueError as error:
             self.mistakes.append(f"{place}={masked(text)}: {error}")
             return default
@@ -248,6 +248,23 @@ def _percent(text: str) -> float:
         message = "write a percentage, as 5%"
         raise ValueError(message)
     return float(match[1]) / 100
+
+
+def _given(text: str) -> str:
+    """Return a value that is not empty, as that of an unset variable would be."""
+    if not text.strip():
+        message = "it is empty; leave it out, or give it a value"
+        raise ValueError(message)
+    return text
+
+
+def _share(text: str) -> float:
+    """Return a percentage of all tests."""
+    share = _percent(text)
+    if share > 1:
+        message = "there are no more than 100% of the tests"
+        raise ValueError(message)
+    return share
 
 
 def _regression(text: str) -> float | None:

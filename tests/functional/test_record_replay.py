@@ -157,11 +157,15 @@ def test_a_folder_with_something_else_is_not_recorded_into(project: Project) -> 
     assert mine.read_text() == "mine\n"
 
 
-def test_recording_again_replaces_the_recording(project: Project) -> None:
-    """A second run into the same folder leaves nothing of the first."""
+def test_a_recording_is_not_replaced(project: Project) -> None:
+    """A second run into the same folder is refused before any test runs."""
     project.write(TESTS)
     project.run("--gpuperf-record=kept")
-    project.run("--gpuperf-record=kept", "-k", "time")
     (file,) = (project.path / "kept").glob("readings-*.jsonl")
+    before = file.read_bytes()
+    again = project.run("--gpuperf-record=kept", "-k", "time")
 
-    assert len(file.read_bytes().splitlines()) == 1
+    assert "holds the readings of an earlier run" in "\n".join(
+        again.outlines + again.errlines
+    )
+    assert file.read_bytes() == before

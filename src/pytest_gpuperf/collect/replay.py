@@ -118,10 +118,10 @@ class Recorder:
 
 def start_recording(folder: str, session: Session, environment: Environment) -> None:
     """
-    Make the folder of a recording; an earlier recording in it is replaced.
+    Make the folder of a recording; one without a reading in it is replaced.
 
     Raises:
-        ReportError: The folder holds something else, or cannot be written.
+        ReportError: The folder holds readings or something else, or cannot be written.
     """
     path = Path(folder)
     head = _Head(schema=SCHEMA, session=session, environment=environment)
@@ -137,13 +137,16 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 
 
 def _clear(path: Path) -> None:
-    """Remove an earlier recording, and refuse a folder with anything else in it."""
+    """Remove what an empty run left, and refuse a folder with anything else in it."""
     names = {entry.name for entry in path.iterdir()}
     readings = {entry.name for entry in path.glob("readings-*.jsonl")}
     strange = names - readings - {_HEAD, _PARTIAL}
     if strange:
         message = f"{path} holds {min(strange)}, which is no part of a recording"
         raise ReportError(message, remedy="choose an empty folder")
+    if any((path / name).stat().st_size for name in readings):
+        message = f"{path} holds the readings of an earlier run"
+        raise ReportError(message, remedy="remove them, or choose another folder")
     for name in names:
         (path / name).unlink()
 

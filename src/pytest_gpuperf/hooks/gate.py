@@ -177,6 +177,8 @@ class Gate:
         terminalreporter.write_sep("=", title.text)
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
+        for remark in self.suite.remarks:
+            terminalreporter.write_line(remark)
         for complaint in self.suite.complaints:
             terminalreporter.write_line(complaint, red=True, bold=True)
 

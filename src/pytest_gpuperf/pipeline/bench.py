@@ -20,7 +20,12 @@ from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.collect.translate import needed_counters
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.errors import CaptureFormatError, MeasureError, RecordError
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectorUnavailableError,
+    MeasureError,
+    RecordError,
+)
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
 from pytest_gpuperf.pipeline.seat import Site
@@ -261,8 +266,8 @@ def _matching(
         raise CaptureFormatError(message, remedy=f"there are: {names}", path=path)
     failed = [launch.index for launch in chosen if not launch.measured]
     if failed:
-        message = f"profiling launch {failed[0]} ({chosen[-1].kernel}) failed"
-        raise CaptureFormatError(
-            message, remedy="profile again, or choose others with kernel=", path=path
+        message = f"{path}: profiling launch {failed[0]} failed"
+        raise CollectorUnavailableError(
+            message, remedy="profile again, or choose other launches with kernel="
         )
     return chosen

@@ -60,7 +60,8 @@ def compare_runs(runs: Sequence[Run], *, max_regression: float | None) -> Run:
 def _stored(runs: Sequence[Run]) -> dict[RecordKey, list[StoredRecord]]:
     """Return the sessions of some runs by what they measured."""
     stored: dict[RecordKey, list[StoredRecord]] = {}
-    for run in runs:
+    # a file that is named twice is one session, not two that agree
+    for run in {run.header.session.id: run for run in runs}.values():
         for key, records in _measured(run).items():
             session = stored_record(records, run.header.session)
             stored.setdefault(key, []).append(session)

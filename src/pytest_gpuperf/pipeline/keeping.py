@@ -12,7 +12,7 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.cases import grouped
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.report import as_json
+from pytest_gpuperf.report import as_json, storing
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -35,24 +35,26 @@ def store(suite: Suite, run: Run) -> None:
     Raises:
         BaselineError: The store cannot be written; it is as it was.
     """
-    if suite.config.update is None or not run.header.completeness.complete:
+    if suite.config.update is None:
+        return
+    if not run.header.completeness.complete:
+        suite.remark(storing.nothing_stored("not every test reported"))
         return
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
     changes: dict[str, list[StoreChange]] = {}
+    barred_count = 0
     for key, records in grouped(run.records).items():
         measured = [r for r in records if r.role is not Role.CONFIRM]
-        if (
-            key.test_id not in suite.passed
-            or not measured
-            or _blocked(records, judged, key)
-        ):
+        if key.test_id not in suite.passed or _blocked(records, judged, key):
+            barred_count += 1
             continue
         change = _change(suite, measured, judged.get(key, []))
         if change is not None:
             changes.setdefault(slug_of(measured[0]), []).append(change)
     suite.memory.write(changes)
+    suite.remark(storing.stored_line(changes, suite.memory.place(), barred_count))
 
 
 def _blocked(

@@ -11,12 +11,12 @@ from pytest_gpuperf.judge.rows import group_of
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, family_of
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.limit import Limit
-    from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.memory import Memory
 
 __all__ = ["judge_limits", "spread_of"]
@@ -30,10 +30,26 @@ def judge_limits(
 
     A limit is for every measurement that has its metric; where none has, for the first.
     """
-    return tuple(
+    verdicts = [
         judge_limit(limit, record, spread=spread_of(limit.metric, record, memory))
         for limit in plan.limits
         for record in _meant(limit, test_id, records)
+    ]
+    if plan.min_grade is not None:
+        key = records[0].key if records else RecordKey(test_id=test_id)
+        verdicts.append(_ungraded(key, plan.min_grade))
+    return tuple(verdicts)
+
+
+def _ungraded(key: RecordKey, grade: str) -> Verdict:
+    """Return the verdict on a grade: a kernel is graded by its roof, which is unknown."""
+    return Verdict(
+        key=key,
+        metric="roofline.fraction",
+        outcome=Outcome.UNMEASURED,
+        reason=Reason.NOT_MEASURED,
+        detail=(f'min_grade="{grade}" needs a roofline that was measured on a GPU',),
+        remedy="drop min_grade, or give limits on what is measured here",
     )
 
 

@@ -52,6 +52,10 @@ class Memory:
                 self._store = open_store(place, self._config.root, create=updating)
         return self._store
 
+    def place(self) -> str:
+        """Return the name of the store, as a person would write it."""
+        return self._config.given.get("gpuperf_baseline", _DEFAULT_PLACE)
+
     def check(self) -> None:
         """
         Read the whole store, so that what is wrong in it is told before any test runs.

@@ -54,6 +54,8 @@ class Suite:
 
         run: The whole run; None until it has ended.
 
+        remarks: What else it has to say.
+
         complaints: Why the run as a whole fails; empty where it does not.
     """
 
@@ -69,6 +71,7 @@ class Suite:
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
+        self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
         self._reported: set[str] = set()
         self._held: set[str] = set()
@@ -152,6 +155,10 @@ class Suite:
         """Remove what was kept for this run alone."""
         if self.bench.seat.expected is not None:
             shutil.rmtree(self.bench.seat.expected, ignore_errors=True)
+
+    def remark(self, text: str) -> None:
+        """Say something at the end that fails nothing."""
+        self.remarks += (text,)
 
     def complain(self, *texts: str) -> None:
         """Fail the run as a whole."""

@@ -174,9 +174,20 @@ def test_a_recorder_without_its_folder_says_so(tmp_path: Path) -> None:
         recorder.keep(record())
 
 
-def test_an_earlier_recording_is_replaced(folder: str) -> None:
-    """Nothing of it is left to be mixed with the new one."""
+def test_readings_are_never_replaced(folder: str) -> None:
+    """A run on a GPU machine is not lost to the next one with the same option."""
     Recorder(folder, writer="gw7").keep(record())
+
+    with pytest.raises(ReportError, match="readings of an earlier run") as caught:
+        replay.start_recording(folder, SESSION, ENVIRONMENT)
+
+    assert caught.value.remedy == "remove them, or choose another folder"
+    assert len(read_recording(folder).records) == 1
+
+
+def test_a_recording_without_readings_is_replaced(folder: str) -> None:
+    """What a run left that measured nothing is in nobody's way."""
+    (Path(folder) / "readings-gw7.jsonl").touch()
     (Path(folder) / "recording.json.tmp").write_text("what a kill left")
     newer = dataclasses.replace(SESSION, id="s2")
 

@@ -121,6 +121,9 @@ def _head(image: Image) -> bytes:
     """Return the first bytes of an image."""
     if image.content is not None or image.path is None:
         return (image.content or b"")[:HEAD_BYTES]
+    if image.path.exists() and not image.path.is_file():  # a pipe would never answer
+        message = "is a folder or a device"
+        raise CaptureFormatError(message, remedy=_GIVE, path=image.label)
     try:
         with image.path.open("rb") as file:
             return file.read(HEAD_BYTES)
