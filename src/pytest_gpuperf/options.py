@@ -117,7 +117,7 @@ def _read(config: pytest.Config) -> Config:
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
-    default: float | None = 0.05  # judging.md section 2: what is worth a failure
+    default: float | None = 0.05  # docs/judging.md section 2: what is worth a failure
     limit = reader.read("gpuperf_max_regression", _regression, default)
     read = Config(
         root=str(config.rootpath),

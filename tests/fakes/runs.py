@@ -145,7 +145,7 @@ UNMEASURED = Verdict(
     outcome=Outcome.UNMEASURED,
     reason=Reason.NOT_MEASURED,
     detail=("counters: no permission",),
-    remedy="run `gpuperf doctor`",
+    remedy="allow counters in the driver",
 )
 
 

@@ -23,7 +23,7 @@ __all__ = [
     "stored_record",
 ]
 
-# judging.md section 2: a baseline has at most so many sessions of a test and choice
+# docs/judging.md section 2: a baseline has at most so many sessions of a test and choice
 SESSION_LIMIT = 20
 
 

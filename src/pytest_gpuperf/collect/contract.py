@@ -23,7 +23,7 @@ __all__ = ["Contract", "refuse_function", "refuse_result"]
 
 _TREND_Z = 3.29  # the halves differ at two-sided 0.1 %: a note in one of 1,000 tests
 _TREND_RATIO = (
-    1.02  # judging.md section 1: a clock that drifts by 2 % voids a sample set
+    1.02  # docs/judging.md section 1: a clock that drifts by 2 % voids a sample set
 )
 _TREND_LEAST = 10  # the fewest samples that are ever taken
 _CONSTANT_PROBES = 4096  # evenly spaced elements that are looked at

@@ -26,7 +26,7 @@ from pytest_gpuperf.model.record import Note
 
 __all__ = ["HostCollector", "RangeTimer"]
 
-_LEAST_SAMPLES = 10  # judging.md section 5
+_LEAST_SAMPLES = 10  # docs/judging.md section 5
 # More would narrow the spread inside this process only, which is not what limits a
 # verdict; a short noisy call takes 25 ms instead of its whole budget.
 _MOST_SAMPLES = 4096

@@ -15,7 +15,7 @@ __all__ = ["CudaRuntime", "DeviceRuntime", "NoDevice", "find_runtime"]
 _SUCCESS = 0
 _DEINITIALIZED = 4  # the process is on its way out: nothing is left to wait for
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
-_FLUSH_FACTOR = 2  # judging.md section 5: a buffer of twice the L2
+_FLUSH_FACTOR = 2  # docs/judging.md section 5: a buffer of twice the L2
 
 
 class DeviceRuntime(Protocol):

@@ -11,7 +11,7 @@ from pytest_gpuperf.compute.stats import median, median_interval
 
 __all__ = ["PairedRatio", "PairedSpread", "paired_ratio", "paired_spread"]
 
-HOST_PROCESS_SPREAD = 0.05  # judging.md section 4: the prior of host and wall time
+HOST_PROCESS_SPREAD = 0.05  # docs/judging.md section 4: the prior of host and wall time
 DEVICE_PROCESS_SPREAD = 0.015  # the same, of device time
 _ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
 

@@ -26,7 +26,7 @@ __all__ = [
     "samples_needed",
 ]
 
-CONFIDENCE = 0.99  # of every interval that is shown; judging.md section 2
+CONFIDENCE = 0.99  # of every interval that is shown; docs/judging.md section 2
 _NEGLIGIBLE = 1e-17  # a term below half an ulp of the sum before it ends the sum
 
 

@@ -150,7 +150,7 @@ def nothing_measured(*, disabled: bool) -> Unmeasured:
     if disabled:
         return Unmeasured(
             metric="time",
-            reason="measuring is switched off",
+            reason="measuring is switched off (--gpuperf-disable)",
             remedy="drop --gpuperf-disable",
         )
     return Unmeasured(

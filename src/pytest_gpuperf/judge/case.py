@@ -29,7 +29,7 @@ NO_FACTS: Facts = MappingProxyType({})
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Policy:
     """
-    The constants of the rule; judging.md section 2 where nothing else is said.
+    The constants of the rule; docs/judging.md section 2 where nothing else is said.
 
     Attributes:
         alpha: Chance of a false alarm in a whole run.

@@ -190,7 +190,9 @@ def _check_known(name: str, known: Collection[str]) -> None:
     names = [*METRICS, *(k for k in known if len(k) <= _SHORT)]
     close = tuple(difflib.get_close_matches(name, names, n=3, cutoff=0.5))
     meant = (
-        f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics list`"
+        f"did you mean {', '.join(close)}"
+        if close
+        else "see the metrics in docs/metrics.md"
     )
     raise UnknownMetricError(name, remedy=meant, close_matches=close)
 

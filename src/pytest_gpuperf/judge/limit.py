@@ -29,7 +29,7 @@ from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = ["PRIORS", "judge_limit"]
 
-# judging.md section 4; counters are taken on the device, so its prior is theirs
+# docs/judging.md section 4; counters are taken on the device, so its prior is theirs
 PRIORS = MappingProxyType(
     {
         Family.DEVICE_TIME: Spread(fraction=0.015),
@@ -38,7 +38,7 @@ PRIORS = MappingProxyType(
     }
 )
 _ABOVE_ROOF = (
-    1.05  # product.md section 1: more than the roof allows, and measured noise
+    1.05  # more than the roof allows, and 5 % for the noise of the measurement
 )
 _SPREAD_LEAST = 2  # one value has no spread
 _MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite

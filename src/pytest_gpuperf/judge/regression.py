@@ -1,6 +1,6 @@
 """Changes against a stored baseline: suspect, confirm, decide; PYTEST_DONT_REWRITE.
 
-The rows of judging.md section 2, tried in order; `rows` has those that need no statistics.
+The rows of docs/judging.md section 2, tried in order; `rows` has those that need no statistics.
 A suspect is decided by its confirming processes alone: its first value was chosen for
 being bad. Whoever was not suspected is decided by its first value.
 """

@@ -15,7 +15,6 @@ __all__ = ["Ruling", "rule", "verdict_of"]
 _REMEDIES = MappingProxyType(
     {
         Reason.FASTER_THAN_LIMIT: "store it with --gpuperf-update=improved",
-        Reason.NOT_CONFIRMED: "confirm it in fresh processes with --gpuperf-confirm=5",
         Reason.NOT_SIGNIFICANT: "store more sessions with --gpuperf-update=all",
         Reason.INCOMPLETE_RUN: "run all the selected tests to their end",
     }
@@ -89,9 +88,23 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         outcome,
         reason,
         detail=void if outcome is Outcome.INCONCLUSIVE else (),
-        remedy=_REMEDIES.get(reason, ""),
+        remedy=_remedy(ruling, reason),
     )
     return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
+
+
+def _remedy(ruling: Ruling, reason: Reason) -> str:
+    """Return what to do; for what was not confirmed, by why it was not."""
+    if reason is not Reason.NOT_CONFIRMED:
+        return _REMEDIES.get(reason, "")
+    if ruling.confirmation is not None:  # there were processes, and all were void
+        return "measure it again when that is over"
+    if ruling.worsening < 0:
+        return "confirm and store it with --gpuperf-update=improved"
+    return (
+        "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
+        "leave --gpuperf-confirm above 0"
+    )
 
 
 def _by_equality(ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:

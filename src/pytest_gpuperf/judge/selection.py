@@ -70,7 +70,7 @@ def _missing(limit: Limit, record: Record) -> Gap:
     if is_counter(limit.metric):
         remedy = f'declare it: counters=["{limit.metric}"]'
     elif limit.metric in METRICS:
-        remedy = "measure it with a collector that gives it (see `gpuperf doctor`)"
+        remedy = "see docs/metrics.md for what measures it"
     else:
         remedy = f'record it: gpuperf.record("{limit.metric}", …)'
     return Gap(reason=f"{limit.metric} was not measured", remedy=remedy)

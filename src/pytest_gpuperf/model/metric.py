@@ -208,6 +208,8 @@ def metric_named(name: str) -> Metric:
         )
     close = tuple(difflib.get_close_matches(name, METRICS, n=3, cutoff=0.5))
     known_names = (
-        f"did you mean {', '.join(close)}" if close else "see `gpuperf metrics`"
+        f"did you mean {', '.join(close)}"
+        if close
+        else "see the metrics in docs/metrics.md"
     )
     raise UnknownMetricError(name, close_matches=close, remedy=known_names)

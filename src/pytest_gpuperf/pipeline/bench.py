@@ -36,8 +36,8 @@ if TYPE_CHECKING:
 
 __all__ = ["Bench"]
 
-_HOST_PRECISION = 0.01  # judging.md section 5: half-width of the median's interval
-_BUDGET_S = 1.0  # judging.md section 5: for one metric
+_HOST_PRECISION = 0.01  # docs/judging.md section 5: half-width of the median's interval
+_BUDGET_S = 1.0  # docs/judging.md section 5: for one metric
 _DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 __all__ = ["store", "write_reports"]
 
-_SERIES_WANTED = 3  # judging.md section 2: fewer sessions decide nothing
+_SERIES_WANTED = 3  # docs/judging.md section 2: fewer sessions decide nothing
 
 
 def store(suite: Suite, run: Run) -> None:

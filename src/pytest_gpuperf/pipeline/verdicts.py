@@ -36,8 +36,8 @@ __all__ = [
     "looks_worse",
 ]
 
-_CONTROL_COUNT = 8  # judging.md section 2: of each bound class
-_LEAST_SESSIONS = 3  # judging.md section 2: a control needs a baseline of its own
+_CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
+_LEAST_SESSIONS = 3  # docs/judging.md section 2: a control needs a baseline of its own
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -77,10 +77,17 @@ def joint_explanation(
     tests = display.plural(len(set(called)), "measurement")
     head = f"{words.label(first.outcome)} {tests}: {_why(first)}"
     yield from wrapped(head, width=width, style=STYLES[first.outcome])
+    for detail in first.detail:
+        if all(detail in verdict.detail for verdict in verdicts):
+            yield from wrapped(display.escape(detail), width=width, depth=1)
     if first.remedy:
         remedy = f"remedy: {display.escape(first.remedy)}"
         yield from wrapped(remedy, width=width, depth=1)
-    shown = [shorten(name, _NAME_WIDTH) for name in dict.fromkeys(called)]
+    texts = (
+        f"{shorten(name, _NAME_WIDTH)} {words.change(verdict)}".rstrip()
+        for name, verdict in zip(called, verdicts, strict=True)
+    )
+    shown = list(dict.fromkeys(texts))
     if len(shown) > _SHOWN_NAMES:
         shown[_SHOWN_NAMES:] = [f"{len(shown) - _SHOWN_NAMES} more"]
     yield from wrapped(", ".join(shown), width=width, depth=1)
@@ -136,7 +143,7 @@ def _why(verdict: Verdict) -> str:
     """Return the reason as a fragment; the tool's own words where nothing was measured."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return display.escape(verdict.detail[0])
-    sentence = words.REASONS[verdict.reason].rstrip(".")
+    sentence = words.sentence(verdict).rstrip(".")
     return f"{sentence[0].lower()}{sentence[1:]}"
 
 

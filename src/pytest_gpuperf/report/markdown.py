@@ -31,7 +31,12 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
 
         commands: Whether it says how to reproduce and accept what it shows.
     """
-    lines = [f"### {_prose(title(run))}", "", _prose(judged_line(run).text), ""]
+    lines = [
+        f"### {_prose(title(run, width=_WIDE))}",
+        "",
+        _prose(judged_line(run).text),
+        "",
+    ]
     lines += [*_table(run), ""]
     blocks = explanation_lines(run, commands=commands, width=_WIDE)
     texts = [line.text for line in blocks]

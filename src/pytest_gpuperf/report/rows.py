@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
@@ -60,15 +61,21 @@ class Row:
 
     @property
     def time(self) -> str:
-        """The time of a call; "" where there is none."""
+        """The time of a call that was judged, else the first one; "" where there is none."""
         time = self.estimate("time")
-        return "" if time is None else display.value(time.value, time.unit)
+        if time is None:
+            return ""
+        judged = self._judged_time()
+        return display.value(time.value if judged is None else judged, time.unit)
 
     @property
     def spread(self) -> str:
-        """How far the interval of the time reaches."""
-        time = self.estimate("time")
-        return "" if time is None else display.spread(time)
+        """How far the interval of the time reaches; "" beside one of fresh processes."""
+        time, judged = self.estimate("time"), self._judged_time()
+        if time is None:
+            return ""
+        other = judged is not None and not math.isclose(judged, time.value)
+        return "" if other else display.spread(time)
 
     @property
     def change(self) -> str:
@@ -77,10 +84,7 @@ class Row:
         if not changed:
             return ""
         verdict = worst(sorted(changed, key=lambda each: each.metric != "time"))
-        text = _change_text(verdict)
-        if verdict.metric == "time" or not text:
-            return text
-        return f"{display.escape(words.noun(verdict.metric))} {text}"
+        return words.change(verdict)
 
     @property
     def roofline(self) -> str:
@@ -100,6 +104,13 @@ class Row:
         if work is None or (work.flop is not None and work.bytes is not None):
             return ""
         return "memory" if work.flop is None else "compute"
+
+    def _judged_time(self) -> float | None:
+        """Return the time that was held against the baseline; None: none was."""
+        found = (
+            v.change.current for v in self.verdicts if v.change and v.metric == "time"
+        )
+        return next(found, None)
 
     def others(self) -> tuple[str, ...]:
         """Return the metrics that have no column, as `registers 40`; kernels named."""
@@ -195,21 +206,6 @@ def _named(estimate: Estimate) -> str:
     text = display.value(estimate.value, estimate.unit)
     noun = display.escape(words.noun(estimate.metric))
     return f"{noun} {text} {display.spread(estimate)}".strip()
-
-
-def _change_text(verdict: Verdict) -> str:
-    """Return a change as a cell; both values where nothing is relative."""
-    change = verdict.change
-    if change is None:
-        return ""
-    limits = (
-        () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
-    )
-    if change.effect is not None:
-        return display.change(change.effect, limits=limits)
-    unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    now, then = display.beside(change.current, change.reference, unit)
-    return f"{then} -> {now}"
 
 
 def _roof(work: Work | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import re
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.run import Header, Run
@@ -20,7 +20,7 @@ from pytest_gpuperf.report.explanation import (
 )
 from pytest_gpuperf.report.lines import STYLES, Line, Style, wrapped
 from pytest_gpuperf.report.rows import Row, columns, names, rows
-from pytest_gpuperf.report.tables import text_table
+from pytest_gpuperf.report.tables import shorten, text_table
 from pytest_gpuperf.report.tally import PRECEDENCE, Tally, tally, worst
 
 __all__ = [
@@ -44,13 +44,16 @@ __all__ = [
 ]
 
 # which verdicts get a block of their own
-EXPLAINED = frozenset({Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE})
+EXPLAINED = frozenset(
+    {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
+)
 
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
+_LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
 _OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
@@ -71,13 +74,13 @@ def run_lines(
 
         verbose: Whether to say what is usually left out.
     """
-    yield Line(title(run), Style.TITLE)
+    yield Line(title(run, width=width), Style.TITLE)
     yield from summary(run, commands=commands, width=width, verbose=verbose)
 
 
-def title(run: Run) -> str:
+def title(run: Run, *, width: int = _WIDTH) -> str:
     """Return the head of a run's section: what it was measured on and with."""
-    return next(header_lines(run.header, device=_device(run))).text
+    return next(header_lines(run.header, device=_device(run), width=width)).text
 
 
 def summary(
@@ -113,8 +116,8 @@ def header_lines(
     facts = _with_gpu(header, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
-    title = f"gpuperf: {', '.join(fact for fact in facts if fact)}"
-    yield Line(display.escape(title), Style.TITLE)
+    known = [display.escape(fact) for fact in facts if fact]
+    yield Line(_title(known, width), Style.TITLE)
     for sentence in header.sentences if verbose else ():
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
@@ -197,8 +200,7 @@ def judged_line(run: Run) -> Line:
     counted = tally(run)
     decided = [_counted(counted, name) for name in _JUDGED_ORDER]
     undecided = [_counted(counted, name) for name in _OPEN_ORDER]
-    if counted.unlimited_count:
-        undecided.append(f"{counted.unlimited_count} without marker limit or baseline")
+    undecided = _unlimited(counted, run.header.options, undecided)
     if counted.missing_count:
         undecided.append(f"{counted.missing_count} never reported")
     if run.header.completeness.interrupted:
@@ -208,6 +210,36 @@ def judged_line(run: Run) -> Line:
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     style = Style.BAD if not counted.judged_count else _gravest(counted)
     return Line(f"{head}: {text}" if text else head, style)
+
+
+def _unlimited(
+    counted: Tally, options: Mapping[str, str], undecided: list[str]
+) -> list[str]:
+    """Return what was not decided, with the tests that nothing could decide."""
+    count = counted.unlimited_count
+    if (
+        "gpuperf_disable" in options
+    ):  # whatever a test says of it: one reason, said once
+        count += len(counted.of(Outcome.UNMEASURED))
+        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
+        why = "disabled"
+    elif options.get("gpuperf_max_regression", "").strip() == "off":
+        why = "only shown"
+    else:
+        why = "without marker limit or baseline"
+    return [*undecided, f"{count} {why}"] if count else undecided
+
+
+def _title(facts: list[str], width: int) -> str:
+    """Return the title; where it is too long, its longest facts lose their middle."""
+    head = "gpuperf: "
+    while len(text := head + ", ".join(facts)) > width and facts:
+        longest = max(facts, key=len)
+        left = max(_LEAST_FACT, len(longest) - (len(text) - width))
+        if left >= len(longest):
+            return shorten(text, width)
+        facts = [shorten(f, left) if f == longest else f for f in facts]
+    return text
 
 
 def _device(run: Run) -> Device | None:
@@ -236,7 +268,7 @@ def _without_gpu(header: Header) -> tuple[str, ...]:
         *header.collectors,
         _brief_cpu(environment.cpu_model or ""),
         f"python {environment.python_minor}",
-        next(why, "").partition(";")[0],
+        ": ".join(next(why, "").partition(";")[0].split(": ")[:2]),
     )
 
 

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pytest_gpuperf.model.verdict import Outcome, Reason
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.report import display
 
-__all__ = ["OUTCOMES", "REASONS", "label", "noun", "short"]
+__all__ = ["OUTCOMES", "REASONS", "change", "label", "noun", "sentence", "short"]
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
@@ -61,7 +62,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
             "confirm it."
         ),
         Reason.NOT_CONFIRMED: (
-            "It looked worse by more than the limit, and no fresh process confirmed it."
+            "It moved by more than the limit, and no fresh process confirmed it."
         ),
         Reason.NOT_SIGNIFICANT: (
             "It moved by more than the limit, and noise may explain that."
@@ -78,6 +79,25 @@ _LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 def label(outcome: Outcome) -> str:
     """Return an outcome as tables print it."""
     return outcome.value.upper() if outcome in _LOUD else outcome.value
+
+
+def sentence(verdict: Verdict) -> str:
+    """Return the sentence of a verdict's reason, with its direction where that is known."""
+    text, moved = REASONS[verdict.reason], verdict.change
+    if verdict.reason is not Reason.NOT_CONFIRMED or moved is None:
+        return text
+    if moved.p_worse is None or moved.p_better is None:
+        return text
+    way = "worse" if moved.p_worse < moved.p_better else "better"
+    return text.replace("It moved by", f"It looked {way} by")
+
+
+def change(verdict: Verdict) -> str:
+    """Return a verdict's change in a cell's length, as `+7.9 %`; "" where it has none."""
+    text = _moved(verdict)
+    if verdict.metric == "time" or not text:
+        return text
+    return f"{display.escape(noun(verdict.metric))} {text}"
 
 
 def short(reason: Reason) -> str:
@@ -98,3 +118,16 @@ def noun(metric: str) -> str:
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):
         metric = metric.removesuffix(tail)
     return metric.removesuffix(".theoretical")
+
+
+def _moved(verdict: Verdict) -> str:
+    """Return how far a value moved; both values where nothing is relative."""
+    moved, limit = verdict.change, verdict.threshold
+    if moved is None:
+        return ""
+    if moved.effect is not None:
+        limits = () if limit is None else (limit, -limit)
+        return display.change(moved.effect, limits=limits)
+    unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    now, then = display.beside(moved.current, moved.reference, unit)
+    return f"{then} -> {now}"

@@ -139,7 +139,7 @@ def test_an_unknown_metric_gets_suggestions() -> None:
         parse_limit("tttf <= 60 us", known={"ttft", "A docstring of a test. " * 9})
     assert caught.value.close_matches[0] == "ttft"
 
-    with pytest.raises(UnknownMetricError, match="gpuperf metrics"):
+    with pytest.raises(UnknownMetricError, match="docs/metrics.md"):
         parse_limit("qqq <= 60 us")
 
 

@@ -193,7 +193,7 @@ def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("energy <= 5 J", "doctor"),
+        ("energy <= 5 J", "docs/metrics.md"),
         ("dram__bytes.sum <= 5", "counters="),
         ("ttft <= 5 s", "gpuperf.record"),
     ],

@@ -140,4 +140,4 @@ def test_a_metric_like_no_other_is_answered_with_the_list() -> None:
         metric_named("zzzzqqqq")
 
     assert caught.value.close_matches == ()
-    assert "gpuperf metrics" in caught.value.remedy
+    assert "docs/metrics.md" in caught.value.remedy

@@ -37,7 +37,7 @@ def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
 def test_an_unmeasured_verdict_is_one_line() -> None:
     """A skip has a reason of one line: what, why, what to do."""
     assert longrepr_text(runs.UNMEASURED) == (
-        "dram.bytes: counters: no permission; run `gpuperf doctor`"
+        "dram.bytes: counters: no permission; allow counters in the driver"
     )
 
 
