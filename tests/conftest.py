@@ -7,10 +7,15 @@ from __future__ import annotations
 import numpy as np  # noqa: F401 - see above
 import pytest
 import scipy.special  # noqa: F401 - see above
+from hypothesis import settings
 
 from fakes.project import Project
 
 pytest_plugins = ["pytester"]
+
+# a machine that is busy is no failure: nothing here is timed
+settings.register_profile("untimed", deadline=None)
+settings.load_profile("untimed")
 
 
 @pytest.fixture

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import os
 import subprocess
@@ -66,6 +67,7 @@ class Project:
 
     def run(self, *arguments: str) -> pytest.RunResult:
         """Run pytest in this process."""
+        _need_xdist(arguments)
         return self._pytester.runpytest_inprocess(
             *PLUGIN, *arguments, no_reraise_ctrlc=True
         )
@@ -80,6 +82,7 @@ class Project:
         self, *arguments: str, typed: str = "", timeout: float = 120
     ) -> subprocess.CompletedProcess[str]:
         """Run pytest in a process of its own, with no plugin named."""
+        _need_xdist((*arguments, os.environ.get("PYTEST_ADDOPTS", "")))
         return subprocess.run(
             [sys.executable, "-m", "pytest", *arguments],
             capture_output=True,
@@ -145,6 +148,13 @@ class Case:
 def lines(ended: pytest.RunResult, *parts: str) -> list[str]:
     """Return the lines of a run's output that hold all of some texts."""
     return _having(ended.outlines + ended.errlines, parts)
+
+
+def _need_xdist(arguments: Iterable[str]) -> None:
+    """Skip a test that starts workers where nothing can."""
+    wanted = any("xdist" in argument for argument in arguments)
+    if wanted and importlib.util.find_spec("xdist") is None:
+        pytest.skip("starts workers: pip install pytest-xdist")
 
 
 def _having(texts: Iterable[str], parts: Iterable[str]) -> list[str]:

@@ -176,8 +176,15 @@ def slugs_holding(
     return found
 
 
-def _age(record: StoredRecord) -> tuple[float, str, str]:
-    return record.session.started_unix_s, record.session.id, record.choice or ""
+def _age(record: StoredRecord) -> tuple[float, str, bool, str]:
+    """Return what orders sessions, whatever order they come in."""
+    choice = record.choice
+    return (
+        record.session.started_unix_s,
+        record.session.id,
+        choice is not None,
+        choice or "",
+    )
 
 
 def _restarted(records: list[StoredRecord], change: Restart) -> list[StoredRecord]:

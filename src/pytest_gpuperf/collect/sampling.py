@@ -19,7 +19,8 @@ from pytest_gpuperf.model.record import Note
 __all__ = ["NS_PER_S", "Bench", "Lane"]
 
 NS_PER_S = 1_000_000_000
-_WARMUP_LEAST = 4  # docs/judging.md section 5: graph trees need warm-up, record and replay
+# docs/judging.md section 5: graph trees need warm-up, record and replay
+_WARMUP_LEAST = 4
 _WARMUP_ALIKE = 3  # calls running whose times are of one order
 _ALIKE_RATIO = 2  # of one order: a compilation or a first touch is more than this
 _SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock

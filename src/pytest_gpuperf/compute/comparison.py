@@ -11,7 +11,8 @@ from pytest_gpuperf.model.metric import Better
 
 __all__ = ["NOISE_THRESHOLD", "Comparison", "Level", "Shift"]
 
-NOISE_THRESHOLD = 0.005  # docs/judging.md section 2: a change too small to mean anything
+# docs/judging.md section 2: a change too small to mean anything
+NOISE_THRESHOLD = 0.005
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -33,7 +33,8 @@ __all__ = [
     "session_spread",
 ]
 
-LEAST_TESTS = 10  # docs/judging.md section 2: fewer variances cannot say how variances vary
+# docs/judging.md section 2: fewer variances cannot say how variances vary
+LEAST_TESTS = 10
 LEAST_SESSIONS = 3  # docs/judging.md section 2: fewer do not show how much they differ
 LEAST_DEVIATION = 0.001  # nothing repeats better; values rounded by a clock seem to
 Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 2)

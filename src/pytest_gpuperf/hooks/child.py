@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
@@ -18,6 +20,7 @@ from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.record import Record
 
 __all__ = ["Child", "prepare"]
 
@@ -76,10 +79,16 @@ class Child:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Answer for a test as soon as it has a value or has failed."""
         text = report.__dict__.pop("gpuperf", None)
-        records = codec.from_text(text, Measured).records if text is not None else ()
+        records: tuple[Record, ...] = ()
         failure = ""
+        try:
+            records = codec.from_text(text, Measured).records if text else ()
+        except RecordError as error:
+            failure = outcomes.unreadable(error)
         if not report.passed and not _is_rerun(report):
             failure = "\n".join(report.longreprtext.splitlines()[-_FAILURE_LINES:])
+            # lone surrogates, which no file can hold
+            failure = failure.encode(errors="backslashreplace").decode()
         if records or failure:
             self._answer(
                 Answer(test_id=report.nodeid, records=records, failure=failure)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
@@ -93,7 +93,11 @@ class Gate:
             report.user_properties += self.suite.properties_of(report.nodeid)
         if text is None:
             return None
-        measured = codec.from_text(text, Measured, path=report.nodeid)
+        try:
+            measured = codec.from_text(text, Measured, path=report.nodeid)
+        except RecordError as error:
+            outcomes.fail(report, outcomes.unreadable(error))
+            return None
         self.suite.receive(measured, passed=report.passed)
         if report.failed and isinstance(report.longrepr, str):  # a worker's words
             outcomes.fail(report, report.longrepr)

@@ -4,15 +4,18 @@ from __future__ import annotations
 
 import difflib
 import re
+import reprlib
+from types import CodeType
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpuperf.config import Plan
-from pytest_gpuperf.errors import ConfigError, GpuPerfError
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.judge import grammar
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.work import Work
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
@@ -105,7 +108,7 @@ class _Reader:
             if marker.args:
                 self.mistakes.append(
                     "the gpuperf marker takes keywords alone: write "
-                    f"limits=[{marker.args[0]!r}]"
+                    f"limits=[{_shown(marker.args[0])}]"
                 )
             for keyword, value in marker.kwargs.items():
                 if keyword not in _KEYWORDS:
@@ -119,21 +122,23 @@ class _Reader:
     def _limits(self, texts: Sequence[object]) -> tuple[Limit, ...]:
         """Return the limits that parse; the others are mistakes."""
         limits = []
-        for text in dict.fromkeys(texts):
+        for text in _once(texts):
             if not isinstance(text, str):
-                self.mistakes.append(f"a limit is text, as 'time <= 60 us': {text!r}")
+                self.mistakes.append(
+                    f"a limit is text, as 'time <= 60 us': {_shown(text)}"
+                )
                 continue
             try:
                 limits.append(grammar.parse_limit(text, known=_constants(self.item)))
             except GpuPerfError as error:
-                self.mistakes.append(f"limit {text!r}: {error}")
+                self.mistakes.append(f"limit {text!r}: {_told(error)}")
         return tuple(limits)
 
     def _regressions(self, value: object) -> dict[str, float | None]:
         """Return the largest changes by metric."""
         if not isinstance(value, (str, dict)):
             raise _wrong(
-                f"{value!r} is no text", 'write "5 %", "off" or {"time": "5 %"}'
+                f"{_shown(value)} is no text", 'write "5 %", "off" or {"time": "5 %"}'
             )
         return dict(grammar.parse_max_regression(value, known=_constants(self.item)))
 
@@ -146,7 +151,7 @@ class _Reader:
         try:
             return read(said[keyword])
         except GpuPerfError as error:
-            self.mistakes.append(f"{keyword}: {error}")
+            self.mistakes.append(f"{keyword}: {_told(error)}")
             return None
 
     def _refuse_time(self, plan: Plan) -> None:
@@ -155,7 +160,7 @@ class _Reader:
         timed += [name for name in plan.max_regression if _is_timed(name)]
         if timed:
             self.mistakes.append(
-                f"{', '.join(timed)}: one call of a test is no measurement of time; "
+                f"{escape(', '.join(timed))}: one call of a test is no measurement of time; "
                 "take the gpuperf fixture and measure the function with it"
             )
 
@@ -179,6 +184,12 @@ def _listed(value: object) -> tuple[object, ...]:
     return (value,)
 
 
+def _once(texts: Sequence[object]) -> list[object]:
+    """Return each text once; what is no text may have no hash, and stays."""
+    texts_alone = dict.fromkeys(text for text in texts if isinstance(text, str))
+    return [*texts_alone, *(text for text in texts if not isinstance(text, str))]
+
+
 def _constants(item: pytest.Item) -> frozenset[str]:
     """Return a test's own texts: what `record("ttft", …)` may call a metric."""
     function = getattr(item, "function", None)
@@ -195,7 +206,7 @@ def _texts(constant: object) -> Iterator[str]:
     elif isinstance(constant, (tuple, frozenset)):
         for each in constant:
             yield from _texts(each)
-    elif hasattr(constant, "co_consts"):
+    elif isinstance(constant, CodeType):
         yield from _texts(constant.co_consts)
 
 
@@ -204,18 +215,34 @@ def _wrong(message: str, remedy: str) -> ConfigError:
     return ConfigError(message, remedy=remedy)
 
 
+def _shown(value: object) -> str:
+    """Return the short text of anything, also of what raises when it is asked for it."""
+    return repr(value) if type(value) is str else reprlib.repr(value)
+
+
+def _told(error: GpuPerfError) -> str:
+    """Return an error's text, in which foreign text can do nothing to a terminal."""
+    if not isinstance(error, LimitSyntaxError):
+        return escape(str(error))
+    caret = " " * len(escape(error.text[: error.column])) + "^"
+    shown = (error.message, f"    {error.text}", f"    {caret}", error.remedy)
+    return "\n".join(map(escape, shown))
+
+
 def _grade(value: object) -> str:
     """Return a grade."""
-    if value not in _GRADES:
-        raise _wrong(f"{value!r} is no grade", f"write one of {', '.join(_GRADES)}")
-    return str(value)
+    if not isinstance(value, str) or value not in _GRADES:
+        raise _wrong(
+            f"{_shown(value)} is no grade", f"write one of {', '.join(_GRADES)}"
+        )
+    return value
 
 
 def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
     """Return names of hardware counters."""
     wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
     if wrong:
-        listed = ", ".join(repr(value) for value in wrong)
+        listed = ", ".join(_shown(value) for value in wrong)
         raise _wrong(f"{listed}: no counter's name", "write it as dram__bytes.sum")
     return tuple(str(value) for value in dict.fromkeys(values))
 
@@ -223,28 +250,34 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
 def _work(value: object) -> Work:
     """Return declared work."""
     if not isinstance(value, Work):
-        raise _wrong(f"{value!r} is no Work", "write Work(bytes=…) or Work(flop=…)")
+        raise _wrong(
+            f"{_shown(value)} is no Work", "write Work(bytes=…) or Work(flop=…)"
+        )
     return value
 
 
 def _text(value: object) -> str:
     """Return a heading."""
     if not isinstance(value, str):
-        raise _wrong(f"{value!r} is no text", "write a heading in quotes")
+        raise _wrong(f"{_shown(value)} is no text", "write a heading in quotes")
+    if any("\ud800" <= character <= "\udfff" for character in value):
+        raise _wrong(f"{value!r} holds half a character", "write a heading in quotes")
     return value
 
 
 def _cache(value: object) -> str:
     """Return a cache mode."""
-    if value not in {"cold", "warm"}:
-        raise _wrong(f"{value!r} is no cache mode", 'write "cold" or "warm"')
-    return str(value)
+    if not isinstance(value, str) or value not in {"cold", "warm"}:
+        raise _wrong(f"{_shown(value)} is no cache mode", 'write "cold" or "warm"')
+    return value
 
 
 def _iterations(value: object) -> int:
     """Return a fixed number of samples."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
-        raise _wrong(f"{value!r} is no number of samples", "write a whole number >= 1")
+        raise _wrong(
+            f"{_shown(value)} is no number of samples", "write a whole number >= 1"
+        )
     return value
 
 
@@ -257,7 +290,7 @@ def _requirements(value: object) -> tuple[str, ...]:
         if not isinstance(w, str) or (w not in _REQUIREMENTS and not _CHIP.fullmatch(w))
     ]
     if wrong:
-        listed = ", ".join(repr(w) for w in wrong)
+        listed = ", ".join(_shown(w) for w in wrong)
         known = ", ".join((*_REQUIREMENTS, "sm_90"))
         raise _wrong(f"{listed}: nothing that can be required", f"write {known}…")
     return tuple(str(w) for w in wanted)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import ConfigError, PerfAssertionError
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, PerfAssertionError
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
@@ -28,6 +28,8 @@ __all__ = ["FIXTURE", "Measuring", "fixture_of"]
 
 FIXTURE = pytest.StashKey[GpuPerf]()
 _BENCH = pytest.StashKey[Bench]()
+# what a record raises when it is built or written, where a value in it is none of ours
+_UNWRITABLE = (GpuPerfError, NotImplementedError, OverflowError, TypeError, ValueError)
 _VERDICTS = pytest.StashKey[tuple[Verdict, ...]]()
 
 
@@ -193,13 +195,25 @@ class Measuring:
         if FIXTURE in item.stash:
             outcomes.explain_failure(report, call)
             if call.when == "call" or not report.passed:
-                measured = self._measured(item, report, call)
-                # text, because a dict of floats triples what xdist needs for a test
-                report.gpuperf = codec.to_text(measured)  # type: ignore[attr-defined]
-                if not (report.passed and self._may_change(item)):
-                    outcomes.apply_unmeasured(report, measured, self.bench.config)
+                self._attach(item, report, call)
         _only_floats(report)
         return report
+
+    def _attach(
+        self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
+    ) -> None:
+        """Put what a test measured into its report; fail it where that cannot be done."""
+        try:
+            measured = self._measured(item, report, call)
+            # text, because a dict of floats triples what xdist needs for a test
+            text = codec.to_text(measured)
+        except _UNWRITABLE as error:
+            if report.passed:  # what failed already says why
+                outcomes.fail(report, outcomes.unwritable(error))
+            return
+        report.gpuperf = text  # type: ignore[attr-defined] # our own, for the gate
+        if not (report.passed and self._may_change(item)):
+            outcomes.apply_unmeasured(report, measured, self.bench.config)
 
     def _measured(
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]

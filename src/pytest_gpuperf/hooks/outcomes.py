@@ -9,6 +9,7 @@ from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -30,6 +31,8 @@ __all__ = [
     "failure_text",
     "lacked_a_value",
     "nothing_measured",
+    "unreadable",
+    "unwritable",
 ]
 
 
@@ -158,6 +161,16 @@ def nothing_measured(*, disabled: bool) -> Unmeasured:
         reason="the test never measured anything",
         remedy="call gpuperf(fn, …) in it, or drop the fixture and the marker",
     )
+
+
+def unreadable(error: Exception) -> str:
+    """Return what a test shows whose measurements arrived, and are none."""
+    return f"gpuperf: its measurements cannot be read: {escape(str(error))}"
+
+
+def unwritable(error: Exception) -> str:
+    """Return what a test shows whose measurements cannot leave its process."""
+    return f"gpuperf: its measurements cannot be written: {escape(str(error))}"
 
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:

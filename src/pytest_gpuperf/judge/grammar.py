@@ -47,7 +47,19 @@ _UNITLESS = frozenset(  # a bare number cannot be misread: the name holds the un
     {"count", "fraction", "bytes", "ratio", "1/s", "FLOP/B"}
 )
 _EXAMPLES = MappingProxyType({"s": "60 us", "J": "5 mJ", "W": "300 W"})
+_CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
 _NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
+_PER_KERNEL = frozenset(  # and every counter
+    {"registers", "stack_bytes", "spills_bytes", "shared_bytes", "waves"}
+    | {name for name in METRICS if name.startswith("occupancy.")}
+    | {name for name, metric in METRICS.items() if metric.family is Family.COUNTER}
+)
+_NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
+_WHOLE = frozenset(  # full loads of a device may end in a part of one
+    name
+    for name, metric in METRICS.items()
+    if metric.family is Family.RESOURCE and metric.unit in {"bytes", "count"}
+) - {"waves"}
 _SHORT = 40  # characters; a longer text is no name that somebody could have meant
 
 
@@ -78,6 +90,8 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
     operator, place = _operator(text, place, metric)
     quantity = _quantity(text, place)
     _check_unit(text, metric, quantity)
+    _check_kernel(text, metric, kernel)
+    _check_possible(text, place, metric, operator, quantity.value)
     return Limit(
         text=text.strip(),
         metric=metric,
@@ -131,6 +145,7 @@ def parse_max_regression(
     mistakes: list[tuple[str, str]] = []
     for metric, text in ({"time": given} if isinstance(given, str) else given).items():
         try:
+            _check_text(metric)
             _check_known(metric, known)
             allowed[metric] = _fraction(text)
         except (ConfigError, UnitError) as error:
@@ -142,6 +157,13 @@ def parse_max_regression(
     return MappingProxyType(allowed)
 
 
+def _check_text(metric: object) -> None:
+    """Raise where what should name a metric is no text."""
+    if not isinstance(metric, str):
+        message = "a metric is named by text"
+        raise ConfigError(message, remedy=_CHANGE)
+
+
 def _fraction(text: object) -> float | None:
     """Return the fraction of a percentage; None for "off"."""
     if not isinstance(text, str):
@@ -149,10 +171,13 @@ def _fraction(text: object) -> float | None:
         raise ConfigError(message, remedy="put it in quotes, with its %")
     if text.strip().lower() == "off":
         return None
-    quantity = parse_quantity(text)
+    try:
+        quantity = parse_quantity(text)
+    except UnitError as error:
+        raise ConfigError(error.message, remedy=_CHANGE) from error
     if quantity.si != "fraction":
         message = f"{text!r} is no percentage"
-        raise ConfigError(message, remedy='write "5 %" or "off"')
+        raise ConfigError(message, remedy=_CHANGE)
     if quantity.value < 0:
         message = f"{text!r} is negative"
         raise ConfigError(message, remedy="write how much worse it may get")
@@ -283,6 +308,30 @@ def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
         message = f"{value:g} is more than the whole of {metric}"
         remedy = f"write {value:g} %, or a fraction up to 1"
         raise UnitError(message, path=text.strip(), remedy=remedy)
+
+
+def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
+    """Refuse a kernel's pattern for what is known of the whole alone."""
+    if kernel is None or metric in _PER_KERNEL or is_counter(metric):
+        return
+    message = f"{metric} is not known of each kernel"
+    remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
+    raise _syntax(message, remedy, text, text.index("[", len(metric)))
+
+
+def _check_possible(
+    text: str, place: int, metric: str, operator: str, threshold: float
+) -> None:
+    """Refuse a limit that no value, or every value, can hold."""
+    unit = METRICS[metric].unit if metric in METRICS else None
+    if unit in _NEVER_NEGATIVE and (
+        threshold < 0 or (threshold == 0 and operator == "<")
+    ):
+        message = f"{metric} is never below zero"
+        raise _syntax(message, "write a number above zero", text, place)
+    if operator == "==" and metric in _WHOLE and not threshold.is_integer():
+        message = f"{metric} is a whole number and never equals {threshold:g}"
+        raise _syntax(message, "write a whole number", text, place)
 
 
 def _refuse_lookalike(

@@ -15,7 +15,7 @@ __all__ = ["Ruling", "rule", "verdict_of"]
 _REMEDIES = MappingProxyType(
     {
         Reason.FASTER_THAN_LIMIT: "store it with --gpuperf-update=improved",
-        Reason.NOT_SIGNIFICANT: "store more sessions with --gpuperf-update=all",
+        Reason.NOT_SIGNIFICANT: "measure it in more processes with --gpuperf-runs=5",
         Reason.INCOMPLETE_RUN: "run all the selected tests to their end",
     }
 )

@@ -53,6 +53,7 @@ _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
+_RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
@@ -117,7 +118,7 @@ def header_lines(
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     known = [display.escape(fact) for fact in facts if fact]
-    yield Line(_title(known, width), Style.TITLE)
+    yield Line(_title(known, width - _RULES), Style.TITLE)
     for sentence in header.sentences if verbose else ():
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
@@ -233,6 +234,8 @@ def _unlimited(
 def _title(facts: list[str], width: int) -> str:
     """Return the title; where it is too long, its longest facts lose their middle."""
     head = "gpuperf: "
+    if len(head + ", ".join(facts)) > width:  # why there is no GPU is told with -v
+        facts = [fact.partition(": ")[0] for fact in facts]
     while len(text := head + ", ".join(facts)) > width and facts:
         longest = max(facts, key=len)
         left = max(_LEAST_FACT, len(longest) - (len(text) - width))

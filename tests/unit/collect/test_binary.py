@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import struct
 import sys
@@ -312,9 +313,15 @@ def test_what_is_no_binary_is_refused_unasked(
 
 
 def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
-    """A missing file and a folder are named."""
-    for path in (tmp_path / "missing.cubin", tmp_path):
-        with pytest.raises(CaptureFormatError, match="cannot be read") as caught:
+    """A missing file, a folder and a pipe, which would never answer, are named."""
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    for path, why in (
+        (tmp_path / "missing.cubin", "cannot be read"),
+        (tmp_path, "is a folder or a device"),
+        (pipe, "is a folder or a device"),
+    ):
+        with pytest.raises(CaptureFormatError, match=why) as caught:
             read_binary(path, runner=FakeRunner())
         assert caught.value.path == str(path)
 

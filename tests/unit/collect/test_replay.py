@@ -84,6 +84,8 @@ def test_a_recording_is_read_as_it_was_written(folder: str) -> None:
 @given(st.lists(any_record(Record), max_size=4))
 def test_any_record_is_kept(folder: str, records: list[Record]) -> None:
     """Whatever it holds, line breaks in its names too, a record is one line."""
+    for left in Path(folder).glob("readings-*"):
+        left.unlink()
     replay.start_recording(folder, SESSION, ENVIRONMENT)
     recorder = Recorder(folder, writer="main")
     for each in records:

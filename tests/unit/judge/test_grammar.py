@@ -108,6 +108,43 @@ def test_what_does_not_parse_is_pointed_at(
 
 
 @pytest.mark.parametrize(
+    ("text", "column", "message"),
+    [
+        ("time <= -5 ms", 8, "time is never below zero"),
+        ("time < 0 ms", 7, "time is never below zero"),
+        ("stack_bytes >= -1", 15, "stack_bytes is never below zero"),
+        ("launches.count == 1.5", 18, "a whole number"),
+        ('time["k"] <= 5 ms', 4, "time is not known of each kernel"),
+        (' launches.count ["k"] <= 5', 16, "is not known of each kernel"),
+        ('ttft["k"] <= 5 ms', 4, "ttft is not known of each kernel"),
+    ],
+)
+def test_what_can_never_hold_is_refused(text: str, column: int, message: str) -> None:
+    """A limit that no value can meet, or every value meets, is a mistake."""
+    with pytest.raises(LimitSyntaxError, match=message) as caught:
+        parse_limit(text, known={"ttft"})
+
+    assert caught.value.column == column
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "ttft >= -5 ms",
+        "waves == 1.5",
+        "stack_bytes <= 0",
+        "dram__bytes.sum >= -1",
+        'occupancy.achieved["k"] >= 50 %',
+        'dram.bytes["k"] <= 1 GB',
+        'dram__bytes.sum["k"] <= 1 GB',
+    ],
+)
+def test_what_may_hold_is_read(text: str) -> None:
+    """A number of the user's own may be negative; what a launch has, a kernel has."""
+    assert parse_limit(text, known={"ttft"}).text == text
+
+
+@pytest.mark.parametrize(
     ("text", "column", "remedy"),
     [
         ("time \u2264 60 us", 5, "write '<='"),
@@ -139,7 +176,7 @@ def test_an_unknown_metric_gets_suggestions() -> None:
         parse_limit("tttf <= 60 us", known={"ttft", "A docstring of a test. " * 9})
     assert caught.value.close_matches[0] == "ttft"
 
-    with pytest.raises(UnknownMetricError, match="docs/metrics.md"):
+    with pytest.raises(UnknownMetricError, match=r"docs/metrics\.md"):
         parse_limit("qqq <= 60 us")
 
 

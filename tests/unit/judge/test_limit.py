@@ -260,8 +260,9 @@ def test_a_pattern_that_fits_no_kernel_lists_those_there_are() -> None:
 
 
 def test_a_metric_that_is_not_known_by_kernel() -> None:
-    """A pattern on a metric of the whole record says to leave it away."""
-    verdict = judged('time["k*"] <= 60 us', estimate(1 * US))
+    """A pattern on a value that only the whole record has says to leave it away."""
+    whole = estimate(5.0, "registers", unit="count")
+    verdict = judged('registers["k*"] <= 64', whole)
     assert verdict.outcome is Outcome.UNMEASURED
     assert "without a kernel" in verdict.remedy
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import inspect
 import math
 import re
 import typing
@@ -71,9 +72,9 @@ def test_a_record_cannot_change(kind: type) -> None:
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_every_field_is_explained(kind: type) -> None:
     """The section `Attributes:` names each field, once, in the order of the class."""
-    text = kind.__doc__ or ""
+    text = inspect.cleandoc(kind.__doc__ or "")  # from 3.13 on it comes dedented
     section = text.partition("Attributes:\n")[2]
-    described = re.findall(r"^ {8}(\w+):", section, flags=re.MULTILINE)
+    described = re.findall(r"^ {4}(\w+):", section, flags=re.MULTILINE)
     names = [field.name for field in dataclasses.fields(kind)]
 
     assert sorted(described) == sorted(names)

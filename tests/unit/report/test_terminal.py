@@ -168,8 +168,10 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
     )
     expected = drawn("""
     inconclusive 12 measurements: the baseline has too few sessions to know how much they differ
+        registers 168 -> 232
         remedy: store 2 more sessions
-        test_1, test_2, test_3, test_4, test_5, test_6, test_7, test_8, 4 more
+        test_1 +7.9 %, test_2 +7.9 %, test_3 +7.9 %, test_4 +7.9 %, test_5 +7.9 %, test_6 +7.9 %,
+            test_7 +7.9 %, test_8 +7.9 %, 4 more
     """)
     run = runs.run(verdicts=verdicts)
 
@@ -201,6 +203,13 @@ def test_files_that_are_compared_have_no_commands() -> None:
         (
             ("no GPU: no driver; times are the host's",),
             "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: no driver",
+        ),
+        (
+            ("no GPU: NVML does not start: NVML Shared Library Not Found; times are",),
+            (
+                "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: NVML "
+                "does not start"
+            ),
         ),
         ((), "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12"),
     ],
@@ -281,6 +290,91 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
     assert terminal.judged_line(run).text == (
         "judged 0 of 1: 1 without marker limit or baseline"
     )
+
+
+@pytest.mark.parametrize(
+    ("options", "why"),
+    [
+        ({"gpuperf_max_regression": "off"}, "only shown"),
+        ({"gpuperf_disable": "true"}, "disabled"),
+    ],
+)
+def test_what_was_asked_for_is_why_nothing_was_judged(
+    options: dict[str, str], why: str
+) -> None:
+    """A switch of the reader's own is named, not a baseline that may be there."""
+    run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), options=options)
+
+    assert terminal.judged_line(run).text == f"judged 0 of 1: 1 {why}"
+
+
+def test_tests_that_were_disabled_are_counted_once() -> None:
+    """With or without a verdict that says so, in one spelling."""
+    verdicts = (new("test_b", "measuring is switched off"),)
+    measured = (runs.record("test_a", runs.time_of(1e-3)),)
+    run = runs.run(measured, verdicts, expected=2, options={"gpuperf_disable": "true"})
+
+    assert terminal.judged_line(run).text == "judged 0 of 2: 2 disabled"
+
+
+@pytest.mark.parametrize("width", [40, 60, 80])
+def test_the_title_fits_between_its_rules(width: int) -> None:
+    """pytest writes a rule on both sides, which need four characters."""
+    why = "no GPU: a driver that is there and does not answer; times are the host's"
+    title = terminal.title(runs.run(sentences=(why,)), width=width)
+
+    assert len(title) <= width - 4
+    assert title.startswith("gpuperf: host, ")
+
+
+def test_what_cannot_be_compared_names_the_facts() -> None:
+    """A reader sees what differs without looking for it."""
+    verdict = Verdict(
+        key=runs.key("test_a"),
+        metric="time",
+        outcome=Outcome.INCOMPARABLE,
+        reason=Reason.FINGERPRINT_DIFFERS,
+        detail=("core_count: 8 -> 16",),
+        remedy="store sessions of this machine",
+    )
+    alike = tuple(replace(verdict, key=runs.key(f"test_{n}")) for n in range(4))
+
+    for verdicts in ((verdict,), alike):
+        text = screen(terminal.explanation_lines(runs.run(verdicts=verdicts)))
+        assert "core_count: 8 -> 16" in text
+
+
+def test_the_table_shows_the_time_that_was_judged() -> None:
+    """Beside a confirmed change stands the confirmed time, not the first one."""
+    measured = runs.record("test_gemm[4096]", runs.time_of(250e-6))
+    _, row = terminal.table_lines(runs.run((measured,), (runs.REGRESSED,)))
+
+    assert row.text.split() == [
+        "test_gemm[4096]",
+        "183",
+        "us",
+        "+7.9",
+        "%",
+        "REGRESSED",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("effect", "way"), [(0.06, "it looked worse"), (-0.06, "it looked better")]
+)
+def test_what_was_not_confirmed_says_in_which_direction(
+    effect: float, way: str
+) -> None:
+    """An improvement did not look worse."""
+    likely, unlikely = 0.99, 0.01
+    moved = replace(
+        runs.change(effect, 183e-6),
+        p_worse=unlikely if effect > 0 else likely,
+        p_better=likely if effect > 0 else unlikely,
+    )
+    verdict = runs.changed("test_a", Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED, moved)
+
+    assert way in screen(terminal.explanation_lines(runs.run(verdicts=(verdict,))))
 
 
 def test_every_style_is_markup_that_pytest_knows() -> None:

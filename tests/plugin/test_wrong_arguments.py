@@ -1,0 +1,243 @@
+"""Wrong arguments: each costs its own test, never the run, and says what to write."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+from pytest_gpuperf.errors import MeasureError, UnknownMetricError
+from pytest_gpuperf.fixture import Ledger, Perf
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.sample import Estimate
+
+# what a test does, and what its failure says
+WRONG_CALLS = {
+    "gpuperf.measure(len, [], name=5)": "name: 5 is no text; write a name",
+    "gpuperf.measure(len, [], name=None)": "name: None is no text",
+    "gpuperf.measure(len, [], name='\\ud800')": "holds half a character",
+    "gpuperf.measure(len, [], work=5)": "work: 5 is no Work; write Work(",
+    "gpuperf.measure(len, [], setup=5)": "setup: 5 cannot be called",
+    "gpuperf.measure(len, [], check=5)": "check: 5 cannot be called",
+    "gpuperf.measure(len, inputs=5)": "inputs: 5 is no list of argument tuples",
+    "gpuperf.measure(len, inputs=[])": "inputs: [] is no list of argument tuples",
+    "gpuperf.measure(len, inputs=[5])": "inputs: 5 is no tuple of arguments",
+    "gpuperf.measure(len, [], cache=['cold'])": "cache: ['cold'] is no cache mode",
+    "gpuperf.measure(5)": "fn: 5 cannot be called",
+    "gpuperf.compare(len, sorted, [], name=5)": "name: 5 is no text",
+    "gpuperf.compare(len, 5, [])": "b: 5 cannot be called",
+    "gpuperf.range(5).__enter__()": "name: 5 is no text",
+    "gpuperf.capture(None)": "path: None is no path; give the path of a file",
+    "gpuperf.capture('')": "path: '' cannot be the path of a file",
+    "gpuperf.capture('a\\0b')": "cannot be the path of a file",
+    "gpuperf.capture('a', kernel=5)": "kernel: 5 is no text",
+    "gpuperf.binary(None)": "source: None is no path",
+    "gpuperf.record('x', 5, unit=None)": "unit: None is no text; write it as",
+    "gpuperf.record('x', 5, unit='\\ud800')": "unit: '\\ud800' holds half",
+    "gpuperf.record('\\ud800', 5)": "metric: '\\ud800' holds half",
+    "gpuperf.record(5, 5)": "metric: 5 is no text; write its name",
+    "gpuperf.record('x', 5, better=[])": "better: [] is no text",
+    "gpuperf.record('x', float('nan'))": "'x' is not finite; record a number",
+    "gpuperf.record('x', 10**400)": "'x' is not finite; record a number",
+    "gpuperf.record('x', '5')": "the value of 'x': '5' is no number; record",
+    "gpuperf.record('x', True)": "the value of 'x': True is no number",
+    "gpuperf.record('x', [1, None])": "the value of 'x': None is no number",
+    "gpuperf.record('x', [])": "'x' has no samples; record a number",
+    "gpuperf.measure(gpuperf.measure, len, [])": "cannot be made inside another one",
+    "gpuperf.measure(gpuperf.record, 'x', 5)": "cannot be made inside another one",
+    "gpuperf.compare(gpuperf, len, [])": "cannot be made inside another one",
+}
+
+# what a marker says, and what the collection error says
+WRONG_MARKERS = {
+    "limits={'time <= 5 ms'}": "a limit is text, as 'time <= 60 us': {'time <= 5 ms'}",
+    "limits={'time': 5}": "a limit is text, as 'time <= 60 us': {'time': 5}",
+    "limits=[['x']]": "a limit is text, as 'time <= 60 us': ['x']",
+    "limits=[Angry()]": "a limit is text, as 'time <= 60 us': <Angry instance",
+    "limits=['time <= 5 \\x1b[31ms\\0']": r"time <= 5 \x1b[31ms\x00",
+    "limits=['time <= -5 ms']": "time is never below zero; write a number above",
+    "limits=['launches.count == 1.5']": "launches.count is a whole number",
+    "limits=['time[\"k\"] <= 5 ms']": "time is not known of each kernel",
+    "cache=['cold']": "cache: ['cold'] is no cache mode",
+    "cache=Angry()": "cache: <Angry instance",
+    "max_regression={1: '5 %'}": 'max_regression: 1: a metric is named by text; write "5 %"',
+    "max_regression='five %'": 'does not begin with a number; write "5 %", "off"',
+    "max_regression={'\\x1b': '5 %'}": r"unknown metric '\x1b'",
+    "min_grade=['A']": "min_grade: ['A'] is no grade",
+    "requires={'gpu'}": "requires: {'gpu'}: nothing that can be required",
+    "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: no counter's name",
+    "group='\\ud800'": r"group: '\ud800' holds half a character",
+}
+
+ANGRY = """
+    import pytest
+
+    class Angry:
+        def __repr__(self):
+            raise ValueError
+
+        def __eq__(self, other):
+            raise ValueError
+
+        __hash__ = None
+"""
+
+
+def told(ended: pytest.RunResult, text: str) -> bool:
+    """Return whether a run says a text, on one line or with a limit's caret between."""
+    if lines(ended, text):
+        return True
+    message, _, remedy = text.partition("; ")
+    return bool(lines(ended, message) and lines(ended, remedy))
+
+
+def test_a_wrong_argument_fails_its_own_test(project: Project) -> None:
+    """Each test says which of its arguments is wrong; the run goes on to its end."""
+    body = [
+        f"def test_{index}(gpuperf):\n    {call}\n"
+        for index, call in enumerate(WRONG_CALLS)
+    ]
+    project.write("\n".join([*body, "def test_right(gpuperf):\n    gpuperf(int)\n"]))
+    ended = project.run("-q", "--tb=line", "-rf")
+
+    assert ended.parseoutcomes() == {"failed": len(WRONG_CALLS), "passed": 1}
+    assert [text for text in WRONG_CALLS.values() if not told(ended, text)] == []
+    assert lines(ended, "INTERNALERROR") == []
+
+
+def test_numbers_of_other_libraries_are_numbers(project: Project) -> None:
+    """Whatever turns into a float is recorded: only text and truth values are not."""
+    project.write(
+        """
+        from decimal import Decimal
+        from fractions import Fraction
+
+        def test_it(gpuperf):
+            assert gpuperf.record("a", Decimal("0.5")) == 0.5
+            assert gpuperf.record("b", (Fraction(1, 2), 2, 1.0)) == 1.0
+            assert gpuperf.record("c", range(3)) == 1.0
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"passed": 1}
+
+
+def test_one_measurement_may_follow_a_failed_one(project: Project) -> None:
+    """What raised while it was measured is over: the next is not inside it."""
+    project.write(
+        """
+        import pytest
+
+        def test_it(gpuperf):
+            with pytest.raises(ZeroDivisionError):
+                gpuperf.measure(lambda: 1 / 0, name="broken")
+            with gpuperf.range("block"):
+                gpuperf(int)
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"passed": 1}
+
+
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n1")], ids=["alone", "worker"])
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [("5", "cannot be read"), ("'\\ud800'", "cannot be written")],
+)
+def test_a_payload_that_is_none_fails_its_test(
+    project: Project, workers: tuple[str, ...], name: str, text: str
+) -> None:
+    """What a test put into a record by force costs that test, not the run."""
+    project.write(
+        f"""
+        def test_forced(gpuperf):
+            gpuperf(int)
+            object.__setattr__(gpuperf.ledger.records[0].key, "name", {name})
+
+        def test_right(gpuperf):
+            gpuperf(int)
+        """
+    )
+    ended = project.run("-rf", *workers)
+
+    assert ended.parseoutcomes() == {"failed": 1, "passed": 1}
+    assert lines(ended, "gpuperf: its measurements", text)
+    assert lines(ended, "INTERNALERROR") == []
+
+
+def test_a_wrong_marker_is_a_collection_error(project: Project) -> None:
+    """Whatever a marker is given, its test is named with what to write."""
+    project.write(
+        ANGRY
+        + "".join(
+            f"""
+    @pytest.mark.gpuperf({keyword})
+    def test_{index}(gpuperf):
+        gpuperf(int)
+"""
+            for index, keyword in enumerate(WRONG_MARKERS)
+        )
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"errors": 1}
+    assert [text for text in WRONG_MARKERS.values() if not told(ended, text)] == []
+    assert not any("\x1b" in line or "\0" in line for line in ended.outlines)
+
+
+def test_a_parameter_that_has_every_attribute_is_no_code(project: Project) -> None:
+    """The names that a test may record are read from code and text, not from doubles."""
+    project.write(
+        """
+        from unittest.mock import MagicMock
+
+        import pytest
+
+        @pytest.mark.parametrize("double", [MagicMock()])
+        def test_it(gpuperf, double):
+            gpuperf(int)
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"passed": 1}
+
+
+def perf_of_time() -> Perf:
+    """Return a measurement that gave a time."""
+    time = Estimate(metric="time", value=1.0, unit="s", source="host")
+    key = RecordKey(test_id="test_it.py::test_it")
+    return Perf(Ledger(), Record(key=key, kind=Kind.MEASURE, estimates=(time,)))
+
+
+def test_a_metric_that_is_none_is_an_error() -> None:
+    """A typing mistake names what may have been meant; it is no missing value."""
+    perf = perf_of_time()
+
+    with pytest.raises(UnknownMetricError, match="did you mean") as told:
+        perf["tmie"]
+    assert "time" in told.value.close_matches
+    assert not perf.has("tmie")
+    assert perf._ledger.refusals == []
+
+
+def test_a_number_of_the_test_s_own_is_a_metric(project: Project) -> None:
+    """What the test has recorded is not a typing mistake, only not of this measurement."""
+    project.write(
+        """
+        def test_it(gpuperf):
+            gpuperf.record("ttft", 5)
+            gpuperf.measure(int)["ttft"]
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"skipped": 1}
+
+
+@pytest.mark.parametrize("wrong", [5, None, ("time",)])
+def test_metrics_and_kernels_are_named_by_text(wrong: str) -> None:
+    """Anything else is refused, with an example of what to write."""
+    perf = perf_of_time()
+
+    with pytest.raises(MeasureError, match=r'perf\["time"\]'):
+        perf[wrong]
+    with pytest.raises(MeasureError, match=r'perf\.time\["rmsnorm'):
+        perf.time[wrong]
