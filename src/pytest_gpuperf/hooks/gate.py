@@ -135,8 +135,10 @@ class Gate:
             steps.decide(self.suite)
         except BaseException as error:
             self.suite.interrupt(_ended_by(error))
-            steps.decide(self.suite)  # an incomplete run measures nothing again
-            self._release()
+            try:
+                steps.decide(self.suite)  # an incomplete run measures nothing again
+            finally:  # whatever happens, no test is lost
+                self._release()
             raise
         self._release()
         return result

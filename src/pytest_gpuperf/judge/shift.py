@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from statistics import fmean, median, variance
+from statistics import fmean, median, stdev, variance
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.bulk import (
@@ -15,7 +15,7 @@ from pytest_gpuperf.compute.bulk import (
 )
 from pytest_gpuperf.compute.change import is_exact
 from pytest_gpuperf.compute.comparison import Comparison, Shift
-from pytest_gpuperf.compute.spread import Prior
+from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group
 from pytest_gpuperf.model.change import SessionValue
@@ -24,6 +24,7 @@ from pytest_gpuperf.model.record import BoundClass, RecordKey
 __all__ = ["MachineShift", "class_shifts", "machine_shifts"]
 
 Name = tuple[RecordKey, str]
+_Twice = tuple[Comparison, Comparison]  # by first value, and by confirming processes
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -92,26 +93,32 @@ def class_shifts(
     a whole class is known better than that of eight controls, and so is a change between
     two values of one session. A class of few tests has its controls alone.
 
-    Where most of a class is suspected, a machine that moved and a change that they have
-    in common look alike. Then nothing is taken out, and what the class's sessions did
-    together before is part of the spread: with the freedom of as many sessions.
+    Where most of a class is suspected, a machine that moved and a change that the tests
+    have in common look alike. If the stored sessions moved that far too, it is taken for
+    the machine; if they did not, nothing is taken out, and what they did move is part of
+    the spread: with the freedom of as many sessions, however many tests there are.
     """
     classes = _classes(cases, confirmations, policy)
     if not any(members.suspected for members in classes.values()):
         return {}
     least = policy.class_count
-    known = session_shifts(
-        [c for members in classes.values() for c in members.all], least_count=least
-    )
-    calm = [c for members in classes.values() for c in members.calm]
-    centres = class_centres(calm, priors=priors, sessions=known, least_count=least)
+    everyone = [c for members in classes.values() for c in members.all]
+    known = session_shifts(everyone, least_count=least)
+    telling = {g: members.tells(policy) for g, members in classes.items()}
+    whole = [c for g, m in classes.items() for c in (m.calm if telling[g] else m.all)]
+    centres = class_centres(whole, priors=priors, sessions=known, least_count=least)
     found = {}
     for group, members in classes.items():
-        sessions = known.get(group, {})
-        if members.tells(policy):
-            found[group] = _shift(group, members, centres.get(group), sessions)
-        elif members.suspected and sessions:
-            found[group] = _unknown_shift(sessions)
+        sessions, centre = known.get(group, {}), centres.get(group)
+        if telling[group]:
+            found[group] = _shift(group, members.controls, centre, sessions)
+        elif members.suspected and centre is not None and sessions:
+            usual = _is_usual(centre) and len(members.repeated) >= policy.least_controls
+            found[group] = (
+                _shift(group, members.repeated, centre, sessions)
+                if usual
+                else _unknown_shift(sessions)
+            )
     return found
 
 
@@ -126,11 +133,14 @@ class _Members:
         calm: Those that are not suspected.
 
         controls: By first value and by confirming processes.
+
+        repeated: The same of all that were measured again, suspects too.
     """
 
     all: list[Comparison] = field(default_factory=list)
     calm: list[Comparison] = field(default_factory=list)
-    controls: list[tuple[Comparison, Comparison]] = field(default_factory=list)
+    controls: list[_Twice] = field(default_factory=list)
+    repeated: list[_Twice] = field(default_factory=list)
 
     @property
     def suspected(self) -> int:
@@ -159,11 +169,13 @@ def _classes(
         again = confirmations.get(case.name)
         if again is None or again.control:
             members.calm.append(first)
-        if again is None or not again.control or not again.run_values:
+        if again is None or not again.run_values:
             continue
         repeated = comparison_of(case, policy, again)
         if repeated is not None and _is_positive(first, repeated):
-            members.controls.append((first, repeated))
+            members.repeated.append((first, repeated))
+            if again.control:
+                members.controls.append((first, repeated))
     return found
 
 
@@ -179,12 +191,11 @@ def _is_positive(*comparisons: Comparison) -> bool:
 
 def _shift(
     group: str,
-    members: _Members,
+    controls: Sequence[_Twice],
     centre: Shift | None,
     sessions: Mapping[str, float],
 ) -> Shift:
     """Return the shift of one class, as its controls tell it."""
-    controls = members.controls
     count = len(controls)
     if centre is None:
         alone = Shift(log_shift=0.0, control_count=count, sessions=sessions)
@@ -196,6 +207,15 @@ def _shift(
         _mean_log(again.current) - _mean_log(first.current) for first, again in controls
     )
     return replace(centre, log_shift=centre.log_shift + drift, control_count=count)
+
+
+def _is_usual(centre: Shift) -> bool:
+    """Return whether a shift is within the 99 % interval of the stored sessions'."""
+    count = len(centre.sessions)
+    if count <= 1:
+        return False
+    usual = Spread(fraction=stdev(centre.sessions.values()), dof=count - 1)
+    return abs(centre.log_shift) <= half_width(usual) * math.sqrt(1 + 1 / count)
 
 
 def _unknown_shift(sessions: Mapping[str, float]) -> Shift:
