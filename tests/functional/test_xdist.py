@@ -84,6 +84,7 @@ def test_dist_each_measures_on_each_worker(project: Project) -> None:
 
 def test_groups_do_not_change_the_ids(project: Project) -> None:
     """loadgroup appends @group to ids; baselines and reports know the test without it."""
+    pytest.importorskip("xdist", reason="the marker is pytest-xdist's")
     project.store(
         """
         import os

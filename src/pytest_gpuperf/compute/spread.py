@@ -14,10 +14,10 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from statistics import fmean
+from statistics import NormalDist, fmean
 from statistics import variance as variance_of
 
-from pytest_gpuperf.compute.stats import median
+from pytest_gpuperf.compute.stats import CONFIDENCE, median
 from pytest_gpuperf.model.change import SessionValue
 
 __all__ = [
@@ -38,8 +38,6 @@ LEAST_TESTS = 10
 LEAST_SESSIONS = 3  # docs/judging.md section 2: fewer do not show how much they differ
 LEAST_DEVIATION = 0.001  # nothing repeats better; values rounded by a clock seem to
 Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 2)
-_Z_99 = 2.5758293035489004  # two-sided 99 % of the normal distribution
-_P_99 = 0.995
 _LEAST_SHARE = (
     1e-5  # of the median variance; a variance of 0 has no logarithm (limma's)
 )
@@ -108,24 +106,29 @@ def session_spread(
     return Spread(fraction=deviation, dof=dof, session_count=len(stored))
 
 
-def half_width(spread: Spread, *, fraction: float | None = None) -> float:
+def half_width(
+    spread: Spread, *, fraction: float | None = None, confidence: float = CONFIDENCE
+) -> float:
     """
-    Return half the width of the two-sided 99 % interval of one session's value.
+    Return half the width of the two-sided interval of one session's value.
 
     Args:
         spread: Between sessions.
 
         fraction: A standard deviation to take instead of the spread's own.
 
+        confidence: Of the interval, above 0 and below 1.
+
     Returns:
         A share of the value, on a log scale, >= 0.
     """
     deviation = spread.fraction if fraction is None else fraction
+    upper = (1 + confidence) / 2
     if spread.dof is None:
-        return _Z_99 * deviation
+        return NormalDist().inv_cdf(upper) * deviation
     from scipy.special import stdtrit
 
-    return float(stdtrit(spread.dof, _P_99)) * deviation
+    return float(stdtrit(spread.dof, upper)) * deviation
 
 
 def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:

@@ -107,16 +107,18 @@ def class_shifts(
     telling = {g: members.tells(policy) for g, members in classes.items()}
     whole = [c for g, m in classes.items() for c in (m.calm if telling[g] else m.all)]
     centres = class_centres(whole, priors=priors, sessions=known, least_count=least)
+    restless = [g for g, m in classes.items() if m.suspected and not telling[g]]
+    confidence = 1 - policy.alpha / max(1, len(restless))  # one alarm for all of them
     found = {}
     for group, members in classes.items():
         sessions, centre = known.get(group, {}), centres.get(group)
         if telling[group]:
             found[group] = _shift(group, members.controls, centre, sessions)
-        elif members.suspected and centre is not None and sessions:
-            usual = _is_usual(centre) and len(members.repeated) >= policy.least_controls
+        elif group in restless and centre is not None and sessions:
+            enough = len(members.repeated) >= policy.least_controls
             found[group] = (
                 _shift(group, members.repeated, centre, sessions)
-                if usual
+                if enough and _is_usual(centre, confidence)
                 else _unknown_shift(sessions)
             )
     return found
@@ -209,13 +211,15 @@ def _shift(
     return replace(centre, log_shift=centre.log_shift + drift, control_count=count)
 
 
-def _is_usual(centre: Shift) -> bool:
-    """Return whether a shift is within the 99 % interval of the stored sessions'."""
+def _is_usual(centre: Shift, confidence: float) -> bool:
+    """Return whether a shift is within the interval of the stored sessions'."""
     count = len(centre.sessions)
     if count <= 1:
         return False
     usual = Spread(fraction=stdev(centre.sessions.values()), dof=count - 1)
-    return abs(centre.log_shift) <= half_width(usual) * math.sqrt(1 + 1 / count)
+    return abs(centre.log_shift) <= (
+        half_width(usual, confidence=confidence) * math.sqrt(1 + 1 / count)
+    )
 
 
 def _unknown_shift(sessions: Mapping[str, float]) -> Shift:
