@@ -50,6 +50,9 @@ class Project:
         monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
         monkeypatch.delenv("PYTEST_ADDOPTS", raising=False)
         monkeypatch.delenv("PYTEST_XDIST_WORKER", raising=False)
+        # a file that is written twice in one second keeps its stamp: no byte code of it
+        monkeypatch.setenv("PYTHONDONTWRITEBYTECODE", "1")
+        monkeypatch.setattr(sys, "dont_write_bytecode", True)
         monkeypatch.setenv("COLUMNS", "200")  # no line is broken or shortened
         if "PYTHONPATH" in os.environ:  # it may be relative to where we were started
             source = str(Path(pytest_gpuperf.__file__).resolve().parents[1])

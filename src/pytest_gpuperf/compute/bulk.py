@@ -58,7 +58,8 @@ def noisy_changes(
     logarithmic = table.scale == 0
     threshold = level.noise_threshold
     noise = np.where(logarithmic, math.log1p(threshold), threshold)
-    known = np.maximum(dof, np.finfo(float).tiny)  # no freedom: its numbers are dropped
+    # without freedom the numbers are dropped; scipy before 1.12 ends the process for 0
+    known = np.where(dof > 0, dof, 1.0)
     with np.errstate(over="ignore", invalid="ignore"):
         half = stdtrit(known, _P_99) * error
         surely = stdtrit(known, 1 - level.alpha / level.pair_count)

@@ -107,14 +107,13 @@ def class_shifts(
     telling = {g: members.tells(policy) for g, members in classes.items()}
     whole = [c for g, m in classes.items() for c in (m.calm if telling[g] else m.all)]
     centres = class_centres(whole, priors=priors, sessions=known, least_count=least)
-    restless = [g for g, m in classes.items() if m.suspected and not telling[g]]
-    confidence = 1 - policy.alpha / max(1, len(restless))  # one alarm for all of them
+    confidence = 1 - policy.alpha / max(1, len(classes))  # for all classes together
     found = {}
     for group, members in classes.items():
         sessions, centre = known.get(group, {}), centres.get(group)
         if telling[group]:
             found[group] = _shift(group, members.controls, centre, sessions)
-        elif group in restless and centre is not None and sessions:
+        elif members.suspected and centre is not None and sessions:
             enough = len(members.repeated) >= policy.least_controls
             found[group] = (
                 _shift(group, members.repeated, centre, sessions)
