@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect import translate
+from pytest_gpuperf.collect.translate import ncu as translate
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
 from pytest_gpuperf.compute import aggregate, derive, stats
 from pytest_gpuperf.compute.change import paired_ratio

@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.binary import read_binary
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runtime import find_runtime
-from pytest_gpuperf.collect.translate import needed_counters
+from pytest_gpuperf.collect.translate.ncu import needed_counters
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import (
     CaptureFormatError,

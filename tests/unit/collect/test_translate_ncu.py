@@ -1,4 +1,4 @@
-"""collect.translate: a tool's names and units into those of the catalogue."""
+"""collect.translate.ncu: a tool's names and units into those of the catalogue."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import dataclasses
 import pytest
 
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
-from pytest_gpuperf.collect.translate import (
+from pytest_gpuperf.collect.translate.ncu import (
     CAPTURED,
     captured_facts,
     captured_values,

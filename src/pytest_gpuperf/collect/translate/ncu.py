@@ -1,4 +1,4 @@
-"""Foreign names and units into ours; PYTEST_DONT_REWRITE.
+"""Names and units of Nsight Compute and of compilers into ours; PYTEST_DONT_REWRITE.
 
 The only place that spells a vendor's metric for one of the catalogue.
 """
