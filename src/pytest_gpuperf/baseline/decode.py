@@ -3,9 +3,8 @@
 from __future__ import annotations
 
 import contextlib
-import gc
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Mapping
 from typing import TypeVar
 
 import msgspec
@@ -18,15 +17,16 @@ from pytest_gpuperf.baseline.layout import (
     KeyedBy,
     Row,
     Section,
-    Value,
 )
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
     SchemaVersionError,
 )
+from pytest_gpuperf.model.bulk import collector_paused
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey
 
 __all__ = ["decode"]
@@ -38,6 +38,15 @@ _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
 
 # a line of the file never begins so: it begins with a brace, a quote, or null
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
+
+# of the catalogue; a number of the user's own may be a difference
+_NEVER_NEGATIVE = frozenset(
+    name
+    for name, metric in METRICS.items()
+    if metric.unit in {"s", "bytes", "count"}  # as model.metric spells them
+)
+_BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have none
+_LINE = msgspec.json.Decoder(Row[StoredValue])
 
 _T = TypeVar("_T")
 
@@ -80,14 +89,14 @@ def decode(
     """
     wanted = None if test_ids is None else frozenset(test_ids)
     try:
-        with _collector_paused():
+        with collector_paused():
             content = _DECODER.decode(text)
             _check_kind(content, keyed_by, path=path)
             found: dict[str, list[StoredRecord]] = {}  # a merge may double a section
             for each in content.sections:
                 if each is not None and section in {None, each.name}:
                     records = found.setdefault(each.name, [])
-                    records += _records(each, keyed_by, wanted)
+                    records += _records(each, keyed_by, wanted, text)
             return {name: by_key(records) for name, records in found.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_other_text(text, path=path)
@@ -100,20 +109,8 @@ def decode(
         raise BaselineCorruptError(error.message, remedy=_RESTORE, path=path) from error
 
 
-@contextlib.contextmanager
-def _collector_paused() -> Iterator[None]:
-    """Collect no garbage meanwhile: records hold no cycles, and it is a third faster."""
-    was_on = gc.isenabled()
-    gc.disable()
-    try:
-        yield
-    finally:
-        if was_on:
-            gc.enable()
-
-
 def _records(
-    section: Section, keyed_by: KeyedBy, wanted: frozenset[str] | None
+    section: Section, keyed_by: KeyedBy, wanted: frozenset[str] | None, text: bytes
 ) -> list[StoredRecord]:
     """Return the sessions of one section."""
     prefix = section.name if keyed_by == "module" else ""
@@ -122,12 +119,6 @@ def _records(
         for row in section.records
         if row is not None and (wanted is None or prefix + row.test in wanted)
     ]
-    # one call for all of them: most of the time of a load goes into these
-    values = msgspec.convert(
-        [row.values for row in rows],
-        list[tuple[StoredValue, ...]],
-        from_attributes=True,
-    )
     keys = {
         names: RecordKey(test_id=prefix + names[0], name=names[1])
         for names in {(row.test, row.name) for row in rows}
@@ -138,12 +129,15 @@ def _records(
         if head is not None
     }
     records = []
-    for row, each in zip(rows, values, strict=True):
+    suspicious = _BELOW_ZERO.search(text) is not None
+    for row in rows:
+        if suspicious:
+            _refuse_negative(row, text)
         session, soft_facts = _found(heads, row.session, row, "session")
         record = StoredRecord(
             key=keys[row.test, row.name],
             session=session,
-            values=each,
+            values=row.values,
             choice=row.choice,
             facts=_found(section.facts, row.facts, row, "facts"),
             soft_facts=soft_facts | row.soft_facts if row.soft_facts else soft_facts,
@@ -162,7 +156,9 @@ def _session(head: Head) -> Session:
     )
 
 
-def _found(table: Mapping[str, _T | None], key: str, row: Row[Value], field: str) -> _T:
+def _found(
+    table: Mapping[str, _T | None], key: str, row: Row[StoredValue], field: str
+) -> _T:
     """Return what a line refers to."""
     found = table.get(key)
     if found is None:
@@ -170,6 +166,26 @@ def _found(table: Mapping[str, _T | None], key: str, row: Row[Value], field: str
             f"{key!r}, of {row.test!r}, is not in the file", path=f"records.{field}"
         )
     return found
+
+
+def _refuse_negative(row: Row[StoredValue], text: bytes) -> None:
+    """Refuse a value that cannot be below zero and is."""
+    for value in row.values:
+        if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
+            raise _negative(value, row, text)
+
+
+def _negative(value: StoredValue, row: Row[StoredValue], text: bytes) -> RecordError:
+    """Return the error for a value below zero, with its line where it has its own."""
+    message = (
+        f"{value.metric} of {row.test!r} is {min(value.run_values):g} {value.unit}, "
+        "and is never below zero"
+    )
+    for number, line in enumerate(text.splitlines(), start=1):
+        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
+            if _LINE.decode(line.strip().rstrip(b",")) == row:
+                return RecordError(message, path=f"line {number}")
+    return RecordError(message, path="records.values")
 
 
 def _check_kind(content: Content, keyed_by: KeyedBy, *, path: str) -> None:

@@ -82,7 +82,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
 
 
 def _value(value: StoredValue) -> list[object]:
-    """Return a value as layout.Value has it, without what it need not say."""
+    """Return a value as a line has it, without what it need not say."""
     named: list[object] = [value.metric, value.unit, value.source]
     named.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
     if value.half_widths or value.better is not None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
@@ -205,7 +204,7 @@ def _without(
     if metrics is None:
         return None
     values = tuple(each for each in record.values if each.metric not in metrics)
-    return dataclasses.replace(record, values=values) if values else None
+    return record.replaced(values=values) if values else None
 
 
 def _stored_value(estimates: list[Estimate]) -> StoredValue:

@@ -11,11 +11,11 @@ lines share (the head of a session, the hard facts) stands once, under its diges
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Annotated, Generic, TypeVar
+from typing import Generic, TypeVar
 
 import msgspec
 
-from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.record import RecordKey
 
 __all__ = [
@@ -26,7 +26,6 @@ __all__ = [
     "Records",
     "Row",
     "Section",
-    "Value",
     "digest",
 ]
 
@@ -35,20 +34,9 @@ SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
-_V = TypeVar("_V")  # a Value when it is read, a list when it is written
+_V = TypeVar("_V")  # a StoredValue when it is read, a list when it is written
 
 KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
-
-
-class Value(msgspec.Struct, frozen=True, gc=False, array_like=True):
-    """A StoredValue, as a list."""
-
-    metric: str
-    unit: str
-    source: str
-    run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
-    half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
-    better: str | None = None
 
 
 class Row(msgspec.Struct, Generic[_V], frozen=True, gc=False, omit_defaults=True):
@@ -97,7 +85,7 @@ class Section(msgspec.Struct, frozen=True):
     name: str
     sessions: dict[str, Head | None]
     facts: dict[str, dict[str, dict[str, str]] | None]
-    records: list[Row[Value] | None]
+    records: list[Row[StoredValue] | None]
 
 
 class Content(msgspec.Struct, frozen=True):

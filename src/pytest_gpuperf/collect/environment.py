@@ -75,9 +75,17 @@ def environment(*, cpuinfo: str = "/proc/cpuinfo") -> Environment:
         cpuinfo: The file in which Linux describes the processor.
     """
     in_use = frozenset(name for name in _PACKAGES if name in sys.modules)
+    return _environment(in_use, cpuinfo, _core_count())
+
+
+@functools.lru_cache(maxsize=8)  # asked for beside each record
+def _environment(
+    in_use: frozenset[str], cpuinfo: str, core_count: int | None
+) -> Environment:
+    """Return machine and software of this process, with some packages."""
     return Environment(
         cpu_model=_cpu_model(cpuinfo),
-        core_count=_core_count(),
+        core_count=core_count,
         python_minor=f"{sys.version_info.major}.{sys.version_info.minor}",
         platform=sys.platform,
         versions=_versions(in_use),

@@ -7,7 +7,7 @@ import importlib.util
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from pytest_gpuperf.collect.binary import find_cuobjdump
+from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 

@@ -8,7 +8,12 @@ from dataclasses import replace
 
 from pytest_gpuperf.compute.columns import Array, Columns, columns
 from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
-from pytest_gpuperf.compute.spread import LEAST_DEVIATION, Prior, fit_prior
+from pytest_gpuperf.compute.spread import (
+    LEAST_DEVIATION,
+    LEAST_TESTS,
+    Prior,
+    fit_prior,
+)
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.metric import Better
 
@@ -30,7 +35,8 @@ _NOTHING = Prior(dof=0.0, variance=0.0)
 
 def fit_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
     """Return what the variances of each group have in common, where it can be known."""
-    if not comparisons:
+    several = sum(len(c.stored) > 1 for c in comparisons)
+    if several < LEAST_TESTS:  # which no numbers can change: numpy stays unloaded
         return {}
     return _priors([c.group for c in comparisons], columns(comparisons, {}))
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from types import MappingProxyType
 
+from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import Better, Metric
@@ -69,8 +70,7 @@ class Policy:
     selected: bool = True
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Stored:
+class Stored(BulkRecord, frozen=True, kw_only=True):
     """
     One stored session of a case.
 

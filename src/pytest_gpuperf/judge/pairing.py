@@ -10,7 +10,7 @@ from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Store
 from pytest_gpuperf.judge.source import best_source
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, family_of
-from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate
@@ -118,17 +118,17 @@ def _best(
 ) -> _Runs:
     """Return the values now from the best source that the stored sessions have too."""
     found = [e for r in records for e in r.estimates if _is_whole(e, metric)]
-    held = Counter(
+    held = {
         (v.source, v.unit) for s in sessions for v in s.values if v.metric == metric
-    )
-    shared = [e for e in found if held[e.source, e.unit]]
+    }
+    shared = [e for e in found if (e.source, e.unit) in held]
     source = best_source(e.source for e in shared or found)
     like = next((e for e in found if e.source == source), None)
     runs = _runs(metric, records, like)
-    usual = Counter(runs.choices).most_common(1)
-    if not usual or len(set(runs.choices)) == 1:
+    if len(set(runs.choices)) <= 1:
         return runs
-    kept = [i for i, choice in enumerate(runs.choices) if choice == usual[0][0]]
+    usual, _ = Counter(runs.choices).most_common(1)[0]
+    kept = [i for i, choice in enumerate(runs.choices) if choice == usual]
     return _Runs(
         estimates=tuple(runs.estimates[i] for i in kept),
         choices=tuple(runs.choices[i] for i in kept),
@@ -164,34 +164,33 @@ def _comparable(
     across: Collection[str],
 ) -> tuple[tuple[Stored, ...], Facts, tuple[str, ...]]:
     """Return the stored sessions to compare with; where none is, why."""
-    having = [s for s in sessions if any(v.metric == metric for v in s.values)]
-    if estimate is None or not having:
-        return tuple(_empty(s) for s in having), NO_FACTS, ()
-    alike = [s for s in having if s.value_of(metric, estimate.source) is not None]
-    alike = [s for s in alike if _unit(s, metric, estimate.source) == estimate.unit]
+    having = [
+        (session, value)
+        for session in sessions
+        for value in session.values
+        if value.metric == metric
+    ]
+    if estimate is None:
+        held = {session.session.id: _empty(session) for session, _ in having}
+        return tuple(held.values()), NO_FACTS, ()
+    source, unit = estimate.source, estimate.unit
+    alike = [(s, v) for s, v in having if v.source == source and v.unit == unit]
     if not alike:
-        sources = {v.source for s in having for v in s.values if v.metric == metric}
-        return (), NO_FACTS, tuple(sorted(sources))
-    family = family_of(metric, estimate.source).value
+        return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
+    family = family_of(metric, source).value
     facts = record.facts.get(family, {})
-    apart = [differences(facts, s.facts.get(family, {}), across=across) for s in alike]
-    kept = [s for s, facts in zip(alike, apart, strict=True) if not facts]
+    apart = [
+        differences(facts, session.facts.get(family, {}), across=across)
+        for session, _ in alike
+    ]
+    kept = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
     if not kept:
         return (), apart[-1], ()
-    return tuple(_stored(s, metric, estimate.source) for s in kept), NO_FACTS, ()
+    return tuple(_stored(session, value) for session, value in kept), NO_FACTS, ()
 
 
-def _unit(record: StoredRecord, metric: str, source: str) -> str | None:
-    """Return the unit of a stored value."""
-    value = record.value_of(metric, source)
-    return value.unit if value is not None else None
-
-
-def _stored(record: StoredRecord, metric: str, source: str) -> Stored:
+def _stored(record: StoredRecord, value: StoredValue) -> Stored:
     """Return a stored session of a case."""
-    value = record.value_of(metric, source)
-    if value is None:
-        return _empty(record)
     return Stored(
         value=SessionValue(
             session_id=record.session.id,

@@ -110,8 +110,9 @@ def comparison_of(
 
 
 def comparable(case: Case, policy: Policy) -> Comparison | None:
-    """Return a case as numbers; None: they do not decide it."""
-    if early_verdict(case, policy, None) is not None:
+    """Return a case as numbers; None: they do not decide it, an early row does."""
+    apart = case.differences or case.other_sources
+    if apart or case.void is not None or not _enough(case, policy):
         return None
     return comparison_of(case, policy)
 
@@ -216,8 +217,7 @@ def _void(case: Case) -> Verdict | None:
 
 def _too_few(case: Case, policy: Policy) -> Verdict | None:
     """Return the row for a baseline that cannot know how much its sessions differ."""
-    inside = [s for s in case.stored if s.choice == case.choice]
-    if any(_suffices(case, stored, policy) for stored in (case.stored, inside)):
+    if _enough(case, policy):
         return None
     missing = policy.least_sessions - len(case.stored)
     sessions = "session" if missing == 1 else "sessions"
@@ -228,6 +228,14 @@ def _too_few(case: Case, policy: Policy) -> Verdict | None:
         detail=(f"{len(case.stored)} of {policy.least_sessions} sessions",),
         remedy=f"store {missing} more {sessions} with --gpuperf-update=new",
     )
+
+
+def _enough(case: Case, policy: Policy) -> bool:
+    """Return whether a case's sessions, or those of its choice, can be judged by."""
+    if _suffices(case, case.stored, policy):
+        return True
+    inside = [s for s in case.stored if s.choice == case.choice]
+    return _suffices(case, inside, policy)
 
 
 def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from pytest_gpuperf.judge.source import best_source
@@ -135,8 +135,7 @@ def _in_unit_of(limit: Limit, estimate: Estimate) -> Estimate | None:
     if unit.si != limit.unit:
         return None
     low, high = estimate.low, estimate.high
-    return replace(
-        estimate,
+    return estimate.replaced(
         value=unit.to_si(estimate.value),
         low=None if low is None else unit.to_si(low),
         high=None if high is None else unit.to_si(high),

@@ -5,12 +5,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.bulk import BulkRecord
 
 __all__ = ["Change", "SessionValue"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class SessionValue:
+class SessionValue(BulkRecord, frozen=True, kw_only=True):
     """
     One metric of one test in one session.
 
@@ -26,11 +26,6 @@ class SessionValue:
     session_id: str
     run_values: tuple[float, ...]
     half_widths: tuple[float, ...] = ()
-
-    def __post_init__(self) -> None:
-        """Refuse values that are not finite."""
-        finite("session.run_values", *self.run_values)
-        finite("session.half_widths", *self.half_widths)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

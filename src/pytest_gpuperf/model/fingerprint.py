@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from collections.abc import Iterable, Mapping
 
@@ -84,6 +85,7 @@ def differences(
     }
 
 
+@functools.lru_cache(maxsize=256)  # a run has few, and asks for each test
 def slug(text: str) -> str:
     """
     Return a text as the name of a folder: lower case, letters, digits and dashes.

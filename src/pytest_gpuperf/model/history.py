@@ -3,20 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
-from math import isfinite
+from typing import Annotated
 
-from pytest_gpuperf.model.border import finite
+import msgspec
+
+from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey
 
 __all__ = ["StoredRecord", "StoredValue"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredValue:
+class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    One metric of one measurement in one session.
+    One metric of one measurement in one session; in a file, a list.
 
     Attributes:
         metric: The metric's name.
@@ -36,21 +36,12 @@ class StoredValue:
     metric: str
     unit: str
     source: str
-    run_values: tuple[float, ...]
-    half_widths: tuple[float, ...] = ()
+    run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
+    half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
     better: str | None = None
 
-    def __post_init__(self) -> None:
-        """Refuse values that are not finite."""
-        # twenty sessions of a suite are 60,000 of these: names are made for bad ones alone
-        if all(map(isfinite, self.run_values)) and all(map(isfinite, self.half_widths)):
-            return
-        finite(f"values[{self.metric}].run_values", *self.run_values)
-        finite(f"values[{self.metric}].half_widths", *self.half_widths)
 
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StoredRecord:
+class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     """
     One measurement in one session: a line of the baseline.
 
@@ -72,12 +63,5 @@ class StoredRecord:
     session: Session
     values: tuple[StoredValue, ...]
     choice: str | None = None
-    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    soft_facts: Mapping[str, str] = field(default_factory=dict)
-
-    def value_of(self, metric: str, source: str) -> StoredValue | None:
-        """Return its value of one metric from one source; None: it has none."""
-        for value in self.values:
-            if value.metric == metric and value.source == source:
-                return value
-        return None
+    facts: Mapping[str, Mapping[str, str]] = {}
+    soft_facts: Mapping[str, str] = {}

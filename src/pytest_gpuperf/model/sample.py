@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from enum import Enum
+from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.bulk import BulkRecord
 
 __all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
 
@@ -54,8 +56,7 @@ class Series:
         finite(f"series[{self.metric}].values", *self.values)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Estimate:
+class Estimate(BulkRecord, frozen=True, kw_only=True):
     """
     The value of one metric, with its spread.
 
@@ -96,14 +97,17 @@ class Estimate:
 
     def __post_init__(self) -> None:
         """Refuse what is not finite, or an interval that is upside down."""
-        finite(f"estimate[{self.metric}]", self.value, self.low, self.high)
-        if self.low is not None and self.high is not None and self.low > self.high:
-            message = f"the interval {self.low!r} … {self.high!r} is upside down"
+        low, high = self.low, self.high
+        bounded = low is not None and high is not None and -inf < low <= high < inf
+        if isfinite(self.value) and (bounded or (low is None and high is None)):
+            return  # nearly all: the name below is made for bad ones alone
+        finite(f"estimate[{self.metric}]", self.value, low, high)
+        if low is not None and high is not None and low > high:
+            message = f"the interval {low!r} … {high!r} is upside down"
             raise RecordError(message, path=f"estimate[{self.metric}].low")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unmeasured:
+class Unmeasured(BulkRecord, frozen=True, kw_only=True):
     """
     A metric that was asked for and could not be had.
 

@@ -13,7 +13,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.measured import Measured
-    from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = ["cases_of_suite", "cases_of_test", "gates", "grouped"]
@@ -43,53 +42,45 @@ def cases_of_suite(suite: Suite) -> list[Case]:
         if key.test_id in suite.passed
     }
     elsewhere = suite.memory.elsewhere([several[0] for several in groups.values()])
-    return [
-        case
-        for key, several in groups.items()
-        for case in _cases(
-            several,
-            gates(suite.results[key.test_id], suite.config),
-            suite.memory,
-            suite.config,
-            session_id=suite.bench.session.id,
-            other_slug_exists=key in elsewhere,
-        )
-    ]
+    cases: list[Case] = []
+    for key, several in groups.items():
+        known = suite.first_cases.get(key)
+        if known is None or len(several) > 1 or key in elsewhere:
+            measured, there = suite.results[key.test_id], key in elsewhere
+            known = _cases(suite, measured, several, other_slug_exists=there)
+        cases += known
+    return cases
 
 
-def cases_of_test(measured: Measured, memory: Memory, config: Config) -> list[Case]:
-    """Return the cases of one test by its first process alone, for a first look."""
-    return [
-        case
-        for several in grouped(measured.records).values()
-        for case in _cases(
-            several, gates(measured, config), memory, config, session_id="now"
-        )
-    ]
+def cases_of_test(suite: Suite, measured: Measured) -> list[Case]:
+    """Return the cases of one test by its first process alone; the suite keeps them."""
+    cases: list[Case] = []
+    for key, several in grouped(measured.records).items():
+        suite.first_cases[key] = _cases(suite, measured, several)
+        cases += suite.first_cases[key]
+    return cases
 
 
 def _cases(
+    suite: Suite,
+    measured: Measured,
     records: list[Record],
-    limits: Mapping[str, float | None],
-    memory: Memory,
-    config: Config,
     *,
-    session_id: str,
     other_slug_exists: bool = False,
 ) -> list[Case]:
-    """Return the cases of one measurement."""
-    stored = memory.sessions(records[0])
+    """Return the cases of one measurement of a test."""
+    stored = suite.memory.sessions(records[0])
     return [
         case_of(
             records,
             stored,
             metric=metric,
             limit=limit,
-            session_id=session_id,
-            across=config.compare_across,
+            session_id=suite.bench.session.id,
+            across=suite.config.compare_across,
             other_slug_exists=other_slug_exists,
         )
-        for metric, limit in limits.items()
+        for metric, limit in gates(measured, suite.config).items()
         if _has(records, metric) or (metric != "time" and _is_first(records[0]))
     ]
 

@@ -116,12 +116,16 @@ class Memory:
 
 def slug_of(record: Record) -> str:
     """Return the name of what a record was measured on: a GPU, a chip or a host."""
-    facts = {
-        name: text for facts in record.facts.values() for name, text in facts.items()
-    }
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
-    if "gpu_name" in facts:
-        return slug(facts["gpu_name"])
-    cores = facts.get("core_count")
-    return slug(f"{facts.get('cpu_model', 'host')} {cores or ''}".strip())
+    gpu = _fact(record, "gpu_name")
+    if gpu is not None:
+        return slug(gpu)
+    cpu, cores = _fact(record, "cpu_model"), _fact(record, "core_count")
+    return slug(f"{cpu or 'host'} {cores or ''}".strip())
+
+
+def _fact(record: Record, name: str) -> str | None:
+    """Return a hard fact of a record, whichever family has it."""
+    found = [facts[name] for facts in record.facts.values() if name in facts]
+    return found[-1] if found else None

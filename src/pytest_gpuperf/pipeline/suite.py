@@ -22,7 +22,9 @@ from pytest_gpuperf.pipeline.repeat import CommandLine
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Run
 
 __all__ = ["Suite"]
@@ -48,6 +50,8 @@ class Suite:
 
         failed_alone: Why a test gave no value in a fresh process, by test id.
 
+        first_cases: What its first process gives to judge, by measurement.
+
         repeated: What fresh processes measured of the same tests.
 
         verdicts: What was decided; empty until the tests have run.
@@ -67,6 +71,7 @@ class Suite:
         self.results: dict[str, Measured] = {}
         self.passed: set[str] = set()
         self.failed_alone: dict[str, str] = {}
+        self.first_cases: dict[RecordKey, list[Case]] = {}
         self.repeated: tuple[Record, ...] = ()
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}

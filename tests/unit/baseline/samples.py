@@ -33,8 +33,13 @@ def session(number: int, **changed: Any) -> Session:
 
 def value(metric: str = "time", *runs: float, **changed: Any) -> StoredValue:
     """Return the value of a metric."""
-    given: dict[str, Any] = {"unit": "s", "source": "host", "half_widths": (0.004,)}
-    return StoredValue(metric=metric, run_values=runs or (1.5,), **(given | changed))
+    given: dict[str, Any] = {
+        "unit": "s",
+        "source": "host",
+        "run_values": runs or (1.5,),
+        "half_widths": (0.004,),
+    }
+    return StoredValue(metric=metric, **(given | changed))
 
 
 def stored(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import difflib
 import json
 import re
@@ -150,7 +149,7 @@ def test_only_the_wanted_section_is_read() -> None:
 
 UNWRITABLE = {
     "lone surrogate": stored(1, test_id="tests/\udcff.py::t"),
-    "no run": stored(1, values=(dataclasses.replace(value(), run_values=()),)),
+    "no run": stored(1, values=(value(run_values=()),)),
     "choice": stored(1, choice=7),
 }
 
@@ -186,6 +185,11 @@ BROKEN = {
     "missing": (GOOD.replace(b'"id":', b'"no":', 1), r"sessions.*: .*`id`", "restore"),
     "huge": (GOOD.replace(b"[0.14", b"[1e999,0.14", 1), r"out of range", "restore"),
     "negative": (GOOD.replace(b"[0.004]", b"[-0.004]", 1), r">= 0", "restore"),
+    "negative time": (
+        GOOD.replace(b"[0.14", b"[-0.14", 1),
+        r"line \d+: time of '::test_gemm\[4096\]' is -0\.14\d+ s, and is never below",
+        "restore",
+    ),
     "no facts": (
         re.sub(rb'"facts":"\w+"', b'"facts":"dead"', GOOD, count=1),
         r"records\.facts: 'dead', of '::test_gemm\[4096\]', is not in the file",
@@ -216,6 +220,25 @@ def test_a_broken_file_is_named_with_the_place(case: tuple[bytes, str, str]) -> 
     assert caught.value.message.startswith("x.json: ")
     assert caught.value.path == "x.json"
     assert remedy in caught.value.remedy
+
+
+def test_the_line_of_a_value_is_its_own() -> None:
+    """A time below zero is found in the middle of a file; in one without lines by test."""
+    bad = text_of(stored(1), stored(2), stored(3)).replace(b"[0.28", b"[-0.28", 1)
+    (line,) = [n for n, each in enumerate(bad.splitlines(), 1) if b"[-0.28" in each]
+
+    with pytest.raises(BaselineCorruptError, match=rf"^x\.json: line {line}: time of"):
+        read(bad)
+    with pytest.raises(BaselineCorruptError, match=r"^x\.json: records\.values: time"):
+        read(json.dumps(json.loads(bad), indent=3).encode())
+
+
+def test_a_number_of_the_users_own_may_be_negative() -> None:
+    """A difference of two times is no time."""
+    values = (value("drift", -1.5), value("roofline.intensity", -0.0, unit="FLOP/B"))
+    record = stored(1, values=values)
+
+    assert read(text_of(record)) == (record,)
 
 
 @given(st.integers(0, len(GOOD) - 2))

@@ -14,9 +14,10 @@ from types import SimpleNamespace
 import pytest
 
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.binary import find_cuobjdump, read_binary
+from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.ptxas_log import read_ptxas_log
+from pytest_gpuperf.collect.binary.read import read_binary
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.spread import Spread
+from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.model.launch import KernelResources
@@ -312,6 +313,29 @@ def test_a_counter_in_another_dimension_is_unmeasured() -> None:
 
     assert verdict.outcome is Outcome.UNMEASURED
     assert verdict.detail == ("l2__x.sum is in sector, its limit in s",)
+
+
+@pytest.mark.parametrize(
+    ("text", "unit"), [("ttft <= 5 MB", "s"), ("ttft >= 2 s", "frame")]
+)
+def test_a_limit_in_another_unit_than_was_recorded_is_a_mistake(
+    text: str, unit: str
+) -> None:
+    """Both were written by one author: an error with a remedy, not a missing value."""
+    found = estimate(0.1, "ttft", unit=unit, source="recorded")
+
+    with pytest.raises(UnitError, match=f"ttft is in {unit}, its limit in") as caught:
+        judged(text, found, kind=Kind.RECORD)
+
+    assert f"write the limit in {unit}" in caught.value.remedy
+
+
+def test_another_number_than_the_recorded_one_is_unmeasured() -> None:
+    """A record of one number says nothing of another: its lack is no mistake."""
+    found = estimate(0.1, "ttft", unit="s", source="recorded")
+    verdict = judged("energy <= 1 J", found, kind=Kind.RECORD)
+
+    assert verdict.outcome is Outcome.UNMEASURED
 
 
 def again(*values: float, **fields: object) -> list[Record]:

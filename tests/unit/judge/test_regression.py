@@ -20,6 +20,7 @@ from pytest_gpuperf.judge.regression import (
     settle,
     shown,
 )
+from pytest_gpuperf.judge.rows import comparable, early_verdict
 from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better
@@ -482,7 +483,7 @@ def moved_machine(
     steady = others(count, bound_class=BoundClass.MEMORY)
     suite = [
         replace(
-            c, current=replace(c.current, run_values=(c.current.run_values[0] * shift,))
+            c, current=c.current.replaced(run_values=(c.current.run_values[0] * shift,))
         )
         for c in steady
         if c.current is not None
@@ -501,7 +502,7 @@ def test_what_the_machine_did_is_no_regression() -> None:
     suite, again = moved_machine(1.1)
     subject = replace(
         suite[0],
-        current=replace(suite[1].current, run_values=(1.1,)),  # type: ignore[type-var]
+        current=suite[1].current.replaced(run_values=(1.1,)),  # type: ignore[union-attr]
     )
     again = {**again, subject.name: confirmation(*[1.1, 1.11, 1.09, 1.1, 1.1])}
 
@@ -670,3 +671,24 @@ def test_nothing_gives_nothing() -> None:
     assert first_look([]) == ()
     assert shown([]) == ()
     assert baseline_priors([]) == {}
+
+
+@pytest.mark.parametrize(
+    "subject",
+    [
+        case(1.0, THEN),
+        case(1.0, THEN[:2]),
+        case(1.0, []),
+        replace(case(1.0, THEN), void=Void(code="x", text="x")),
+        replace(case(1.0, THEN), current=None),
+        replace(case(1.0, THEN), differences={"driver": ("1", "2")}),
+        replace(case(1.0, []), other_sources=("events",)),
+        replace(case(64, [64]), metric=METRICS["registers"]),
+        replace(case(64, [63, 64]), metric=METRICS["registers"]),
+    ],
+)
+def test_numbers_decide_what_no_early_row_does(subject: Case) -> None:
+    """A case has numbers to judge exactly where no row has decided it before."""
+    decided = early_verdict(subject, Policy(), None) is not None
+
+    assert (comparable(subject, Policy()) is None) == decided

@@ -14,10 +14,14 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf import model
+from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, SourceLabel
+from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.steps import Compiled
 from pytest_gpuperf.model.work import Work
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)
@@ -25,18 +29,38 @@ _FINITE = st.floats(allow_nan=False, allow_infinity=False)
 _COUNTS = st.integers(min_value=0, max_value=2**40)
 
 
-def dataclasses_of_model() -> list[type]:
-    """Return every public dataclass that a module of the room defines."""
+def is_record(thing: object) -> bool:
+    """Return whether something is a class of records, of either kind."""
+    bulk = isinstance(thing, type) and issubclass(thing, BulkRecord)
+    return bulk or (isinstance(thing, type) and dataclasses.is_dataclass(thing))
+
+
+def fields_of(kind: Any) -> dict[str, str]:
+    """Return the fields of a record's class, each with its type as it is written."""
+    if issubclass(kind, BulkRecord):
+        return {name: kind.__annotations__[name] for name in kind.__struct_fields__}
+    return {field.name: str(field.type) for field in dataclasses.fields(kind)}
+
+
+def changed(record: Any, **fields: Any) -> Any:
+    """Return a record of either kind with other values."""
+    if isinstance(record, BulkRecord):
+        return record.replaced(**fields)
+    return dataclasses.replace(record, **fields)
+
+
+def records_of_model() -> list[type]:
+    """Return every public class of records that a module of the room defines."""
     found = []
     for module in pkgutil.iter_modules(model.__path__):
         loaded = importlib.import_module(f"{model.__name__}.{module.name}")
         found += [
             thing
             for thing in vars(loaded).values()
-            if dataclasses.is_dataclass(thing)
-            and isinstance(thing, type)
+            if is_record(thing)
             and thing.__module__ == loaded.__name__
             and not thing.__name__.startswith("_")
+            and fields_of(thing)
         ]
     return found
 
@@ -45,7 +69,7 @@ def any_of(kind: Any) -> st.SearchStrategy[Any]:
     """Return a strategy for the valid instances of a type of the model."""
     if kind in _BY_TYPE:
         return _BY_TYPE[kind]
-    if isinstance(kind, type) and dataclasses.is_dataclass(kind):
+    if is_record(kind):
         return any_record(kind)
     if isinstance(kind, EnumMeta):
         return st.sampled_from(list(kind))
@@ -61,6 +85,8 @@ def _any_generic(kind: object) -> st.SearchStrategy[Any]:
         return st.lists(any_of(inner[0]), max_size=2).map(tuple)
     if origin is tuple:
         return st.tuples(*map(any_of, inner))
+    if origin is typing.Literal:
+        return st.sampled_from(inner)
     if origin is Mapping:
         return st.dictionaries(any_of(inner[0]), any_of(inner[1]), max_size=2)
     message = f"no strategy for {kind}"
@@ -68,7 +94,7 @@ def _any_generic(kind: object) -> st.SearchStrategy[Any]:
 
 
 def any_record(kind: type) -> st.SearchStrategy[Any]:
-    """Return a strategy for a dataclass whose fields are free, or repaired."""
+    """Return a strategy for a record whose fields are free, or repaired."""
     hints = typing.get_type_hints(kind)
     fields = {name: any_of(hints[name]) for name in hints}
     if kind is KernelResources:
@@ -109,7 +135,29 @@ def _declared(given: dict[str, Any]) -> dict[str, Any]:
     return given
 
 
-_REPAIRS = {Estimate: _ordered, Work: _declared}
+def _above_zero(given: dict[str, Any]) -> dict[str, Any]:
+    """Make every number one that a roof or a time may be."""
+    return {
+        name: abs(value) or 1.0 if isinstance(value, float) else value
+        for name, value in given.items()
+    }
+
+
+def _labelled(given: dict[str, Any]) -> dict[str, Any]:
+    """Make a peak whose label says whether it is known."""
+    known = given["label"] is not SourceLabel.UNAVAILABLE
+    return _above_zero(given) | {"value": abs(given["value"] or 1.0) if known else None}
+
+
+_REPAIRS = {
+    Compiled: _above_zero,
+    StepSummary: _above_zero,
+    Estimate: _ordered,
+    Work: _declared,
+    Peak: _labelled,
+    Roofline: _above_zero,
+    TimeBound: _above_zero,
+}
 _BY_TYPE: Mapping[object, st.SearchStrategy[Any]] = {
     str: _TEXT,
     float: _FINITE,

@@ -16,7 +16,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.border import finite, positive
-from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.measured import Measured
@@ -24,31 +24,37 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Completeness, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.work import Work
-from unit.model.records import any_record, dataclasses_of_model
+from unit.model.records import (
+    any_record,
+    changed,
+    fields_of,
+    is_record,
+    records_of_model,
+)
 
-ALL = dataclasses_of_model()
+ALL = records_of_model()
 NUMBERS = ("float", "float | None", "tuple[float, ...]")
 
 
 def _reachable(*roots: type) -> list[type]:
-    """Return the dataclasses that may stand somewhere inside some records."""
+    """Return the records that may stand somewhere inside some records."""
     found: dict[type, None] = {}
     left: list[Any] = list(roots)
     while left:
         kind = left.pop()
-        if dataclasses.is_dataclass(kind) and kind not in found:
+        if is_record(kind) and kind not in found:
             found[typing.cast("type", kind)] = None
             left += typing.get_type_hints(kind).values()
         left += typing.get_args(kind)
     return list(found)
 
 
-CROSSING = _reachable(Run, Measured, StoredRecord)
+CROSSING = _reachable(Run, Measured)
 FLOATS = [
-    (kind, field.name, field.type)
+    (kind, name, form)
     for kind in CROSSING
-    for field in dataclasses.fields(kind)
-    if field.type in NUMBERS
+    for name, form in fields_of(kind).items()
+    if form in NUMBERS
 ]
 
 
@@ -62,11 +68,17 @@ def test_the_search_finds_records() -> None:
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_a_record_cannot_change(kind: type) -> None:
     """Records are frozen, slotted and built by the names of their fields."""
+    if issubclass(kind, BulkRecord):
+        assert kind.__struct_config__.frozen
+        assert not kind.__struct_config__.gc
+        with pytest.raises(TypeError, match="positional"):
+            kind("one")
+        return
     parameters = kind.__dataclass_params__  # type: ignore[attr-defined] # a dataclass
 
     assert parameters.frozen
     assert "__slots__" in vars(kind)
-    assert all(field.kw_only for field in dataclasses.fields(kind))
+    assert all(f.kw_only for f in dataclasses.fields(kind))  # type: ignore[arg-type] # a dataclass
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
@@ -75,15 +87,14 @@ def test_every_field_is_explained(kind: type) -> None:
     text = inspect.cleandoc(kind.__doc__ or "")  # from 3.13 on it comes dedented
     section = text.partition("Attributes:\n")[2]
     described = re.findall(r"^ {4}(\w+):", section, flags=re.MULTILINE)
-    names = [field.name for field in dataclasses.fields(kind)]
 
-    assert sorted(described) == sorted(names)
+    assert sorted(described) == sorted(fields_of(kind))
 
 
 @pytest.mark.parametrize("kind", ALL, ids=lambda kind: kind.__name__)
 def test_a_collection_in_a_record_cannot_grow(kind: type) -> None:
     """Tuples and Mappings, never a list, a dict or a set."""
-    types = " ".join(str(field.type) for field in dataclasses.fields(kind))
+    types = " ".join(fields_of(kind).values())
 
     assert not re.search(r"\b(list|dict|set|Any)\b", types)
 
@@ -102,7 +113,7 @@ def test_no_record_holds_what_is_not_finite(
     value = (bad,) if form.startswith("tuple") else bad
 
     with pytest.raises(RecordError, match="is not a finite number") as caught:
-        dataclasses.replace(whole, **{name: value})
+        changed(whole, **{name: value})
 
     assert caught.value.path
     assert caught.value.remedy

@@ -5,10 +5,3 @@ optionally the log of `ptxas -v`.
 Out: KernelResources, one for each kernel and target.
 Never: a run of the kernel, an import of Triton, a guess where the tools are silent.
 """
-
-from __future__ import annotations
-
-from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
-from pytest_gpuperf.collect.binary.read import read_binary
-
-__all__ = ["find_cuobjdump", "read_binary"]
