@@ -4,3 +4,39 @@ In: values that a collector or a file gives.
 Out: records whose numbers are finite, whose units stand in their names or beside them.
 Never: I/O, a clock, a GPU library, arithmetic beyond a check at the border.
 """
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.telemetry import (
+        BottleneckCategory,
+        CanonicalRecord,
+        ComputedRecord,
+        Health,
+        WorkloadClass,
+    )
+
+__all__ = [
+    "BottleneckCategory",
+    "CanonicalRecord",
+    "ComputedRecord",
+    "Health",
+    "WorkloadClass",
+]
+
+
+def __getattr__(name: str) -> object:
+    """Return a record of telemetry, loaded when it is first used."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from pytest_gpuperf.model import telemetry
+
+    return getattr(telemetry, name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

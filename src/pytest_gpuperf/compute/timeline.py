@@ -1,0 +1,310 @@
+"""What a GPU did over time: its classes in seconds, its readings on average; PYTEST_DONT_REWRITE.
+
+A reading describes the time since the same GPU's reading before. So a class holds for
+that time, and a mean weighs each reading with the part of it inside the window.
+
+The class of each reading and the class of the average reading are different answers: the
+first says what the GPU did from moment to moment, the second is what one long reading
+would have said. Both are given, under their own names.
+"""
+
+from __future__ import annotations
+
+from array import array
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from math import fsum
+
+from pytest_gpuperf.compute.stats import quantile
+from pytest_gpuperf.compute.utilization import NEEDED, compute
+from pytest_gpuperf.compute.workload import PRESETS
+from pytest_gpuperf.model.telemetry import (
+    READINGS,
+    CanonicalRecord,
+    ComputedRecord,
+    Weights,
+    WorkloadClass,
+)
+
+__all__ = ["AVERAGED", "Level", "Scoring", "WindowSummary", "compute_all", "summarise"]
+
+# A mean of these says nothing: the last one counts.
+_LAST = (
+    "pcie_replay_count",
+    "last_xid",
+    "uncorrectable_remapped_row_count",
+    "correctable_remapped_row_count",
+    "row_remap_failed",
+    "energy_joules",
+)
+AVERAGED = tuple(name for name in READINGS if name not in _LAST)
+_P95 = 0.95
+_Key = tuple[int, str]  # a GPU, or an instance of it: index and uuid
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Scoring:
+    """
+    How readings are scored.
+
+    Attributes:
+        weights: Of sm, tensor, dram and graphics.
+
+        preset_name: What to call them; None: the preset that they are, or `custom`.
+
+        model_names: The products' names, by GPU index.
+    """
+
+    weights: Weights = PRESETS["ai"]
+    preset_name: str | None = None
+    model_names: Mapping[int, str] = field(default_factory=dict)
+
+    def computed(
+        self, record: CanonicalRecord, previous: CanonicalRecord | None
+    ) -> ComputedRecord:
+        """Return what a reading says, after the one before."""
+        return compute(
+            record,
+            previous=previous,
+            weights=self.weights,
+            preset_name=self.preset_name,
+            model_name=self.model_names.get(record.gpu_index),
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Level:
+    """
+    The values of one reading in a window.
+
+    Attributes:
+        count: Readings that had it, >= 1.
+
+        mean: Weighed with the time that each describes.
+
+        p50: Median of the readings, each counted once.
+
+        p95: Their 95th percentile.
+    """
+
+    count: int
+    mean: float
+    p50: float
+    p95: float
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class WindowSummary:
+    """
+    What one GPU did in a window.
+
+    The seconds add up to the window: those of the classes, and the two kinds below.
+
+    Attributes:
+        gpu_index: The GPU's place in the driver's order.
+
+        gpu_uuid: Its name for life; may be empty.
+
+        start_s: When the window began, by the readings' monotonic clock [s].
+
+        end_s: When it ended.
+
+        reading_count: Readings that describe a part of it.
+
+        sample_class_s: Seconds in each class, each reading judged by itself.
+
+        incomplete_s: Seconds whose readings lack SM, tensor or DRAM activity: no class.
+
+        unobserved_s: Seconds that no reading describes.
+
+        real_util: The score of each reading, incomplete ones left out; None where there
+            is none.
+
+        levels: Each reading that was there, by its name.
+
+        average: The average reading, judged as one; its `workload_class` is the class of
+            the average. None where no reading describes the window.
+    """
+
+    gpu_index: int
+    gpu_uuid: str
+    start_s: float
+    end_s: float
+    reading_count: int
+    sample_class_s: Mapping[WorkloadClass, float]
+    incomplete_s: float
+    unobserved_s: float
+    real_util: Level | None
+    levels: Mapping[str, Level]
+    average: ComputedRecord | None
+
+
+def compute_all(
+    records: Iterable[CanonicalRecord], scoring: Scoring | None = None
+) -> Iterator[ComputedRecord]:
+    """
+    Yield what each reading says, as they come; no more than one of each GPU is kept.
+
+    Args:
+        records: Readings of any GPUs, each GPU's in order. Instances of one GPU are told
+            apart by their uuid.
+
+        scoring: How they are scored; by default as `compute` does.
+
+    Yields:
+        One answer for each reading. Every reading becomes the next one's previous, even
+        where it lacks a count of replays.
+    """
+    scoring = scoring or Scoring()
+    previous: dict[_Key, CanonicalRecord] = {}
+    for record in records:
+        key = record.gpu_index, record.gpu_uuid
+        yield scoring.computed(record, previous.get(key))
+        previous[key] = record
+
+
+def summarise(
+    records: Iterable[CanonicalRecord],
+    *,
+    start_s: float,
+    end_s: float,
+    longest_s: float = float("inf"),
+    scoring: Scoring | None = None,
+) -> tuple[WindowSummary, ...]:
+    """
+    Return what each GPU did in a window.
+
+    Args:
+        records: Readings of any GPUs, each GPU's in order. Those from before the window
+            say since when the first one inside holds; the first one after it describes
+            its end.
+
+        start_s: When the window begins, by the readings' monotonic clock [s]. A GPU's
+            very first reading describes the time since then.
+
+        end_s: When it ends, not before.
+
+        longest_s: How much time one reading can describe [s]; what is before that is
+            unobserved. Give the sampling period, twice, to notice a sampler that hung.
+
+        scoring: How the readings are scored; by default as `compute` does.
+
+    Returns:
+        One summary for each GPU, by index and uuid.
+
+    Raises:
+        ValueError: The window ends before it begins.
+    """
+    if not end_s >= start_s:
+        message = f"a window from {start_s!r} to {end_s!r} ends before it begins"
+        raise ValueError(message)
+    scoring = scoring or Scoring()
+    windows: dict[_Key, _Window] = {}
+    previous: dict[_Key, CanonicalRecord] = {}
+    for record in records:
+        key = record.gpu_index, record.gpu_uuid
+        window = windows.setdefault(key, _Window(start_s=start_s, end_s=end_s))
+        before = previous.get(key)
+        since_s = start_s if before is None else before.monotonic_s
+        since_s = max(start_s, since_s, record.monotonic_s - longest_s)
+        part_s = min(end_s, record.monotonic_s) - since_s
+        if part_s > 0:
+            window.add(scoring.computed(record, before), part_s, before)
+        previous[key] = record
+    return tuple(windows[key].summary(key, scoring) for key in sorted(windows))
+
+
+@dataclass(slots=True, kw_only=True)
+class _Series:
+    """The values of one reading, each with the seconds that it describes."""
+
+    values: array[float] = field(default_factory=lambda: array("d"))
+    parts_s: array[float] = field(default_factory=lambda: array("d"))
+
+    def add(self, value: float, part_s: float) -> None:
+        """Take one value."""
+        self.values.append(value)
+        self.parts_s.append(part_s)
+
+    def level(self) -> Level:
+        """Return what the values, of which there is at least one, have in common."""
+        weighed = fsum(v * s for v, s in zip(self.values, self.parts_s, strict=True))
+        mean = weighed / fsum(self.parts_s)
+        return Level(
+            count=len(self.values),
+            # rounding must not take the mean of equal values across a threshold
+            mean=min(max(mean, min(self.values)), max(self.values)),
+            p50=quantile(self.values, 0.5),
+            p95=quantile(self.values, _P95),
+        )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Window:
+    """The readings of one GPU that describe a window, gathered."""
+
+    start_s: float
+    end_s: float
+    parts_s: array[float] = field(default_factory=lambda: array("d"))
+    class_s: dict[WorkloadClass, list[float]] = field(default_factory=dict)
+    incomplete_s: list[float] = field(default_factory=list)
+    scores: _Series = field(default_factory=_Series)
+    series: dict[str, _Series] = field(default_factory=dict)
+    last: dict[str, object] = field(default_factory=dict)
+    before: CanonicalRecord | None = None
+    newest: CanonicalRecord | None = None
+
+    def add(
+        self, computed: ComputedRecord, part_s: float, before: CanonicalRecord | None
+    ) -> None:
+        """Take a reading that describes so many seconds of the window."""
+        record = computed.record
+        if self.newest is None:
+            self.before = before or record
+        self.newest = record
+        self.parts_s.append(part_s)
+        if any(name in computed.missing for name in NEEDED):
+            self.incomplete_s.append(part_s)
+        else:
+            self.class_s.setdefault(computed.workload_class, []).append(part_s)
+            self.scores.add(computed.real_util, part_s)
+        for name in AVERAGED:
+            value = getattr(record, name)
+            if value is not None:
+                self.series.setdefault(name, _Series()).add(value, part_s)
+        for name in _LAST:
+            value = getattr(record, name)
+            if value is not None:
+                self.last[name] = value
+
+    def summary(self, key: _Key, scoring: Scoring) -> WindowSummary:
+        """Return what was gathered."""
+        levels = {name: series.level() for name, series in self.series.items()}
+        return WindowSummary(
+            gpu_index=key[0],
+            gpu_uuid=key[1],
+            start_s=self.start_s,
+            end_s=self.end_s,
+            reading_count=len(self.parts_s),
+            sample_class_s={
+                workload: fsum(self.class_s[workload])
+                for workload in WorkloadClass
+                if workload in self.class_s
+            },
+            incomplete_s=fsum(self.incomplete_s),
+            unobserved_s=max(0.0, self.end_s - self.start_s - fsum(self.parts_s)),
+            real_util=self.scores.level() if self.scores.values else None,
+            levels=levels,
+            average=self._average(levels, scoring),
+        )
+
+    def _average(
+        self, levels: Mapping[str, Level], scoring: Scoring
+    ) -> ComputedRecord | None:
+        """Return the average reading, judged as one."""
+        if self.newest is None:
+            return None
+        means: dict[str, object] = dict.fromkeys(READINGS)
+        means |= {name: level.mean for name, level in levels.items()}
+        record = replace(self.newest, **(means | self.last))  # type: ignore[arg-type] # names of readings
+        return scoring.computed(record, self.before)

@@ -1,0 +1,255 @@
+"""compute.timeline: what GPUs did over time."""
+
+from __future__ import annotations
+
+import itertools
+import math
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.compute.timeline import (
+    AVERAGED,
+    Scoring,
+    WindowSummary,
+    compute_all,
+    summarise,
+)
+from pytest_gpuperf.model import CanonicalRecord, WorkloadClass
+from unit.compute.telemetry import full, record, records
+
+IDLE, HEAVY = WorkloadClass.IDLE, WorkloadClass.COMPUTE_HEAVY
+BOUND = WorkloadClass.MEMORY_BOUND
+
+
+def heavy(second: float, **given_: Any) -> CanonicalRecord:
+    return full(**{"monotonic_s": second, "sm_active_fraction": 1.0} | given_)
+
+
+def idle(second: float, **given_: Any) -> CanonicalRecord:
+    return full(**{"monotonic_s": second} | given_)
+
+
+def window(
+    *some: CanonicalRecord, start_s: float = 0.0, end_s: float = 10.0, **how: Any
+) -> WindowSummary:
+    """Return the summary of readings of one GPU."""
+    (found,) = summarise(some, start_s=start_s, end_s=end_s, **how)
+    return found
+
+
+def test_each_reading_follows_that_of_its_own_gpu() -> None:
+    """Readings of several GPUs may come in any order between them."""
+    some = [
+        full(gpu_index=gpu, monotonic_s=float(second), pcie_replay_count=gpu * second)
+        for second in range(3)
+        for gpu in (2, 1)
+    ]
+
+    rates = [c.pcie_replay_rate_per_s for c in compute_all(some)]
+
+    assert rates == [None, None, 2.0, 1.0, 2.0, 1.0]
+
+
+def test_one_missing_count_costs_two_rates() -> None:
+    """A reading without a count becomes the previous one all the same."""
+    counts = (1, None, 3, 5)
+    some = [
+        full(monotonic_s=float(i), pcie_replay_count=count)
+        for i, count in enumerate(counts)
+    ]
+
+    assert [c.pcie_replay_rate_per_s for c in compute_all(some)] == [
+        None,
+        None,
+        None,
+        2.0,
+    ]
+
+
+@given(
+    first=st.lists(records(gpu_index=0), max_size=6),
+    second=st.lists(records(gpu_index=1), max_size=6),
+)
+def test_gpus_do_not_know_each_other(
+    first: list[CanonicalRecord], second: list[CanonicalRecord]
+) -> None:
+    """One after the other or in turns: each GPU's answers are the same."""
+    pairs = itertools.zip_longest(first, second)
+    in_turns = [one for pair in pairs for one in pair if one is not None]
+
+    apart = [*compute_all(first), *compute_all(second)]
+
+    together = sorted(compute_all(in_turns), key=lambda c: c.gpu_index)
+    assert together == apart
+
+
+def test_the_stream_keeps_nothing() -> None:
+    """An answer comes as soon as its reading is there."""
+    endless = (full(monotonic_s=float(second)) for second in itertools.count())
+
+    found = list(itertools.islice(compute_all(endless), 3))
+
+    assert [c.record.monotonic_s for c in found] == [0.0, 1.0, 2.0]
+
+
+def test_a_product_is_known_by_its_gpu() -> None:
+    """A model's name reaches the readings of its GPU only."""
+    some = [full(gpu_index=gpu, temperature_celsius=94.0) for gpu in (0, 1)]
+
+    found = compute_all(some, Scoring(model_names={1: "NVIDIA H200"}))
+
+    assert [(c.model_name, c.health.value) for c in found] == [
+        (None, "HOT"),
+        ("NVIDIA H200", "OK"),
+    ]
+
+
+def test_a_class_holds_since_the_reading_before() -> None:
+    """A reading describes the time that went before it, from the window's start on."""
+    found = window(idle(1.0), heavy(4.0), idle(10.0))
+
+    assert found.sample_class_s == {IDLE: 7.0, HEAVY: 3.0}
+    assert (found.incomplete_s, found.unobserved_s) == (0.0, 0.0)
+    assert found.reading_count == 3
+
+
+def test_a_window_cuts_the_readings_at_its_ends() -> None:
+    """The reading before says since when, the first one after describes the end."""
+    found = window(heavy(1.0), idle(3.0), heavy(5.0), idle(7.0), start_s=2.0, end_s=4.0)
+
+    assert found.sample_class_s == {IDLE: 1.0, HEAVY: 1.0}
+    assert found.reading_count == 2
+
+
+def test_a_long_silence_is_nobodys() -> None:
+    """A reading speaks for no more than it can have seen."""
+    found = window(idle(1.0), heavy(9.0), longest_s=2.0)
+
+    assert found.sample_class_s == {IDLE: 1.0, HEAVY: 2.0}
+    assert found.unobserved_s == 7.0
+
+
+def test_an_incomplete_reading_has_no_class() -> None:
+    """Its time is told apart, and its score is left out."""
+    found = window(idle(4.0), heavy(10.0, tensor_active_fraction=None))
+
+    assert found.sample_class_s == {IDLE: 4.0}
+    assert found.incomplete_s == 6.0
+    assert found.real_util is not None
+    assert (found.real_util.count, found.real_util.mean) == (1, 0.0)
+
+
+def test_the_class_of_the_average_is_another_answer() -> None:
+    """Half heavy compute, half bound by memory: on average, neither."""
+    found = window(
+        heavy(5.0),
+        idle(10.0, dram_active_fraction=0.6, graphics_active_fraction=1.0),
+    )
+
+    assert found.sample_class_s == {HEAVY: 5.0, BOUND: 5.0}
+    assert found.average is not None
+    assert found.average.workload_class is WorkloadClass.COMPUTE_ACTIVE
+    assert found.average.record.dram_active_fraction == 0.3
+
+
+def test_a_mean_weighs_readings_with_their_time() -> None:
+    """A median and a 95th percentile count each reading once."""
+    found = window(heavy(1.0), heavy(2.0), idle(10.0))
+
+    level = found.levels["sm_active_fraction"]
+    assert (level.count, level.mean, level.p50) == (3, 0.2, 1.0)
+    assert found.levels["tensor_active_fraction"].p95 == 0.0
+
+
+@given(
+    value=st.sampled_from([0.15, 0.3, 0.4, 0.5, 0.6, 0.8]),
+    steps=st.lists(st.floats(0.01, 3.0), min_size=1, max_size=20),
+)
+def test_the_mean_of_equal_values_is_that_value(
+    value: float, steps: list[float]
+) -> None:
+    """Rounding takes no average across a threshold that every reading reached."""
+    times = list(itertools.accumulate(steps))
+    some = [full(monotonic_s=second, sm_active_fraction=value) for second in times]
+
+    (found,) = summarise(some, start_s=0.0, end_s=times[-1])
+
+    assert found.levels["sm_active_fraction"].mean == value
+
+
+@given(
+    some=st.lists(records(), max_size=12),
+    start_s=st.floats(0, 0.5),
+    length_s=st.floats(0, 0.5),
+    longest_s=st.sampled_from([0.05, 0.1, math.inf]),
+)
+def test_the_seconds_add_up_to_the_window(
+    some: list[CanonicalRecord], start_s: float, length_s: float, longest_s: float
+) -> None:
+    """Every second is of one class, incomplete or unobserved."""
+    some.sort(key=lambda one: one.monotonic_s)
+    end_s = start_s + length_s
+
+    for found in summarise(some, start_s=start_s, end_s=end_s, longest_s=longest_s):
+        parts = [*found.sample_class_s.values(), found.incomplete_s, found.unobserved_s]
+        assert math.isclose(math.fsum(parts), end_s - start_s, abs_tol=1e-12)
+        assert all(part >= 0 for part in parts)
+
+
+def test_counters_are_not_averaged() -> None:
+    """Of what only grows the last one counts, and the rate is that of the whole window."""
+    found = window(
+        idle(1.0, energy_joules=5.0, pcie_replay_count=1),
+        idle(2.0, energy_joules=7.0, pcie_replay_count=5),
+        idle(3.0, energy_joules=9.0, pcie_replay_count=5, row_remap_failed=None),
+    )
+
+    assert "energy_joules" not in found.levels
+    assert found.average is not None
+    assert found.average.record.energy_joules == 9.0
+    assert found.average.record.row_remap_failed is False
+    assert found.average.pcie_replay_rate_per_s == 2.0
+
+
+def test_a_reading_that_was_never_there_stays_absent() -> None:
+    """The average says what is missing, as one reading does."""
+    found = window(record(monotonic_s=2.0, sm_active_fraction=0.9, gpu_index=4))
+
+    assert found.gpu_index == 4
+    assert set(found.levels) == {"sm_active_fraction"}
+    assert found.average is not None
+    assert "dram_active_fraction" in found.average.missing
+
+
+def test_no_reading_in_a_window_is_no_answer() -> None:
+    """Then all of its time is unobserved."""
+    found = window(idle(1.0), start_s=2.0, end_s=3.0)
+
+    assert (found.reading_count, found.unobserved_s) == (0, 1.0)
+    assert (found.real_util, found.average) == (None, None)
+
+
+def test_instances_of_a_gpu_have_their_own_summaries() -> None:
+    """One for each index and uuid, in their order."""
+    some = [replace(idle(1.0), gpu_uuid=uuid) for uuid in ("GPU-a/GI2", "GPU-a/GI1")]
+
+    found = summarise(some, start_s=0.0, end_s=1.0)
+
+    assert [w.gpu_uuid for w in found] == ["GPU-a/GI1", "GPU-a/GI2"]
+
+
+def test_a_window_that_ends_before_it_begins_is_refused() -> None:
+    """So is one whose ends are no numbers."""
+    for end_s in (0.5, math.nan):
+        with pytest.raises(ValueError, match="ends before it begins"):
+            summarise([], start_s=1.0, end_s=end_s)
+
+
+def test_every_reading_is_averaged_or_kept() -> None:
+    """A reading of a new name is averaged, unless it is listed with the counters."""
+    assert set(AVERAGED).isdisjoint({"energy_joules", "pcie_replay_count", "last_xid"})
+    assert "power_watts" in AVERAGED
