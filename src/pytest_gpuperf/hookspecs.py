@@ -8,8 +8,10 @@ import pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
+    from pytest_gpuperf.model.step_profile import StepProfile
 
-__all__ = ["pytest_gpuperf_run_finished"]
+__all__ = ["pytest_gpuperf_recommendations", "pytest_gpuperf_run_finished"]
 
 
 @pytest.hookspec
@@ -23,4 +25,24 @@ def pytest_gpuperf_run_finished(config: pytest.Config, run: Run) -> None:
         config: The pytest config.
 
         run: The whole run with its verdicts; read-only.
+    """
+
+
+@pytest.hookspec
+def pytest_gpuperf_recommendations(
+    scorecard: TrainingScorecard, profile: StepProfile
+) -> list[Recommendation] | None:
+    """
+    Give advice of your own on a training step.
+
+    Called once for each scorecard of `gpuperf.steps`, where the test runs. What is
+    returned is added behind the advice of pytest-gpuperf.
+
+    Args:
+        scorecard: The scorecard with the advice that it has; read-only.
+
+        profile: What it was made from; read-only.
+
+    Returns:
+        Recommendations, each with the id of its rule; None for none.
     """

@@ -6,17 +6,35 @@ Schema of a run: 1 — the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, TypeVar
+from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
 from pytest_gpuperf.model.run import Run
 
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.reference_json import (
+        decode_hardware,
+        decode_parity_profile,
+        decode_scorecard,
+        decode_step_profile,
+        encode_parity,
+        encode_scorecard,
+        encode_step_profile,
+    )
+
 __all__ = [
     "SCHEMA_VERSION",
+    "decode_hardware",
+    "decode_parity_profile",
     "decode_run",
+    "decode_scorecard",
+    "decode_step_profile",
+    "encode_parity",
     "encode_run",
+    "encode_scorecard",
+    "encode_step_profile",
     "from_builtins",
     "from_text",
     "run_schema",
@@ -31,6 +49,16 @@ _REMEDY = "give a file written by --gpuperf-json"
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 _T = TypeVar("_T")
+
+
+def __getattr__(name: str) -> object:
+    """Return a function of `reference_json`, which no measured run needs."""
+    if name not in __all__:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from pytest_gpuperf.model import reference_json
+
+    return getattr(reference_json, name)
 
 
 def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type

@@ -1,0 +1,263 @@
+"""What to do about a slow training step: rules as data; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Generic, TypeVar
+
+from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.measured_scorecard import (
+    UNATTRIBUTED,
+    MeasuredScorecard,
+    StepLimiter,
+)
+from pytest_gpuperf.model.scorecard import (
+    Bottleneck,
+    Recommendation,
+    TrainingScorecard,
+)
+from pytest_gpuperf.model.step_profile import StepProfile
+
+__all__ = ["LAUNCH_FRACTION", "MEASURED_RULES", "RULES", "Rule", "recommendations"]
+
+# from this share of unattributed time on, a bad grade gets a second advice
+LAUNCH_FRACTION = 0.30  # the training scorecard's limit (aprender/entrenar)
+_UNATTRIBUTED_FRACTION = 0.20  # more, and the measured policy names no bottleneck
+
+
+_COPY_LESS = (
+    "Copy less and copy earlier: keep on the device what the next step needs, "
+    "use pinned host memory, and let copies run beside kernels on a stream of "
+    "their own."
+)
+_FIND_GAPS = (
+    "Find what the device waits for outside the phases: give every part of "
+    "the step a phase, then replay repeated launches as a graph and remove "
+    "synchronisation between them."
+)
+_CHEAPER_ARITHMETIC = (
+    "Make the arithmetic cheaper: use the matrix units with the narrowest "
+    "type that the loss allows, and sizes that fill their tiles."
+)
+_FEWER_BYTES = (
+    "Move fewer bytes for each token: fuse element-wise operations into "
+    "their neighbours, store weights in a narrower type, or work on more tokens "
+    "for each read of the weights."
+)
+_TIMELINE = (
+    "Record a timeline of one step: time in no phase is either a gap between "
+    "kernels or work that has no phase yet, and the two need different cures."
+)
+_CHECK_TIMER = (
+    "Check the timing: a backward pass computes two gradients where the "
+    "forward pass computes one product. Frozen layers explain it; a timer "
+    "that does not wait for the device would look the same."
+)
+_OVERLAP_EXCHANGE = (
+    "Hide the exchange: start it for each bucket of gradients while the backward pass "
+    "still runs, and make the buckets large enough to fill the link."
+)
+_LOAD_AHEAD = (
+    "Prepare batches ahead of the step: more loader processes, a queue of batches that "
+    "are already on the device, and less decoding in the loop."
+)
+
+_Card = TypeVar("_Card", TrainingScorecard, MeasuredScorecard)
+
+
+@dataclass(frozen=True, kw_only=True)  # slots and Generic: not on Python 3.10
+class Rule(Generic[_Card]):
+    """
+    One advice and when it is given.
+
+    Attributes:
+        id: Its stable name.
+
+        condition: When it fires, in words.
+
+        fires: The same as a function.
+
+        evidence: Fields of the scorecard that a reader should see beside the advice.
+
+        text: The advice.
+    """
+
+    id: str
+    condition: str
+    fires: Callable[[_Card, StepProfile], bool]
+    evidence: tuple[str, ...]
+    text: str
+
+    def recommendation(self, scorecard: _Card) -> Recommendation:
+        """Return the advice with the numbers of one scorecard."""
+        return Recommendation(
+            rule=self.id,
+            condition=self.condition,
+            evidence={
+                name: number
+                for name in self.evidence
+                if (number := getattr(scorecard, name)) is not None
+            },
+            text=self.text,
+        )
+
+
+def recommendations(
+    scorecard: _Card, profile: StepProfile, *, rules: Sequence[Rule[_Card]]
+) -> tuple[Recommendation, ...]:
+    """
+    Return the advice of the rules that fire, in their order.
+
+    Args:
+        scorecard: The scorecard, without recommendations.
+
+        profile: What it was made from.
+
+        rules: The rules.
+    """
+    return tuple(
+        rule.recommendation(scorecard)
+        for rule in rules
+        if rule.fires(scorecard, profile)
+    )
+
+
+def _slow_by(
+    bottleneck: Bottleneck,
+) -> Callable[[TrainingScorecard, StepProfile], bool]:
+    """Return the condition: a grade of C or worse, and this bottleneck."""
+
+    def fires(scorecard: TrainingScorecard, _: StepProfile) -> bool:
+        return scorecard.grade <= Grade.C and scorecard.bottleneck is bottleneck
+
+    return fires
+
+
+def _launches_too(scorecard: TrainingScorecard, _: StepProfile) -> bool:
+    """Return whether a bad step leaves much of its time unexplained."""
+    share = scorecard.launch_fraction
+    return scorecard.grade <= Grade.D and share is not None and share > LAUNCH_FRACTION
+
+
+def _backward_is_fast(scorecard: TrainingScorecard, _: StepProfile) -> bool:
+    """Return whether the backward pass is faster than the forward pass."""
+    return 0 < scorecard.forward_backward_ratio < 1
+
+
+def _limited_by(
+    limiter: StepLimiter,
+) -> Callable[[MeasuredScorecard, StepProfile], bool]:
+    """Return the condition: a grade of C or worse, and this bottleneck."""
+
+    def fires(scorecard: MeasuredScorecard, _: StepProfile) -> bool:
+        grade = scorecard.grade
+        return (
+            grade is not None and grade <= Grade.C and scorecard.bottleneck is limiter
+        )
+
+    return fires
+
+
+def _unexplained(scorecard: MeasuredScorecard, _: StepProfile) -> bool:
+    """Return whether a step is slow and its phases do not say why."""
+    grade = scorecard.grade
+    return (
+        grade is not None
+        and grade <= Grade.C
+        and any(
+            share.kind == UNATTRIBUTED and share.fraction > _UNATTRIBUTED_FRACTION
+            for share in scorecard.shares
+        )
+    )
+
+
+RULES: tuple[Rule[TrainingScorecard], ...] = (
+    Rule(
+        id="slow-transfer",
+        condition="grade C or worse, and copies are the bottleneck",
+        fires=_slow_by(Bottleneck.TRANSFER),
+        evidence=("transfer_fraction",),
+        text=_COPY_LESS,
+    ),
+    Rule(
+        id="slow-launch",
+        condition="grade C or worse, and time outside all phases is the bottleneck",
+        fires=_slow_by(Bottleneck.LAUNCH),
+        evidence=("launch_fraction",),
+        text=_FIND_GAPS,
+    ),
+    Rule(
+        id="slow-compute",
+        condition="grade C or worse, and arithmetic is the bottleneck",
+        fires=_slow_by(Bottleneck.COMPUTE),
+        evidence=("efficiency",),
+        text=_CHEAPER_ARITHMETIC,
+    ),
+    Rule(
+        id="slow-memory",
+        condition="grade C or worse, and no other bottleneck is found",
+        fires=_slow_by(Bottleneck.MEMORY_BW),
+        evidence=("efficiency",),
+        text=_FEWER_BYTES,
+    ),
+    Rule(
+        id="unexplained-time",
+        condition="grade D or worse, and over 30 % of the step is in no phase",
+        fires=_launches_too,
+        evidence=("launch_fraction", "wall_coverage"),
+        text=_TIMELINE,
+    ),
+    Rule(
+        id="fast-backward",
+        condition="the backward pass takes less time than the forward pass",
+        fires=_backward_is_fast,
+        evidence=("forward_backward_ratio",),
+        text=_CHECK_TIMER,
+    ),
+)
+
+MEASURED_RULES: tuple[Rule[MeasuredScorecard], ...] = (
+    Rule(
+        id="slow-transfer",
+        condition="grade C or worse, and copies are the bottleneck",
+        fires=_limited_by(StepLimiter.TRANSFER),
+        evidence=("efficiency",),
+        text=_COPY_LESS,
+    ),
+    Rule(
+        id="slow-communication",
+        condition="grade C or worse, and exchange between devices is the bottleneck",
+        fires=_limited_by(StepLimiter.COMMUNICATION),
+        evidence=("efficiency",),
+        text=_OVERLAP_EXCHANGE,
+    ),
+    Rule(
+        id="slow-data",
+        condition="grade C or worse, and waiting for data is the bottleneck",
+        fires=_limited_by(StepLimiter.DATA),
+        evidence=("efficiency",),
+        text=_LOAD_AHEAD,
+    ),
+    Rule(
+        id="slow-compute",
+        condition="grade C or worse, and arithmetic is the lower roof",
+        fires=_limited_by(StepLimiter.COMPUTE),
+        evidence=("compute_fraction",),
+        text=_CHEAPER_ARITHMETIC,
+    ),
+    Rule(
+        id="slow-memory",
+        condition="grade C or worse, and bandwidth is the lower roof",
+        fires=_limited_by(StepLimiter.MEMORY_BW),
+        evidence=("bandwidth_fraction",),
+        text=_FEWER_BYTES,
+    ),
+    Rule(
+        id="unexplained-time",
+        condition="grade C or worse, and over 20 % of the step is in no phase",
+        fires=_unexplained,
+        evidence=("coverage",),
+        text=_TIMELINE,
+    ),
+)

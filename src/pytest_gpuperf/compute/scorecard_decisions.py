@@ -1,0 +1,239 @@
+"""A scorecard against an older one, one decision a quantity; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from pytest_gpuperf.compute.stats import median_interval
+from pytest_gpuperf.model.measured_scorecard import (
+    Basis,
+    Decision,
+    MeasuredScorecard,
+)
+from pytest_gpuperf.model.scorecard import TrainingScorecard
+from pytest_gpuperf.model.verdict import Outcome
+
+__all__ = ["TOLERANCES", "Tolerances", "decisions"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Tolerances:
+    """
+    Changes that pass.
+
+    Attributes:
+        samples: Relative change, where every step's time is known on both sides.
+
+        means: Relative change, where a side has a single number.
+
+        coverage: Change of coverage, absolute.
+    """
+
+    samples: float = 0.05
+    means: float = 0.10
+    coverage: float = 0.05
+
+
+TOLERANCES = Tolerances()
+
+_MISSING = "the baseline has it, this run does not"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Side:
+    """What one scorecard says of speed; None: not measured."""
+
+    throughput: float | None
+    step_ms: float | None
+    coverage: float | None
+    interval: tuple[float, float] | None = None
+    computed: bool = True  # the coverage; else the profile's writer said it
+
+
+def decisions(
+    now: MeasuredScorecard,
+    baseline: MeasuredScorecard | TrainingScorecard,
+    tolerances: Tolerances,
+) -> tuple[Decision, ...]:
+    """
+    Return what became of every quantity that the baseline has.
+
+    Throughput and step time are one quantity as long as a step does the same work:
+    then the step time is judged and the throughput shares its decision.
+
+    Args:
+        now: The scorecard.
+
+        baseline: The older one.
+
+        tolerances: Changes that pass.
+    """
+    sides = _side(now), _side(baseline)
+    return (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
+
+
+def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
+    """Return what a scorecard of either policy says; what is not above 0 is missing."""
+    if isinstance(scorecard, TrainingScorecard):
+        return _Side(
+            throughput=_known(scorecard.throughput_tok_s),
+            step_ms=_known(scorecard.step_time_ms),
+            coverage=_known(scorecard.wall_coverage),
+            computed=False,
+        )
+    step = scorecard.step
+    return _Side(
+        throughput=scorecard.throughput,
+        step_ms=None if step is None else step.median_ms or step.mean_ms,
+        coverage=scorecard.coverage,
+        interval=median_interval(scorecard.step_ms),
+    )
+
+
+def _known(number: float) -> float | None:
+    """Return a number above zero; None for another, which means nothing."""
+    return number if 0 < number < math.inf else None
+
+
+def _speed(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decision]:
+    """Yield the decision on the step time, on the throughput, or on both."""
+    work = _worse(_work(base), _work(now))
+    same_work = work is None or abs(work) <= math.log1p(tolerances.means)
+    timed = now.step_ms is not None and base.step_ms is not None
+    if base.step_ms is not None:
+        shared = ("throughput",) if same_work and base.throughput else ()
+        if same_work:
+            yield _step(now, base, tolerances, shared if timed else ())
+        else:
+            yield Decision(
+                metric="step_time_ms",
+                outcome=Outcome.INCOMPARABLE,
+                basis=Basis.NOTHING,
+                now=now.step_ms,
+                base=base.step_ms,
+                why="a step does other work than the baseline's",
+            )
+    if base.throughput is not None and not (same_work and timed):
+        yield _of_means(
+            "throughput",
+            now.throughput,
+            base.throughput,
+            _worse(base.throughput, now.throughput),
+            tolerances,
+        )
+
+
+def _work(side: _Side) -> float | None:
+    """Return the units of a step, times a constant."""
+    if side.throughput is None or side.step_ms is None:
+        return None
+    return side.throughput * side.step_ms
+
+
+def _worse(larger: float | None, smaller: float | None) -> float | None:
+    """Return how much larger one number is, as a log ratio."""
+    if larger is None or smaller is None or larger <= 0 or smaller <= 0:
+        return None
+    return math.log(larger) - math.log(smaller)
+
+
+def _step(
+    now: _Side, base: _Side, tolerances: Tolerances, shared: tuple[str, ...]
+) -> Decision:
+    """Return the decision on the step time."""
+    log_ratio = _worse(now.step_ms, base.step_ms)
+    ends = _ends(now, base)
+    if log_ratio is None or ends is None:
+        return _of_means(
+            "step_time_ms", now.step_ms, base.step_ms, log_ratio, tolerances, shared
+        )
+    low, high = ends
+    most = math.log1p(tolerances.samples)
+    if low > most:
+        outcome = Outcome.REGRESSED
+    elif high < -most:
+        outcome = Outcome.IMPROVED
+    elif -most <= low and high <= most:
+        outcome = Outcome.UNCHANGED
+    else:
+        outcome = Outcome.INCONCLUSIVE
+    straddles = "the interval reaches over the tolerance"
+    return Decision(
+        metric="step_time_ms",
+        outcome=outcome,
+        basis=Basis.SAMPLES,
+        now=now.step_ms,
+        base=base.step_ms,
+        log_ratio=log_ratio,
+        low=low,
+        high=high,
+        shared_by=shared,
+        why=straddles if outcome is Outcome.INCONCLUSIVE else "",
+    )
+
+
+def _ends(now: _Side, base: _Side) -> tuple[float, float] | None:
+    """Return an interval of the log ratio of the medians; None: too few samples."""
+    if now.interval is None or base.interval is None:
+        return None
+    low = _worse(now.interval[0], base.interval[1])
+    high = _worse(now.interval[1], base.interval[0])
+    return None if low is None or high is None else (low, high)
+
+
+def _of_means(
+    metric: str,
+    now: float | None,
+    base: float | None,
+    log_ratio: float | None,
+    tolerances: Tolerances,
+    shared: tuple[str, ...] = (),
+) -> Decision:
+    """Return a decision on two numbers without samples."""
+    if log_ratio is None:
+        return Decision(
+            metric=metric,
+            outcome=Outcome.UNMEASURED,
+            basis=Basis.NOTHING,
+            now=now,
+            base=base,
+            why=_MISSING,
+        )
+    most = math.log1p(tolerances.means)
+    outcome = Outcome.UNCHANGED
+    if abs(log_ratio) > most:
+        outcome = Outcome.REGRESSED if log_ratio > 0 else Outcome.IMPROVED
+    return Decision(
+        metric=metric,
+        outcome=outcome,
+        basis=Basis.MEANS,
+        now=now,
+        base=base,
+        log_ratio=log_ratio,
+        shared_by=shared,
+    )
+
+
+def _coverage(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decision]:
+    """Yield the decision on the coverage: a loss of sight, not of speed."""
+    if base.coverage is None:
+        return
+    lost = None if now.coverage is None else base.coverage - now.coverage
+    basis, outcome, why = Basis.MEANS, Outcome.UNCHANGED, ""
+    if lost is None:
+        basis, outcome, why = Basis.NOTHING, Outcome.UNMEASURED, _MISSING
+    elif not base.computed:
+        basis, outcome = Basis.NOTHING, Outcome.INCOMPARABLE
+        why = "the baseline's was not computed from its phases"
+    elif abs(lost) > tolerances.coverage:
+        outcome = Outcome.REGRESSED if lost > 0 else Outcome.IMPROVED
+    yield Decision(
+        metric="coverage",
+        outcome=outcome,
+        basis=basis,
+        now=now.coverage,
+        base=base.coverage,
+        why=why,
+    )

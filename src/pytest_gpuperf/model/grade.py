@@ -1,0 +1,128 @@
+"""Letters for a share of what was possible; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_gpuperf.errors import RecordError
+
+__all__ = ["TRAINING_BANDS", "Bands", "Grade"]
+
+_LETTERS = "FDCBA"  # worst first
+
+
+class Grade(Enum):
+    """
+    A letter for an efficiency; A is the best, there is no E.
+
+    Grades order among themselves and against text: `grade >= "B"`. A text that is no
+    grade equals none and is refused by the other comparisons.
+    """
+
+    A = "A"
+    B = "B"
+    C = "C"
+    D = "D"
+    F = "F"
+
+    @classmethod
+    def from_efficiency(cls, efficiency: float, bands: Bands | None = None) -> Grade:
+        """
+        Return the grade of an efficiency.
+
+        Args:
+            efficiency: Achieved over possible; finite.
+
+            bands: Where the grades begin; None: those of the training scorecard.
+
+        Raises:
+            RecordError: The efficiency is NaN or infinite.
+
+        Example:
+            >>> Grade.from_efficiency(0.6), Grade.from_efficiency(0.6) >= "B"
+            (<Grade.A: 'A'>, True)
+        """
+        if not math.isfinite(efficiency):
+            message = f"{efficiency!r} is not a finite number"
+            raise RecordError(
+                message, path="efficiency", remedy="ask only for what was measured"
+            )
+        return (bands or TRAINING_BANDS).grade(efficiency)
+
+    @property
+    def rank(self) -> int:
+        """Its place from the worst, 0 to 4."""
+        return _LETTERS.index(self.value)
+
+    def __str__(self) -> str:
+        return self.value
+
+    def __hash__(self) -> int:
+        return hash(self.value)  # equal to its text, so also found by it
+
+    def __eq__(self, other: object) -> bool:
+        return self.value == (other.value if isinstance(other, Grade) else other)
+
+    def __lt__(self, other: Grade | str) -> bool:
+        return self.rank < _rank(other)
+
+    def __le__(self, other: Grade | str) -> bool:
+        return self.rank <= _rank(other)
+
+    def __gt__(self, other: Grade | str) -> bool:
+        return self.rank > _rank(other)
+
+    def __ge__(self, other: Grade | str) -> bool:
+        return self.rank >= _rank(other)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Bands:
+    """
+    The least efficiency of each grade; below the last it is an F.
+
+    Attributes:
+        a: Of an A.
+
+        b: Of a B, below `a`.
+
+        c: Of a C, below `b`.
+
+        d: Of a D, below `c`.
+    """
+
+    a: float
+    b: float
+    c: float
+    d: float
+
+    def __post_init__(self) -> None:
+        """Refuse bands that do not fall; NaN falls nowhere."""
+        if not math.inf > self.a > self.b > self.c > self.d > -math.inf:
+            message = f"{self.a!r}, {self.b!r}, {self.c!r}, {self.d!r} do not fall"
+            raise RecordError(
+                message, path="bands", remedy="name four numbers, the largest first"
+            )
+
+    def grade(self, efficiency: float) -> Grade:
+        """Return the grade of an efficiency; a limit itself belongs to the better one."""
+        limits = {Grade.A: self.a, Grade.B: self.b, Grade.C: self.c, Grade.D: self.d}
+        return next(
+            (grade for grade, least in limits.items() if efficiency >= least), Grade.F
+        )
+
+
+# the training scorecard's cut-offs (aprender/entrenar)
+TRAINING_BANDS = Bands(a=0.60, b=0.40, c=0.20, d=0.10)
+
+
+def _rank(other: object) -> int:
+    """Return the place of a grade or its text."""
+    if isinstance(other, Grade):
+        return other.rank
+    if not isinstance(other, str) or len(other) != 1 or other not in _LETTERS:
+        message = f"{other!r} is no grade"
+        raise RecordError(message, path="grade", remedy="write one of A, B, C, D, F")
+    return _LETTERS.index(other)

@@ -1,0 +1,133 @@
+"""Where the time of a training step goes; PYTEST_DONT_REWRITE.
+
+Milliseconds and percent, unlike every other record: files in the wild are written so.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from pytest_gpuperf.model.mistakes import not_finite, refuse
+from pytest_gpuperf.model.steps import SpanKind
+
+__all__ = ["Layer", "Phase", "StepProfile"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Phase:
+    """
+    One phase of a step.
+
+    Attributes:
+        total_ms: Its time, as its writer counted it [ms].
+
+        pct: Its share of the step, 0 to 100 [%].
+
+        avg_ms: Its mean time in a step, with the phases nested in it [ms].
+
+        kind: What it spends its time on; None: the source did not say.
+
+        exclusive_ms: Its mean time in a step, without the phases nested in it [ms];
+            None: the source did not say, and nothing is known to be nested.
+    """
+
+    total_ms: float
+    pct: float
+    avg_ms: float
+    kind: SpanKind | None = None
+    exclusive_ms: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        numbers = {
+            "total_ms": self.total_ms,
+            "pct": self.pct,
+            "avg_ms": self.avg_ms,
+            "exclusive_ms": self.exclusive_ms or 0.0,
+        }
+        refuse(list(not_finite("phase", numbers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Layer:
+    """
+    One layer of the model.
+
+    Attributes:
+        layer: Its place, from 0.
+
+        fwd_ms: Its forward pass [ms].
+
+        bwd_ms: Its backward pass [ms].
+
+        ops: Time of each of its operations [ms] by name.
+    """
+
+    layer: int
+    fwd_ms: float
+    bwd_ms: float
+    ops: Mapping[str, float] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        numbers = {"fwd_ms": self.fwd_ms, "bwd_ms": self.bwd_ms}
+        refuse(
+            [
+                *not_finite("layer", numbers),
+                *not_finite("layer.ops", self.ops),
+            ]
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class StepProfile:
+    """
+    A profile of training steps.
+
+    A field that its source does not have is zero or empty, as files in the wild mean
+    it; `absent` tells such a zero from one that was measured.
+
+    Attributes:
+        steps: Steps that were profiled.
+
+        avg_step_ms: Mean wall time of a step [ms].
+
+        wall_coverage: Share of the wall time that the phases explain, 0 to 1.
+
+        phases: Phases by name.
+
+        per_layer: The model's layers, in its order.
+
+        bottleneck: What the writer took for the bottleneck; None: it did not say.
+
+        gemm_pct: Share of matrix products, 0 to 100 [%].
+
+        total_ms: Wall time of all steps [ms].
+
+        step_ms: Wall time of each step [ms]; empty: only the mean is known.
+
+        absent: Names of the fields that the source did not have.
+    """
+
+    steps: int = 0
+    avg_step_ms: float = 0.0
+    wall_coverage: float = 0.0
+    phases: Mapping[str, Phase] = field(default_factory=dict)
+    per_layer: tuple[Layer, ...] = ()
+    bottleneck: str | None = None
+    gemm_pct: float = 0.0
+    total_ms: float = 0.0
+    step_ms: tuple[float, ...] = ()
+    absent: frozenset[str] = field(default=frozenset(), compare=False)
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        numbers = {
+            "avg_step_ms": self.avg_step_ms,
+            "wall_coverage": self.wall_coverage,
+            "gemm_pct": self.gemm_pct,
+            "total_ms": self.total_ms,
+        }
+        samples = {f"step_ms[{place}]": ms for place, ms in enumerate(self.step_ms)}
+        refuse(list(not_finite("profile", numbers | samples)))

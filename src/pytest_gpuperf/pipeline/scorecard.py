@@ -1,0 +1,127 @@
+"""A step profile out of a file, scored; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from typing import TypeVar
+
+from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.scorecard import training_scorecard
+from pytest_gpuperf.errors import ConfigError, RecordError
+from pytest_gpuperf.model.codec import from_builtins
+from pytest_gpuperf.model.fields import load_json
+from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
+from pytest_gpuperf.model.reference_json import (
+    decode_hardware,
+    decode_scorecard,
+    decode_step_profile,
+)
+from pytest_gpuperf.model.scorecard import HARDWARE, Hardware, TrainingScorecard
+from pytest_gpuperf.model.verdict import Outcome
+
+__all__ = ["is_worse", "score_file"]
+
+# a quantity that the baseline has and this run lost must not pass either
+_WORSE = frozenset({Outcome.REGRESSED, Outcome.UNMEASURED})
+
+_T = TypeVar("_T")
+
+
+def score_file(
+    profile: str,
+    *,
+    throughput: float,
+    hardware: str,
+    baseline: str | None = None,
+    measured: bool = False,
+) -> TrainingScorecard | MeasuredScorecard:
+    """
+    Return the scorecard of a file.
+
+    Args:
+        profile: The step profile's JSON file.
+
+        throughput: Tokens per second; finite.
+
+        hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] and bytes of a
+            token with a comma between them.
+
+        baseline: The JSON file of an older scorecard.
+
+        measured: Whether it is scored by the measured policy.
+
+    Raises:
+        ConfigError: There is no such hardware, or the baseline is of the wrong policy.
+
+        RecordError: A file cannot be read; all mistakes of it are named.
+    """
+    limits = _hardware(hardware, measured=measured)
+    steps = _of(profile, lambda obj: decode_step_profile(obj, ours=measured))
+    older = None if baseline is None else _of(baseline, _any_scorecard)
+    if measured:
+        return measured_scorecard(
+            steps, throughput=throughput, hardware=limits, baseline=older
+        )
+    if isinstance(older, MeasuredScorecard):
+        message = f"{baseline} was made by the measured policy"
+        raise ConfigError(message, remedy="add --policy=measured")
+    return training_scorecard(
+        steps, throughput=throughput, hardware=limits, baseline=older
+    )
+
+
+def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
+    """Return whether something is worse than in the baseline, or was lost since."""
+    if isinstance(scorecard, TrainingScorecard):
+        return bool(scorecard.regressions)
+    return any(decision.outcome in _WORSE for decision in scorecard.decisions)
+
+
+def _of(path: str, decode: Callable[[object], _T]) -> _T:
+    """Return what a JSON file holds; a mistake names the file too."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise RecordError(
+            message, path=path, remedy="check the path and its permissions"
+        ) from error
+    loose = load_json(text, path=path)
+    try:
+        return decode(loose)
+    except RecordError as error:
+        raise RecordError(error.message, path=path, remedy=error.remedy) from error
+
+
+def _any_scorecard(obj: object) -> TrainingScorecard | MeasuredScorecard:
+    """Return a scorecard of either policy; only ours names it."""
+    if isinstance(obj, Mapping) and obj.get("policy") == "measured":
+        return from_builtins(obj, MeasuredScorecard)
+    return decode_scorecard(obj)
+
+
+def _hardware(text: str, *, measured: bool) -> Hardware:
+    """Return the hardware that a person named."""
+    known = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
+    if known is not None:
+        return known
+    if "," in text and not Path(text).exists():
+        return _declared(text)
+    if not Path(text).exists() and not text.endswith(".json"):
+        message = f"no hardware is called {text!r}"
+        raise ConfigError(
+            message,
+            remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, or GB/s,bytes",
+        )
+    return _of(text, lambda obj: decode_hardware(obj, ours=measured))
+
+
+def _declared(text: str) -> Hardware:
+    """Return the hardware of two numbers with a comma between them."""
+    try:
+        bandwidth, size = (float(part) for part in text.split(","))
+        return Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
+    except ValueError as error:  # a RecordError is one too
+        message = f"{text!r} is not two finite numbers"
+        raise ConfigError(message, remedy="write GB/s,bytes as 273,158e6") from error
