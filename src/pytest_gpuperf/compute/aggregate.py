@@ -7,7 +7,10 @@ from math import fsum
 
 __all__ = ["aggregate"]
 
-_MAXIMA = frozenset({"registers", "stack_bytes", "spills_bytes", "shared_bytes"})
+_MAXIMA = frozenset(
+    {"registers", "stack_bytes", "spills_bytes", "shared_bytes", "waves"}
+)
+_SUMS = frozenset({"dram.bytes", "dram.excess_ratio"})  # the bytes declared are of all
 
 
 def aggregate(
@@ -16,8 +19,8 @@ def aggregate(
     """
     Return the value of several launches taken together.
 
-    Resources and `.max` roll-ups are the largest, `.min` the smallest, `.sum` and counts
-    are added up, every other rate is the mean, weighted by the launches' durations.
+    Resources and `.max` roll-ups are the largest, `.min` the smallest; `.sum`, bytes and
+    counts are added up; every other rate is the mean, weighted by the launches' durations.
 
     Args:
         metric: Its name.
@@ -40,7 +43,7 @@ def aggregate(
         return max(values)
     if rollup == "min":
         return min(values)
-    if rollup in {"sum", "count"}:
+    if metric in _SUMS or rollup in {"sum", "count"}:
         return fsum(values)
     return _weighted(values, weights)
 

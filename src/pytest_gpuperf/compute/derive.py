@@ -1,143 +1,310 @@
-"""Quantities that follow from others: occupancy from resources; PYTEST_DONT_REWRITE."""
+"""Quantities that follow from counters and from launches; PYTEST_DONT_REWRITE.
+
+Each metric is a formula over standard counters, in several ways where there are several,
+best first. A counter that is missing leaves the metric without a value, never 0.
+"""
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.device import ChipLimits
-from pytest_gpuperf.model.launch import KernelResources, Occupancy
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from math import ceil
 
-__all__ = ["kernel_occupancy", "theoretical_occupancy"]
+from pytest_gpuperf.compute.occupancy import kernel_occupancy, theoretical_occupancy
+from pytest_gpuperf.model.counters import DECLARED_BYTES
+from pytest_gpuperf.model.launch import Occupancy
+
+__all__ = [
+    "FORMULAS",
+    "LAUNCH_COUNTERS",
+    "Formula",
+    "Way",
+    "derived",
+    "kernel_occupancy",
+    "launch_occupancy",
+    "missing_counters",
+    "needed_counters",
+    "theoretical_occupancy",
+    "value_of",
+]
 
 
-def theoretical_occupancy(
-    *,
-    registers_count: int,
-    threads_per_block: int,
-    shared_bytes: int,
-    limits: ChipLimits,
-    barriers_count: int = 0,
-) -> Occupancy:
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Way:
     """
-    Return how full a kernel's blocks can make a multiprocessor of one chip.
+    One way to a quantity.
 
-    The rules are those of NVIDIA's occupancy calculator, with shared memory at its
-    largest setting, which the driver chooses unless it is told otherwise.
+    Attributes:
+        needs: Standard counters, all of them.
+
+        of: Their numbers, in this order, into the quantity; None: they give none.
+    """
+
+    needs: tuple[str, ...]
+    of: Callable[..., float | None]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Formula:
+    """
+    A quantity of one launch.
+
+    Attributes:
+        ways: Ways to it, best first.
+
+        undefined: Why counters that are all there may give no value, as a fragment;
+            None: they always do.
+    """
+
+    ways: tuple[Way, ...]
+    undefined: str | None = None
+
+
+def _same(number: float) -> float:
+    """Return a counter as it is."""
+    return number
+
+
+def _sum(*numbers: float) -> float:
+    """Return counters added up."""
+    return sum(numbers)
+
+
+def _product(first: float, second: float) -> float:
+    """Return one counter times another."""
+    return first * second
+
+
+def _ratio(part: float, whole: float) -> float | None:
+    """Return a share of a whole; None of nothing."""
+    return part / whole if whole > 0 else None
+
+
+def _hits(hits: float, misses: float) -> float | None:
+    """Return the share of hits; None where nothing was looked up."""
+    return _ratio(hits, hits + misses)
+
+
+def _lost(done: float, needed: float) -> float:
+    """Return the share that was not needed; of nothing, nothing is lost."""
+    return max(0.0, done - needed) / done if done > 0 else 0.0
+
+
+def _lost_part(lost: float, done: float) -> float:
+    """Return the share of what was lost; of nothing, nothing is lost."""
+    return lost / done if done > 0 else 0.0
+
+
+def _of_elapsed(active: float, active_cycles: float, elapsed: float) -> float | None:
+    """Return a share of active cycles as one of all cycles."""
+    share = _ratio(active_cycles, elapsed)
+    return None if share is None else active * share
+
+
+def _tail(waves: float) -> float | None:
+    """Return the share of all waves' block slots that the last one leaves empty."""
+    return (ceil(waves) - waves) / ceil(waves) if waves > 0 else None
+
+
+def _waves(grid: float, sms: float, *limits: float) -> float | None:
+    """Return how often a grid fills all multiprocessors; None: no block fits one."""
+    return _ratio(grid, sms * min(limits))
+
+
+_CYCLES = ("sm_active_cycles_count", "sm_elapsed_cycles_count")
+_BLOCK_LIMITS = {  # in the order of `theoretical_occupancy`
+    "threads": "warps_limit_blocks_count",
+    "blocks": "blocks_limit_blocks_count",
+    "registers": "registers_limit_blocks_count",
+    "shared": "shared_limit_blocks_count",
+    "barriers": "barriers_limit_blocks_count",
+}
+_REQUIRED = tuple(  # older versions do not tell the barriers
+    name for kind, name in _BLOCK_LIMITS.items() if kind != "barriers"
+)
+
+
+def _only(name: str) -> Formula:
+    """Return the formula of a quantity that a counter is."""
+    return Formula(ways=(Way(needs=(name,), of=_same),))
+
+
+FORMULAS: Mapping[str, Formula] = {
+    "registers": _only("registers_count"),
+    "shared_bytes": Formula(
+        ways=(Way(needs=("static_shared_bytes", "dynamic_shared_bytes"), of=_sum),)
+    ),
+    "waves": Formula(
+        ways=(
+            Way(needs=("waves_count",), of=_same),
+            Way(needs=("grid_blocks_count", "sm_count", *_REQUIRED), of=_waves),
+        )
+    ),
+    "occupancy.theoretical": _only("warps_possible_fraction"),
+    "occupancy.achieved": _only("warps_active_fraction"),
+    "dram.bytes": Formula(
+        ways=(
+            Way(needs=("dram_bytes",), of=_same),
+            Way(needs=("dram_read_bytes", "dram_write_bytes"), of=_sum),
+        )
+    ),
+    "dram.fraction": _only("dram_throughput_fraction"),
+    "dram.excess_ratio": Formula(
+        ways=(
+            Way(needs=("dram_bytes", DECLARED_BYTES), of=_ratio),
+            Way(
+                needs=("dram_read_bytes", "dram_write_bytes", DECLARED_BYTES),
+                of=lambda read, write, declared: _ratio(read + write, declared),
+            ),
+        )
+    ),
+    "l2.hit_fraction": Formula(
+        ways=(
+            # the tool's own rate first: on some chips a sector misses twice
+            Way(needs=("l2_hit_fraction",), of=_same),
+            Way(needs=("l2_hit_sectors_count", "l2_miss_sectors_count"), of=_hits),
+        ),
+        undefined="nothing was looked up in the L2 cache",
+    ),
+    "global.uncoalesced_fraction": Formula(
+        ways=(
+            Way(needs=("global_sectors_count", "global_ideal_sectors_count"), of=_lost),
+        )
+    ),
+    "shared.bank_conflict_fraction": Formula(
+        ways=(
+            Way(
+                needs=("shared_wavefronts_count", "shared_ideal_wavefronts_count"),
+                of=_lost,
+            ),
+            Way(
+                needs=("shared_conflicts_count", "shared_pipe_wavefronts_count"),
+                of=_lost_part,
+            ),
+        )
+    ),
+    "tensor.fraction": Formula(
+        ways=(
+            Way(needs=("tensor_pipe_fraction",), of=_same),
+            Way(needs=("tensor_active_pipe_fraction", *_CYCLES), of=_of_elapsed),
+        )
+    ),
+    "instructions.count": _only("instructions_count"),
+    # what follows is no metric of the catalogue: it explains, and nobody limits it
+    "l2.fraction": _only("l2_throughput_fraction"),
+    "l1.hit_fraction": _only("l1_hit_fraction"),
+    **{
+        f"global.{op}_sectors_per_request": Formula(
+            ways=(
+                Way(
+                    needs=(f"global_{op}_sectors_count", f"global_{op}_requests_count"),
+                    of=_ratio,
+                ),
+            ),
+            undefined=f"there were no global {op}s",
+        )
+        for op in ("load", "store")
+    },
+    "sm.clock_hz": _only("sm_clock_hz"),
+    "l1.fraction": Formula(
+        ways=(
+            Way(needs=("l1_throughput_fraction",), of=_same),
+            Way(needs=("l1_active_throughput_fraction", *_CYCLES), of=_of_elapsed),
+        )
+    ),
+    "sm.active_fraction": Formula(ways=(Way(needs=_CYCLES, of=_ratio),)),
+    "waves.tail_fraction": Formula(ways=(Way(needs=("waves_count",), of=_tail),)),
+}
+
+
+def value_of(metric: str, values: Mapping[str, float]) -> float | None:
+    """
+    Return a quantity of one launch.
 
     Args:
-        registers_count: Registers of a thread, >= 0.
+        metric: A name of FORMULAS.
 
-        threads_per_block: Threads of a block, >= 1.
-
-        shared_bytes: Static and dynamic shared memory of a block [B], >= 0, without
-            the driver's share.
-
-        limits: The chip's limits.
-
-        barriers_count: Barriers of a block, >= 0; 0: none, or not known.
+        values: Standard counters, in SI units.
 
     Returns:
-        The occupancy; fraction 0 where a block is larger than the chip allows, with
-        the resource that forbids it as limiter.
+        The quantity; None where counters are missing (`missing_counters` says which)
+        or give none (`Formula.undefined` says why).
 
     Example:
-        >>> from pytest_gpuperf.collect.devices import chip_limits
-        >>> theoretical_occupancy(
-        ...     registers_count=77,
-        ...     threads_per_block=128,
-        ...     shared_bytes=2112,
-        ...     limits=chip_limits((9, 0)),
-        ... ).fraction
-        0.375
-
-    References:
-        CUDA C++ Programming Guide 13.0, table 27; cuda_occupancy.h of CUDA 13.0.
+        >>> value_of("dram.bytes", {"dram_read_bytes": 3e6, "dram_write_bytes": 1e6})
+        4000000.0
     """
-    warps = -(-threads_per_block // limits.warp_size_count)
-    allowed = {
-        "threads": _by_threads(warps, threads_per_block, limits),
-        "blocks": limits.max_blocks_per_sm_count,
-        "registers": _by_registers(warps, registers_count, limits),
-        "shared": _by_shared(shared_bytes, limits),
-        "barriers": _by_barriers(barriers_count, limits),
-    }
-    block_limits = {name: most for name, most in allowed.items() if most is not None}
-    limiter = min(block_limits, key=block_limits.__getitem__)
-    blocks = block_limits[limiter]
-    return Occupancy(
-        fraction=blocks * warps / limits.max_warps_per_sm_count,
-        active_blocks=blocks,
-        warps=blocks * warps,
-        limiter=limiter,
-        block_limits=block_limits,
-    )
+    for way in FORMULAS[metric].ways:
+        try:
+            numbers = [values[name] for name in way.needs]
+        except KeyError:
+            continue
+        return way.of(*numbers)
+    return None
 
 
-def kernel_occupancy(
-    resources: KernelResources, limits: ChipLimits
-) -> Occupancy | None:
+def derived(values: Mapping[str, float]) -> dict[str, float | None]:
+    """Return every quantity of FORMULAS for one launch; see `value_of`."""
+    return {metric: value_of(metric, values) for metric in FORMULAS}
+
+
+def missing_counters(metric: str, values: Mapping[str, float]) -> tuple[str, ...]:
     """
-    Return the theoretical occupancy of a compiled kernel.
+    Return the fewest standard counters whose lack leaves a launch without a quantity.
 
     Args:
-        resources: What the compiler gave it; dynamic shared memory that the source
-            did not name counts as none.
+        metric: A name of FORMULAS.
 
-        limits: The limits of the chip it was compiled for.
+        values: Standard counters.
 
     Returns:
-        The occupancy; None where nobody said how large its blocks are.
+        What the way that lacks least lacks, the best such way's; empty: nothing is
+        missing.
     """
-    if resources.threads_per_block is None:
-        return None
-    return theoretical_occupancy(
-        registers_count=resources.registers_count,
-        threads_per_block=resources.threads_per_block,
-        shared_bytes=resources.shared_bytes + (resources.dynamic_shared_bytes or 0),
-        limits=limits,
-        barriers_count=resources.barriers_count or 0,
+    lacks = (
+        tuple(name for name in way.needs if name not in values)
+        for way in FORMULAS[metric].ways
     )
+    return min(lacks, key=len)
 
 
-def _by_threads(warps: int, threads_per_block: int, limits: ChipLimits) -> int:
-    """Return the blocks that fit the warp slots."""
-    if threads_per_block > limits.max_threads_per_block_count:
-        return 0
-    return limits.max_warps_per_sm_count // warps
+def needed_counters(metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return the standard counters that metrics can be made of, each once."""
+    known = (FORMULAS[metric] for metric in metrics if metric in FORMULAS)
+    wanted = (name for each in known for way in each.ways for name in way.needs)
+    return tuple(dict.fromkeys(wanted))
 
 
-def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the register file, part by part of it."""
-    if registers_count == 0:
+_WARP = 32  # threads, on every chip
+LAUNCH_COUNTERS = (
+    *_BLOCK_LIMITS.values(),
+    "block_threads_count",
+    "warps_possible_fraction",
+)
+
+
+def launch_occupancy(values: Mapping[str, float]) -> Occupancy | None:
+    """
+    Return the theoretical occupancy of a launch with what limits it, as it was profiled.
+
+    Args:
+        values: Standard counters of the launch.
+
+    Returns:
+        The occupancy; None where the block, its limits or the fraction are missing.
+    """
+    found = {ours: values.get(name) for ours, name in _BLOCK_LIMITS.items()}
+    limits = {name: int(most) for name, most in found.items() if most is not None}
+    threads = values.get("block_threads_count")
+    fraction = values.get("warps_possible_fraction")
+    lacking = any(name not in values for name in _REQUIRED)
+    if threads is None or fraction is None or lacking:
         return None
-    if registers_count > limits.max_registers_per_thread_count:
-        return 0
-    per_warp = _round_up(
-        registers_count * limits.warp_size_count, limits.register_allocation_count
+    limiter = min(limits, key=limits.__getitem__)
+    return Occupancy(
+        fraction=fraction,
+        active_blocks=limits[limiter],
+        warps=limits[limiter] * ceil(threads / _WARP),
+        limiter=limiter,
+        block_limits=limits,
     )
-    parts = limits.warp_allocation_count
-    if per_warp * _round_up(warps, parts) > limits.max_registers_per_block_count:
-        return 0
-    warps_per_part = limits.registers_per_sm_count // parts // per_warp
-    return warps_per_part * parts // warps
-
-
-def _by_shared(shared_bytes: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the shared memory."""
-    if shared_bytes > limits.max_shared_per_block_bytes:
-        return 0
-    per_block = _round_up(
-        shared_bytes + limits.reserved_shared_per_block_bytes,
-        limits.shared_allocation_bytes,
-    )
-    return limits.shared_per_sm_bytes // per_block if per_block else None
-
-
-def _by_barriers(barriers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the barriers."""
-    if barriers_count == 0 or limits.max_barriers_per_sm_count is None:
-        return None
-    return limits.max_barriers_per_sm_count // barriers_count
-
-
-def _round_up(value: int, unit: int) -> int:
-    """Return the first multiple of the unit that is not less."""
-    return -(-value // unit) * unit

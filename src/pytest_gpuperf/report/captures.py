@@ -5,11 +5,17 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
+from pytest_gpuperf.model.limiter import Analysis
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.limiters import (
+    evidence_count,
+    limiter_columns,
+    unknown_texts,
+)
 from pytest_gpuperf.report.lines import Line, Style, wrapped
 from pytest_gpuperf.report.tables import Column, markdown_table, shorten, text_table
 
-__all__ = ["CaptureLike", "capture_lines", "capture_markdown"]
+__all__ = ["Analyses", "CaptureLike", "capture_lines", "capture_markdown"]
 
 # what a person who asked for no metric wants to see first, and what it is called
 _FIRST = {
@@ -24,6 +30,8 @@ _FIRST = {
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
 _NAME_WIDTH = 60  # a template's whole name fills a screen
+
+Analyses = Sequence[Sequence[Analysis | None]]
 
 
 class _ValueLike(Protocol):
@@ -60,7 +68,11 @@ class CaptureLike(Protocol):
 
 
 def capture_lines(
-    capture: CaptureLike, *, metrics: Sequence[str] | None = None, width: int = 100
+    capture: CaptureLike,
+    *,
+    metrics: Sequence[str] | None = None,
+    analyses: Analyses | None = None,
+    width: int = 100,
 ) -> Iterator[Line]:
     """
     Yield a capture as terminal text.
@@ -70,27 +82,81 @@ def capture_lines(
 
         metrics: What was asked for; None: the few that say most.
 
+        analyses: What limits each launch of each range, shown where no metric was asked
+            for; None: not known.
+
         width: Characters of a line.
     """
-    for number, launches in _ranges(capture):
-        if number:
-            yield Line(number, Style.TITLE)
-        table = text_table(_columns(launches, metrics, str), width=width)
+    shown = None if metrics is not None else analyses
+    for number, (heading, launches) in enumerate(_ranges(capture)):
+        if heading:
+            yield Line(heading, Style.TITLE)
+        table = (
+            text_table(_columns(launches, metrics, str), width=width)
+            if shown is None
+            else _fitting(launches, shown[number], width)
+        )
         for place, text in enumerate(table):
             yield Line(text, Style.PLAIN if place else Style.FAINT)
+    for text in _unknown(shown):
+        yield from wrapped(text, width=width)
     yield from wrapped(_count(capture, metrics), width=width)
 
 
 def capture_markdown(
-    capture: CaptureLike, *, metrics: Sequence[str] | None = None
+    capture: CaptureLike,
+    *,
+    metrics: Sequence[str] | None = None,
+    analyses: Analyses | None = None,
 ) -> str:
     """Return a capture as Markdown; the arguments are those of `capture_lines`."""
+    shown = None if metrics is not None else analyses
     lines: list[str] = []
-    for number, launches in _ranges(capture):
-        lines += [f"### {number}", ""] if number else []
-        lines += [*markdown_table(_columns(launches, metrics, display.code)), ""]
+    for number, (heading, launches) in enumerate(_ranges(capture)):
+        lines += [f"### {heading}", ""] if heading else []
+        columns = (
+            _columns(launches, metrics, display.code)
+            if shown is None
+            else _analysed(launches, shown[number], display.code)
+        )
+        lines += [*markdown_table(columns), ""]
+    for text in _unknown(shown):
+        lines += [text, ""]
     lines.append(_count(capture, metrics))
     return "\n".join(lines) + "\n"
+
+
+def _fitting(
+    launches: Sequence[_LaunchLike], analyses: Sequence[Analysis | None], width: int
+) -> tuple[str, ...]:
+    """Return the table of what limits launches, with as much evidence as has room."""
+    table: tuple[str, ...] = ()
+    for count in range(evidence_count(analyses), -1, -1):
+        columns = _analysed(launches, analyses, str, evidence=count)
+        table = text_table(columns, width=width)
+        if max(map(len, table), default=0) <= width:
+            break
+    return table
+
+
+def _analysed(
+    launches: Sequence[_LaunchLike],
+    analyses: Sequence[Analysis | None],
+    spelled: _Spelled,
+    *,
+    evidence: int | None = None,
+) -> tuple[Column, ...]:
+    """Return the columns of what limits launches; all evidence where none is said."""
+    count = evidence_count(analyses) if evidence is None else evidence
+    return (
+        *_named(launches, spelled),
+        *limiter_columns(analyses, evidence_count=count),
+    )
+
+
+def _unknown(analyses: Analyses | None) -> tuple[str, ...]:
+    """Return why launches have no limiter, each sentence once."""
+    return unknown_texts([each for several in analyses or () for each in several])
 
 
 def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:
@@ -111,6 +177,23 @@ def _columns(
     found = {name for launch in launches for name in launch.metrics}
     names = [name for name in heads if metrics is not None or name in found]
     return (
+        *_named(launches, spelled),
+        *(
+            Column(
+                head=display.escape(heads[name]),
+                cells=tuple(_cell(launch, name) for launch in launches),
+                blank="n/a",
+                right=True,
+                rank=place if metrics is None else 0,
+            )
+            for place, name in enumerate(names)
+        ),
+    )
+
+
+def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
+    """Return which launch a row is of, and whether it was measured."""
+    return (
         Column(
             head="launch",
             cells=tuple(str(launch.index) for launch in launches),
@@ -124,16 +207,6 @@ def _columns(
         Column(
             head="",
             cells=tuple("" if each.measured else "not measured" for each in launches),
-        ),
-        *(
-            Column(
-                head=display.escape(heads[name]),
-                cells=tuple(_cell(launch, name) for launch in launches),
-                blank="n/a",
-                right=True,
-                rank=place if metrics is None else 0,
-            )
-            for place, name in enumerate(names)
         ),
     )
 

@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report.captures import (
+    Analyses,
     CaptureLike,
     capture_lines,
     capture_markdown,
@@ -49,6 +50,7 @@ def capture_bytes(
     form: str,
     *,
     metrics: Sequence[str] | None,
+    analyses: Analyses | None = None,
     width: int | None = None,
 ) -> bytes:
     """
@@ -61,12 +63,17 @@ def capture_bytes(
 
         metrics: What was asked for; None: the few that say most.
 
+        analyses: What limits each launch of each range; None: not known.
+
         width: Characters of a line of text; None: the terminal's, 100 where there is
             none.
     """
     if form == "markdown":
-        return capture_markdown(capture, metrics=metrics).encode()
-    return _joined(capture_lines(capture, metrics=metrics, width=width or _width()))
+        return capture_markdown(capture, metrics=metrics, analyses=analyses).encode()
+    lines = capture_lines(
+        capture, metrics=metrics, analyses=analyses, width=width or _width()
+    )
+    return _joined(lines)
 
 
 def only_metrics(run: Run, metrics: Sequence[str]) -> Run:

@@ -1,0 +1,266 @@
+"""Standard counters out of those of Nsight Compute, by GPU generation; PYTEST_DONT_REWRITE.
+
+The only place that spells a vendor's hardware counter for a formula.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+from pytest_gpuperf.collect.translate.foreign import (
+    CAPABILITY,
+    ForeignLaunch,
+    capability_of,
+    number_of,
+)
+from pytest_gpuperf.model.counter_unit import counter_unit
+from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
+
+__all__ = [
+    "SPELLINGS",
+    "Spelling",
+    "spelled",
+    "standard_counters",
+    "vendor_names",
+]
+
+_PERCENT = 100.0  # Nsight Compute writes fractions as percent
+_ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+_ACTIVE = "avg.pct_of_peak_sustained_active"
+
+Capabilities = frozenset[tuple[int, int]]
+
+# GB202 counts DRAM traffic by operation; GB10B and GB20B, whose memory is the host's,
+# have no counters of it (base metrics of libnvperf_host 2026.3, chip by chip)
+_BY_OPERATION: Capabilities = frozenset({(12, 0)})
+_NO_DRAM: Capabilities = frozenset({(11, 0), (12, 1)})
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Spelling:
+    """
+    One way in which Nsight Compute spells a standard counter.
+
+    Attributes:
+        counter: Its name there.
+
+        per: What its number is divided by to get the standard unit.
+
+        only: The compute capabilities that have it; None: all but `never`.
+
+        never: The compute capabilities that do not.
+    """
+
+    counter: str
+    per: float = 1.0
+    only: Capabilities | None = None
+    never: Capabilities = frozenset()
+
+    def fits(self, capability: tuple[int, int] | None) -> bool:
+        """Return whether a chip has it; one that is not known is taken for a common one."""
+        if capability is None:
+            return self.only is None
+        if self.only is not None:
+            return capability in self.only
+        return capability not in self.never
+
+
+def _plain(*counters: str) -> tuple[Spelling, ...]:
+    """Return counters that are in the standard unit, or say their own."""
+    return tuple(Spelling(counter=counter) for counter in counters)
+
+
+def _percent(*counters: str) -> tuple[Spelling, ...]:
+    """Return counters in percent."""
+    return tuple(Spelling(counter=counter, per=_PERCENT) for counter in counters)
+
+
+def _dram(counter: str, per: float = 1.0) -> Spelling:
+    """Return a DRAM counter that every chip with DRAM of its own has."""
+    return Spelling(counter=counter, per=per, never=_NO_DRAM)
+
+
+def _dram_bytes(direction: str) -> tuple[Spelling, ...]:
+    """Return the spellings of DRAM traffic in one direction."""
+    return (
+        Spelling(
+            counter=f"dram__bytes_{direction}.sum", never=_NO_DRAM | _BY_OPERATION
+        ),
+        Spelling(counter=f"dram__bytes_op_{direction}.sum", only=_BY_OPERATION),
+    )
+
+
+_STEMS = {  # a pipe's counter without its roll-up, best first
+    "issue": ("sm__issue_active", "sm__inst_executed"),
+    "alu": ("sm__pipe_alu_cycles_active", "sm__inst_executed_pipe_alu"),
+    "fma": ("sm__pipe_fma_cycles_active", "sm__inst_executed_pipe_fma"),
+    "fmaheavy": ("sm__pipe_fmaheavy_cycles_active",),
+    "fp16": ("sm__inst_executed_pipe_fp16",),
+    "fp64": ("sm__pipe_fp64_cycles_active", "sm__inst_executed_pipe_fp64"),
+    "xu": ("sm__inst_executed_pipe_xu",),
+    "adu": ("sm__inst_executed_pipe_adu",),
+    "cbu": ("sm__inst_executed_pipe_cbu_pred_on_any",),
+    "uniform": ("sm__inst_executed_pipe_uniform",),
+    "tma": ("sm__pipe_tma_cycles_active", "sm__inst_executed_pipe_tma"),
+}
+_BLOCK_LIMITS = {
+    "registers": "registers",
+    "shared": "shared_mem",
+    "warps": "warps",
+    "blocks": "blocks",
+    "barriers": "barriers",
+}
+_SAMPLED = {"no_instruction": "no_instructions"}  # the sampler has a plural of its own
+
+SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
+    "duration_s": _plain("gpu__time_duration.sum", "gpu__time_duration.avg"),
+    "grid_blocks_count": _plain("launch__grid_size"),
+    "block_threads_count": _plain("launch__block_size"),
+    "registers_count": _plain("launch__registers_per_thread"),
+    "static_shared_bytes": _plain("launch__shared_mem_per_block_static"),
+    "dynamic_shared_bytes": _plain("launch__shared_mem_per_block_dynamic"),
+    "waves_count": _plain("launch__waves_per_multiprocessor"),
+    "sm_count": _plain(
+        "launch__sm_count", "device__attribute_multiprocessor_count"
+    ),
+    **{
+        f"{ours}_limit_blocks_count": _plain(f"launch__occupancy_limit_{theirs}")
+        for ours, theirs in _BLOCK_LIMITS.items()
+    },
+    "sm_active_cycles_count": _plain("sm__cycles_active.avg"),
+    "sm_elapsed_cycles_count": _plain(
+        "sm__cycles_elapsed.avg", "sm__cycles_elapsed.max", "gpc__cycles_elapsed.max"
+    ),
+    "sm_clock_hz": _plain(
+        "sm__cycles_elapsed.avg.per_second",
+        "smsp__cycles_elapsed.avg.per_second",
+        "gpc__cycles_elapsed.avg.per_second",
+    ),
+    "warps_active_fraction": _percent(f"sm__warps_active.{_ACTIVE}"),
+    "warps_possible_fraction": _percent("sm__maximum_warps_per_active_cycle_pct"),
+    "dram_bytes": (_dram("dram__bytes.sum"),),
+    "dram_read_bytes": _dram_bytes("read"),
+    "dram_write_bytes": _dram_bytes("write"),
+    "dram_throughput_fraction": (
+        _dram(f"gpu__dram_throughput.{_ELAPSED}", _PERCENT),
+        _dram(f"dram__throughput.{_ELAPSED}", _PERCENT),
+        _dram(f"dram__cycles_active.{_ELAPSED}", _PERCENT),
+    ),
+    "l2_throughput_fraction": _percent(f"lts__throughput.{_ELAPSED}"),
+    "l2_hit_sectors_count": _plain("lts__t_sectors_lookup_hit.sum"),
+    "l2_miss_sectors_count": _plain("lts__t_sectors_lookup_miss.sum"),
+    "l2_hit_fraction": _percent("lts__t_sector_hit_rate.pct"),
+    "l1_throughput_fraction": _percent(f"l1tex__throughput.{_ELAPSED}"),
+    "l1_active_throughput_fraction": _percent(f"l1tex__throughput.{_ACTIVE}"),
+    "l1_hit_fraction": _percent("l1tex__t_sector_hit_rate.pct"),
+    "lsu_pipe_fraction": _percent(f"sm__inst_executed_pipe_lsu.{_ELAPSED}"),
+    "memory_throughput_fraction": _percent(
+        f"gpu__compute_memory_throughput.{_ELAPSED}"
+    ),
+    "sm_throughput_fraction": _percent(f"sm__throughput.{_ELAPSED}"),
+    "tensor_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ELAPSED}"),
+    "tensor_active_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ACTIVE}"),
+    **{
+        f"{pipe}_pipe_fraction": _percent(*(f"{stem}.{_ELAPSED}" for stem in _STEMS[pipe]))
+        for pipe in PIPES
+    },
+    "instructions_count": _plain(
+        "smsp__inst_executed.sum", "sm__inst_executed.sum", "inst_executed"
+    ),
+    **{
+        f"global_{word}_{what}_count": _plain(
+            f"l1tex__t_{what}_pipe_lsu_mem_global_op_{op}.sum"
+        )
+        for word, op in (("load", "ld"), ("store", "st"))
+        for what in ("sectors", "requests")
+    },
+    "global_sectors_count": _plain("memory_l2_theoretical_sectors_global"),
+    "global_ideal_sectors_count": _plain("memory_l2_theoretical_sectors_global_ideal"),
+    "shared_wavefronts_count": _plain("memory_l1_wavefronts_shared"),
+    "shared_ideal_wavefronts_count": _plain("memory_l1_wavefronts_shared_ideal"),
+    "shared_pipe_wavefronts_count": _plain(
+        "l1tex__data_pipe_lsu_wavefronts_mem_shared.sum"
+    ),
+    "shared_conflicts_count": _plain(
+        "l1tex__data_bank_conflicts_pipe_lsu_mem_shared.sum"
+    ),
+    **{
+        f"stall_{reason}_ratio": _plain(
+            f"smsp__average_warps_issue_stalled_{reason}_per_issue_active.ratio"
+        )
+        for reason in STALLS
+    },
+    **{
+        f"stall_{reason}_samples_count": _plain(
+            f"smsp__pcsamp_warps_issue_stalled_{_SAMPLED.get(reason, reason)}"
+        )
+        for reason in STALLS
+    },
+}  # fmt: skip
+
+_SCALED = {"bytes": "bytes", "s": "s", "hz": "Hz"}  # last word of a name: its SI unit
+
+
+def standard_counters(
+    launch: ForeignLaunch,
+    names: Iterable[str] | None = None,
+    *,
+    mode: CounterMode = CounterMode(),  # noqa: B008 - frozen
+) -> LaunchCounters:
+    """
+    Return what a profiled launch says, by standard names and in SI units.
+
+    Args:
+        launch: The launch in the tool's own words.
+
+        names: The standard counters that are wanted; None: all.
+
+        mode: How the tool read them, where that is known.
+
+    Returns:
+        The counters; one that the tool did not give, or whose unit is not understood,
+        is not in it.
+    """
+    found: dict[str, float] = {}
+    for name in SPELLINGS if names is None else names:
+        for spelling in SPELLINGS.get(name, ()):
+            number = _in_si(launch, spelling, _SCALED.get(name.rpartition("_")[2]))
+            if number is not None:
+                found[name] = number
+                break
+    return LaunchCounters(values=found, mode=mode)
+
+
+def vendor_names(names: Iterable[str]) -> tuple[str, ...]:
+    """Return every counter that standard ones can be made of, for any chip, each once."""
+    wanted = (s.counter for name in names for s in SPELLINGS.get(name, ()))
+    return tuple(dict.fromkeys((*wanted, *CAPABILITY)))
+
+
+def spelled(name: str, launch: ForeignLaunch) -> str | None:
+    """
+    Return the counter to collect for a standard one on the chip of a launch.
+
+    Args:
+        name: A standard name.
+
+        launch: A launch that ran there.
+
+    Returns:
+        The counter; None where this chip has none, or the name is no counter.
+    """
+    capability = capability_of(launch)
+    fitting = (s for s in SPELLINGS.get(name, ()) if s.fits(capability))
+    return next((spelling.counter for spelling in fitting), None)
+
+
+def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float | None:
+    """Return a counter of a launch in the standard unit; None where it has none."""
+    number = number_of(launch, spelling.counter)
+    if number is None:
+        return None
+    if si is None:
+        return number / spelling.per
+    unit = counter_unit(launch.metrics[spelling.counter].unit or "")
+    return unit.to_si(number) if unit is not None and unit.si == si else None

@@ -1,0 +1,71 @@
+"""One value of a metric out of the counters of several launches; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from pytest_gpuperf.compute.aggregate import aggregate
+from pytest_gpuperf.compute.derive import FORMULAS, missing_counters, value_of
+from pytest_gpuperf.model.counters import LaunchCounters, mode_conflict
+from pytest_gpuperf.model.limiter import Unknown
+
+__all__ = ["over_launches"]
+
+_WEIGHT = "duration_s"
+
+
+def over_launches(metric: str, launches: Sequence[LaunchCounters]) -> float | Unknown:
+    """
+    Return a metric of several launches taken together.
+
+    A launch for which it is not defined (a hit rate of nothing looked up) is left out.
+
+    Args:
+        metric: A name of FORMULAS.
+
+        launches: Their counters, >= 1 of them.
+
+    Returns:
+        The value, put together as `aggregate` says; or why there is none. Counters of
+        different replay, cache or clock modes are never put together.
+    """
+    for launch in launches[1:]:
+        conflict = mode_conflict(launches[0].mode, launch.mode)
+        if conflict is not None:
+            return Unknown(reason=conflict, remedy="collect all of them in one mode")
+    found = [(value_of(metric, each.values), each.values) for each in launches]
+    lacking = [
+        missing_counters(metric, values) for value, values in found if value is None
+    ]
+    missing = tuple(dict.fromkeys(name for names in lacking for name in names))
+    if missing:
+        count = sum(not names for names in lacking) + len(found) - len(lacking)
+        which = f"{count} of {len(found)} launches" if count else "no launch"
+        return Unknown(reason=f"{which} in the report has it", missing=missing)
+    return _together(
+        metric,
+        [(value, values.get(_WEIGHT)) for value, values in found if value is not None],
+    )
+
+
+def _together(
+    metric: str, pairs: Sequence[tuple[float, float | None]]
+) -> float | Unknown:
+    """Return values, each with its weight, as one."""
+    if not pairs:
+        return Unknown(
+            reason=FORMULAS[metric].undefined or "it is not defined",
+            remedy="choose other launches with kernel=",
+        )
+    weights = [weight for _, weight in pairs if weight is not None]
+    value = aggregate(
+        metric,
+        [value for value, _ in pairs],
+        weights=weights if len(weights) == len(pairs) else (),
+    )
+    if value is not None:
+        return value
+    return Unknown(
+        reason=f"a rate of {len(pairs)} launches, whose durations are not known",
+        remedy="choose one launch with kernel=",
+    )

@@ -1,0 +1,287 @@
+"""What limits a launch, by its counters; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import NamedTuple
+
+from pytest_gpuperf.compute.derive import (
+    LAUNCH_COUNTERS,
+    launch_occupancy,
+    needed_counters,
+    value_of,
+)
+from pytest_gpuperf.compute.stalls import STALL_COUNTERS, stall_shares, top_stall
+from pytest_gpuperf.model.counters import PIPES
+from pytest_gpuperf.model.limiter import (
+    Analysis,
+    Bound,
+    BoundSide,
+    Evidence,
+    Limiter,
+    LimiterName,
+    Unknown,
+)
+
+__all__ = ["ANALYSIS_COUNTERS", "Gap", "analyse", "bound", "limiter"]
+
+_REACHED = 0.6  # product rule; Nsight Compute calls less of every roof a latency issue
+_NEAR = 0.1  # ours: at less of every roof, the closest one bounds nothing
+_IDLE = 0.3  # product rule: more idle than this hides whatever the kernels do
+_SLACK = 0.02  # ours: two passes of one launch differ by less
+_FULL = 1.0  # waves: fewer leave multiprocessors, or slots of them, without a block
+_SHOWN = 3  # roofs beside the deciding one: more than a line holds says less
+
+_Head = tuple[BoundSide, LimiterName, str]
+_MEMORY = {  # roof: its quantity, in the order that decides between equals
+    LimiterName.DRAM: "dram.fraction",
+    LimiterName.L2: "l2.fraction",
+    LimiterName.L1: "l1.fraction",
+}
+_DERIVED_ROOFS: tuple[tuple[_Head, str], ...] = (
+    *(((BoundSide.MEMORY, n, n.value), metric) for n, metric in _MEMORY.items()),
+    ((BoundSide.COMPUTE, LimiterName.TENSOR, "tensor"), "tensor.fraction"),
+)
+_PIPE_ROOFS: tuple[tuple[_Head, str], ...] = tuple(
+    ((BoundSide.COMPUTE, LimiterName.PIPE, pipe), f"{pipe}_pipe_fraction")
+    for pipe in PIPES
+)
+_LSU = "lsu_pipe_fraction"  # a part of L1, and so no roof of its own
+# the busiest part of a whole side: says how full it is and not which part
+_WHOLE = {
+    BoundSide.MEMORY: "memory_throughput_fraction",
+    BoundSide.COMPUTE: "sm_throughput_fraction",
+}
+_METRICS = (
+    *(metric for _, metric in _DERIVED_ROOFS),
+    "waves",
+    "waves.tail_fraction",
+    "occupancy.achieved",
+    "sm.active_fraction",
+)
+ANALYSIS_COUNTERS = (
+    "duration_s",
+    *needed_counters(_METRICS),
+    *LAUNCH_COUNTERS,
+    *(counter for _, counter in _PIPE_ROOFS),
+    _LSU,
+    *_WHOLE.values(),
+    *STALL_COUNTERS,
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Gap:
+    """
+    Time in which the GPU did nothing.
+
+    Attributes:
+        fraction: Of the whole, 0 to 1.
+
+        filled_by: What filled it: LAUNCH, SYNCHRONIZATION or TRANSFER.
+    """
+
+    fraction: float
+    filled_by: LimiterName
+
+
+class _Roof(NamedTuple):  # some fifteen are made of each launch
+    """One roof: how much of it was used."""
+
+    side: BoundSide
+    limiter: LimiterName
+    name: str
+    fraction: float
+
+    @property
+    def evidence(self) -> Evidence:
+        """The roof as a number that decides."""
+        return Evidence(name=self.name, value=self.fraction)
+
+
+def analyse(values: Mapping[str, float], *, gap: Gap | None = None) -> Analysis:
+    """
+    Return what the counters of one launch say together.
+
+    Args:
+        values: Standard counters of the launch, those of ANALYSIS_COUNTERS.
+
+        gap: The idle time around it; None: not known, as in a profiler's report.
+    """
+    roofs = _roofs(values)
+    return Analysis(
+        duration_s=values.get("duration_s"),
+        bound=_bound(roofs),
+        limiter=_limiter(values, roofs, gap),
+    )
+
+
+def bound(values: Mapping[str, float]) -> Bound | None:
+    """
+    Return the roof that a launch comes closest to.
+
+    Of equals the first of DRAM, L2, L1, tensor and the other pipes. None where no roof
+    was collected, or none is used to a tenth: such a launch is bound by something else.
+    """
+    return _bound(_roofs(values))
+
+
+def limiter(
+    values: Mapping[str, float], *, gap: Gap | None = None
+) -> Limiter | Unknown:
+    """
+    Return what limits a launch, by the first rule that holds.
+
+    1. More than 0.3 of the time idle: what fills the gap.
+    2. The highest of DRAM, L2, L1, tensor and the other pipes, at 0.6 or more; the
+       whole of memory or of the SMs, where no part that was seen accounts for it.
+    3. Less than one wave of blocks: the grid is too small.
+    4. Both sides below 0.6, warps resident: latency, with the stall that takes most.
+
+    Args:
+        values: Standard counters of the launch.
+
+        gap: The idle time around it; None: not known.
+
+    Returns:
+        The limiter, or why the counters do not say.
+    """
+    return _limiter(values, _roofs(values), gap)
+
+
+def _bound(roofs: list[_Roof]) -> Bound | None:
+    """Return the closest of some roofs; None: none is near."""
+    closest = max(roofs, key=_fraction, default=None)
+    if closest is None or closest.fraction < _NEAR:
+        return None
+    return Bound(side=closest.side, roof=closest.name, fraction=closest.fraction)
+
+
+def _limiter(
+    values: Mapping[str, float], roofs: list[_Roof], gap: Gap | None
+) -> Limiter | Unknown:
+    """Return the answer of the first rule that holds."""
+    if gap is not None and gap.fraction > _IDLE:
+        idle = Evidence(name="idle", value=gap.fraction)
+        return Limiter(name=gap.filled_by, evidence=(idle,))
+    ranked = sorted(roofs, key=_fraction, reverse=True)
+    if ranked and ranked[0].fraction >= _REACHED:
+        return _at_roof(ranked, values)
+    waves = value_of("waves", values)
+    if waves is not None and waves < _FULL:
+        return _too_small(waves, values, ranked)
+    return _latency(values, ranked)
+
+
+def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
+    """Return the limiter of a launch that reaches a roof, the first of these."""
+    reached, *rest = ranked
+    others = [roof.evidence for roof in rest]
+    if reached.limiter is LimiterName.L1 and _LSU in values:
+        # whether it is the number of accesses or what they move
+        others.insert(0, Evidence(name="lsu", value=values[_LSU]))
+    is_pipe = reached.limiter is LimiterName.PIPE
+    return Limiter(
+        name=reached.limiter,
+        detail=reached.name if is_pipe else None,
+        evidence=(reached.evidence, *others[:_SHOWN]),
+    )
+
+
+def _too_small(
+    waves: float, values: Mapping[str, float], ranked: list[_Roof]
+) -> Limiter:
+    """Return the limiter of a launch that does not fill the device once."""
+    return Limiter(
+        name=LimiterName.GRID,
+        evidence=(
+            Evidence(name="waves", value=waves, unit="count"),
+            *_named(values, {"SM active": "sm.active_fraction"}),
+            *(roof.evidence for roof in ranked[:2]),
+        ),
+    )
+
+
+def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | Unknown:
+    """Return the limiter of a launch below every roof, or why it is not known."""
+    lacking = _unseen(values, ranked)
+    if lacking:
+        return Unknown(reason="no counter says how busy it was", missing=lacking)
+    if not values["warps_active_fraction"] > 0:
+        return Unknown(reason="no warp was resident")
+    shares = stall_shares(values)
+    top = top_stall(shares) if shares is not None else None
+    stall = () if top is None else (Evidence(name=f"stall {top[0]}", value=top[1]),)
+    return Limiter(
+        name=LimiterName.LATENCY,
+        detail=None if top is None else top[0],
+        evidence=(
+            *stall,
+            *(roof.evidence for roof in ranked[:2]),
+            *_named(values, {"occupancy": "occupancy.achieved"}),
+            *_possible(values),
+            *_named(values, {"SM active": "sm.active_fraction"}),
+            *_named(values, {"tail": "waves.tail_fraction"}),
+        ),
+    )
+
+
+def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
+    """Return the occupancy that a launch could have, where something limits it."""
+    occupancy = launch_occupancy(values)
+    if occupancy is None or occupancy.fraction >= 1:
+        return ()
+    name = f"possible by {occupancy.limiter}"
+    return (Evidence(name=name, value=occupancy.fraction),)
+
+
+def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
+    """Return the counters without which nobody knows that no other rule holds."""
+    needed = [_WHOLE[BoundSide.COMPUTE], "warps_active_fraction"]
+    if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
+        needed.insert(0, _WHOLE[BoundSide.MEMORY])
+    waves = ("waves_count",) if value_of("waves", values) is None else ()
+    return (*(name for name in needed if name not in values), *waves)
+
+
+def _roofs(values: Mapping[str, float]) -> list[_Roof]:
+    """Return the roofs that were collected, in the order that decides between equals."""
+    measured = [
+        *((*head, value_of(metric, values)) for head, metric in _DERIVED_ROOFS),
+        *((*head, values.get(counter)) for head, counter in _PIPE_ROOFS),
+    ]
+    named = [
+        _Roof(side, limiter, name, fraction)
+        for side, limiter, name, fraction in measured
+        if fraction is not None
+    ]
+    return [*named, *_wholes(values, named)]
+
+
+def _wholes(values: Mapping[str, float], named: list[_Roof]) -> list[_Roof]:
+    """Return the sides that are busier than any part of them that was seen."""
+    accounted = dict.fromkeys(BoundSide, 0.0)
+    accounted[BoundSide.COMPUTE] = values.get(_LSU, 0.0)
+    for roof in named:
+        accounted[roof.side] = max(accounted[roof.side], roof.fraction)
+    found = {
+        BoundSide.MEMORY: (LimiterName.MEMORY, "memory"),
+        BoundSide.COMPUTE: (LimiterName.PIPE, "sm"),
+    }
+    return [
+        _Roof(side, name, text, values[_WHOLE[side]])
+        for side, (name, text) in found.items()
+        if values.get(_WHOLE[side], 0.0) > accounted[side] + _SLACK
+    ]
+
+
+def _named(values: Mapping[str, float], metrics: Mapping[str, str]) -> list[Evidence]:
+    """Return quantities as evidence, those that are known and not zero."""
+    found = ((name, value_of(metric, values)) for name, metric in metrics.items())
+    return [Evidence(name=name, value=value) for name, value in found if value]
+
+
+def _fraction(roof: _Roof) -> float:
+    """Return how much of a roof was used."""
+    return roof.fraction

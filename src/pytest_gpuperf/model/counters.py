@@ -1,0 +1,169 @@
+"""Hardware counters of one launch, by names of our own; PYTEST_DONT_REWRITE.
+
+Each tool and each GPU generation has other names for the same quantity; these are the
+ones that every formula is written in. The unit is the last word of a name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, fields, replace
+from types import MappingProxyType
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.border import finite
+
+__all__ = [
+    "DECLARED_BYTES",
+    "PIPES",
+    "STALLS",
+    "STANDARD",
+    "CounterMode",
+    "LaunchCounters",
+    "merged",
+    "mode_conflict",
+]
+
+DECLARED_BYTES = "declared_bytes"  # of `Work`: no counter, but part of a formula
+
+# pipelines of a multiprocessor; what each one does stands in docs/metrics.md
+PIPES = (
+    "issue", "alu", "fma", "fmaheavy", "fp16", "fp64", "xu", "adu", "cbu", "uniform",
+    "tma",
+)  # fmt: skip
+
+# why a resident warp did not issue; each chip has most of them. `selected`, the cycles
+# in which it did issue, is none of them.
+STALLS = (
+    "barrier", "branch_resolving", "dispatch_stall", "drain", "gmma", "imc_miss",
+    "lg_throttle", "long_scoreboard", "math_pipe_throttle", "membar", "mio_throttle",
+    "misc", "no_instruction", "not_selected", "short_scoreboard", "sleeping",
+    "tex_throttle", "wait", "warpgroup_arrive",
+)  # fmt: skip
+
+_MEANINGS = {
+    "duration_s": "time of the kernel alone, as it was profiled",
+    "grid_blocks_count": "blocks of the launch",
+    "block_threads_count": "threads of a block",
+    "registers_count": "registers of a thread",
+    "static_shared_bytes": "shared memory of a block that is compiled in",
+    "dynamic_shared_bytes": "shared memory of a block asked for at launch",
+    "waves_count": "times that the grid fills the device",
+    "sm_count": "multiprocessors that the launch could use",
+    "registers_limit_blocks_count": "blocks on an SM that the registers allow",
+    "shared_limit_blocks_count": "blocks on an SM that the shared memory allows",
+    "warps_limit_blocks_count": "blocks on an SM that the warp slots allow",
+    "blocks_limit_blocks_count": "blocks on an SM that the chip allows",
+    "barriers_limit_blocks_count": "blocks on an SM that the barriers allow",
+    "sm_active_cycles_count": "cycles with a warp on the SM, mean over SMs",
+    "sm_elapsed_cycles_count": "cycles from the first to the last of the kernel",
+    "sm_clock_hz": "clock of the SMs while it ran",
+    "warps_active_fraction": "resident warps of an active SM, of those that it holds",
+    "warps_possible_fraction": "warps that fit an SM, of those that it holds",
+    "dram_bytes": "bytes read from and written to DRAM",
+    "dram_read_bytes": "bytes read from DRAM",
+    "dram_write_bytes": "bytes written to DRAM",
+    "dram_throughput_fraction": "DRAM traffic, of the most that it sustains",
+    "l2_throughput_fraction": "busiest part of the L2 cache, of what it sustains",
+    "l2_hit_sectors_count": "sectors that were looked up in the L2 cache and found",
+    "l2_miss_sectors_count": "sectors that were looked up there and not found",
+    "l2_hit_fraction": "sectors found, of those looked up",
+    "l1_throughput_fraction": "busiest part of the L1 cache, of what it sustains",
+    "l1_active_throughput_fraction": "the same, of the cycles with a warp on the SM",
+    "l1_hit_fraction": "sectors found in the L1 cache, of those looked up",
+    "lsu_pipe_fraction": "load and store instructions, of what the L1 cache takes",
+    "memory_throughput_fraction": "busiest part of all memory, of what it sustains",
+    "sm_throughput_fraction": "busiest part of the SMs, of what it sustains",
+    "tensor_pipe_fraction": "tensor pipe, of the most that it sustains",
+    "tensor_active_pipe_fraction": "the same, of the cycles with a warp on the SM",
+    "instructions_count": "warp instructions executed",
+    "global_load_sectors_count": "sectors that global loads looked up in L1",
+    "global_load_requests_count": "global load instructions that reached L1",
+    "global_store_sectors_count": "sectors that global stores looked up in L1",
+    "global_store_requests_count": "global store instructions that reached L1",
+    "global_sectors_count": "sectors of all global accesses, by their addresses",
+    "global_ideal_sectors_count": "the fewest sectors that could hold what they need",
+    "shared_wavefronts_count": "passes of all shared accesses, by their addresses",
+    "shared_ideal_wavefronts_count": "the fewest passes that could serve them",
+    "shared_pipe_wavefronts_count": "passes of shared memory, as the pipe counted them",
+    "shared_conflicts_count": "of these, lost to bank conflicts",
+    DECLARED_BYTES: "bytes that a call has to move, as the test declares",
+}
+
+STANDARD: Mapping[str, str] = MappingProxyType(
+    {
+        **_MEANINGS,
+        **{f"{pipe}_pipe_fraction": f"{pipe}, of what it sustains" for pipe in PIPES},
+        **{f"stall_{s}_ratio": f"warps stalled by {s}, an issue" for s in STALLS},
+        **{f"stall_{s}_samples_count": f"samples stalled by {s}" for s in STALLS},
+    }
+)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CounterMode:
+    """
+    How counters were read: numbers of two modes are two experiments.
+
+    Attributes:
+        replay: `kernel`, `application`, `range`…; None: the source did not say.
+
+        cache: `all`: the caches were emptied before each pass; `none`; None: not said.
+
+        clock: `base`, `boost`, `none`…; None: not said.
+    """
+
+    replay: str | None = None
+    cache: str | None = None
+    clock: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class LaunchCounters:
+    """
+    What is known of one launch.
+
+    Attributes:
+        values: Numbers by the names of STANDARD, in SI units; what was not collected is
+            not in it.
+
+        mode: How they were read.
+    """
+
+    values: Mapping[str, float]
+    mode: CounterMode = CounterMode()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("counters.values", *self.values.values())
+
+
+def mode_conflict(first: CounterMode, second: CounterMode) -> str | None:
+    """
+    Return why counters of two modes may not meet in one formula; None: they may.
+
+    Example:
+        >>> mode_conflict(CounterMode(cache="all"), CounterMode(cache="none"))
+        'counters of cache mode all and none are not mixed'
+    """
+    for each in fields(CounterMode):
+        ours, theirs = getattr(first, each.name), getattr(second, each.name)
+        if ours != theirs:
+            told = " and ".join(text or "unknown" for text in (ours, theirs))
+            return f"counters of {each.name} mode {told} are not mixed"
+    return None
+
+
+def merged(first: LaunchCounters, second: LaunchCounters) -> LaunchCounters:
+    """
+    Return the counters of one launch that was profiled twice; the first one's win.
+
+    Raises:
+        RecordError: They were read in different modes.
+    """
+    conflict = mode_conflict(first.mode, second.mode)
+    if conflict is not None:
+        raise RecordError(
+            conflict, path="counters.mode", remedy="collect them in one mode"
+        )
+    return replace(first, values={**second.values, **first.values})

@@ -1,0 +1,220 @@
+"""Launches of a captured report into estimates, gaps and analyses; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.chips import chip_limits
+from pytest_gpuperf.collect.translate import ncu as translate
+from pytest_gpuperf.collect.translate.counters import spelled, standard_counters
+from pytest_gpuperf.collect.translate.foreign import capability_of
+from pytest_gpuperf.compute.aggregate import aggregate
+from pytest_gpuperf.compute.derive import (
+    FORMULAS,
+    needed_counters,
+    theoretical_occupancy,
+)
+from pytest_gpuperf.compute.launches import over_launches
+from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
+from pytest_gpuperf.model.counters import DECLARED_BYTES, LaunchCounters
+from pytest_gpuperf.model.limiter import Analysis, Unknown
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["analyses", "capture_values", "report_counters"]
+
+_COUNT = "launches.count"
+_POSSIBLE = "warps_possible_fraction"
+_BLOCK = (  # what the occupancy of a block follows from
+    "registers_count",
+    "block_threads_count",
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+)
+_Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
+
+
+def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the counters to ask a report for, so that `metrics` can be read."""
+    own = [metric for metric in metrics if metric not in METRICS]
+    return translate.needed_counters(own, _standard(metrics))
+
+
+def capture_values(
+    launches: Sequence[CapturedLaunch], metrics: Sequence[str], work: Work | None
+) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
+    """
+    Return metrics over the launches of a report and by kernel, and those it lacks.
+
+    Args:
+        launches: Launches that were measured, >= 1; together they are one call.
+
+        metrics: Names of the catalogue and counters by their own names.
+
+        work: What the test declares of a call; None: nothing.
+    """
+    declared = None if work is None else work.bytes
+    names = _standard(metrics)
+    paired = [(each, _completed(each, names, declared)) for each in launches]
+    estimates = [_estimate(_COUNT, float(len(launches)), "count", None)]
+    gaps = []
+    for metric in metrics:
+        if metric == _COUNT:  # asked for by a limit, and there already
+            continue
+        value, unit = _over(metric, paired)
+        if isinstance(value, Unknown):
+            gaps.append(_gap(metric, value, launches))
+        else:
+            estimates.append(_estimate(metric, value, unit, None))
+        estimates += _by_kernel(metric, paired)
+    return tuple(estimates), tuple(gaps)
+
+
+def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
+    """Return what limits each launch of each range; None: it was not measured."""
+    return tuple(tuple(map(_analysis, each.launches)) for each in capture.ranges)
+
+
+def _analysis(launch: CapturedLaunch) -> Analysis | None:
+    """Return what limits a launch, its missing counters by the tool's own names."""
+    if not launch.measured:
+        return None
+    found = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
+    if not isinstance(found.limiter, Unknown):
+        return found
+    missing = tuple(spelled(name, launch) or name for name in found.limiter.missing)
+    return replace(found, limiter=replace(found.limiter, missing=missing))
+
+
+def _standard(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the standard counters that metrics are made of."""
+    needed = needed_counters(metrics)
+    block = _BLOCK if _POSSIBLE in needed else ()
+    return ("duration_s", *needed, *block)
+
+
+def _completed(
+    launch: CapturedLaunch, names: Sequence[str], declared: float | None
+) -> LaunchCounters:
+    """Return the counters of a launch, with what no counter says beside them."""
+    counters = standard_counters(launch, names)
+    values = dict(counters.values)
+    if declared is not None:
+        values[DECLARED_BYTES] = declared
+    if _POSSIBLE in names and _POSSIBLE not in values:
+        values |= _calculated(launch, values)
+    return replace(counters, values=values)
+
+
+def _calculated(
+    launch: CapturedLaunch, values: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the theoretical occupancy by the chip's limits; empty: not known."""
+    capability = capability_of(launch)
+    limits = None if capability is None else chip_limits(capability)
+    if limits is None or any(name not in values for name in _BLOCK):
+        return {}
+    registers, threads, static, dynamic = (int(values[name]) for name in _BLOCK)
+    occupancy = theoretical_occupancy(
+        registers_count=registers,
+        threads_per_block=threads,
+        shared_bytes=static + dynamic,
+        limits=limits,
+    )
+    return {_POSSIBLE: occupancy.fraction}
+
+
+def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
+    """Return a metric over launches with its unit, or why it has no value."""
+    known = METRICS.get(metric)
+    if known is None:
+        return _counter(metric, [launch for launch, _ in launches])
+    if metric not in FORMULAS:
+        absent = Unknown(
+            reason="a report holds counters, and none of them is this metric",
+            remedy="ask for a counter by its own name, as dram__bytes.sum",
+        )
+        return absent, ""
+    return over_launches(metric, [each for _, each in launches]), known.unit or ""
+
+
+def _counter(
+    name: str, launches: Sequence[CapturedLaunch]
+) -> tuple[float | Unknown, str]:
+    """Return a counter over launches in its own unit, or why it has no value."""
+    captured = translate.captured_values(name, launches)
+    count = len(launches) - captured.absent_count
+    if captured.absent_count:
+        which = f"{count} of {len(launches)} launches" if count else "no launch"
+        absent = Unknown(
+            reason=f"{which} in the report has it",
+            remedy=f"collect it: ncu --metrics {name}",
+        )
+        return absent, ""
+    value = aggregate(name, captured.values, weights=captured.weights)
+    if value is not None:
+        return value, captured.unit
+    rate = Unknown(
+        reason=f"a rate of {count} launches, whose durations are not known",
+        remedy="choose one launch with kernel=",
+    )
+    return rate, ""
+
+
+def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
+    """Return a metric of each kernel that has a value of it."""
+    by_name: dict[str, list[tuple[CapturedLaunch, LaunchCounters]]] = {}
+    for launch, counters in launches:
+        by_name.setdefault(launch.kernel, []).append((launch, counters))
+    estimates = []
+    for name, own in by_name.items():
+        value, unit = _over(metric, own)
+        if not isinstance(value, Unknown):
+            estimates.append(_estimate(metric, value, unit, name))
+    return estimates
+
+
+def _gap(
+    metric: str, unknown: Unknown, launches: Sequence[CapturedLaunch]
+) -> Unmeasured:
+    """Return why a metric has no value, with the counters that would give it."""
+    missing = [name for name in unknown.missing if name != DECLARED_BYTES]
+    if unknown.missing and not missing:
+        return Unmeasured(
+            metric=metric,
+            reason="the test declares no bytes",
+            remedy="pass work=Work(bytes=…) to the marker",
+        )
+    collect = _to_collect(missing, launches)
+    if missing and not collect:
+        return Unmeasured(
+            metric=metric,
+            reason="this chip has no counter of it",
+            remedy="capture the launch on another chip",
+        )
+    remedy = unknown.remedy or f"collect it: ncu --metrics {','.join(collect)}"
+    return Unmeasured(metric=metric, reason=unknown.reason, remedy=remedy)
+
+
+def _to_collect(
+    missing: Sequence[str], launches: Sequence[CapturedLaunch]
+) -> tuple[str, ...]:
+    """Return what to collect on the chip of the launches; empty: it lacks one of them."""
+    found: Mapping[str, str | None] = {
+        name: spelled(name, launches[0]) for name in missing
+    }
+    names = [counter for counter in found.values() if counter is not None]
+    return tuple(names) if len(names) == len(found) else ()
+
+
+def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
+    """Return the estimate of what a report says."""
+    return Estimate(
+        metric=metric, value=value, unit=unit, source="ncu-report", kernel=kernel
+    )
