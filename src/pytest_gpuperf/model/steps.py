@@ -1,0 +1,287 @@
+"""A measured loop: its steps, and what was recorded inside them; PYTEST_DONT_REWRITE.
+
+All of it, span by span: it stays in the process that measured. What it amounts to
+(model.step_summary) travels.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from enum import Enum
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.border import finite, positive
+
+__all__ = [
+    "Compiled",
+    "Level",
+    "Loop",
+    "Span",
+    "SpanKind",
+    "Step",
+    "Waiting",
+    "kind_of",
+]
+
+
+class SpanKind(str, Enum):
+    """What a span of time was spent on."""
+
+    DATA = "data"  # waiting for the next batch
+    FORWARD = "forward"
+    BACKWARD = "backward"
+    OPTIMIZER = "optimizer"
+    COMMUNICATION = "communication"
+    TRANSFER = "transfer"  # copies between host and device
+    OTHER = "other"
+
+
+class Level(str, Enum):
+    """Which call of the recorder made a span."""
+
+    PHASE = "phase"
+    LAYER = "layer"
+    OPERATION = "operation"
+
+
+class Waiting(str, Enum):
+    """When the device was waited for."""
+
+    STEP = "step"  # before and after each step: spans are the host's alone
+    SPAN = "span"  # before and after each span too: right spans, a slower step
+
+
+# whole names, in lower case, that need no kind=; any other name is `other`
+_NAMES: dict[SpanKind, tuple[str, ...]] = {
+    SpanKind.DATA: ("data", "dataloader", "data_loading", "load", "loader"),
+    SpanKind.FORWARD: ("forward", "fwd", "loss", "prefill", "decode"),
+    SpanKind.BACKWARD: ("backward", "bwd"),
+    SpanKind.OPTIMIZER: ("optimizer", "optim", "clip", "update", "zero_grad"),
+    SpanKind.COMMUNICATION: (
+        "communication",
+        "all_gather",
+        "all_reduce",
+        "all_to_all",
+        "allgather",
+        "allreduce",
+        "broadcast",
+        "reduce_scatter",
+    ),
+    SpanKind.TRANSFER: ("transfer", "h2d", "d2h", "host_to_device", "device_to_host"),
+}
+_KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
+
+
+def kind_of(name: str) -> SpanKind | None:
+    """
+    Return what a well-known name is spent on; None: it is no well-known name.
+
+    The whole name counts: "grad_h2d_total" is not known because "h2d" is.
+
+    Example:
+        >>> kind_of("Backward").value, kind_of("backward_total")
+        ('backward', None)
+    """
+    return _KINDS.get(name.lower())
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Span:
+    """
+    A named piece of time, in seconds since the loop began.
+
+    Attributes:
+        name: What the test calls it; a layer's is its number.
+
+        kind: What it was spent on.
+
+        level: Which call of the recorder made it.
+
+        start_s: When it began [s], >= 0.
+
+        end_s: When it ended [s], not before it began.
+
+        parent: The place, among the step's spans, of the one that it lies in; None: it
+            lies in the step alone.
+
+        layer: The number of its layer, from 0; None: it belongs to none.
+
+        thread: 0 for the thread of the steps, from 1 for the others.
+    """
+
+    name: str
+    kind: SpanKind
+    level: Level
+    start_s: float
+    end_s: float
+    parent: int | None = None
+    layer: int | None = None
+    thread: int = 0
+
+    def __post_init__(self) -> None:
+        """Refuse a time that is none, or that runs backwards."""
+        path = f"span[{self.name}]"
+        _ordered(path, self.start_s, self.end_s)
+        if self.layer is not None and self.layer < 0:
+            message = f"{self.layer!r} is no number of a layer"
+            raise RecordError(message, path=f"{path}.layer")
+
+    @property
+    def duration_s(self) -> float:
+        """How long it took [s]."""
+        return self.end_s - self.start_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Compiled:
+    """
+    What a just-in-time compiler did during some steps.
+
+    Attributes:
+        count: Graphs that were compiled.
+
+        graph_breaks_count: Places where a graph had to end early.
+
+        time_s: Time that it took [s]; None: it was not told.
+    """
+
+    count: int
+    graph_breaks_count: int
+    time_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is negative or not finite."""
+        finite("compiled.time_s", self.time_s)
+        if min(self.count, self.graph_breaks_count, self.time_s or 0) < 0:
+            raise RecordError("less than nothing was compiled", path="compiled")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Step:
+    """
+    One step, and the time since the step before it.
+
+    Attributes:
+        index: Its place in the loop, from 0.
+
+        begin_s: When the step before it ended, or the loop began [s].
+
+        start_s: When it started [s]: what lies before is waiting.
+
+        end_s: When it ended [s].
+
+        units: The units of work that it did, > 0.
+
+        spans: What was recorded between `begin_s` and `end_s`; a parent stands before
+            its children.
+
+        void: Why it does not count; None: it does.
+
+        compiled: What was compiled since the step before; None: nobody could see.
+    """
+
+    index: int
+    begin_s: float
+    start_s: float
+    end_s: float
+    units: float = 1.0
+    spans: tuple[Span, ...] = ()
+    void: str | None = None
+    compiled: Compiled | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a step that runs backwards, or spans that do not lie in it."""
+        path = f"steps[{self.index}]"
+        _ordered(path, self.begin_s, self.start_s, self.end_s)
+        positive(f"{path}.units", self.units)
+        for place, span in enumerate(self.spans):
+            outer = self._outer(place, span)
+            if not outer[0] <= span.start_s <= span.end_s <= outer[1]:
+                message = f"{span.name} does not lie in what it is part of"
+                raise RecordError(message, path=f"{path}.spans[{place}]")
+
+    def _outer(self, place: int, span: Span) -> tuple[float, float]:
+        """Return between which times a span must lie."""
+        if span.parent is None:
+            return self.begin_s, self.end_s
+        if not 0 <= span.parent < place:
+            message = f"{span.parent!r} is no span before it"
+            raise RecordError(message, path=f"steps[{self.index}].spans[{place}]")
+        parent = self.spans[span.parent]
+        if parent.thread != span.thread:
+            message = "it lies in a span of another thread"
+            raise RecordError(message, path=f"steps[{self.index}].spans[{place}]")
+        return parent.start_s, parent.end_s
+
+    @property
+    def duration_s(self) -> float:
+        """How long the step took [s], what lies before it left out."""
+        return self.end_s - self.start_s
+
+    @property
+    def period_s(self) -> float:
+        """From the end of the step before to its own [s]: what throughput is made of."""
+        return self.end_s - self.begin_s
+
+    @property
+    def wait_s(self) -> float:
+        """From the end of the step before to its start [s]."""
+        return self.start_s - self.begin_s
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Loop:
+    """
+    All that was recorded of one loop.
+
+    Attributes:
+        unit: What a unit of work is called, as "token".
+
+        units: Units of a step, where the step does not say.
+
+        warmup_count: Steps at the beginning that do not count, >= 0.
+
+        steps: The steps, in their order.
+
+        waiting: When the device was waited for; None: this process used none.
+
+        uncompiled_reason: Why nobody could see what was compiled; "": it was seen.
+
+        peak_memory_bytes: The most device memory that was allocated at once [B]; None:
+            nobody could see.
+
+        failure: What ended the loop early; None: it came to its end.
+    """
+
+    unit: str
+    units: float
+    warmup_count: int
+    steps: tuple[Step, ...]
+    waiting: Waiting | None = None
+    uncompiled_reason: str = ""
+    peak_memory_bytes: int | None = None
+    failure: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse steps that overlap."""
+        positive("loop.units", self.units)
+        ends = [0.0, *(step.end_s for step in self.steps)]
+        for before_s, step in zip(ends, self.steps, strict=False):
+            if step.begin_s < before_s:
+                message = "it begins before the step before it has ended"
+                raise RecordError(message, path=f"steps[{step.index}].begin_s")
+
+    @property
+    def counted(self) -> tuple[Step, ...]:
+        """The steps that count: warmed up, and not void."""
+        return tuple(
+            step for step in self.steps[self.warmup_count :] if step.void is None
+        )
+
+
+def _ordered(path: str, *times_s: float) -> None:
+    """Refuse times before the beginning, or in a wrong order."""
+    finite(path, *times_s)
+    if list(times_s) != sorted(times_s) or times_s[0] < 0:
+        listed = ", ".join(f"{time_s!r}" for time_s in times_s)
+        raise RecordError(f"the times {listed} run backwards", path=path)

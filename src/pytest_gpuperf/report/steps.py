@@ -1,0 +1,284 @@
+"""What a measured loop says: what an ML engineer asks first, first; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+
+from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.sample import Estimate, SourceLabel
+from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.steps import Compiled
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.lines import Line, Style, wrapped
+from pytest_gpuperf.report.rows import names, rows
+from pytest_gpuperf.report.step_tables import step_tables
+from pytest_gpuperf.report.tables import Column, markdown_table, text_table
+
+__all__ = [
+    "run_steps_lines",
+    "run_steps_markdown",
+    "steps_lines",
+    "steps_markdown",
+]
+
+_INDENT = "    "
+_GAP = "  "
+_WIDTH = 100
+_MOST_BLOCKS = 5  # more of them push the verdicts out of sight
+_ASKED = {  # what a reader expects, and what to call it where there is none
+    "mfu": "MFU",
+    "time.idle_fraction": "idle share",
+    "compile.count": "recompiles",
+    "comm.exposed_time": "exposed communication",
+    "memory.peak_bytes": "peak memory",
+}
+
+
+def run_steps_lines(
+    run: Run, *, width: int = _WIDTH, verbose: bool = False
+) -> Iterator[Line]:
+    """
+    Yield a block for each loop that the main processes of a run measured.
+
+    Args:
+        run: The run.
+
+        width: Characters of a line.
+
+        verbose: Whether many loops have a block each, and not only a line.
+    """
+    loops = _loops(run)
+    for called, record in loops:
+        if verbose or len(loops) <= _MOST_BLOCKS:
+            yield from steps_lines(record, called=called, width=width)
+        else:
+            yield from wrapped(_brief(record, called), width=width)
+    if not verbose and len(loops) > _MOST_BLOCKS:
+        text = "phases, layers and operations of each loop are shown with -v"
+        yield Line(text, Style.FAINT)
+
+
+def run_steps_markdown(run: Run) -> Iterator[str]:
+    """Yield the Markdown lines of each loop that a run's main processes measured."""
+    for called, record in _loops(run):
+        yield steps_markdown(record, called=display.code(called))
+
+
+def steps_lines(
+    record: Record, *, called: str = "", width: int = _WIDTH
+) -> Iterator[Line]:
+    """
+    Yield what one loop says as terminal text; nothing where no step counts.
+
+    Args:
+        record: The loop's record.
+
+        called: What to call it, safe to print; "": nothing.
+
+        width: Characters of a line.
+    """
+    if record.steps is None:
+        return
+    yield Line(_heading(record.steps, called), Style.TITLE)
+    facts = _facts(record)
+    left = max((len(label) for label, _ in facts), default=0) + len(_GAP)
+    for label, text in facts:
+        room = width - len(_INDENT) - left
+        for place, part in enumerate(wrapped(text, width=room)):
+            yield Line(f"{_INDENT}{'' if place else label:{left}}{part.text}")
+    missing = _missing(record)
+    if missing:
+        yield from wrapped(missing, width=width, depth=1, style=Style.FAINT)
+    for note in record.notes:
+        text = f"note: {display.escape(note.text)}"
+        yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+    for table in step_tables(record.steps, display.escape):
+        for place, text in enumerate(text_table(table, width=width - len(_INDENT))):
+            yield Line(_INDENT + text, Style.PLAIN if place else Style.FAINT)
+
+
+def steps_markdown(record: Record, *, called: str = "") -> str:
+    """
+    Return what one loop says as Markdown; "" where no step counts.
+
+    Args:
+        record: The loop's record.
+
+        called: What to call it, as Markdown; "": nothing.
+    """
+    if record.steps is None:
+        return ""
+    lines = [f"#### {_heading(record.steps, called, spelled=display.code)}", ""]
+    facts = _facts(record, spelled=display.code)
+    table = (
+        Column(head="measured", cells=tuple(label for label, _ in facts)),
+        Column(head="value", cells=tuple(text for _, text in facts)),
+    )
+    lines += [*markdown_table(table), ""]
+    for columns in step_tables(record.steps, display.code):
+        lines += [*markdown_table(columns), ""]
+    missing = _missing(record)
+    texts = [missing] if missing else []
+    texts += [f"note: {display.escape(note.text)}" for note in record.notes]
+    for text in texts:
+        lines += [display.code(text), ""]
+    return "\n".join(lines)
+
+
+def _loops(run: Run) -> list[tuple[str, Record]]:
+    """Return the loops that the main processes of a run measured, with their names."""
+    called = names(row.key for row in rows(run))
+    return [
+        (called[record.key], record)
+        for record in run.records
+        if record.steps is not None and record.role is Role.MAIN
+    ]
+
+
+def _brief(record: Record, called: str) -> str:
+    """Return a loop in one line: how many steps, how fast, how long the slow ones are."""
+    facts = dict(_facts(record))
+    heading = _heading(record.steps, called) if record.steps else called
+    shown = [facts[label] for label in ("throughput", "step") if label in facts]
+    return "; ".join([heading, *shown])
+
+
+def _heading(
+    steps: StepSummary, called: str, *, spelled: Callable[[str], str] = display.escape
+) -> str:
+    """Return how many steps count, and how much work each of them is."""
+    aside = [f"{steps.warmup_count} to warm up"] if steps.warmup_count else []
+    aside += [f"{steps.void_count} void"] if steps.void_count else []
+    counted = f"{steps.counted_count} of {display.plural(steps.step_count, 'step')}"
+    counted += f" counted ({', '.join(aside)})" if aside else " counted"
+    work = f"{display.exactly(steps.units, 'count')} {spelled(steps.unit)} a step"
+    head = f"{called}: {counted}" if called else counted
+    return head if steps.unit == "step" and steps.units == 1 else f"{head}, {work}"
+
+
+def _facts(
+    record: Record, *, spelled: Callable[[str], str] = display.escape
+) -> list[tuple[str, str]]:
+    """Return the lines of the block: what it is, and its value."""
+    steps = record.steps
+    if steps is None:
+        return []
+    of = {each.metric: each for each in record.estimates}
+    facts = [
+        ("throughput", _throughput(of.get("throughput"), steps, spelled)),
+        ("MFU", _labelled(of.get("mfu"))),
+        ("step", _step_times(of)),
+        ("data wait", _waiting(of.get("data.wait_fraction"), steps)),
+        ("recompiles", _compilations(steps)),
+        ("exposed communication", _exposed(steps)),
+        ("peak memory", _labelled(of.get("memory.peak_bytes"))),
+        ("coverage", _coverage(steps)),
+        ("grade", _grade(steps)),
+        ("void", display.escape(record.void.text) if record.void else ""),
+    ]
+    return [(label, text) for label, text in facts if text]
+
+
+def _throughput(
+    estimate: Estimate | None, steps: StepSummary, spelled: Callable[[str], str]
+) -> str:
+    """Return units per second with their spread."""
+    if estimate is None:
+        return ""
+    number = display.value(estimate.value, "")
+    return f"{number} {spelled(steps.unit)}/s {display.spread(estimate)}".rstrip()
+
+
+def _labelled(estimate: Estimate | None) -> str:
+    """Return a value, and how it came to be where it was not measured."""
+    if estimate is None:
+        return ""
+    text = display.value(estimate.value, estimate.unit)
+    measured = estimate.label in {SourceLabel.MEASURED, SourceLabel.DETECTED}
+    return text if measured else f"{text} ({estimate.label.value})"
+
+
+def _step_times(of: dict[str, Estimate]) -> str:
+    """Return the times of a step: median with spread, 95th percentile, the first."""
+    times = {"time": "p50", "time.p95": "p95", "time.first_call": "the first"}
+    texts = []
+    for metric, name in times.items():
+        estimate = of.get(metric)
+        if estimate is not None:
+            spread = display.spread(estimate)
+            number = display.value(estimate.value, "s")
+            texts.append(" ".join(filter(None, (name, number, spread))))
+    return ", ".join(texts)
+
+
+def _waiting(estimate: Estimate | None, steps: StepSummary) -> str:
+    """Return the share and the time of waiting for data."""
+    if estimate is None:
+        return ""
+    share = display.value(estimate.value, "fraction")
+    text = f"{share}, {display.value(steps.wait_s, 's')} a step"
+    return text if steps.data_was_recorded else f"{text} (all time between steps)"
+
+
+def _compilations(steps: StepSummary) -> str:
+    """Return what was compiled in the steps that count, and before."""
+    if steps.compiled is None:
+        return ""
+    text = _compiled(steps.compiled)
+    if steps.recompiled_steps:
+        first = ", ".join(str(index) for index in steps.recompiled_steps[:5])
+        more = ", …" if len(steps.recompiled_steps) > 5 else ""  # noqa: PLR2004 - as many as are named
+        word = "step" if len(steps.recompiled_steps) == 1 else "steps"
+        text += f" in {word} {first}{more}"
+    if steps.warmup_compiled is not None and steps.warmup_compiled.count:
+        text += f"; {_compiled(steps.warmup_compiled)} while warming up"
+    return text
+
+
+def _compiled(compiled: Compiled) -> str:
+    """Return graphs, graph breaks and time of compiling."""
+    text = str(compiled.count)
+    if compiled.graph_breaks_count:
+        text += f" with {display.plural(compiled.graph_breaks_count, 'graph break')}"
+    if compiled.count and compiled.time_s is not None:
+        text += f", {display.value(compiled.time_s, 's')}"
+    return text
+
+
+def _exposed(steps: StepSummary) -> str:
+    """Return the time of communication beside which nothing was computed."""
+    if steps.exposed_s is None:
+        return ""
+    share = display.value(steps.exposed_s / steps.period_s, "fraction")
+    return f"{display.value(steps.exposed_s, 's')} a step, {share}"
+
+
+def _coverage(steps: StepSummary) -> str:
+    """Return how much of the time is in what was recorded."""
+    if steps.covered_fraction is None:
+        return ""
+    return (
+        f"{display.value(steps.covered_fraction, 'fraction')} of the time is in spans"
+    )
+
+
+def _grade(steps: StepSummary) -> str:
+    """Return the letter of the training scorecard, with the share that it stands for."""
+    if steps.grade is None or steps.efficiency_fraction is None:
+        return ""
+    share = display.value(steps.efficiency_fraction, "fraction")
+    return f"{steps.grade} (training scorecard: {share} of the bandwidth bound)"
+
+
+def _missing(record: Record) -> str:
+    """Return what a reader expects and does not get, with why, in one line."""
+    gaps = {each.metric: each.reason for each in record.unmeasured}
+    texts: list[str] = [
+        f"{name} ({display.escape(gaps[metric])})"
+        for metric, name in _ASKED.items()
+        if metric in gaps
+    ]
+    if record.steps is not None and record.steps.grade is None:
+        texts.append("grade (the hardware is not known)")
+    return f"not measured: {', '.join(texts)}" if texts else ""

@@ -1,0 +1,280 @@
+"""compute.steps: throughput, waiting, coverage and communication of a loop."""
+
+from __future__ import annotations
+
+import random
+import statistics
+from dataclasses import replace
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.compute.steps import rate_interval, summarize
+from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.steps import (
+    Compiled,
+    Level,
+    Loop,
+    Span,
+    SpanKind,
+    Step,
+    Waiting,
+)
+
+
+def span(name: str, kind: SpanKind, start_s: float, end_s: float, **more: Any) -> Span:
+    given = {"level": Level.PHASE, **more}
+    return Span(name=name, kind=kind, start_s=start_s, end_s=end_s, **given)
+
+
+def forward(start_s: float, end_s: float, **more: Any) -> Span:
+    return span("forward", SpanKind.FORWARD, start_s, end_s, **more)
+
+
+def backward(start_s: float, end_s: float, **more: Any) -> Span:
+    return span("backward", SpanKind.BACKWARD, start_s, end_s, **more)
+
+
+def reduce(start_s: float, end_s: float, **more: Any) -> Span:
+    return span("all_reduce", SpanKind.COMMUNICATION, start_s, end_s, **more)
+
+
+def loop(*steps: Step, **more: Any) -> Loop:
+    given = {"unit": "token", "units": 1.0, "warmup_count": 0, **more}
+    return Loop(steps=steps, **given)
+
+
+def step(*spans: Span, **more: Any) -> Step:
+    """Return a step that waits for 2 s, then works for 10 s."""
+    given = {"index": 0, "begin_s": 0.0, "start_s": 2.0, "end_s": 12.0, **more}
+    return Step(spans=spans, **given)
+
+
+def summary(*spans: Span, **more: Any) -> StepSummary:
+    found = summarize(loop(step(*spans), **more))
+    assert found is not None
+    return found
+
+
+def steps_of(
+    periods: list[tuple[float, float]], units: list[float] | None = None
+) -> list[Step]:
+    """Return steps that wait and work for some times, one behind the other."""
+    made: list[Step] = []
+    now = 0.0
+    for index, (wait, work) in enumerate(periods):
+        made.append(
+            Step(
+                index=index,
+                begin_s=now,
+                start_s=now + wait,
+                end_s=now + wait + work,
+                units=units[index] if units else 1.0,
+            )
+        )
+        now = made[-1].end_s
+    return made
+
+
+def test_a_loop_without_a_step_that_counts_amounts_to_nothing() -> None:
+    """None of them, all to warm up, or all void."""
+    assert summarize(loop()) is None
+    assert summarize(loop(step(), warmup_count=1)) is None
+    assert summarize(loop(step(void="ValueError"))) is None
+
+
+def test_what_warms_up_or_is_void_counts_nowhere() -> None:
+    """Not in times, units, or what was compiled; but in the number of steps."""
+    steps = steps_of([(5, 50), (1, 10), (0, 99), (1, 20)], [9, 4, 9, 2])
+    steps = [
+        replace(each, compiled=Compiled(count=each.index, graph_breaks_count=0))
+        for each in steps
+    ]
+    steps[2] = replace(steps[2], void="KeyError")
+    found = summarize(loop(*steps, warmup_count=1))
+
+    assert found is not None
+    assert (found.step_count, found.counted_count) == (4, 2)
+    assert (found.warmup_count, found.void_count) == (1, 1)
+    assert found.step_s == pytest.approx(15)
+    assert found.period_s == pytest.approx(16)
+    assert found.units == 3
+    assert found.compiled == Compiled(count=4, graph_breaks_count=0)
+    assert found.warmup_compiled == Compiled(count=0, graph_breaks_count=0)
+    assert found.recompiled_steps == (1, 3)
+
+
+def test_waiting_is_the_time_between_steps_unless_data_was_recorded() -> None:
+    """What is recorded says more, and what else lies between is not waiting then."""
+    data = span("data", SpanKind.DATA, 0.0, 0.5)
+
+    assert (summary().wait_s, summary().data_was_recorded) == (2.0, False)
+    assert (summary(data).wait_s, summary(data).data_was_recorded) == (0.5, True)
+
+
+def test_data_that_is_fetched_beside_the_steps_is_not_waited_for() -> None:
+    """A thread that prefetches keeps nobody waiting."""
+    beside = span("data", SpanKind.DATA, 0.0, 12.0, thread=1)
+
+    assert summary(beside).wait_s == 2.0
+    assert summary(beside).covered_fraction is None
+
+
+def test_coverage_is_the_union_of_what_was_recorded() -> None:
+    """Nested spans count once, and what lies beside the steps not at all."""
+    spans = (
+        forward(2.0, 5.0),
+        span("gemm", SpanKind.FORWARD, 2.0, 4.0, parent=0, level=Level.OPERATION),
+        backward(6.0, 12.0),
+        span("data", SpanKind.DATA, 0.0, 12.0, thread=1),
+    )
+
+    assert summary(*spans).covered_fraction == pytest.approx(9 / 12)
+    assert summary().covered_fraction is None
+
+
+def test_a_phase_is_counted_without_the_phases_inside_it() -> None:
+    """Own times add up to the time covered; operations take nothing away."""
+    spans = (
+        backward(2.0, 10.0),
+        reduce(4.0, 7.0, parent=0),
+        span("wgrad", SpanKind.BACKWARD, 8.0, 9.0, parent=0, level=Level.OPERATION),
+    )
+    found = {phase.name: phase for phase in summary(*spans).phases}
+
+    assert found["backward"].own_s == pytest.approx(5.0)
+    assert found["backward"].total_s == pytest.approx(8.0)
+    assert found["all_reduce"].own_s == pytest.approx(3.0)
+
+
+def test_a_phase_in_itself_is_not_counted_twice() -> None:
+    """Neither its own time nor the whole."""
+    found = summary(forward(2.0, 10.0), forward(4.0, 6.0, parent=0)).phases[0]
+
+    assert (found.own_s, found.total_s, found.calls_count) == (8.0, 8.0, 2)
+
+
+def test_a_phase_that_some_steps_lack_took_no_time_there() -> None:
+    """Means and quantiles are over all steps that count."""
+    first, second = steps_of([(0, 10), (0, 10)])
+    first = replace(first, spans=(span("eval", SpanKind.OTHER, 0.0, 6.0),))
+    found = summarize(loop(first, second))
+
+    assert found is not None
+    assert found.phases[0].total_s == pytest.approx(3.0)
+    assert found.phases[0].p50_s == pytest.approx(3.0)
+
+
+def test_a_phase_beside_the_steps_is_another_phase() -> None:
+    """It takes nothing of the steps' own time, and stands last."""
+    phases = summary(forward(2.0, 3.0), forward(2.0, 12.0, thread=1)).phases
+
+    assert [(p.beside, p.own_s) for p in phases] == [(False, 1.0), (True, 10.0)]
+
+
+def test_layers_add_up_their_passes() -> None:
+    """By number, forward and backward apart; operations belong to their layer."""
+    layer = {"level": Level.LAYER}
+    spans = (
+        forward(2.0, 3.0, layer=1, **layer),
+        span(
+            "mlp",
+            SpanKind.FORWARD,
+            2.0,
+            2.6,
+            parent=0,
+            layer=1,
+            level=Level.OPERATION,
+        ),
+        forward(3.0, 5.0, layer=0, **layer),
+        backward(5.0, 9.0, layer=0, **layer),
+    )
+    found = summary(*spans)
+
+    assert [(x.layer, x.forward_s, x.backward_s) for x in found.layers] == [
+        (0, 2.0, 4.0),
+        (1, 1.0, 0.0),
+    ]
+    (mlp,) = found.operations
+    assert mlp.layer == 1
+    assert mlp.own_s == pytest.approx(0.6)
+
+
+def test_communication_in_the_computing_thread_is_exposed() -> None:
+    """While it waits for others a thread computes nothing, whatever it lies in."""
+    found = summary(backward(2.0, 12.0), reduce(4.0, 7.0, parent=0))
+
+    assert found.exposed_s == pytest.approx(3.0)
+
+
+def test_communication_beside_computing_is_hidden() -> None:
+    """Only the part beside which nothing is computed is exposed."""
+    found = summary(backward(2.0, 8.0), reduce(6.0, 11.0, thread=1))
+
+    assert found.exposed_s == pytest.approx(3.0)
+
+
+def test_waiting_for_data_hides_no_communication() -> None:
+    """Only computing does."""
+    data = span("data", SpanKind.DATA, 2.0, 12.0)
+
+    assert summary(data, reduce(6.0, 11.0, thread=1)).exposed_s == pytest.approx(5.0)
+
+
+def test_exposed_communication_is_unknown_where_nobody_can_see_it() -> None:
+    """Without communication, and on a device: the host does not see what overlaps."""
+    assert summary(backward(2.0, 8.0)).exposed_s is None
+    assert summary(reduce(2.0, 8.0), waiting=Waiting.STEP).exposed_s is None
+
+
+def test_compilations_of_a_step_that_nobody_saw_are_not_none() -> None:
+    """One step whose counters were cleared makes the sum unknown."""
+    first, second = steps_of([(0, 1), (0, 1)])
+    known = Compiled(count=1, graph_breaks_count=0, time_s=0.5)
+    found = summarize(loop(replace(first, compiled=known), second))
+
+    assert found is not None
+    assert found.compiled is None
+
+
+@given(
+    st.lists(st.tuples(st.floats(0.01, 5), st.floats(0.01, 5)), min_size=1, max_size=30)
+)
+def test_means_are_of_all_steps_that_count(periods: list[tuple[float, float]]) -> None:
+    """Waiting and working add up to the period, as means of any steps do."""
+    found = summarize(loop(*steps_of(periods)))
+
+    assert found is not None
+    assert found.period_s == pytest.approx(found.wait_s + found.step_s)
+    assert found.period_s == pytest.approx(statistics.fmean(map(sum, periods)))
+
+
+def test_the_interval_of_a_rate_holds_the_true_rate() -> None:
+    """In 99 of 100 loops, here of 1,000 with noise and steps of different length."""
+    chance = random.Random(1)
+    true = 8.0
+    held = 0
+    for _ in range(1000):
+        units = [chance.choice((4.0, 8.0, 12.0)) for _ in range(24)]
+        times = [u / true * chance.gauss(1.0, 0.1) for u in units]
+        low, high = rate_interval(units, times) or (0.0, 0.0)
+        held += low <= true <= high
+    assert 970 <= held <= 999
+
+
+def test_few_steps_give_no_interval() -> None:
+    """As few as give a median none."""
+    assert rate_interval([1.0] * 7, [1.0] * 7) is None
+    assert rate_interval([1.0] * 8, [2.0] * 8) == (0.5, 0.5)
+
+
+def test_a_slow_step_widens_the_interval_of_the_rate() -> None:
+    """It is part of the rate, and its neighbours do not outvote it."""
+    even = rate_interval([1.0] * 10, [1.0, 1.1] * 5)
+    stalled = rate_interval([1.0] * 10, [1.0, 1.1] * 4 + [1.0, 9.0])
+
+    assert even is not None
+    assert stalled is not None
+    assert stalled[1] - stalled[0] > 10 * (even[1] - even[0])
