@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 
 from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.pipeline.repeat import ChildSpec
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -56,6 +59,54 @@ class FakeRunner:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+
+class FakeChild(FakeRunner):
+    """
+    Stands in for a pytest that measures again and answers in its file.
+
+    Args:
+        variable: The environment variable that names its file.
+
+        answer: What it writes, by what it was told.
+
+        end: How it ends, each time.
+
+    Attributes:
+        specs: What each child was told.
+
+        scratches: The folder of each.
+    """
+
+    def __init__(
+        self,
+        variable: str,
+        answer: Callable[[ChildSpec], bytes],
+        end: Finished | Exception,
+    ) -> None:
+        super().__init__([end] * 9)
+        self._variable = variable
+        self._answer = answer
+        self.specs: list[ChildSpec] = []
+        self.scratches: list[Path] = []
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        place = Path((env or {})[self._variable])
+        spec = codec.from_text(place.read_bytes(), ChildSpec)
+        self.specs.append(spec)
+        self.scratches.append(place.parent)
+        text = self._answer(spec)
+        if text:
+            Path(spec.out).write_bytes(text)
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
 
 
 def finished(

@@ -180,39 +180,29 @@ def test_a_child_that_does_not_start_fails_its_suspects(project: Project) -> Non
     assert lines(ended, "no device in a fresh process")
 
 
-def test_a_child_whose_test_crashes_fails_its_suspect(project: Project) -> None:
-    """A process that dies in a suspect gives no value; that is a failure, with lines."""
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [("os._exit(7)", ""), ("pytest.skip('not alone')", "not alone")],
+    ids=["crashes", "is-skipped"],
+)
+def test_a_suspect_that_gives_no_value_alone_fails(
+    project: Project, ending: str, told: str
+) -> None:
+    """A fresh process that dies in the test or skips it did not measure it."""
     project.store(TESTS)
     project.set_values(b=1.2)
     project.write(
         TESTS.replace(
             "        value =",
             "        if name == 'b' and 'PYTEST_GPUPERF_CHILD' in os.environ:\n"
-            "            os._exit(7)\n        value =",
+            f"            {ending}\n        value =",
         )
     )
     ended = project.run(*GATE, "--gpuperf-json=run.json")
 
     assert ended.ret == 1
     assert dict(project.outcomes())["test_x[b]"] == "failed"
-
-
-def test_a_suspect_that_is_skipped_alone_gave_no_value(project: Project) -> None:
-    """A fresh process that skips the test did not measure it."""
-    project.store(TESTS)
-    project.set_values(b=1.2)
-    project.write(
-        TESTS.replace(
-            "        value =",
-            "        if name == 'b' and 'PYTEST_GPUPERF_CHILD' in os.environ:\n"
-            "            pytest.skip('not alone')\n        value =",
-        )
-    )
-    ended = project.run(*GATE, "--gpuperf-json=run.json")
-
-    assert ended.ret == 1
-    assert dict(project.outcomes())["test_x[b]"] == "failed"
-    assert lines(ended, "not alone")
+    assert lines(ended, told)
 
 
 def test_limits_are_not_held_in_a_child(project: Project) -> None:
@@ -233,3 +223,36 @@ def test_limits_are_not_held_in_a_child(project: Project) -> None:
     assert sorted(values) == [1, 5]
     assert dict(project.outcomes())["test_it"] != "failed"
     assert ended.ret == 0
+
+
+CACHES = """
+    import os
+    import pathlib
+    import pytest
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_x(gpuperf, name):
+        value = float(os.environ.get(f"VALUE_{name}", "1"))
+        gpuperf.record("x", value, unit="s", better="lower")
+        cache = os.environ["TRITON_CACHE_DIR"]
+        with pathlib.Path(__file__).with_name("caches").open("a") as file:
+            print(cache, file=file)
+"""
+
+
+@pytest.mark.parametrize(("kept", "count"), [("fresh", 3), ("keep", 1)])
+def test_who_confirms_has_caches_of_its_own(
+    project: Project, kept: str, count: int
+) -> None:
+    """Two fresh processes have two folders beside their parent's; with keep, its own."""
+    project.environment.setenv("TRITON_CACHE_DIR", str(project.path / "triton"))
+    project.store(CACHES)
+    (project.path / "caches").unlink()
+    project.set_values(b=1.2)
+    project.run(*GATE, "-o", f"gpuperf_jit_cache={kept}", "--gpuperf-json=run.json")
+    used = set((project.path / "caches").read_text().split())
+
+    assert len(used) == count
+    assert str(project.path / "triton") in used
+    assert project.report()["header"]["jit_cache"] == kept

@@ -68,32 +68,39 @@ def test_no_worker_left_says_what_never_ran(project: Project) -> None:
     assert len(project.report()["header"]["completeness"]["missing"]) == 6
 
 
-def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
-    """SIGKILL in the middle of a run that updates: the old sessions are whole."""
-    project.environment.setenv("CALM", "1")
-    project.store(CRASH)
-    before = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")}
-    project.write(
-        """
-        import pathlib
-        import time
+WAITING = """
+    import pathlib
+    import time
 
-        def test_first(gpuperf):
-            gpuperf.record("x", 1, better="lower")
+    def test_first(gpuperf):
+        gpuperf.record("x", 1, better="lower")
 
-        def test_waits(gpuperf):
-            pathlib.Path("here").touch()
-            time.sleep(60)
-        """
-    )
+    def test_waits(gpuperf):
+        pathlib.Path("here").touch()
+        time.sleep(60)
+"""
+
+
+def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
+    """Return a run of pytest whose first test has ended and whose second waits."""
+    project.write(WAITING)
     process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *PLUGIN, "--gpuperf-update=all"],
+        [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
         cwd=project.path,
         stdout=subprocess.DEVNULL,
     )
     deadline = time.monotonic() + 60
     while not (project.path / "here").exists() and time.monotonic() < deadline:
         time.sleep(0.02)
+    return process
+
+
+def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
+    """SIGKILL in the middle of a run that updates: the old sessions are whole."""
+    project.environment.setenv("CALM", "1")
+    project.store(CRASH)
+    before = {p: p.read_bytes() for p in project.path.glob(".gpuperf/**/*.json*")}
+    process = started(project, "--gpuperf-update=all")
     process.kill()
 
     assert process.wait(timeout=60) == -signal.SIGKILL
@@ -105,27 +112,7 @@ def test_a_killed_run_leaves_the_store_as_it_was(project: Project) -> None:
 
 def test_a_terminated_run_reports_what_it_measured(project: Project) -> None:
     """SIGINT from outside: the JSON holds the tests that had ended, and says why."""
-    project.write(
-        """
-        import pathlib
-        import time
-
-        def test_first(gpuperf):
-            gpuperf.record("x", 1, better="lower")
-
-        def test_waits(gpuperf):
-            pathlib.Path("here").touch()
-            time.sleep(60)
-        """
-    )
-    process = subprocess.Popen(
-        [sys.executable, "-m", "pytest", *PLUGIN, "--gpuperf-json=run.json"],
-        cwd=project.path,
-        stdout=subprocess.DEVNULL,
-    )
-    deadline = time.monotonic() + 60
-    while not (project.path / "here").exists() and time.monotonic() < deadline:
-        time.sleep(0.02)
+    process = started(project, "--gpuperf-json=run.json")
     os.kill(process.pid, signal.SIGINT)
 
     assert process.wait(timeout=60) == 2

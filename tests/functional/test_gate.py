@@ -264,3 +264,98 @@ def test_a_regression_that_is_only_shown_fails_nothing(project: Project) -> None
 
     assert ended.parseoutcomes()["passed"] == 3
     assert {r["role"] for r in project.report()["records"]} == {"main"}
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+@pytest.mark.parametrize("style", ["auto", "short", "native", "no"])
+def test_a_regression_is_explained_once(
+    project: Project, workers: tuple[str, ...], style: str
+) -> None:
+    """In FAILURES where pytest prints it whole, else in our summary; always in JUnit."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, *workers, f"--tb={style}", "--junitxml=junit.xml")
+    junit = (project.path / "junit.xml").read_text()
+    whole = style != "no"
+
+    assert len(lines(ended, "reproduce: pytest")) == 1
+    assert len(lines(ended, "explained in FAILURES above: test_x[b] x")) == whole
+    assert lines(ended, "x +20.0 %", "REGRESSED")
+    assert "reproduce: pytest" in junit
+
+
+def test_a_style_that_may_cut_a_failure_loses_nothing(project: Project) -> None:
+    """What --tb=line leaves of a failure is up to pytest: the summary has all of it."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "--tb=line")
+
+    assert lines(ended, "REGRESSED test_x[b] x: x 1.20 s, was 1.00 s: +20.0 %")
+
+
+def test_what_stands_in_no_failure_is_explained_in_the_summary(
+    project: Project,
+) -> None:
+    """A test that failed for one verdict has the other's block below the table."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["x <= 1"], max_regression={"y": "5 %"})
+        def test_it(gpuperf):
+            gpuperf.record("x", 2)
+            gpuperf.record("y", 1, unit="s")
+
+        def test_body(gpuperf):
+            gpuperf.record("x", 2)
+            assert False
+        """
+    )
+    ended = project.run()
+
+    assert len(lines(ended, "reproduce: pytest test_it.py::test_it")) == 1
+    assert lines(ended, "explained in FAILURES above: test_it x")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_progress_shows_a_suspect_and_what_became_of_it(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Its outcome stands on a line of its own, behind one that says what it waits for."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, *workers)
+    (place,) = [n for n, line in enumerate(ended.outlines) if "waited for" in line]
+    before, outcome = ended.outlines[place - 1], ended.outlines[place + 1]
+
+    assert sorted(before.partition("[")[0].split()[-1]) == sorted(".?.")
+    assert ended.outlines[place].startswith(
+        "gpuperf: 1 test waited for the end of the run; 2 fresh processes"
+    )
+    assert outcome.split() == ["F", "[100%]"]
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_progress_with_v_has_a_line_for_each_state(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """SUSPECT while it waits, then its outcome; the count never exceeds the tests."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, *workers, "-v", "-o", "console_output_style=count")
+
+    assert len(lines(ended, "test_x[b]", "SUSPECT")) == 1
+    assert len(lines(ended, "test_x[b]", "FAILED", "[3/3]")) == 1
+    assert lines(ended, "4/3") == []
+
+
+def test_who_waits_for_a_strict_run_is_no_suspect(project: Project) -> None:
+    """--gpuperf-strict decides all at the end: what looks as before is only pending."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "--gpuperf-strict", "-v")
+
+    assert len(lines(ended, "PENDING")) == 2
+    assert len(lines(ended, "test_x[b]", "SUSPECT")) == 1
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}

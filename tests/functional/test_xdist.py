@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import shutil
 import subprocess
+import tempfile
 
 import pytest
 
@@ -199,3 +200,76 @@ def test_the_commit_is_known_whoever_measured(
 
     assert len(session["commit"]) == 40
     assert session["dirty"] is False
+
+
+def run_folders(project: Project) -> list[str]:
+    """Return the folders that runs have left behind where temporary ones are made."""
+    return [path.name for path in (project.path / "tmp").iterdir()]
+
+
+@pytest.fixture
+def temporary(project: Project, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A folder of the project's own for temporary files."""
+    (project.path / "tmp").mkdir()
+    monkeypatch.setenv("TMPDIR", str(project.path / "tmp"))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_controller_that_was_asked_for_nothing_judges_all_the_same(
+    project: Project,
+) -> None:
+    """The first measurement opens the gate; what had ended before has reported."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.fixture
+        def broken():
+            raise RuntimeError("before anything is measured")
+
+        def test_broken(broken, gpuperf):
+            gpuperf(int)
+        """,
+        "test_first.py",
+    )
+    project.write(MIXED, "test_second.py")
+    ended = project.run(*XDIST, "-n1")
+
+    assert ended.parseoutcomes() == {**OUTCOMES, "errors": 1}
+    assert lines(ended, "judged 3 of 6: 1 failed, 1 passed, 1 xfailed; 1 unmeasured")
+    assert not lines(ended, "never reported")
+    assert run_folders(project) == []
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_controller_that_nothing_reached_says_what_never_ran(
+    project: Project,
+) -> None:
+    """Workers that all die before a report have said what they were going to measure."""
+    project.write(
+        """
+        import os
+
+        def test_it(gpuperf):
+            os._exit(3)
+        """
+    )
+    ended = project.run(*XDIST, "-n1", "--max-worker-restart=0")
+
+    assert ended.ret != 0
+    assert lines(ended, "judged 0 of 1: 1 never reported")
+    assert run_folders(project) == []
+
+
+@pytest.mark.usefixtures("temporary")
+def test_a_controller_of_tests_that_measure_nothing_leaves_nothing(
+    project: Project,
+) -> None:
+    """No line of ours, and no folder."""
+    project.write("def test_plain():\n    pass\n")
+    ended = project.run(*XDIST, "-n1")
+
+    assert ended.parseoutcomes() == {"passed": 1}
+    assert lines(ended, "gpuperf:") == []
+    assert run_folders(project) == []

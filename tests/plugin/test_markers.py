@@ -244,3 +244,67 @@ def test_limits_may_name_what_the_test_records(project: Project) -> None:
 
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
     assert lines(ended, "FAILED", "test_slow", "1.50 s")
+
+
+HELPERS = """
+    import pytest
+
+    def keep(gpuperf):
+        gpuperf.record("latency", 2, unit="s")
+
+    @pytest.mark.gpuperf(limits=["latency <= 1 s"]{records})
+    def test_it(gpuperf):
+        keep(gpuperf)
+"""
+
+
+def test_a_name_that_a_helper_records_is_declared(project: Project) -> None:
+    """What the test's own code does not show is refused, unless `records` names it."""
+    project.write(HELPERS.format(records=""))
+    refused = project.run()
+    project.write(HELPERS.format(records=', records=["latency"]'))
+    held = project.run()
+
+    assert refused.parseoutcomes() == {"errors": 1}
+    assert lines(refused, "unknown metric 'latency'; did you mean launches.latency")
+    assert lines(refused, "records=['latency']")
+    assert held.parseoutcomes() == {"failed": 1}
+    assert lines(held, "latency failed: 2.00 s, limit latency <= 1 s")
+
+
+def test_names_that_helpers_record_add_up(project: Project) -> None:
+    """A module names what its fixtures record, once for all its tests."""
+    project.write(
+        """
+        import pytest
+
+        pytestmark = pytest.mark.gpuperf(records=["a"], limits=["a <= 1"])
+
+        @pytest.fixture(autouse=True)
+        def keeps(gpuperf):
+            gpuperf.record("a", 1)
+            gpuperf.record("b", 1)
+
+        @pytest.mark.gpuperf(records="b", limits=["b <= 1"], max_regression={"b": "5 %"})
+        def test_it(gpuperf):
+            pass
+        """
+    )
+
+    assert project.run().parseoutcomes() == {"passed": 1}
+
+
+@pytest.mark.parametrize("names", ["[3]", "['']", "['time']"])
+def test_a_name_that_nobody_can_record_is_refused(project: Project, names: str) -> None:
+    """No text, an empty one, and a metric of the catalogue, which is measured."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.mark.gpuperf(records={names})
+        def test_it(gpuperf):
+            gpuperf(int)
+        """
+    )
+
+    assert lines(project.run(), "records: ", "no name of a number of your own")

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import pytest
+
 from fakes.project import Project, lines
 
 STEADY = """
@@ -229,8 +231,43 @@ def test_a_requirement_is_checked_before_fixtures_need_it(project: Project) -> N
 
     assert project.junit() == [("test_it", "skipped")]
     assert lines(ended, "unmeasured: requires: this version has no cupti collector")
-    # pytest's word for a failure before the body
-    assert project.run("--gpuperf-strict").parseoutcomes() == {"errors": 1}
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(requires=["cupti"])
+        def test_it(gpuperf):
+            raise RuntimeError("never here")
+        """,
+        """
+        import pytest
+
+        @pytest.fixture
+        def tensor(gpuperf):
+            return gpuperf.device
+
+        def test_it(gpuperf, tensor):
+            raise RuntimeError("never here")
+        """,
+    ],
+    ids=["requires", "fixture"],
+)
+def test_what_a_setup_lacks_is_a_failed_test_in_a_strict_run(
+    project: Project, text: str
+) -> None:
+    """Unmeasured fails its test: one failure, not an error of its setup."""
+    project.write(text)
+    ended = project.run("--gpuperf-strict", "--junitxml=junit.xml")
+    again = project.run("--lf", "--collect-only", "-q")
+
+    assert ended.parseoutcomes() == {"failed": 1}
+    assert project.junit() == [("test_it", "failure")]
+    assert lines(ended, "FAILED test_it.py::test_it - unmeasured: ")
+    assert lines(again, "::") == ["test_it.py::test_it"]
 
 
 def test_changed_inputs_make_a_measurement_void(project: Project) -> None:
@@ -422,6 +459,54 @@ def test_a_failing_plain_assert_is_explained(project: Project) -> None:
     assert lines(ended, "E", "assert", "time")
     assert lines(ended, "E", "samples")
     assert lines(ended, "E", "host")
+
+
+def test_a_limit_in_another_unit_than_was_recorded_fails_its_test(
+    project: Project,
+) -> None:
+    """The author's own mistake is told with its remedy, and none of our code is shown."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["ttft <= 5 MB"])
+        def test_it(gpuperf):
+            gpuperf.record("ttft", 0.1, unit="s")
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"failed": 1}
+    assert lines(
+        ended, "FAILED", "ttft is in s, its limit in bytes; write the limit in s"
+    )
+    assert lines(ended, "def _hold_limits") == []
+
+
+def test_an_expected_failure_is_no_failure_of_the_run(project: Project) -> None:
+    """A missed limit of an xfail test is judged and counted by pytest's own word."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.xfail(reason="known")
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        def test_known(gpuperf):
+            gpuperf.record("x", 5)
+
+        @pytest.mark.gpuperf(limits=["x <= 1"])
+        def test_kept(gpuperf):
+            gpuperf.record("x", 1)
+        """
+    )
+    ended = project.run("--gpuperf-json=run.json", "--gpuperf-min-judged=100%")
+
+    assert (ended.ret, ended.parseoutcomes()) == (0, {"passed": 1, "xfailed": 1})
+    assert lines(ended, "judged 2 of 2: 1 passed, 1 xfailed")
+    assert lines(ended, "test_known x", "xfailed")
+    assert lines(ended, "FAILED") == []
+    assert ("test_known", "failed") in project.outcomes()
+    assert project.report()["xfailed"] == ["test_it.py::test_known"]
 
 
 def test_teardown_errors_are_errors_beside_the_verdict(project: Project) -> None:

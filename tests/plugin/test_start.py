@@ -76,13 +76,23 @@ def test_unused_it_registers_loads_and_starts_nothing(project: Project) -> None:
     assert seen(project) == {"hooks": [], "loaded": [], "started": []}
 
 
-def test_an_xdist_controller_starts_only_its_workers(project: Project) -> None:
-    """It must be ready before it knows, yet it loads no numbers and starts no tool."""
+def test_an_xdist_controller_waits_for_a_measurement(project: Project) -> None:
+    """It must be there before the loop begins, yet it loads no room and starts no tool."""
     project.write("def test_it():\n    pass\n")
     found = seen(project, *XDIST, "-n2")
 
     assert [text for text in found["started"] if "exec(eval(" not in text] == []
-    assert {"filelock", "numpy", "pynvml", "scipy"}.isdisjoint(found["loaded"])
+    assert found["loaded"] == ["pytest_gpuperf.hooks"]
+
+
+def test_an_xdist_controller_that_is_asked_for_something_is_ready_at_once(
+    project: Project,
+) -> None:
+    """A store that cannot be read is told before any test runs, used or not."""
+    project.write("def test_it():\n    pass\n")
+    ended = project.run(*XDIST, "-n2", "--gpuperf-baseline=missing")
+
+    assert ended.ret == 4
 
 
 def test_used_it_loads_only_what_it_needs(project: Project) -> None:

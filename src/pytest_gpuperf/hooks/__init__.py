@@ -22,17 +22,22 @@ def register(config: pytest.Config) -> None:
     """
     Register what this process needs to measure, to judge, or both.
 
-    A worker measures; a controller judges; the only process does both; a child run
-    measures and writes down what it found.
+    A worker measures; a controller judges, once a test has measured; the only process
+    does both; a child run measures and writes down what it found.
     """
+    manager = config.pluginmanager
+    if _waits(config):
+        from pytest_gpuperf.hooks.controller import Controller
+
+        manager.register(Controller(config), "gpuperf-gate")
+        return
     # the rooms below are imported here because this is the first use of any of them
-    from pytest_gpuperf.hooks.child import Child
-    from pytest_gpuperf.hooks.gate import Gate
     from pytest_gpuperf.hooks.measuring import Measuring
     from pytest_gpuperf.pipeline.memory import Memory
 
-    manager = config.pluginmanager
     if options.CHILD_VARIABLE in os.environ:
+        from pytest_gpuperf.hooks.child import Child
+
         child = Child(config)
         manager.register(child, "gpuperf-child")
         bench = child.bench()
@@ -41,7 +46,16 @@ def register(config: pytest.Config) -> None:
     elif hasattr(config, "workerinput"):
         manager.register(Measuring.in_worker(config), "gpuperf-measuring")
     else:
+        from pytest_gpuperf.hooks.gate import Gate
+
         gate = Gate(config)
         manager.register(gate, "gpuperf-gate")
         measuring = Measuring(config, gate.suite.bench, gate.suite.memory)
         manager.register(measuring, "gpuperf-measuring")
+
+
+def _waits(config: pytest.Config) -> bool:
+    """Return whether this is an xdist controller that nobody has asked for anything."""
+    distributed = getattr(config.option, "dist", "no") != "no"
+    is_worker = hasattr(config, "workerinput")
+    return distributed and not is_worker and not options.asked(config)

@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.config import JitCache
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.pipeline import run as steps
+from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Callable, Generator
+
+    from pytest_gpuperf.model.run import MachineShift
+    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.seat import Seat
 
 __all__ = ["Gate"]
 
@@ -31,17 +37,27 @@ _MARKUP: dict[Style, dict[str, bool]] = {
     Style.DOUBT: {"yellow": True},
     Style.FAINT: {"light": True},
 }
+_BRIEF = frozenset({"no", "line"})  # tracebacks without all of a failure's text
 _TESTS_FAILED = 1  # pytest.ExitCode.TESTS_FAILED as the number that a process returns
 
 
 class Gate:
-    """Receives what the tests measured, and decides outcomes once all have run."""
+    """
+    Receives what the tests measured, and decides outcomes once all have run.
 
-    def __init__(self, config: pytest.Config) -> None:
+    Args:
+        config: The pytest config.
+
+        seat: The run that workers were told of already; None: it begins now.
+    """
+
+    def __init__(self, config: pytest.Config, seat: Seat | None = None) -> None:
         self.config = config
-        self.suite = _suite(config)
+        self.suite = _suite(config, seat)
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
+        self._xfailed: dict[str, None] = {}
+        self._shifts: tuple[MachineShift, ...] = ()
 
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
@@ -62,12 +78,12 @@ class Gate:
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         self.suite.reported(report.nodeid)  # all three phases have passed
         measured = self._take(call)
-        held = measured is not None and steps.holds(self.suite, measured)
-        if held and measured is not None:
-            report.gpuperf_suspect = True  # type: ignore[attr-defined] # for teststatus
+        held = None if measured is None else steps.held_as(self.suite, measured)
+        if held is not None and measured is not None:
+            report.gpuperf_held = held  # type: ignore[attr-defined] # for teststatus
             self._held.append((measured, call, teardown))
         result = yield
-        if not held:
+        if held is None:
             self._log(call, teardown, measured)
         return result
 
@@ -99,6 +115,8 @@ class Gate:
             outcomes.fail(report, outcomes.unreadable(error))
             return None
         self.suite.receive(measured, passed=report.passed)
+        if report.skipped and hasattr(report, "wasxfail"):
+            self._xfailed[measured.test_id] = None
         if report.failed and isinstance(report.longrepr, str):  # a worker's words
             outcomes.fail(report, report.longrepr)
         return measured
@@ -119,9 +137,8 @@ class Gate:
         self, report: pytest.TestReport
     ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
         """Show a held test as what it is so far."""
-        if getattr(report, "gpuperf_suspect", False):
-            return "", "?", ("SUSPECT", {"yellow": True})
-        return None
+        held = getattr(report, "gpuperf_held", None)
+        return None if held is None else ("", "?", (held, {"yellow": True}))
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtestloop(
@@ -130,18 +147,45 @@ class Gate:
         """Settle every held test once all have run, whatever ended the loop."""
         try:
             result = yield
+        except BaseException as error:
+            self.abandon(error)
+            raise
+        self.settle(session)
+        return result
+
+    def settle(self, session: pytest.Session) -> None:
+        """Decide the run, whose tests have run, and log what was held."""
+        try:
             self._end_workers()
             self.suite.interrupt(_stopped(session))
-            steps.decide(self.suite)
+            self._announce()
+            self._shifts = steps.decide(self.suite)
         except BaseException as error:
-            self.suite.interrupt(_ended_by(error))
-            try:
-                steps.decide(self.suite)  # an incomplete run measures nothing again
-            finally:  # whatever happens, no test is lost
-                self._release()
+            self.abandon(error)
             raise
         self._release()
-        return result
+
+    def abandon(self, error: BaseException) -> None:
+        """Log what was held by a run that an error has ended."""
+        self.suite.interrupt(_ended_by(error))
+        try:
+            steps.decide(self.suite)  # an incomplete run measures nothing again
+        finally:  # whatever happens, no test is lost
+            self._release()
+
+    def _announce(self) -> None:
+        """Say what the tests are waiting for, on a line before that of their outcomes."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or not self._held:
+            return
+        reporter.ensure_newline()
+        if self.config.pluginmanager.hasplugin("dsession") and reporter.verbosity <= 0:
+            reporter.line("")  # xdist's letters are on a line that no file begins
+        count = len(self._held)
+        config = self.suite.config
+        starts = config.replay is None and self.suite.completeness().complete
+        confirm = config.confirm if starts else 0
+        reporter.write_line(terminal.held_line(count, confirm))
 
     def _end_workers(self) -> None:
         """End idle xdist workers, so that what they hold of the GPU is free."""
@@ -166,7 +210,9 @@ class Gate:
         if self.config.option.collectonly or not self.suite.measured_anything():
             self.suite.tidy()
             return
-        run = steps.finish(self.suite)
+        run = steps.finish(
+            self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
+        )
         self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         if self.suite.complaints and session.exitstatus in {0, None}:
             session.exitstatus = _TESTS_FAILED
@@ -179,7 +225,9 @@ class Gate:
         if run is None:
             return
         width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
-        title, *lines = terminal.run_lines(run, width=width, verbose=verbose)
+        title, *lines = terminal.run_lines(
+            run, width=width, verbose=verbose, told=self._told(terminalreporter)
+        )
         terminalreporter.write_sep("=", title.text)
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
@@ -188,28 +236,50 @@ class Gate:
         for complaint in self.suite.complaints:
             terminalreporter.write_line(complaint, red=True, bold=True)
 
+    def _told(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> Callable[[Verdict], bool]:
+        """Return what knows which verdicts stand in pytest's FAILURES already."""
+        style = self.config.getoption("tbstyle", default="auto")
+        failed = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
+        texts = [
+            report.longrepr.text
+            for report in failed
+            if isinstance(report.longrepr, outcomes.VerdictRepr)
+        ]
+
+        def told(verdict: Verdict) -> bool:
+            own = outcomes.failure_text([verdict], self.suite.config)
+            return any(own in text for text in texts)
+
+        return told
+
 
 def _width(terminalreporter: pytest.TerminalReporter) -> int:
     """Return the characters of a terminal line."""
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
 
 
-def _suite(config: pytest.Config) -> Suite:
+def _suite(config: pytest.Config, seat: Seat | None) -> Suite:
     """
     Return the suite of a run.
 
     Raises:
         pytest.UsageError: The baseline, the recording or the spool cannot be used.
     """
+    read = options.config_of(config)
     command = CommandLine(
         args=tuple(str(arg) for arg in config.invocation_params.args),
         folder=str(config.invocation_params.dir),
         variable=options.CHILD_VARIABLE,
         plugins=_known_plugins(config),
         own_basetemp=bool(config.getoption("basetemp", default=None)),
+        fresh_caches=read.jit_cache is JitCache.FRESH,
     )
+    if seat is not None:
+        return Suite(read, command, Bench.in_process(read, seat))
     try:
-        return Suite.of_pytest(options.config_of(config), command)
+        return Suite.of_pytest(read, command)
     except GpuPerfError as error:
         raise pytest.UsageError(f"gpuperf: {error}") from error
 

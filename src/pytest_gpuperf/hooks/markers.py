@@ -13,7 +13,7 @@ import pytest
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.judge import grammar
-from pytest_gpuperf.model.metric import is_counter
+from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
 
@@ -37,8 +37,9 @@ _KEYWORDS = (
     "cache",
     "iterations",
     "requires",
+    "records",
 )
-_ADDED_UP = ("limits", "counters")  # of the others the closest marker wins
+_ADDED_UP = ("limits", "counters", "records")  # of the others the closest marker wins
 _GRADES = ("A", "B", "C", "D", "F")
 _REQUIREMENTS = ("gpu", "cupti", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
@@ -47,6 +48,7 @@ _MARKS = {
     "time",
     "throughput",
     "mfu",
+    "roofline",
 }  # what the call of a test as one range cannot give
 
 
@@ -79,10 +81,13 @@ class _Reader:
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.mistakes: list[str] = []
+        self.known: frozenset[str] = frozenset()  # what the test may call a metric
 
     def plan(self) -> Plan:
         """Return what the markers ask for; what is wrong in them is left out."""
         said = self._merged()
+        recorded = self._checked(said, "records", _records) or frozenset()
+        self.known = _constants(self.item) | recorded
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
         plan = Plan(
             limits=self._limits(said.get("limits", ())),
@@ -129,7 +134,7 @@ class _Reader:
                 )
                 continue
             try:
-                limits.append(grammar.parse_limit(text, known=_constants(self.item)))
+                limits.append(grammar.parse_limit(text, known=self.known))
             except GpuPerfError as error:
                 self.mistakes.append(f"limit {text!r}: {_told(error)}")
         return tuple(limits)
@@ -140,7 +145,7 @@ class _Reader:
             raise _wrong(
                 f"{_shown(value)} is no text", 'write "5 %", "off" or {"time": "5 %"}'
             )
-        return dict(grammar.parse_max_regression(value, known=_constants(self.item)))
+        return dict(grammar.parse_max_regression(value, known=self.known))
 
     def _checked(
         self, said: dict[str, Any], keyword: str, read: Callable[[Any], Any]
@@ -158,6 +163,7 @@ class _Reader:
         """Note limits on time, which the call of a test as one range cannot have."""
         timed = [limit.text for limit in plan.limits if _is_timed(limit.metric)]
         timed += [name for name in plan.max_regression if _is_timed(name)]
+        timed += ["min_grade"] if plan.min_grade is not None else []
         if timed:
             self.mistakes.append(
                 f"{escape(', '.join(timed))}: one call of a test is no measurement of time; "
@@ -279,6 +285,18 @@ def _iterations(value: object) -> int:
             f"{_shown(value)} is no number of samples", "write a whole number >= 1"
         )
     return value
+
+
+def _records(values: tuple[object, ...]) -> frozenset[str]:
+    """Return names that a helper or a fixture of the test gives to `record`."""
+    wrong = [v for v in values if not isinstance(v, str) or not v or v in METRICS]
+    if wrong:
+        listed = ", ".join(_shown(value) for value in wrong)
+        raise _wrong(
+            f"{listed}: no name of a number of your own",
+            'write what is given to record: "ttft"',
+        )
+    return frozenset(str(value) for value in values)
 
 
 def _requirements(value: object) -> tuple[str, ...]:

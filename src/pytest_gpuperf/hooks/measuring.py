@@ -2,12 +2,20 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import ConfigError, GpuPerfError, PerfAssertionError
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.environment import new_session
+from pytest_gpuperf.errors import (
+    ConfigError,
+    GpuPerfError,
+    PerfAssertionError,
+    UnitError,
+)
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
@@ -18,13 +26,15 @@ from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.limits import judge_limits
 from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.pipeline.seat import Seat
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping
 
     from pytest_gpuperf.config import Plan
 
-__all__ = ["FIXTURE", "Measuring", "fixture_of"]
+__all__ = ["FIXTURE", "Measuring", "fixture_of", "seat_of"]
 
 FIXTURE = pytest.StashKey[GpuPerf]()
 _BENCH = pytest.StashKey[Bench]()
@@ -50,6 +60,16 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
             bench=item.config.stash[_BENCH],
         )
     return item.stash[FIXTURE]
+
+
+def seat_of(told: Mapping[str, Any]) -> Seat:
+    """Return a process's seat in a run whose controller has loaded nothing yet."""
+    session = replace(
+        new_session(SystemClock()),
+        id=told["id"],
+        started_unix_s=told["started_unix_s"],
+    )
+    return Seat(session=session, writer=told["writer"], expected=told["folder"])
 
 
 class Measuring:
@@ -85,7 +105,11 @@ class Measuring:
     def in_worker(cls, config: pytest.Config) -> Measuring:
         """Return the one of an xdist worker, which shares its controller's session."""
         told = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
-        bench = Bench.in_worker(options.config_of(config), told)
+        read = options.config_of(config)
+        if isinstance(told, str):
+            bench = Bench.in_worker(read, told)
+        else:
+            bench = Bench.in_process(read, seat_of(told))
         return cls(config, bench, Memory(bench.config))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -120,8 +144,9 @@ class Measuring:
 
     def _may_change(self, item: pytest.Item) -> bool:
         """Return whether the end of the run may change this test's outcome."""
+        plan = _plan(item)
         return self.judging and self.bench.may_change(
-            has_limits=bool(_plan(item).limits)
+            has_limits=bool(plan.limits or plan.min_grade)
         )
 
     def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
@@ -174,9 +199,17 @@ class Measuring:
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
         """Judge the limits of a test whose body passed, and raise what was missed."""
-        verdicts = judge_limits(
-            plan, item.stash[TEST_ID], gpuperf.ledger.records, self.memory
-        )
+        try:
+            verdicts = judge_limits(
+                plan,
+                item.stash[TEST_ID],
+                gpuperf.ledger.records,
+                self.memory,
+                grades=self.bench.config.grades,
+            )
+        except UnitError as error:  # of the marker: a traceback would show our own code
+            text = f"limit {escape(str(error))}"
+            raise pytest.fail.Exception(text, pytrace=False) from None
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
@@ -191,6 +224,8 @@ class Measuring:
         report = yield
         if TEST_ID not in item.stash or call.when == "teardown":
             _only_floats(report)
+            if FIXTURE in item.stash:  # with its samples: the report has the rest
+                del item.stash[FIXTURE]
             return report
         if FIXTURE in item.stash:
             outcomes.explain_failure(report, call)

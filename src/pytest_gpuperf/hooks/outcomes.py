@@ -111,6 +111,7 @@ def apply_unmeasured(
     text = "; ".join(reasons)
     if config.strict and not config.disable:
         fail(report, f"unmeasured: {text}")
+        report.when = "call"  # a test that failed: its setup has no error to repair
     else:
         word = "disabled" if config.disable else "unmeasured"
         path, lineno, _ = report.location

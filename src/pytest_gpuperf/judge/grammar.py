@@ -70,7 +70,8 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
     Args:
         text: The whole limit, as "time <= 60 us".
 
-        known: Names that a test gives to `record`, beside the catalogue and counters.
+        known: Names that a test gives to `record`, as far as its source or the marker's
+            `records` tells, beside the catalogue and counters.
 
     Raises:
         LimitSyntaxError: It does not parse; the column is where it stopped to.
@@ -219,7 +220,8 @@ def _check_known(name: str, known: Collection[str]) -> None:
         if close
         else "see the metrics in docs/metrics.md"
     )
-    raise UnknownMetricError(name, remedy=meant, close_matches=close)
+    recorded = f"where a helper of the test records it, write records=[{name!r}]"
+    raise UnknownMetricError(name, remedy=f"{meant}; {recorded}", close_matches=close)
 
 
 def _kernel(text: str, start: int) -> tuple[str | None, int]:

@@ -19,11 +19,13 @@ from statistics import fmean
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import Z_95, Spread, half_width
+from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
@@ -36,9 +38,6 @@ PRIORS = MappingProxyType(
         Family.COUNTER: Spread(fraction=0.015),
         Family.HOST_TIME: Spread(fraction=0.05),
     }
-)
-_ABOVE_ROOF = (
-    1.05  # more than the roof allows, and 5 % for the noise of the measurement
 )
 _SPREAD_LEAST = 2  # one value has no spread
 _MOST_FACTOR = 1e9  # an interval wider than this says nothing; exp stays finite
@@ -91,12 +90,18 @@ def judge_limit(
 
     Returns:
         Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
+
+    Raises:
+        UnitError: The limit is on a number of the test's own that has another unit, which
+            only the record says: a mistake of whoever wrote both, not a value that lacks.
     """
     void = record.void
     if void is not None and record.estimates:
         return _undecided(limit, record, Reason.VOID, void.text)
     found = _nothing(void) if void is not None else select(limit, record)
     if isinstance(found, Gap):
+        if record.kind is Kind.RECORD and _has(record, limit.metric):
+            raise UnitError(found.reason, path=limit.text, remedy=found.remedy)
         return Verdict(
             key=record.key,
             metric=limit.metric,
@@ -123,6 +128,11 @@ def judge_limit(
         e for e in repeated if isinstance(e, Estimate) and e.source == found.source
     ]
     return _decide(limit, record, found, again, spread)
+
+
+def _has(record: Record, metric: str) -> bool:
+    """Return whether a record has a value of a metric."""
+    return any(estimate.metric == metric for estimate in record.estimates)
 
 
 def _nothing(void: Void) -> Gap:
@@ -163,7 +173,7 @@ def _outcome(
     """Return what a value and its interval decide."""
     holds = _HOLDS[limit.operator]
     lower_bound = limit.operator in {">=", ">"}
-    if limit.metric == "roofline.fraction" and lower_bound and value > _ABOVE_ROOF:
+    if limit.metric == "roofline.fraction" and lower_bound and value > ABOVE_THE_ROOF:
         return Outcome.INCONCLUSIVE, Reason.ABOVE_THE_ROOF
     ends = (value,) if interval is None else (interval.low, interval.high)
     within = [holds(end, limit.threshold) for end in ends]
@@ -242,8 +252,7 @@ def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
     lows = [e.low for e in again if e.low is not None]
     highs = [e.high for e in again if e.high is not None]
     complete = len(lows) == len(highs) == len(again)
-    return replace(
-        first,
+    return first.replaced(
         value=fmean(e.value for e in again),
         low=fmean(lows) if complete else None,
         high=fmean(highs) if complete else None,

@@ -19,36 +19,13 @@ from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group
 from pytest_gpuperf.model.change import SessionValue
-from pytest_gpuperf.model.record import BoundClass, RecordKey
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import MachineShift
 
-__all__ = ["MachineShift", "class_shifts", "machine_shifts"]
+__all__ = ["class_shifts", "machine_shifts"]
 
 Name = tuple[RecordKey, str]
 _Twice = tuple[Comparison, Comparison]  # by first value, and by confirming processes
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineShift:
-    """
-    How far the machine moved a class, up to the confirming processes.
-
-    Attributes:
-        bound_class: The class.
-
-        metric: The metric's name.
-
-        effect: Of the class as a whole.
-
-        control_count: Controls that show it.
-
-        moved: Whether it is more than noise.
-    """
-
-    bound_class: BoundClass
-    metric: str
-    effect: float
-    control_count: int
-    moved: bool
 
 
 def machine_shifts(

@@ -32,6 +32,19 @@ __all__ = [
 ]
 
 _DROPPED = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
+# where compilers keep what they compiled and what they chose, by their own documentation
+_CACHES = (
+    "CUDA_CACHE_PATH",
+    "CUPY_CACHE_DIR",
+    "CUTE_DSL_CACHE_DIR",
+    "NUMBA_CACHE_DIR",
+    "PYTORCH_KERNEL_CACHE_PATH",
+    "TILELANG_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+)
+# naming a folder would switch these on where they are off
+_CACHES_IF_USED = ("JAX_COMPILATION_CACHE_DIR",)
 _SHOWN_LINES = 15  # of what a failed child printed
 
 
@@ -50,6 +63,9 @@ class CommandLine:
         plugins: Those of xdist and cacheprovider that are there to be told something.
 
         own_basetemp: Whether it was given a --basetemp, which a child must not clear.
+
+        fresh_caches: Whether a child that confirms has compilation and autotuning caches
+            of its own: else all would repeat one choice, which may be chance.
     """
 
     args: tuple[str, ...]
@@ -57,6 +73,7 @@ class CommandLine:
     variable: str
     plugins: frozenset[str] = frozenset()
     own_basetemp: bool = False
+    fresh_caches: bool = False
 
     def for_child(self, scratch: str) -> tuple[str, ...]:
         """Return a child's command; what it writes goes to `scratch`."""
@@ -178,7 +195,11 @@ def _one(
                 command.for_child(scratch),
                 timeout_s=timeout_s,
                 cwd=command.folder,
-                env=_environment(command.variable, str(spec)),
+                env=_environment(
+                    command.variable,
+                    str(spec),
+                    caches=_caches(scratch) if _draws_anew(command, seat) else {},
+                ),
             )
         except CollectError as error:  # it did not start, or did not end
             return ChildRun(answers=_answers(out), failure=str(error))
@@ -186,10 +207,26 @@ def _one(
         return ChildRun(answers=_answers(out), failure=tail)
 
 
-def _environment(variable: str, spec: str) -> dict[str, str]:
+def _environment(
+    variable: str, spec: str, *, caches: Mapping[str, str]
+) -> dict[str, str]:
     """Return a child's environment: the parent's, without what xdist put there."""
     kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-    return {**kept, variable: spec}
+    return {**kept, **caches, variable: spec}
+
+
+def _draws_anew(command: CommandLine, seat: Seat) -> bool:
+    """Return whether a child must not find what earlier processes compiled."""
+    return command.fresh_caches and seat.role is Role.CONFIRM
+
+
+def _caches(scratch: str) -> dict[str, str]:
+    """Return an empty cache folder for every compiler, by its variable."""
+    used = (name for name in _CACHES_IF_USED if name in os.environ)
+    folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}
+    for folder in folders.values():
+        folder.mkdir(parents=True)
+    return {name: str(folder) for name, folder in folders.items()}
 
 
 def _answers(out: str) -> dict[str, Answer]:

@@ -11,6 +11,7 @@ from pytest_gpuperf.judge.holding import may_regress
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.pairing import confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
+from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.record import Record, RecordKey
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
@@ -23,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Prior
     from pytest_gpuperf.judge.case import Case, Confirmation
     from pytest_gpuperf.model.measured import Measured
-    from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.model.run import MachineShift, Run
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
@@ -31,9 +32,11 @@ __all__ = [
     "Looked",
     "changes",
     "complaints",
+    "confirmations",
     "limits",
     "look",
     "looks_worse",
+    "shifts",
 ]
 
 _CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
@@ -83,10 +86,7 @@ def looks_worse(suite: Suite, measured: Measured) -> bool:
     """Return whether a test may turn out to have regressed; generous, no verdict."""
     if not suite.config.baseline_named:  # what was only found never fails a test
         return False
-    return any(
-        may_regress(case)
-        for case in cases_of_test(measured, suite.memory, suite.config)
-    )
+    return any(map(may_regress, cases_of_test(suite, measured)))
 
 
 def look(suite: Suite) -> Looked:
@@ -128,24 +128,41 @@ def limits(suite: Suite, answers: Mapping[str, Again]) -> tuple[Verdict, ...]:
     return (*verdicts, *_lost(suite))
 
 
-def changes(
-    looked: Looked, answers: Mapping[str, Again], *, complete: bool
-) -> tuple[Verdict, ...]:
-    """Return the verdicts against the baseline, and the changes that are only shown."""
-    confirmations: dict[tuple[RecordKey, str], Confirmation] = {}
+def confirmations(
+    looked: Looked, answers: Mapping[str, Again]
+) -> Mapping[tuple[RecordKey, str], Confirmation]:
+    """Return what fresh processes gave for each suspected case, and for the controls."""
+    found: dict[tuple[RecordKey, str], Confirmation] = {}
     for case, seen in zip(looked.cases, looked.looks, strict=True):
         again = answers.get(case.key.test_id)
         control = case.key.test_id in looked.controls
         if again is not None and (control or seen.suspect):
-            confirmations[case.name] = confirmation_of(
+            found[case.name] = confirmation_of(
                 case, again.records, lost=again.failure, control=control
             )
+    return found
+
+
+def changes(
+    looked: Looked,
+    confirmed: Mapping[tuple[RecordKey, str], Confirmation],
+    *,
+    complete: bool,
+) -> tuple[Verdict, ...]:
+    """Return the verdicts against the baseline, and the changes that are only shown."""
     if not looked.cases:
         return ()
-    judged = settle(
-        looked.cases, confirmations, complete=complete, priors=looked.priors
-    )
+    judged = settle(looked.cases, confirmed, complete=complete, priors=looked.priors)
     return (*judged, *shown(looked.cases, priors=looked.priors))
+
+
+def shifts(
+    looked: Looked, confirmed: Mapping[tuple[RecordKey, str], Confirmation]
+) -> tuple[MachineShift, ...]:
+    """Return what the machine did to each class of tests whose controls were measured."""
+    if not confirmed:
+        return ()
+    return machine_shifts(looked.cases, confirmed, priors=looked.priors)
 
 
 def complaints(suite: Suite, run: Run) -> Iterator[str]:

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Verdict
+from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.commands import accept_command, reproduce_command
 from pytest_gpuperf.report.lines import STYLES, Line, wrapped
@@ -16,6 +16,7 @@ __all__ = [
     "evidence",
     "explanation",
     "joint_explanation",
+    "listed",
     "longrepr_lines",
     "longrepr_text",
 ]
@@ -87,10 +88,15 @@ def joint_explanation(
         f"{shorten(name, _NAME_WIDTH)} {words.change(verdict)}".rstrip()
         for name, verdict in zip(called, verdicts, strict=True)
     )
+    yield from wrapped(listed(texts), width=width, depth=1)
+
+
+def listed(texts: Iterable[str]) -> str:
+    """Return texts once each, the first of them where they are many."""
     shown = list(dict.fromkeys(texts))
     if len(shown) > _SHOWN_NAMES:
         shown[_SHOWN_NAMES:] = [f"{len(shown) - _SHOWN_NAMES} more"]
-    yield from wrapped(", ".join(shown), width=width, depth=1)
+    return ", ".join(shown)
 
 
 def longrepr_lines(
@@ -133,7 +139,8 @@ def longrepr_text(
 def evidence(verdict: Verdict) -> str:
     """Return the numbers of a verdict on one line, and its reason where they do not say."""
     text = _numbers(verdict)
-    if verdict.outcome not in _UNDECIDED and text:
+    tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
+    if verdict.outcome not in _UNDECIDED and text and tells:
         return text
     why = _why(verdict)
     return f"{text}: {why}" if text else why

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Verdict
 
-__all__ = ["PRECEDENCE", "Tally", "tally", "worst"]
+__all__ = ["PRECEDENCE", "Tally", "expected_failures", "tally", "worst"]
 
 # which verdict speaks for a test that has several: the first of these
 PRECEDENCE = (
@@ -37,17 +37,22 @@ class Tally:
         unlimited_count: Tests that were measured and had nothing to be judged by.
 
         missing_count: Tests that never reported.
+
+        xfailed_count: Tests that missed a limit, as their xfail mark expects; they are
+            judged, and none of `verdicts` is theirs.
     """
 
     expected_count: int
     verdicts: Mapping[str, Verdict]
     unlimited_count: int
     missing_count: int
+    xfailed_count: int = 0
 
     @property
     def judged_count(self) -> int:
         """Tests whose verdict decides something."""
-        return sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
+        judged = sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
+        return judged + self.xfailed_count
 
     @property
     def judged_fraction(self) -> float:
@@ -64,20 +69,29 @@ class Tally:
 def tally(run: Run) -> Tally:
     """Return one verdict for each test of a run."""
     by_test: dict[str, list[Verdict]] = {}
+    expected = expected_failures(run)
     for verdict in run.verdicts:
-        if verdict.decides:
+        if verdict.decides and verdict.key.test_id not in expected:
             by_test.setdefault(verdict.key.test_id, []).append(verdict)
     verdicts = {test_id: worst(several) for test_id, several in by_test.items()}
     measured = {record.key.test_id for record in run.records}
     completeness = run.header.completeness
-    missing = set(completeness.missing) - verdicts.keys()
-    known = len(measured | verdicts.keys() | missing)
+    told = verdicts.keys() | expected
+    missing = set(completeness.missing) - told
+    known = len(measured | told | missing)
     return Tally(
         expected_count=max(completeness.expected_count, known),
         verdicts=verdicts,
-        unlimited_count=len(measured - verdicts.keys() - missing),
+        unlimited_count=len(measured - told - missing),
         missing_count=len(missing),
+        xfailed_count=len(expected),
     )
+
+
+def expected_failures(run: Run) -> frozenset[str]:
+    """Return the ids of the tests that missed a limit, as their xfail mark expects."""
+    failed = {v.key.test_id for v in run.verdicts if v.outcome is Outcome.FAILED}
+    return frozenset(failed.intersection(run.xfailed))
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:

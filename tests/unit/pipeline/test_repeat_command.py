@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
-from fakes.runner import FakeRunner, finished
+from fakes.runner import FakeChild, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.model import codec
@@ -61,43 +62,6 @@ def test_a_child_gets_the_parents_command(
     assert command.for_child("/scratch") == (*PYTEST, *args)
 
 
-class Child(FakeRunner):
-    """
-    Stands in for a pytest that answers in its file.
-
-    Attributes:
-        specs: What each child was told.
-
-        scratches: The folder of each.
-    """
-
-    def __init__(
-        self, answer: Callable[[ChildSpec], bytes], end: Finished | Exception
-    ) -> None:
-        super().__init__([end] * 9)
-        self.answer = answer
-        self.specs: list[ChildSpec] = []
-        self.scratches: list[Path] = []
-
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        place = Path((env or {})["GPUPERF_CHILD"])
-        spec = codec.from_text(place.read_bytes(), ChildSpec)
-        self.specs.append(spec)
-        self.scratches.append(place.parent)
-        text = self.answer(spec)
-        if text:
-            Path(spec.out).write_bytes(text)
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
-
-
 def measured(test_id: str, name: str = "") -> Record:
     return Record(
         key=RecordKey(test_id=test_id, name=name), kind=Kind.MEASURE, estimates=()
@@ -113,9 +77,11 @@ def run_child(
     end: Finished | Exception | None = None,
     *,
     test_ids: Sequence[str] = ("a", "b"),
-) -> tuple[ChildRun, Child]:
-    child = Child(answer, finished() if end is None else end)
-    (run,) = repeat(PLAIN, test_ids, seats=[SEAT], runner=child, timeout_s=7.0)
+    command: CommandLine = PLAIN,
+    seat: Seat = SEAT,
+) -> tuple[ChildRun, FakeChild]:
+    child = FakeChild("GPUPERF_CHILD", answer, finished() if end is None else end)
+    (run,) = repeat(command, test_ids, seats=[seat], runner=child, timeout_s=7.0)
     return run, child
 
 
@@ -211,7 +177,7 @@ def test_a_child_that_did_not_end_is_no_crash_of_ours(error: Exception) -> None:
 
 def test_children_run_one_after_another() -> None:
     """One for each seat, in their order, each with its own folder."""
-    child = Child(lambda _: b"", finished())
+    child = FakeChild("GPUPERF_CHILD", lambda _: b"", finished())
     seats = seats_of(SEAT, Role.CONFIRM, 3)
 
     runs = repeat(PLAIN, ["a"], seats=seats, runner=child, timeout_s=1.0)
@@ -219,6 +185,70 @@ def test_children_run_one_after_another() -> None:
     assert len(runs) == 3
     assert [spec.seat for spec in child.specs] == seats
     assert len(set(child.scratches)) == 3
+
+
+def caches_of(
+    command: CommandLine, role: Role, *, answer: bytes = b""
+) -> dict[str, str]:
+    """Return the variables of a child's compilation caches that are its own."""
+    (seat,) = seats_of(SEAT, role, 1)
+    _, child = run_child(lambda _: answer, command=command, seat=seat)
+    env = child.calls[0].env
+    assert env is not None
+    own = str(child.scratches[0])
+    return {name: folder for name, folder in env.items() if folder.startswith(own)}
+
+
+FRESH = replace(PLAIN, fresh_caches=True)
+ALWAYS = {
+    "CUDA_CACHE_PATH",
+    "CUPY_CACHE_DIR",
+    "NUMBA_CACHE_DIR",
+    "TORCHINDUCTOR_CACHE_DIR",
+    "TRITON_CACHE_DIR",
+}
+
+
+def test_who_confirms_compiles_and_tunes_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Each compiler gets a folder of its own that is there and empty, for one process."""
+    monkeypatch.setenv("TRITON_CACHE_DIR", "/home/me/triton")
+    monkeypatch.delenv("JAX_COMPILATION_CACHE_DIR", raising=False)
+    found: list[list[Path]] = []
+
+    def look(spec: ChildSpec) -> bytes:
+        found.append(list(Path(spec.out).parent.glob("jit/*/**")))
+        return b""
+
+    seats = seats_of(SEAT, Role.CONFIRM, 2)
+    child = FakeChild("GPUPERF_CHILD", look, finished())
+    repeat(FRESH, ["a"], seats=seats, runner=child, timeout_s=1.0)
+    first, second = (
+        {call.env[name] for name in ALWAYS} for call in child.calls if call.env
+    )
+
+    assert len(first) == len(second) == len(ALWAYS)
+    assert first.isdisjoint(second)
+    assert {str(folder) for folder in found[0]} >= first
+    assert "JAX_COMPILATION_CACHE_DIR" not in (child.calls[0].env or {})
+
+
+@pytest.mark.parametrize(
+    ("command", "role"), [(PLAIN, Role.CONFIRM), (FRESH, Role.REPEAT)]
+)
+def test_caches_are_kept_where_nothing_is_confirmed_or_keep_is_said(
+    command: CommandLine, role: Role
+) -> None:
+    """gpuperf_jit_cache=keep, and --gpuperf-runs: a child finds what its parent made."""
+    assert not ALWAYS & caches_of(command, role).keys()
+
+
+def test_a_cache_that_is_off_is_not_switched_on(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """JAX keeps what it compiled only where it was told where: then a child has its own."""
+    monkeypatch.setenv("JAX_COMPILATION_CACHE_DIR", "/home/me/jax")
+
+    assert "JAX_COMPILATION_CACHE_DIR" in caches_of(FRESH, Role.CONFIRM)
 
 
 def test_fresh_processes_have_seats_of_their_own() -> None:

@@ -1,0 +1,117 @@
+"""An xdist controller of tests that may measure nothing: it waits for one that does; PYTEST_DONT_REWRITE.
+
+It has to be there before the loop begins, when nobody knows yet whether any test
+measures. So it knows of no room of ours until a report of a measurement arrives.
+"""
+
+from __future__ import annotations
+
+import os
+import shutil
+import tempfile
+from datetime import datetime, timezone
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.collect.clock import SystemClock
+
+if TYPE_CHECKING:
+    from collections.abc import Generator
+
+    from pytest_gpuperf.hooks.gate import Gate
+
+__all__ = ["Controller"]
+
+_PAYLOADS = ("gpuperf", "gpuperf_inside")  # what a worker puts on a report
+
+
+class Controller:
+    """Tells workers of the run, and passes every hook on to the gate once there is one."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        self.config = config
+        self._folder = tempfile.mkdtemp(prefix="gpuperf-run-")
+        started_unix_s = SystemClock().unix_s()
+        started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
+        self._run: dict[str, Any] = {
+            "id": f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
+            "started_unix_s": started_unix_s,
+            "folder": self._folder,
+        }
+        self._gate: Gate | None = None
+        self._ended: list[str] = []  # ids of tests, before any measured
+
+    @pytest.hookimpl(optionalhook=True)
+    def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
+        """Tell an xdist worker which run it belongs to, in builtins."""
+        told = {**self._run, "writer": node.workerinput["workerid"]}
+        node.workerinput["gpuperf"] = told
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_logreport(
+        self, report: pytest.TestReport
+    ) -> Generator[None, object, object]:
+        """Open the gate for the first measurement; leave other reports as they are."""
+        if self._gate is None and any(hasattr(report, name) for name in _PAYLOADS):
+            self._open()
+        if self._gate is None:
+            if report.when == "teardown":  # it comes whatever the others gave
+                self._ended.append(report.nodeid)
+            return (yield)
+        return (yield from self._gate.pytest_runtest_logreport(report))
+
+    def pytest_report_teststatus(
+        self, report: pytest.TestReport
+    ) -> tuple[str, str, tuple[str, dict[str, bool]]] | None:
+        """Show a held test as what it is so far."""
+        return (
+            None if self._gate is None else self._gate.pytest_report_teststatus(report)
+        )
+
+    @pytest.hookimpl(wrapper=True, trylast=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        """Settle what was held, whatever ended the loop."""
+        try:
+            result = yield
+        except BaseException as error:
+            if self._expects():
+                self._open().abandon(error)
+            raise
+        if self._expects():
+            self._open().settle(session)
+        return result
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """Store and report a run that measured; leave nothing behind of another."""
+        if self._gate is None:
+            shutil.rmtree(self._folder, ignore_errors=True)
+        else:
+            self._gate.pytest_sessionfinish(session)
+
+    def pytest_terminal_summary(
+        self, terminalreporter: pytest.TerminalReporter
+    ) -> None:
+        """Print what the run measured."""
+        if self._gate is not None:
+            self._gate.pytest_terminal_summary(terminalreporter)
+
+    def _expects(self) -> bool:
+        """Return whether a worker has said that it is going to measure."""
+        return self._gate is not None or any(Path(self._folder).iterdir())
+
+    def _open(self) -> Gate:
+        """Return the gate, made when it is needed first."""
+        if self._gate is None:
+            # the rooms below are loaded here because this is the first use of them
+            from pytest_gpuperf.hooks.gate import Gate
+            from pytest_gpuperf.hooks.measuring import seat_of
+
+            self._gate = Gate(self.config, seat_of({**self._run, "writer": "main"}))
+            for node_id in self._ended:  # some of them came to measure, and did not
+                self._gate.suite.reported(node_id)
+        return self._gate
