@@ -26,12 +26,14 @@ if TYPE_CHECKING:
 __all__ = ["main"]
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
+DEGRADED, BLOCKED = 1, 2  # of doctor: some, or none, of what was asked for
 _INTERRUPTED = 130  # 128 + SIGINT
 _PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
 
 _EXIT_CODES = """\
 exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
-3 nothing could be decided (only with --strict); 4 an input file is unreadable"""
+3 nothing could be decided (only with --strict); 4 an input file is unreadable;
+of doctor: 0 ready; 1 degraded: no GPU; 2 blocked: what was asked for was not done"""
 
 
 def main(argv: Sequence[str] | None = None) -> int:
@@ -80,9 +82,11 @@ def _show(arguments: argparse.Namespace) -> int:
     from pytest_gpuperf.collect.ncu.capture import read_capture
 
     capture = read_capture(file, runner=runner, metrics=metrics)
+    from pytest_gpuperf.pipeline.captured import analyses
     from pytest_gpuperf.report.forms import capture_bytes
 
-    return _print(capture_bytes(capture, form, metrics=metrics))
+    limits = analyses(capture) if metrics is None else None
+    return _print(capture_bytes(capture, form, metrics=metrics, analyses=limits))
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -105,6 +109,42 @@ def _compare(arguments: argparse.Namespace) -> int:
         return WORSE
     decided = any(verdict.outcome in JUDGED for verdict in verdicts)
     return UNDECIDED if arguments.strict and not decided else GOOD
+
+
+def _doctor(arguments: argparse.Namespace) -> int:
+    """Print the GPUs of this machine with their peaks, measured anew if asked for."""
+    from pytest_gpuperf.collect.clock import SystemClock
+    from pytest_gpuperf.collect.hardware.measuring import find_framework
+    from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
+    from pytest_gpuperf.pipeline.doctor import examine, measure
+    from pytest_gpuperf.report.peaks import peaks_bytes
+
+    runtime = CudaRuntime(load_driver)
+    remarks, done = [], True
+    if arguments.measure_peaks:
+        said, done = measure(find_framework, runtime, SystemClock())
+        remarks.append(said)
+    found = examine(runtime)
+    _print(peaks_bytes(found.peaks, (*found.remarks, *remarks), arguments.format))
+    if not done:
+        return BLOCKED
+    return GOOD if found.ready else DEGRADED
+
+
+def _scorecard(arguments: argparse.Namespace) -> int:
+    """Print the scorecard of a step profile."""
+    from pytest_gpuperf.pipeline.scorecard import is_worse, score_file
+    from pytest_gpuperf.report.scorecard import scorecard_bytes
+
+    scorecard = score_file(
+        arguments.profile,
+        throughput=arguments.throughput,
+        hardware=arguments.hardware,
+        baseline=arguments.baseline,
+        measured=arguments.policy == "measured",
+    )
+    _print(scorecard_bytes(scorecard, arguments.format))
+    return WORSE if is_worse(scorecard) else GOOD
 
 
 def _nothing(_: argparse.Namespace) -> int:
@@ -159,6 +199,18 @@ def _metric_names(text: str) -> tuple[str, ...]:
         message = "no metric is named; write --metrics=a,b"
         raise argparse.ArgumentTypeError(message)
     return names
+
+
+def _finite(text: str) -> float:
+    """Return a number that is neither NaN nor infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if number - number != 0:  # of NaN and infinity; math is not imported here
+        message = f"{text!r} is not a finite number"
+        raise argparse.ArgumentTypeError(message)
+    return number
 
 
 def _share(text: str) -> float | None:
@@ -229,4 +281,40 @@ def _parser() -> argparse.ArgumentParser:
         "--strict", action="store_true", help="exit 3 where nothing was decided"
     )
     compare.set_defaults(command=_compare)
+    doctor = commands.add_parser(
+        "doctor", parents=[form], help="print the GPUs of this machine and their peaks"
+    )
+    doctor.add_argument(
+        "--measure-peaks",
+        action="store_true",
+        help="measure what DRAM and matrix products reach, and keep it for this user",
+    )
+    doctor.set_defaults(command=_doctor)
+    _add_scorecard(
+        commands.add_parser(
+            "scorecard", parents=[form], help="print the scorecard of a step profile"
+        )
+    )
     return parser
+
+
+def _add_scorecard(scorecard: argparse.ArgumentParser) -> None:
+    """Add the arguments of `scorecard`."""
+    scorecard.add_argument("profile", metavar="PROFILE.json")
+    scorecard.add_argument(
+        "--throughput", type=_finite, required=True, metavar="N", help="tokens/s"
+    )
+    scorecard.add_argument(
+        "--hardware",
+        required=True,
+        metavar="NAME|FILE.json|GB/S,BYTES",
+        help="peak bandwidth, and bytes that a token moves",
+    )
+    scorecard.add_argument("--baseline", metavar="SCORECARD.json", help="an older one")
+    scorecard.add_argument(
+        "--policy",
+        choices=("reference", "measured"),
+        default="reference",
+        help="whose rules; measured says what it does not know (reference)",
+    )
+    scorecard.set_defaults(command=_scorecard)

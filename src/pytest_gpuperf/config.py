@@ -8,10 +8,12 @@ from enum import Enum
 from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
+    from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.limit import Limit
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["COLLECTORS", "Config", "Plan", "Update"]
+__all__ = ["COLLECTORS", "Config", "JitCache", "Plan", "Update"]
 
 # what --gpuperf-collectors may name, best first
 COLLECTORS = ("replay", "host", "binary", "ncu-report")
@@ -23,6 +25,13 @@ class Update(str, Enum):
     NEW = "new"
     IMPROVED = "improved"
     ALL = "all"
+
+
+class JitCache(str, Enum):
+    """Whether confirming processes compile and tune anew."""
+
+    FRESH = "fresh"
+    KEEP = "keep"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -51,6 +60,9 @@ class Config:
 
         runs: Processes that measure every test, >= 1.
 
+        jit_cache: Whether each process that confirms has compilation and autotuning
+            caches of its own, so that choices are drawn anew.
+
         disable: Whether bodies run unmeasured.
 
         collectors: What was asked for; empty: the best that is there.
@@ -64,6 +76,10 @@ class Config:
         junit_properties: Whether JUnit gets values and verdicts as properties.
 
         given: The options that a person set, as text, credentials masked.
+
+        peaks: Declared peak by device and field [B/s or FLOP/s].
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
     """
 
     root: str
@@ -76,6 +92,7 @@ class Config:
     compare_across: frozenset[str] = frozenset()
     confirm: int = 5
     runs: int = 1
+    jit_cache: JitCache = JitCache.FRESH
     disable: bool = False
     collectors: tuple[str, ...] = ()
     record: str | None = None
@@ -83,6 +100,8 @@ class Config:
     json: str | None = None
     junit_properties: bool = False
     given: Mapping[str, str] = field(default_factory=dict)
+    peaks: DeclaredPeaks = field(default_factory=dict)
+    grades: Mapping[str, Bands] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

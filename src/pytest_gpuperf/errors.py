@@ -11,6 +11,8 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   └── CaptureFormatError            .path; a file that is not what it says
 ├── MeasureError                      the test asked for a measurement that has no meaning
 ├── MetricUnavailableError            .metric .reason; a value that this run does not have
+│   ├── MissingPeakError              .fields; a roof whose height is not known
+│   └── WeakSourceError               .label .least; a value of a weaker source than asked
 ├── RecordError(ValueError)           .path; a record broke an invariant
 │   ├── UnitError                     a unit that is unknown or does not fit
 │   └── SchemaVersionError            .found .supported
@@ -42,12 +44,14 @@ __all__ = [
     "LimitSyntaxError",
     "MeasureError",
     "MetricUnavailableError",
+    "MissingPeakError",
     "PerfAssertionError",
     "RecordError",
     "ReportError",
     "SchemaVersionError",
     "UnitError",
     "UnknownMetricError",
+    "WeakSourceError",
 ]
 
 
@@ -218,6 +222,40 @@ class MetricUnavailableError(GpuPerfError):
         super().__init__(f"{metric}: {reason}", remedy=remedy)
         self.metric = metric
         self.reason = reason
+
+
+class MissingPeakError(MetricUnavailableError):
+    """
+    A roof whose height is not known: nothing can be held against it.
+
+    Attributes:
+        fields: The peaks that are missing, as `peak_flop_per_s`.
+    """
+
+    slug = "missing-peak"
+
+    def __init__(self, fields: tuple[str, ...], *, reason: str, remedy: str) -> None:
+        super().__init__("roofline", reason, remedy=remedy)
+        self.fields = fields
+
+
+class WeakSourceError(MetricUnavailableError):
+    """
+    A value was asked for from a stronger source than it has.
+
+    Attributes:
+        label: The value's own label.
+
+        least: The weakest label that was asked for.
+    """
+
+    slug = "weak-source"
+
+    def __init__(self, metric: str, *, label: str, least: str, remedy: str) -> None:
+        reason = f"it is {label}, and {least} or better was asked for"
+        super().__init__(metric, reason, remedy=remedy)
+        self.label = label
+        self.least = least
 
 
 class RecordError(GpuPerfError, ValueError):

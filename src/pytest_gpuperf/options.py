@@ -9,14 +9,24 @@ from typing import TYPE_CHECKING, Literal, NamedTuple
 import pytest
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
     from typing import TypeVar
 
-    from pytest_gpuperf.config import Config, Update
+    from pytest_gpuperf.config import Config, JitCache, Update
+    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
+    from pytest_gpuperf.model.grade import Bands
 
     _T = TypeVar("_T")
 
-__all__ = ["CHILD_VARIABLE", "config_of", "declare", "masked", "measures", "told"]
+__all__ = [
+    "CHILD_VARIABLE",
+    "asked",
+    "config_of",
+    "declare",
+    "masked",
+    "measures",
+    "told",
+]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file that tells a child run what to do
 
@@ -49,6 +59,19 @@ _OPTIONS = (
     _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
 )
 
+# of the ini file alone: what a project decides once, or needs several lines for
+_INI = (
+    (
+        "gpuperf_jit_cache",
+        "compilation caches of the processes that confirm: fresh (default), or keep",
+    ),
+    (
+        "gpuperf_peaks",
+        "peaks of devices, as NVIDIA H200: dram 4.5 TB/s, bf16 1 PFLOP/s",
+    ),
+    ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
+)
+
 _PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
 _DEFAULT_STORE = ".gpuperf"
 
@@ -74,6 +97,8 @@ def declare(parser: pytest.Parser) -> None:
             )
         kind: Literal["bool", "string"] = "bool" if option.metavar is None else "string"
         parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
+    for name, text in _INI:
+        parser.addini(name, text, type="string", default=None)
 
 
 def measures(item: pytest.Item) -> bool:
@@ -87,11 +112,17 @@ def measures(item: pytest.Item) -> bool:
 def told(config: pytest.Config) -> bool:
     """Return whether any option was set, on the command line or in the ini file."""
     names = [option.name.replace("-", "_") for option in _OPTIONS]
+    names += [name for name, _ in _INI]
     return any(
         config.getoption(name, default=None) is not None
         or config.getini(name) not in {None, ""}
         for name in names
     )
+
+
+def asked(config: pytest.Config) -> bool:
+    """Return whether any option was set, or a store is there to compare with."""
+    return told(config) or (config.rootpath / _DEFAULT_STORE).is_dir()
 
 
 def config_of(config: pytest.Config) -> Config:
@@ -113,7 +144,7 @@ def _read(config: pytest.Config) -> Config:
     Raises:
         pytest.UsageError: Values are wrong; all of them are named at once.
     """
-    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.config import Config, JitCache
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
@@ -130,12 +161,15 @@ def _read(config: pytest.Config) -> Config:
         compare_across=reader.read("gpuperf_compare_across", _facts, frozenset()),
         confirm=reader.read("gpuperf_confirm", _count(0), 5),
         runs=reader.read("gpuperf_runs", _count(1), 1),
+        jit_cache=reader.read("gpuperf_jit_cache", _jit_cache, JitCache.FRESH),
         disable=reader.flag("gpuperf_disable"),
         collectors=reader.read("gpuperf_collectors", _collectors, ()),
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
         junit_properties=reader.flag("gpuperf_junit_properties"),
+        peaks=reader.read("gpuperf_peaks", _peaks, {}),
+        grades=reader.read("gpuperf_grades", _grades, {}),
         given=reader.given,
     )
     reader.together(read)
@@ -316,6 +350,30 @@ def _facts(text: str) -> frozenset[str]:
     return frozenset(_names(text, tuple(known), "fact"))
 
 
+def _peaks(text: str) -> DeclaredPeaks:
+    """Return the peaks that a project declares of its devices."""
+    from pytest_gpuperf.model.declared_peaks import parse_peaks
+
+    return _parsed(parse_peaks, text)
+
+
+def _grades(text: str) -> Mapping[str, Bands]:
+    """Return where a project's grades begin."""
+    from pytest_gpuperf.judge.grade import parse_grades
+
+    return _parsed(parse_grades, text)
+
+
+def _parsed(parse: Callable[[str], _T], text: str) -> _T:
+    """Return what a grammar of ours reads; its mistakes are those of a value."""
+    from pytest_gpuperf.errors import ConfigError
+
+    try:
+        return parse(text)
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 def _update(text: str) -> Update:
     """Return what is to be stored."""
     from pytest_gpuperf.config import Update
@@ -324,4 +382,15 @@ def _update(text: str) -> Update:
         return Update(text.strip())
     except ValueError:
         message = "write new, improved or all"
+        raise ValueError(message) from None
+
+
+def _jit_cache(text: str) -> JitCache:
+    """Return whether confirming processes compile anew."""
+    from pytest_gpuperf.config import JitCache
+
+    try:
+        return JitCache(text.strip())
+    except ValueError:
+        message = "write fresh or keep"
         raise ValueError(message) from None

@@ -27,7 +27,7 @@ __all__ = [
 ]
 
 _MARKER = (
-    "gpuperf(limits, max_regression, min_grade, counters, work, group, cache, "
+    "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
     "iterations, requires): measure this test, hold it to its limits and its baseline"
 )
 

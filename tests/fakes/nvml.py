@@ -26,6 +26,9 @@ class FakeGpu:
     power_limit_milliwatts: int = 700_000
     ecc: int = 1
     mig: int = 0
+    core_count: int = 16_896
+    memory_bus_bits: int = 6144
+    slice_sm_count: int = 16
     errors: dict[str, int] = field(default_factory=dict)
 
 
@@ -61,6 +64,11 @@ class FakeNvml(ModuleType):
                 lambda gpu: gpu.power_limit_milliwatts
             ),
             "nvmlDeviceGetEccMode": lambda gpu: [gpu.ecc, gpu.ecc],
+            "nvmlDeviceGetNumGpuCores": lambda gpu: gpu.core_count,
+            "nvmlDeviceGetMemoryBusWidth": lambda gpu: gpu.memory_bus_bits,
+            "nvmlDeviceGetAttributes": lambda gpu: SimpleNamespace(
+                multiprocessorCount=gpu.slice_sm_count
+            ),
             "nvmlDeviceGetMigMode": lambda gpu: [gpu.mig, gpu.mig],
         }
         for name, function in self.functions.items():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 from fakes.clock import FakeClock
+from pytest_gpuperf.collect.runtime import DriverFacts
 
 
 class FakeRuntime:
@@ -18,6 +19,8 @@ class FakeRuntime:
 
         flush_ns: What a flush gives it to do [ns].
 
+        facts: What the driver says of the device.
+
         events: "flush" and "synchronize", in order.
     """
 
@@ -29,6 +32,7 @@ class FakeRuntime:
         self.in_use = in_use
         self.pending_ns = 0
         self.flush_ns = flush_ns
+        self.facts: DriverFacts | None = None
         self.events: list[str] = []
         self._clock = clock
 
@@ -48,6 +52,9 @@ class FakeRuntime:
     def device_uuid(self) -> str | None:
         return "GPU-fake" if self.in_use else None
 
+    def facts_of(self, uuid: str) -> DriverFacts | None:
+        return self.facts if uuid == "GPU-fake" else None
+
 
 class FakeDriver:
     """
@@ -59,13 +66,21 @@ class FakeDriver:
         failing: Error code by function.
 
         calls: Function and plain arguments, in order.
+
+        attributes: Value by attribute of a device; any other is refused.
+
+        uuids: The 16 bytes of each device that is listed.
+
+        name: What every device is called.
     """
 
     def __init__(self, *, context: int | None = 0x1000, l2_bytes: int = 1024) -> None:
         self.context = context
         self.failing: dict[str, int] = {}
         self.calls: list[tuple[object, ...]] = []
-        self._l2_bytes = l2_bytes
+        self.attributes = {38: l2_bytes}
+        self.uuids = [list(range(16))] * 4
+        self.name = b"NVIDIA H200"
 
     def cuCtxGetCurrent(self, handle: Any) -> int:
         handle._obj.value = self.context
@@ -82,11 +97,27 @@ class FakeDriver:
         return 0
 
     def cuDeviceGetAttribute(self, value: Any, attribute: Any, device: Any) -> int:
-        value._obj.value = self._l2_bytes
-        return self._called("cuDeviceGetAttribute", attribute.value, device.value)
+        value._obj.value = self.attributes.get(attribute.value, 0)
+        refused = 0 if attribute.value in self.attributes else 1
+        return (
+            self._called("cuDeviceGetAttribute", attribute.value, device.value)
+            or refused
+        )
+
+    def cuDeviceGetCount(self, count: Any) -> int:
+        count._obj.value = len(self.uuids)
+        return self._called("cuDeviceGetCount")
+
+    def cuDeviceGet(self, device: Any, ordinal: Any) -> int:
+        device._obj.value = ordinal.value
+        return self._called("cuDeviceGet", ordinal.value)
+
+    def cuDeviceGetName(self, name: Any, length: Any, device: Any) -> int:
+        name.value = self.name
+        return self._called("cuDeviceGetName", device.value)
 
     def cuDeviceGetUuid_v2(self, uuid: Any, device: Any) -> int:
-        uuid._obj[:] = list(range(16))
+        uuid._obj[:] = self.uuids[device.value]
         return self._called("cuDeviceGetUuid_v2", device.value)
 
     def cuMemAlloc_v2(self, address: Any, size: Any) -> int:

@@ -9,7 +9,7 @@ import pytest
 
 from fakes.project import PLUGIN
 from pytest_gpuperf import options
-from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.config import Config, JitCache, Update
 
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
@@ -102,6 +102,31 @@ def test_a_flag_is_off_unless_said(
     pytester.makeini(f"[pytest]\ngpuperf_{name} = false\n")
     assert read(pytester, name) is False
     assert read(pytester, name, flag) is True
+
+
+@pytest.mark.parametrize("text", ["fresh", "keep"])
+def test_caches_are_for_the_ini_file(
+    pytester: pytest.Pytester, root: str, text: str
+) -> None:
+    """What a project decides once is read there, and is no option of the command."""
+    pytester.makeini(f"[pytest]\ngpuperf_jit_cache = {text}\n")
+
+    assert read(pytester, "jit_cache") is JitCache(text)
+    with pytest.raises(pytest.UsageError, match="unrecognized arguments"):
+        pytester.parseconfig(*PLUGIN, f"--gpuperf-jit-cache={text}")
+
+
+def test_a_wrong_ini_value_is_a_usage_error(pytester: pytest.Pytester) -> None:
+    """It is told where nothing else was asked for, with the name of the ini option."""
+    pytester.makeini("[pytest]\ngpuperf_jit_cache = frsh\n")
+    config = pytester.parseconfig(*PLUGIN)
+
+    assert options.told(config)
+    with pytest.raises(
+        pytest.UsageError,
+        match="ini option gpuperf_jit_cache=frsh: write fresh or keep",
+    ):
+        options.config_of(config)
 
 
 def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> None:

@@ -2,23 +2,31 @@
 
 from __future__ import annotations
 
+import ctypes
 import importlib
-from dataclasses import dataclass
+import sys
+from dataclasses import dataclass, replace
 from types import ModuleType
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
 from pytest_gpuperf.model.device import Device
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.runtime import DriverFacts
 
 __all__ = [
     "DeviceQuery",
     "chip_limits",
     "query_devices",
     "target_capability",
+    "with_driver_facts",
 ]
 
 _HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
+_OLDEST, _WIDER = (7, 0), (8, 6)  # 64 cores a multiprocessor, and from here on 128
+_SLICE = " MIG "  # between a GPU's name and the profile of a slice of it
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -36,17 +44,23 @@ class DeviceQuery:
     reason: str | None
 
 
-def query_devices(nvml: ModuleType | None = None) -> DeviceQuery:
+def query_devices(
+    nvml: ModuleType | None = None, *, library: str = "libnvidia-ml.so.1"
+) -> DeviceQuery:
     """
     Return the NVIDIA GPUs of this machine, in the driver's own order.
 
     Args:
-        nvml: The library to ask; None: pynvml, imported now.
+        nvml: The binding to ask; None: pynvml, imported now.
+
+        library: What pynvml needs on Linux; without it, it is not even imported.
 
     Returns:
         The devices, or why there are none: a machine without a GPU is no error.
     """
     if nvml is None:
+        if not _is_there(library):
+            return _none("NVML does not start: its library is not on this machine")
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError:
@@ -61,6 +75,43 @@ def query_devices(nvml: ModuleType | None = None) -> DeviceQuery:
         return _none(f"NVML lists no devices: {error}")
     finally:
         _shut_down(nvml)
+
+
+def _is_there(library: str) -> bool:
+    """Return whether pynvml has a library to load: importing it takes 40 ms."""
+    if sys.platform != "linux":  # elsewhere pynvml knows several places to look at
+        return True
+    try:
+        ctypes.CDLL(library)
+    except OSError:
+        return False
+    return True
+
+
+def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
+    """
+    Return a device with what the CUDA driver says of it beside what NVML said.
+
+    Args:
+        device: As NVML knows it.
+
+        facts: As the driver knows it; None: nobody has started the driver.
+    """
+    if facts is None:
+        return device
+    profile = _profile(facts.name)
+    own_name = facts.name if profile is not None else device.name
+    return replace(
+        device,
+        name=own_name,
+        mig_profile=profile or device.mig_profile,
+        sm_count=facts.sm_count or device.sm_count,
+        rated_clock_hz=facts.rated_clock_hz,
+        max_memory_clock_hz=device.max_memory_clock_hz or facts.memory_clock_hz,
+        memory_bus_bits=facts.memory_bus_bits or device.memory_bus_bits,
+        l2_bytes=facts.l2_bytes,
+        integrated=facts.integrated,
+    )
 
 
 def _none(reason: str) -> DeviceQuery:
@@ -88,14 +139,21 @@ def _read(nvml: ModuleType, index: int, driver_version: str) -> Device:
     memory = _known(nvml, "nvmlDeviceGetMemoryInfo", handle)
     capability = _known(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
     limit_milliwatts = _known(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)
+    found = None if capability is None else (int(capability[0]), int(capability[1]))
+    name = _text(nvml.nvmlDeviceGetName(handle))
+    profile = _profile(name)
+    bus_bits = _known(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
     return Device(
         index=index,
         uuid=_text(nvml.nvmlDeviceGetUUID(handle)),
-        name=_text(nvml.nvmlDeviceGetName(handle)),
+        name=name,
         memory_bytes=None if memory is None else int(memory.total),
-        compute_capability=(
-            None if capability is None else (int(capability[0]), int(capability[1]))
+        sm_count=(
+            _sm_count(nvml, handle, found)
+            if profile is None
+            else _slice_sm_count(nvml, handle)
         ),
+        compute_capability=found,
         mig=_enabled(nvml, "nvmlDeviceGetMigMode", handle),
         ecc=_enabled(nvml, "nvmlDeviceGetEccMode", handle),
         max_sm_clock_hz=_clock_hz(nvml, handle, nvml.NVML_CLOCK_SM),
@@ -106,7 +164,30 @@ def _read(nvml: ModuleType, index: int, driver_version: str) -> Device:
             else limit_milliwatts / _MILLIWATTS_PER_WATT
         ),
         driver_version=driver_version,
+        memory_bus_bits=bus_bits or None,
+        mig_profile=profile,
     )
+
+
+def _profile(name: str) -> str | None:
+    """Return the profile in the name of a slice, as "1g.10gb"; None: a whole GPU."""
+    return name.partition(_SLICE)[2] or None
+
+
+def _sm_count(
+    nvml: ModuleType, handle: object, capability: tuple[int, int] | None
+) -> int | None:
+    """Return the multiprocessors of a GPU, from its cores."""
+    cores = _known(nvml, "nvmlDeviceGetNumGpuCores", handle)
+    if not cores or capability is None or capability < _OLDEST:
+        return None
+    return int(cores) // (128 if capability >= _WIDER else 64)
+
+
+def _slice_sm_count(nvml: ModuleType, handle: object) -> int | None:
+    """Return the multiprocessors of a slice of a GPU."""
+    attributes = _known(nvml, "nvmlDeviceGetAttributes", handle)
+    return None if attributes is None else int(attributes.multiprocessorCount)
 
 
 def _known(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types

@@ -42,6 +42,17 @@ class Device:
         driver_version: As the driver writes it.
 
         vendor: `nvidia`.
+
+        rated_clock_hz: The board's rated boost clock [Hz], as the CUDA driver says: on
+            many boards well below `max_sm_clock_hz`, the top of their range.
+
+        memory_bus_bits: Width of the memory bus.
+
+        l2_bytes: Size of the L2 cache [B].
+
+        integrated: Whether it shares its memory with a CPU.
+
+        mig_profile: The slice of a GPU that it is, as "1g.10gb"; None: a whole one.
     """
 
     index: int
@@ -57,6 +68,11 @@ class Device:
     power_limit_watts: float | None = None
     driver_version: str | None = None
     vendor: str = "nvidia"
+    rated_clock_hz: int | None = None
+    memory_bus_bits: int | None = None
+    l2_bytes: int | None = None
+    integrated: bool | None = None
+    mig_profile: str | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -69,6 +69,13 @@ _ROWS: tuple[tuple[str, str, Better, Family, str], ...] = (
     ("time.first_call", "s", Better.LOWER, Family.HOST_TIME, "the first call"),
     ("time.idle_fraction", "fraction", Better.LOWER, Family.DEVICE_TIME, "idle share"),
     ("throughput", "1/s", Better.HIGHER, Family.DEVICE_TIME, "work units per second"),
+    (
+        "data.wait_fraction",
+        "fraction",
+        Better.LOWER,
+        Family.HOST_TIME,
+        "share of the time spent waiting for data",
+    ),
     ("mfu", "fraction", Better.HIGHER, Family.DEVICE_TIME, "model FLOP utilisation"),
     ("compile.time", "s", Better.LOWER, Family.HOST_TIME, "time spent compiling"),
     ("compile.count", "count", Better.LOWER, Family.RESOURCE, "compilations"),

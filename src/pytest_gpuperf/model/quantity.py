@@ -86,6 +86,7 @@ def _spelled() -> dict[str, Unit]:
         "MHz": Unit(si="Hz", factor=1e6),
         "GHz": Unit(si="Hz", factor=1e9),
         "1/s": Unit(si="1/s", factor=1.0),
+        "/s": Unit(si="1/s", factor=1.0),
         "FLOP/B": Unit(si="FLOP/B", factor=1.0),
     }
     decimal = {"": 1.0, "k": 1e3, "M": 1e6, "G": 1e9, "T": 1e12, "P": 1e15}

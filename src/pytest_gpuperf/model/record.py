@@ -8,7 +8,9 @@ from enum import Enum
 
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
+from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.work import Work
 
 __all__ = ["BoundClass", "Kind", "Note", "Record", "RecordKey", "Role", "Void"]
@@ -23,6 +25,7 @@ class Kind(str, Enum):
     BINARY = "binary"
     CAPTURE = "capture"
     RECORD = "record"
+    STEPS = "steps"
 
 
 class Role(str, Enum):
@@ -127,6 +130,10 @@ class Record:
         void: Why it must not be judged; None: it may.
 
         notes: What its reader should know.
+
+        steps: What a loop amounts to; None: it is no loop.
+
+        roofline: How much of its roof it reached; None: not known, or no work declared.
     """
 
     key: RecordKey
@@ -145,3 +152,5 @@ class Record:
     process_index: int = 0
     void: Void | None = None
     notes: tuple[Note, ...] = ()
+    steps: StepSummary | None = None
+    roofline: Attainment | None = None

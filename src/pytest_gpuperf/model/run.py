@@ -5,11 +5,12 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.environment import Environment, Session
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.record import BoundClass, Record
 from pytest_gpuperf.model.verdict import Verdict
 
-__all__ = ["Completeness", "Header", "Run"]
+__all__ = ["Completeness", "Header", "MachineShift", "Run"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -55,6 +56,9 @@ class Header:
         sentences: Why each of the others was not.
 
         completeness: Which tests reported.
+
+        jit_cache: "fresh" where each confirming process compiled and tuned anew, "keep"
+            where it found what earlier ones had chosen; None: nobody said.
     """
 
     session: Session
@@ -63,6 +67,35 @@ class Header:
     options: Mapping[str, str] = field(default_factory=dict)
     collectors: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
+    jit_cache: str | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class MachineShift:
+    """
+    How far the machine moved a class of tests, up to the confirming processes.
+
+    Attributes:
+        bound_class: The class.
+
+        metric: The metric's name.
+
+        effect: Of the class as a whole [fraction].
+
+        control_count: Controls that show it.
+
+        moved: Whether it is more than noise.
+    """
+
+    bound_class: BoundClass
+    metric: str
+    effect: float
+    control_count: int
+    moved: bool
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("shift.effect", self.effect)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -78,9 +111,16 @@ class Run:
         records: One for each process, test and measurement.
 
         verdicts: Limits first, then changes, by test.
+
+        xfailed: Ids of tests that failed and were expected to: what they missed is no
+            failure of the run.
+
+        shifts: What the machine did to whole classes of tests, as controls show it.
     """
 
     schema: str
     header: Header
     records: tuple[Record, ...]
     verdicts: tuple[Verdict, ...] = ()
+    xfailed: tuple[str, ...] = ()
+    shifts: tuple[MachineShift, ...] = ()

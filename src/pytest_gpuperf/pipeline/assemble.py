@@ -2,32 +2,35 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.translate import ncu as translate
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
-from pytest_gpuperf.compute import aggregate, derive, stats
+from pytest_gpuperf.collect.translate import ncu as translate
+from pytest_gpuperf.compute import derive, stats
 from pytest_gpuperf.compute.change import paired_ratio
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
-from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+from pytest_gpuperf.pipeline.captured import capture_values
+from pytest_gpuperf.pipeline.roofs import held_against
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.launch import KernelResources
+    from pytest_gpuperf.model.roofline import Peaks
     from pytest_gpuperf.model.work import Work
+    from pytest_gpuperf.pipeline.loops import LoopValues
 
 __all__ = ["Maker"]
 
 _P95 = 0.95
-_ROOF = ("roofline.fraction", "roofline.intensity")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -45,6 +48,10 @@ class Maker:
         role: Which process of the run this is.
 
         process_index: 0 for the main process.
+
+        peaks: Returns the roofs of what this process computes with; None: not known.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
     """
 
     facts: Mapping[str, str]
@@ -52,15 +59,26 @@ class Maker:
     device: Device | None = None
     role: Role = Role.MAIN
     process_index: int = 0
+    peaks: Callable[[], Peaks] | None = None
+    grades: Mapping[str, Bands] = field(default_factory=dict)
 
     def timed(
         self, key: RecordKey, timing: Timing, *, kind: Kind, work: Work | None
     ) -> Record:
         """Return the record of a timed function or block."""
-        return self._record(
+        times = _time_estimates(timing)
+        known = None if self.peaks is None or work is None else self.peaks()
+        roof = held_against(
+            work,
+            times[0],
+            known,
+            warm=timing.cache_mode != "cold",
+            grades=self.grades,
+        )
+        record = self._record(
             key,
             kind,
-            _time_estimates(timing),
+            (*times, *roof.estimates),
             series=(
                 Series(
                     metric="time",
@@ -71,11 +89,12 @@ class Maker:
                     discarded_count=timing.discarded_count,
                 ),
             ),
-            unmeasured=_without_roof(work),
+            unmeasured=roof.unmeasured,
             facts={**self.facts, "cache_mode": timing.cache_mode},
             work=work,
             timing=timing,
         )
+        return replace(record, roofline=roof.attained)
 
     def compared(
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
@@ -134,28 +153,32 @@ class Maker:
         key: RecordKey,
         launches: Sequence[CapturedLaunch],
         metrics: Sequence[str],
+        *,
+        work: Work | None = None,
     ) -> Record:
         """Return the record of a captured report: some metrics over its launches."""
-        estimates: list[Estimate] = [
-            _counter("launches.count", float(len(launches)), "count", None)
-        ]
-        gaps: list[Unmeasured] = []
-        for metric in metrics:
-            if metric == "launches.count":  # asked for by a limit, and there already
-                continue
-            value, unit, gap = _over_launches(metric, launches)
-            if value is not None:
-                estimates.append(_counter(metric, value, unit, None))
-            elif gap is not None:
-                gaps.append(gap)
-            estimates += _by_kernel(metric, launches)
+        estimates, gaps = capture_values(launches, metrics, work)
         return self._record(
             key,
             Kind.CAPTURE,
-            tuple(estimates),
-            unmeasured=tuple(gaps),
+            estimates,
+            unmeasured=gaps,
             facts=translate.captured_facts(launches[0]),
+            work=work,
         )
+
+    def steps(self, key: RecordKey, loop: LoopValues, *, work: Work | None) -> Record:
+        """Return the record of a loop."""
+        record = self._record(
+            key,
+            Kind.STEPS,
+            loop.estimates,
+            series=loop.series,
+            unmeasured=loop.unmeasured,
+            facts={**self.facts, **loop.facts},
+            work=work,
+        )
+        return replace(record, void=loop.void, notes=loop.notes, steps=loop.summary)
 
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
@@ -244,17 +267,6 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     )
 
 
-def _without_roof(work: Work | None) -> tuple[Unmeasured, ...]:
-    """Return why declared work gave no roofline figure."""
-    if work is None:
-        reason = "the test declares no work"
-        remedy = "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"
-    else:
-        reason = "the peaks of this device are not known"
-        remedy = "run it on a GPU that is"
-    return tuple(Unmeasured(metric=m, reason=reason, remedy=remedy) for m in _ROOF)
-
-
 def _kernel_metrics(
     kernel: KernelResources,
 ) -> dict[str, tuple[float | None, str]]:
@@ -271,13 +283,6 @@ def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estim
     """Return the estimate of a resource: exact, from the binary."""
     return Estimate(
         metric=metric, value=float(value), unit=unit, source="binary", kernel=kernel
-    )
-
-
-def _counter(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
-    """Return the estimate of a counter from a report."""
-    return Estimate(
-        metric=metric, value=value, unit=unit, source="ncu-report", kernel=kernel
     )
 
 
@@ -318,53 +323,6 @@ def _binary_gap(
         reason = f"what a multiprocessor of {kernel.target} holds is not known"
         remedy = "compile it for a chip that is, as sm_90"
     return Unmeasured(metric=metric, reason=reason, remedy=remedy)
-
-
-def _over_launches(
-    metric: str, launches: Sequence[CapturedLaunch]
-) -> tuple[float | None, str, Unmeasured | None]:
-    """Return a metric over all launches, or why it has no value."""
-    captured = translate.captured_values(metric, launches)
-    if captured.absent_count:
-        return None, "", _absent(metric, captured.absent_count, len(launches))
-    value = aggregate.aggregate(metric, captured.values, weights=captured.weights)
-    if value is None:
-        gap = Unmeasured(
-            metric=metric,
-            reason=f"a rate of {len(launches)} launches, whose durations are not known",
-            remedy="choose one launch with kernel=",
-        )
-        return None, "", gap
-    return value, captured.unit, None
-
-
-def _absent(metric: str, absent: int, count: int) -> Unmeasured:
-    """Return why a counter that some launches lack has no value."""
-    vendor = translate.CAPTURED.get(metric)
-    if vendor is None and metric in METRICS:
-        return Unmeasured(
-            metric=metric,
-            reason="a report holds counters, and none of them is this metric",
-            remedy="ask for a counter by its own name, as dram__bytes.sum",
-        )
-    which = "no launch" if absent == count else f"{count - absent} of {count} launches"
-    return Unmeasured(
-        metric=metric,
-        reason=f"{which} in the report has it",
-        remedy=f"collect it: ncu --metrics {vendor.counter if vendor else metric}",
-    )
-
-
-def _by_kernel(metric: str, launches: Sequence[CapturedLaunch]) -> list[Estimate]:
-    """Return a metric of each kernel that has several names beside it."""
-    names = dict.fromkeys(launch.kernel for launch in launches)
-    estimates = []
-    for name in names:
-        of_kernel = [launch for launch in launches if launch.kernel == name]
-        value, unit, _ = _over_launches(metric, of_kernel)
-        if value is not None:
-            estimates.append(_counter(metric, value, unit, name))
-    return estimates
 
 
 def _capability(target: str) -> str:

@@ -14,11 +14,9 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect.base import TimedCall, Timing
-from pytest_gpuperf.collect.binary import read_binary
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runtime import find_runtime
-from pytest_gpuperf.collect.translate.ncu import needed_counters
+from pytest_gpuperf.collect.step_profile import StepRecorder
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -28,10 +26,18 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
+from pytest_gpuperf.pipeline.captured import report_counters
+from pytest_gpuperf.pipeline.loop_roofs import hardware_of
+from pytest_gpuperf.pipeline.loops import loop_values
 from pytest_gpuperf.pipeline.seat import Site
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.model.environment import Environment
+    from pytest_gpuperf.model.roofline import Peaks
+    from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
 __all__ = ["Bench"]
@@ -39,6 +45,7 @@ __all__ = ["Bench"]
 _HOST_PRECISION = 0.01  # docs/judging.md section 5: half-width of the median's interval
 _BUDGET_S = 1.0  # docs/judging.md section 5: for one metric
 _DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
+_Ended = tuple[Record, "Hardware | None"]  # of a loop, with what it ran on
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 
 
@@ -55,11 +62,32 @@ class Bench(Site):
     """Measures for one process of a run, with what that process has."""
 
     @functools.cached_property
+    def _runtime(self) -> DeviceRuntime:
+        """The device that tests may come to use."""
+        return find_runtime()
+
+    @functools.cached_property
     def _host(self) -> HostCollector:
         """The collector of host times."""
-        return HostCollector(self.clock, find_runtime())
+        return HostCollector(self.clock, self._runtime)
+
+    def peaks(self) -> Peaks:
+        """Return the roofs of what this process computes with now."""
+        used = self._runtime.device_uuid()
+        if used not in self._peaks:
+            from pytest_gpuperf.pipeline.roofs import peaks_in_use
+
+            declared = self.config.peaks
+            self._peaks[used] = peaks_in_use(self._runtime, self.devices, declared)
+        return self._peaks[used]
+
+    @functools.cached_property
+    def _peaks(self) -> dict[str | None, Peaks]:
+        """The roofs that were looked up, by the device's UUID; None: the CPU's."""
+        return {}
 
     _stop = _MedianKnown()
+    _made: tuple[Environment, Maker] | None = None
 
     def timed(
         self,
@@ -110,6 +138,35 @@ class Bench(Site):
                 key, _timing_of(timer), kind=Kind.RANGE, work=plan.work
             )
 
+    def stepped(
+        self,
+        key: RecordKey,
+        *,
+        plan: Plan,
+        work: Work | None = None,
+        hardware: Hardware | None = None,
+        **how: Any,  # noqa: ANN401 - passed on to StepRecorder, which types each
+    ) -> tuple[StepRecorder, Callable[[BaseException | None], _Ended]]:
+        """Return the recorder of a loop that begins now, and what ends it."""
+        self.need("host")
+        kept = self._kept(key, Kind.STEPS)
+        recorder = StepRecorder(self.clock, self._runtime, **how)
+        declared = work or plan.work
+
+        def ended(failure: BaseException | None) -> _Ended:
+            loop = recorder.end(failure)
+            # a device that has just failed is not asked: what it says would hide why
+            unasked = declared is None or failure is not None
+            peaks = None if unasked else self.peaks()
+            known = hardware_of(declared, loop.units, peaks, hardware)
+            if kept is not None:
+                return kept, known
+            values = loop_values(loop, work=declared, peaks=peaks, hardware=hardware)
+            return self._maker().steps(key, values, work=declared), known
+
+        recorder.begin()
+        return recorder, ended
+
     def compared(
         self,
         key: RecordKey,
@@ -156,6 +213,8 @@ class Bench(Site):
         kept = self._kept(key, Kind.BINARY)
         if kept is not None:
             return kept
+        from pytest_gpuperf.collect.binary.read import read_binary
+
         kernels = read_binary(source, runner=self.runner, **facts)
         return self._maker().binary(key, kernels)
 
@@ -174,7 +233,8 @@ class Bench(Site):
         def with_one_more(metric: str) -> Record:
             if metric not in wanted:
                 wanted.append(metric)
-            return maker.capture(key, self._launches(path, kernel, wanted), wanted)
+            launches = self._launches(path, kernel, wanted)
+            return maker.capture(key, launches, wanted, work=plan.work)
 
         return with_one_more(wanted[0]), with_one_more
 
@@ -206,7 +266,9 @@ class Bench(Site):
         self, path: str, kernel: str | None, metrics: Sequence[str]
     ) -> list[CapturedLaunch]:
         """Return launches of a report with some metrics: all of them take 16 MiB."""
-        counters = needed_counters(metrics)
+        from pytest_gpuperf.collect.ncu.capture import read_capture
+
+        counters = report_counters(metrics)
         capture = read_capture(path, runner=self.runner, metrics=counters)
         launches = [launch for each in capture.ranges for launch in each.launches]
         return _matching(path, launches, kernel)
@@ -226,13 +288,19 @@ class Bench(Site):
     def _maker(self) -> Maker:
         """Return what makes records of this process now."""
         machine, device = self.environment, self.device()
-        return Maker(
+        if self._made is not None and self._made[0] is machine:
+            return self._made[1]  # nothing was imported since
+        maker = Maker(
             facts=surroundings.known_facts(machine, device),
             soft_facts=surroundings.soft_facts(machine, device),
             device=device,
             role=self.seat.role,
             process_index=self.seat.process_index,
+            peaks=self.peaks,
+            grades=self.config.grades,
         )
+        self._made = machine, maker
+        return maker
 
 
 def _several(value: float | Sequence[float]) -> Sequence[float]:

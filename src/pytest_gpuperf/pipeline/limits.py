@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute.spread import LEAST_SESSIONS, session_spread
+from pytest_gpuperf.judge.grade import grade_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.rows import group_of
 from pytest_gpuperf.model.change import SessionValue
@@ -16,19 +17,39 @@ from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.limit import Limit
     from pytest_gpuperf.pipeline.memory import Memory
 
 __all__ = ["judge_limits", "spread_of"]
 
+_FRACTION = "roofline.fraction"
+
 
 def judge_limits(
-    plan: Plan, test_id: str, records: Sequence[Record], memory: Memory
+    plan: Plan,
+    test_id: str,
+    records: Sequence[Record],
+    memory: Memory,
+    *,
+    grades: Mapping[str, Bands] | None = None,
 ) -> tuple[Verdict, ...]:
     """
     Return a verdict for each limit of a test and each measurement that it is for.
 
     A limit is for every measurement that has its metric; where none has, for the first.
+    A least grade is one more, for every measurement that reached a part of its roof.
+
+    Args:
+        plan: The limits.
+
+        test_id: The test.
+
+        records: What it measured.
+
+        memory: Stored sessions, for how far they lie apart.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
     """
     verdicts = [
         judge_limit(limit, record, spread=spread_of(limit.metric, record, memory))
@@ -36,20 +57,44 @@ def judge_limits(
         for record in _meant(limit, test_id, records)
     ]
     if plan.min_grade is not None:
-        key = records[0].key if records else RecordKey(test_id=test_id)
-        verdicts.append(_ungraded(key, plan.min_grade))
+        verdicts += _graded(plan.min_grade, test_id, records, memory, grades)
     return tuple(verdicts)
 
 
-def _ungraded(key: RecordKey, grade: str) -> Verdict:
-    """Return the verdict on a grade: a kernel is graded by its roof, which is unknown."""
+def _graded(
+    grade: str,
+    test_id: str,
+    records: Sequence[Record],
+    memory: Memory,
+    grades: Mapping[str, Bands] | None,
+) -> list[Verdict]:
+    """Return the verdicts on a least grade: each is a limit under a measurement's roof."""
+    found = [
+        judge_limit(
+            grade_limit(record.roofline, grade, grades),
+            record,
+            spread=spread_of(_FRACTION, record, memory),
+        )
+        for record in records
+        if record.roofline is not None
+    ]
+    return found or [_ungraded(grade, test_id, records)]
+
+
+def _ungraded(grade: str, test_id: str, records: Sequence[Record]) -> Verdict:
+    """Return the verdict on a least grade where no measurement has a roof, and why not."""
+    gap = next(
+        (g for r in records for g in r.unmeasured if g.metric == _FRACTION), None
+    )
+    void = next((r.void.text for r in records if r.void is not None), None)
+    reason = gap.reason if gap else void or "nothing was timed"
     return Verdict(
-        key=key,
-        metric="roofline.fraction",
+        key=records[0].key if records else RecordKey(test_id=test_id),
+        metric=_FRACTION,
         outcome=Outcome.UNMEASURED,
         reason=Reason.NOT_MEASURED,
-        detail=(f'min_grade="{grade}" needs a roofline that was measured on a GPU',),
-        remedy="drop min_grade, or give limits on what is measured here",
+        detail=(f'min_grade="{grade}" is a share of the roof: {reason}',),
+        remedy=gap.remedy if gap else "time a call, and declare its work",
     )
 
 
@@ -66,7 +111,8 @@ def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
         )
         for stored in memory.sessions(record)
         if not differences(now, stored.facts.get(family, {}))
-        and (value := stored.value_of(metric, source)) is not None
+        for value in stored.values
+        if value.metric == metric and value.source == source
     ]
     if len(values) < LEAST_SESSIONS:
         return None

@@ -9,6 +9,7 @@ from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
 from pytest_gpuperf.report.rows import Row, columns, names, rows
+from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.tables import Column, markdown_table
 from pytest_gpuperf.report.terminal import (
     explanation_lines,
@@ -37,7 +38,7 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
         _prose(judged_line(run).text),
         "",
     ]
-    lines += [*_table(run), ""]
+    lines += [*_table(run), "", *run_steps_markdown(run)]
     blocks = explanation_lines(run, commands=commands, width=_WIDE)
     texts = [line.text for line in blocks]
     if texts:

@@ -8,6 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
 from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -92,14 +93,28 @@ class Row:
         share = self.estimate("roofline.fraction")
         if share is None:
             return ""
-        work = self.record.work if self.record is not None else None
-        return (
-            f"{display.value(share.value, share.unit, digits=2)} {_roof(work)}".strip()
-        )
+        if self.attained is not None:
+            roof = self.attained.roof
+        else:
+            roof = _roof(self.record.work if self.record is not None else None)
+        text = display.value(share.value, share.unit, digits=2)
+        return f"{text} {display.escape(roof)}".strip()
+
+    @property
+    def attained(self) -> Attainment | None:
+        """How much of its roof it reached; None: not known."""
+        return None if self.record is None else self.record.roofline
+
+    @property
+    def grade(self) -> str:
+        """The grade of what it reached of its roof; "" where it has none."""
+        return "" if self.attained is None else self.attained.grade or ""
 
     @property
     def bound(self) -> str:
-        """What bounds it by the declared work; "" where that says nothing."""
+        """Which part of the roof it stands under; "" where that is not known."""
+        if self.attained is not None:
+            return self.attained.bound
         work = self.record.work if self.record is not None else None
         if work is None or (work.flop is not None and work.bytes is not None):
             return ""
@@ -174,6 +189,9 @@ def columns(
             rank=1,
         ),
         Column(
+            head="grade", cells=tuple(row.grade for row in shown), blank="-", rank=3
+        ),
+        Column(
             head="bound", cells=tuple(row.bound for row in shown), blank="-", rank=2
         ),
     )
@@ -212,4 +230,4 @@ def _roof(work: Work | None) -> str:
     """Return the name of the roof that declared work is held against."""
     if work is None:
         return ""
-    return display.escape(work.dtype or "") if work.flop is not None else "dram"
+    return work.dtype or "" if work.flop is not None else "dram"

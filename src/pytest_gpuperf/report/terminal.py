@@ -4,24 +4,34 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
+from dataclasses import replace
 
 from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.run import Header, Run
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report import display
 from pytest_gpuperf.report.assertion import assert_lines, estimate_lines
 from pytest_gpuperf.report.explanation import (
     explanation,
     joint_explanation,
+    listed,
     longrepr_lines,
     longrepr_text,
 )
+from pytest_gpuperf.report.judged import XFAILED, judged_line
 from pytest_gpuperf.report.lines import STYLES, Line, Style, wrapped
 from pytest_gpuperf.report.rows import Row, columns, names, rows
-from pytest_gpuperf.report.tables import shorten, text_table
-from pytest_gpuperf.report.tally import PRECEDENCE, Tally, tally, worst
+from pytest_gpuperf.report.steps import run_steps_lines
+from pytest_gpuperf.report.tables import Column, shorten, text_table
+from pytest_gpuperf.report.tally import (
+    PRECEDENCE,
+    Tally,
+    expected_failures,
+    tally,
+    worst,
+)
 
 __all__ = [
     "EXPLAINED",
@@ -32,6 +42,7 @@ __all__ = [
     "estimate_lines",
     "explanation_lines",
     "header_lines",
+    "held_line",
     "judged_line",
     "longrepr_lines",
     "longrepr_text",
@@ -55,13 +66,20 @@ _LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
-_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
-_JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
-_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
+
+
+def _untold(_: Verdict) -> bool:
+    """Return that a verdict stands nowhere else."""
+    return False
 
 
 def run_lines(
-    run: Run, *, commands: bool = True, width: int = _WIDTH, verbose: bool = False
+    run: Run,
+    *,
+    commands: bool = True,
+    width: int = _WIDTH,
+    verbose: bool = False,
+    told: Callable[[Verdict], bool] = _untold,
 ) -> Iterator[Line]:
     """
     Yield all that a run says: header, table, explanations, how much was judged.
@@ -74,9 +92,12 @@ def run_lines(
         width: Characters of a line.
 
         verbose: Whether to say what is usually left out.
+
+        told: Whether a verdict stands in pytest's FAILURES, just above: its block is not
+            printed twice.
     """
     yield Line(title(run, width=width), Style.TITLE)
-    yield from summary(run, commands=commands, width=width, verbose=verbose)
+    yield from summary(run, commands=commands, width=width, verbose=verbose, told=told)
 
 
 def title(run: Run, *, width: int = _WIDTH) -> str:
@@ -85,13 +106,19 @@ def title(run: Run, *, width: int = _WIDTH) -> str:
 
 
 def summary(
-    run: Run, *, commands: bool = True, width: int = _WIDTH, verbose: bool = False
+    run: Run,
+    *,
+    commands: bool = True,
+    width: int = _WIDTH,
+    verbose: bool = False,
+    told: Callable[[Verdict], bool] = _untold,
 ) -> Iterator[Line]:
     """Yield all that a run says below its title; the arguments are `run_lines`'."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
     yield from table_lines(run, width=width, verbose=verbose)
-    yield from explanation_lines(run, commands=commands, width=width)
+    yield from run_steps_lines(run, width=width, verbose=verbose)
+    yield from explanation_lines(run, commands=commands, width=width, told=told)
     yield judged_line(run)
 
 
@@ -142,11 +169,15 @@ def table_lines(
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
     called = names(row.key for row in every)
-    heads, *lines = text_table(columns(shown, called), width=width) or ("",)
+    expected = {row.key for row in shown if row.key.test_id in expected_failures(run)}
+    table = [_expecting(each, shown, expected) for each in columns(shown, called)]
+    heads, *lines = text_table(table, width=width) or ("",)
     if shown:
         yield Line(heads, Style.FAINT)
     for row, text in zip(shown, lines, strict=True):
-        style = Style.PLAIN if row.outcome is None else STYLES[row.outcome]
+        style = Style.PLAIN
+        if row.outcome is not None and row.key not in expected:
+            style = STYLES[row.outcome]
         yield Line(text, style)
         yield from _below(row, width, verbose=verbose)
     if len(shown) < len(every):
@@ -160,11 +191,13 @@ def explanation_lines(
     outcomes: frozenset[Outcome] = EXPLAINED,
     commands: bool = True,
     width: int = _WIDTH,
+    told: Callable[[Verdict], bool] = _untold,
 ) -> Iterator[Line]:
     """
     Yield a block for each verdict that needs one, the gravest last: nearest to the prompt.
 
     Failures have a block each; many others that share their reason have one together.
+    What the machine did to whole classes of tests is said once, before all of them.
 
     Args:
         run: The run, judged.
@@ -174,13 +207,25 @@ def explanation_lines(
         commands: Whether a block says how to reproduce and accept what it shows.
 
         width: Characters of a line; commands are never broken.
+
+        told: Whether a verdict stands in pytest's FAILURES; one line says which do.
     """
+    yield from _shift_lines(run, width)
     called = names(row.key for row in rows(run))
+    expected = expected_failures(run)
+    above: dict[str, None] = {}
     groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
     for verdict in run.verdicts:
-        if verdict.outcome in outcomes:
+        if verdict.outcome not in outcomes or verdict.key.test_id in expected:
+            continue
+        if told(verdict):
+            above[called[verdict.key]] = None
+        else:
             shared = (verdict.outcome, verdict.reason, verdict.remedy)
             groups.setdefault(shared, []).append(verdict)
+    if above:
+        text = f"explained in FAILURES above: {listed(above)}"
+        yield from wrapped(text, width=width, style=Style.BAD)
     for shared in sorted(groups, key=lambda each: -PRECEDENCE.index(each[0])):
         alike = groups[shared]
         if shared[0] not in _LOUD and len(alike) > _MANY_ALIKE:
@@ -196,39 +241,48 @@ def explanation_lines(
             )
 
 
-def judged_line(run: Run) -> Line:
-    """Return the last line: how many tests were judged, and why the others were not."""
-    counted = tally(run)
-    decided = [_counted(counted, name) for name in _JUDGED_ORDER]
-    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
-    undecided = _unlimited(counted, run.header.options, undecided)
-    if counted.missing_count:
-        undecided.append(f"{counted.missing_count} never reported")
-    if run.header.completeness.interrupted:
-        undecided.append(display.escape(run.header.completeness.interrupted))
-    parts = (", ".join(filter(None, some)) for some in (decided, undecided))
-    text = "; ".join(filter(None, parts))
-    head = f"judged {counted.judged_count} of {counted.expected_count}"
-    style = Style.BAD if not counted.judged_count else _gravest(counted)
-    return Line(f"{head}: {text}" if text else head, style)
+def held_line(count: int, confirm: int) -> str:
+    """
+    Return what a run says before it decides the tests that waited for its end.
+
+    Args:
+        count: How many tests waited.
+
+        confirm: Fresh processes that measure suspects again.
+    """
+    text = f"gpuperf: {display.plural(count, 'test')} waited for the end of the run"
+    if not confirm:
+        return text
+    processes = display.plural(confirm, "fresh process", "fresh processes")
+    return f"{text}; {processes} will confirm what is suspected"
 
 
-def _unlimited(
-    counted: Tally, options: Mapping[str, str], undecided: list[str]
-) -> list[str]:
-    """Return what was not decided, with the tests that nothing could decide."""
-    count = counted.unlimited_count
-    if (
-        "gpuperf_disable" in options
-    ):  # whatever a test says of it: one reason, said once
-        count += len(counted.of(Outcome.UNMEASURED))
-        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
-        why = "disabled"
-    elif options.get("gpuperf_max_regression", "").strip() == "off":
-        why = "only shown"
-    else:
-        why = "without marker limit or baseline"
-    return [*undecided, f"{count} {why}"] if count else undecided
+def _expecting(
+    column: Column, shown: Sequence[Row], expected: Collection[RecordKey]
+) -> Column:
+    """Return a column that does not call a failure one that its test expects."""
+    if column.head != "verdict":
+        return column
+    pairs = zip(shown, column.cells, strict=True)
+    cells = (XFAILED if row.key in expected else cell for row, cell in pairs)
+    return replace(column, cells=tuple(cells))
+
+
+def _shift_lines(run: Run, width: int) -> Iterator[Line]:
+    """Yield what the machine did to whole classes of tests; nothing where it did not."""
+    moved = [_shifted(shift) for shift in run.shifts if shift.moved]
+    if moved:
+        text = (
+            f"the machine moved: {', '.join(moved)}; confirmed changes are without it"
+        )
+        yield from wrapped(text, width=width, style=Style.DOUBT)
+
+
+def _shifted(shift: MachineShift) -> str:
+    """Return how far a class of tests moved."""
+    metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
+    moved = display.change(shift.effect, limits=())
+    return f"{shift.bound_class.value}-bound controls{metric} {moved}"
 
 
 def _title(facts: list[str], width: int) -> str:
@@ -248,13 +302,6 @@ def _title(facts: list[str], width: int) -> str:
 def _device(run: Run) -> Device | None:
     """Return the GPU of a run; None: none was used."""
     return next((each.device for each in run.records if each.device), None)
-
-
-def _gravest(counted: Tally) -> Style:
-    """Return the style of the worst verdict."""
-    if not counted.verdicts:
-        return Style.DOUBT
-    return STYLES[worst(counted.verdicts.values()).outcome]
 
 
 def _with_gpu(header: Header, device: Device) -> tuple[str, ...]:
@@ -294,48 +341,3 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     for note in row.record.notes if verbose else ():
         text = f"note: {display.escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-
-
-def _counted(counted: Tally, name: str) -> str:
-    """Return how many tests have an outcome, and what the reader should know of it."""
-    verdicts = counted.of(Outcome(name))
-    if not verdicts:
-        return ""
-    if name == "unchanged":
-        aside = _blind(verdicts)
-    else:
-        aside = _why(verdicts) if name in _OPEN_ORDER[:3] else ""
-    return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
-
-
-def _blind(verdicts: Sequence[Verdict]) -> str:
-    """Return how many unchanged tests could not have seen a change of the limit's size."""
-    limits = [
-        verdict.threshold
-        for verdict in verdicts
-        if verdict.change is not None
-        and verdict.threshold is not None
-        and (verdict.change.detectable_effect or 0.0) > verdict.threshold
-    ]
-    if not limits:
-        return ""
-    same = len(set(limits)) == 1
-    below = display.exactly(limits[0], "fraction") if same else "their limits"
-    return f"{len(limits)} blind below {below}"
-
-
-def _why(verdicts: Sequence[Verdict]) -> str:
-    """Return why tests were not judged, the most frequent reason first."""
-    reasons = Counter(
-        display.escape(verdict.detail[0])
-        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
-        else words.short(verdict.reason)
-        for verdict in verdicts
-    )
-    if len(reasons) == 1:
-        return next(iter(reasons))
-    most = reasons.most_common(_SHOWN_REASONS)
-    texts = [f"{count} {reason}" for reason, count in most]
-    if len(reasons) > _SHOWN_REASONS:
-        texts.append(f"{len(verdicts) - sum(count for _, count in most)} others")
-    return ", ".join(texts)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import inspect
+import subprocess
+import sys
 
 import pynvml
 import pytest
@@ -12,7 +14,9 @@ from pytest_gpuperf.collect.devices import (
     chip_limits,
     query_devices,
     target_capability,
+    with_driver_facts,
 )
+from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.model.device import Device
 
 CAPABILITIES = [
@@ -32,7 +36,7 @@ def test_a_device_is_read_in_si_units() -> None:
             uuid="GPU-00000000-0000-0000-0000-000000000000",
             name="NVIDIA H200",
             memory_bytes=150_754_820_096,
-            sm_count=None,
+            sm_count=132,
             compute_capability=(9, 0),
             mig=False,
             ecc=True,
@@ -41,6 +45,7 @@ def test_a_device_is_read_in_si_units() -> None:
             power_limit_watts=700.0,
             driver_version="580.95.05",
             vendor="nvidia",
+            memory_bus_bits=6144,
         ),
     )
 
@@ -75,6 +80,8 @@ def test_bytes_are_text() -> None:
         ("nvmlDeviceGetPowerManagementDefaultLimit", ["power_limit_watts"]),
         ("nvmlDeviceGetEccMode", ["ecc"]),
         ("nvmlDeviceGetMigMode", ["mig"]),
+        ("nvmlDeviceGetNumGpuCores", ["sm_count"]),
+        ("nvmlDeviceGetMemoryBusWidth", ["memory_bus_bits"]),
     ],
 )
 def test_what_a_device_does_not_support_is_none(
@@ -88,6 +95,75 @@ def test_what_a_device_does_not_support_is_none(
     assert [getattr(query.devices[0], field) for field in fields] == [None] * len(
         fields
     )
+
+
+@pytest.mark.parametrize(
+    ("capability", "cores", "sm_count"),
+    [
+        ((7, 0), 5120, 80),  # V100
+        ((7, 5), 2560, 40),  # T4
+        ((8, 0), 6912, 108),  # A100
+        ((8, 6), 10752, 84),  # A40
+        ((9, 0), 16896, 132),  # H100
+        ((12, 0), 21760, 170),  # RTX 5090
+        ((6, 0), 3584, None),  # chips that have 64 and chips that have 128
+    ],
+)
+def test_multiprocessors_are_counted_by_their_cores(
+    capability: tuple[int, int], cores: int, sm_count: int | None
+) -> None:
+    """64 cores make one up to 8.0, 128 from 8.6 on."""
+    gpu = FakeGpu(compute_capability=capability, core_count=cores)
+    (device,) = query_devices(FakeNvml(gpu)).devices
+
+    assert device.sm_count == sm_count
+
+
+def test_a_slice_has_its_own_multiprocessors() -> None:
+    """Of a slice of a GPU the name gives the profile, and NVML the multiprocessors."""
+    gpu = FakeGpu(name="NVIDIA A100-SXM4-80GB MIG 1g.10gb", slice_sm_count=14)
+    (device,) = query_devices(FakeNvml(gpu)).devices
+
+    assert (device.mig_profile, device.sm_count) == ("1g.10gb", 14)
+
+
+def test_the_cuda_driver_adds_what_nvml_does_not_know() -> None:
+    """Rated clock and L2 come from it; NVML's clocks and memory stay."""
+    (device,) = query_devices(FakeNvml(FakeGpu())).devices
+    facts = DriverFacts(
+        name="NVIDIA H200",
+        sm_count=132,
+        rated_clock_hz=1_980_000_000,
+        memory_clock_hz=None,
+        memory_bus_bits=None,
+        l2_bytes=62_914_560,
+        integrated=False,
+    )
+    known = with_driver_facts(device, facts)
+
+    assert with_driver_facts(device, None) is device
+    assert (known.rated_clock_hz, known.l2_bytes) == (1_980_000_000, 62_914_560)
+    assert known.integrated is False
+    assert (known.max_memory_clock_hz, known.memory_bus_bits) == (3_201_000_000, 6144)
+    assert known.memory_bytes == device.memory_bytes
+
+
+def test_a_driver_that_sees_a_slice_names_it() -> None:
+    """NVML lists the whole GPU; the process may have a part of it alone."""
+    (device,) = query_devices(FakeNvml(FakeGpu(mig=1))).devices
+    facts = DriverFacts(
+        name="NVIDIA H200 MIG 1g.18gb",
+        sm_count=16,
+        rated_clock_hz=None,
+        memory_clock_hz=3_201_000_000,
+        memory_bus_bits=None,
+        l2_bytes=None,
+        integrated=None,
+    )
+    known = with_driver_facts(device, facts)
+
+    assert (known.name, known.mig_profile) == ("NVIDIA H200 MIG 1g.18gb", "1g.18gb")
+    assert known.sm_count == 16
 
 
 @pytest.mark.parametrize(
@@ -141,10 +217,22 @@ def test_the_library_is_let_go() -> None:
     assert len(query_devices(stubborn).devices) == 1
 
 
+def test_a_machine_without_the_driver_is_told_at_once() -> None:
+    """Where there is no driver, its binding is not imported to say so."""
+    code = (
+        "import sys; from pytest_gpuperf.collect.devices import query_devices;"
+        "print(query_devices(library='libnobodyhasthis.so').reason, 'pynvml' in sys.modules)"
+    )
+    argv = [sys.executable, "-c", code]
+    printed = subprocess.run(argv, check=True, capture_output=True, text=True).stdout
+
+    assert "its library is not on this machine False" in printed
+
+
 def test_a_missing_library_is_a_reason(monkeypatch: pytest.MonkeyPatch) -> None:
     """Without pynvml there are no devices, and the sentence names what to install."""
-    monkeypatch.setitem(__import__("sys").modules, "pynvml", None)
-    query = query_devices()
+    monkeypatch.setitem(sys.modules, "pynvml", None)
+    query = query_devices(library="libc.so.6")
 
     assert query.devices == ()
     assert query.reason is not None

@@ -8,7 +8,12 @@ import sys
 import pytest
 
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.runtime import CudaRuntime, NoDevice, find_runtime
+from pytest_gpuperf.collect.runtime import (
+    CudaRuntime,
+    DriverFacts,
+    NoDevice,
+    find_runtime,
+)
 from pytest_gpuperf.errors import CollectError
 
 
@@ -140,3 +145,67 @@ def test_mac_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(sys, "platform", "darwin")
 
     assert isinstance(find_runtime(), NoDevice)
+
+
+FACTS = {13: 1_980_000, 16: 132, 18: 0, 36: 3_201_000, 37: 6144, 38: 62_914_560}
+
+
+def test_the_driver_says_what_a_device_is() -> None:
+    """Attributes in kHz become Hz; a device is found by its UUID, not its place."""
+    driver = FakeDriver(context=None)
+    driver.attributes = dict(FACTS)
+    driver.uuids = [[0] * 16, list(range(16))]
+    runtime = runtime_of(driver)
+
+    assert runtime.facts_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f") == DriverFacts(
+        name="NVIDIA H200",
+        sm_count=132,
+        rated_clock_hz=1_980_000_000,
+        memory_clock_hz=3_201_000_000,
+        memory_bus_bits=6144,
+        l2_bytes=62_914_560,
+        integrated=False,
+    )
+    assert ("cuDeviceGetName", 1) in driver.calls
+    assert runtime.facts_of("GPU-ffffffff-0405-0607-0809-0a0b0c0d0e0f") is None
+
+
+def test_what_the_driver_refuses_is_none() -> None:
+    """An attribute that is refused, or zero where zero means nothing, is not known."""
+    driver = FakeDriver()
+    driver.attributes = {13: 0, 18: 1}
+    facts = runtime_of(driver).facts_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f")
+
+    assert facts == DriverFacts(
+        name="NVIDIA H200",
+        sm_count=None,
+        rated_clock_hz=None,
+        memory_clock_hz=None,
+        memory_bus_bits=None,
+        l2_bytes=None,
+        integrated=True,
+    )
+
+
+def test_the_real_driver_is_loaded_or_not_there() -> None:
+    """Loading it in a process of its own never raises, with a driver and without."""
+    program = (
+        "from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver\n"
+        "print(CudaRuntime(load_driver).facts_of('GPU-0'))"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", program], capture_output=True, check=False, text=True
+    )
+
+    assert (done.stdout, done.stderr) == ("None\n", "")
+
+
+@pytest.mark.parametrize("how", ["not loaded", "not started"])
+def test_a_driver_that_nobody_started_says_nothing(how: str) -> None:
+    """It is not started for its facts: a started driver does not survive a fork."""
+    driver = FakeDriver()
+    driver.failing["cuDeviceGetCount"] = 3
+    runtime = runtime_of(None if how == "not loaded" else driver)
+
+    assert runtime.facts_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f") is None
+    assert NoDevice().facts_of("GPU-00010203-0405-0607-0809-0a0b0c0d0e0f") is None

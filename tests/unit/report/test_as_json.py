@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import threading
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -15,6 +16,8 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.codec import decode_run, run_schema
+from pytest_gpuperf.model.record import BoundClass
+from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.report import as_json
 
 
@@ -38,6 +41,29 @@ def test_a_written_run_fits_its_schema_and_reads_back(tmp_path: Path) -> None:
     jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
     assert decode_run(path.read_bytes()) == runs.gpu_run()
     assert list(tmp_path.iterdir()) == [path]
+
+
+def test_a_run_says_what_the_machine_did_and_what_was_expected(tmp_path: Path) -> None:
+    """Shifts, expected failures and the caches of children are in the file."""
+    path = tmp_path / "run.json"
+    moved = MachineShift(
+        bound_class=BoundClass.MEMORY,
+        metric="time",
+        effect=0.019,
+        control_count=8,
+        moved=True,
+    )
+    run = runs.gpu_run()
+    run = replace(
+        run,
+        header=replace(run.header, jit_cache="fresh"),
+        shifts=(moved,),
+        xfailed=(runs.FAILED.key.test_id,),
+    )
+    as_json.write_json(run, str(path))
+
+    jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
+    assert decode_run(path.read_bytes()) == run
 
 
 def test_an_older_file_is_replaced_and_keeps_its_link(tmp_path: Path) -> None:

@@ -70,3 +70,23 @@ def test_what_nobody_announced_is_counted_all_the_same() -> None:
     assert (counted.expected_count, counted.unlimited_count) == (3, 1)
     assert counted.missing_count == 1
     assert tally(runs.run()).judged_fraction == 1.0
+
+
+def test_a_failure_that_is_expected_is_judged_and_no_failure() -> None:
+    """What an xfail test missed is counted apart; what it regressed by is not its mark's."""
+    test_id = runs.FAILED.key.test_id
+    run = runs.run(verdicts=(runs.FAILED, runs.REGRESSED), expected=2)
+    counted = tally(replace(run, xfailed=(test_id, runs.REGRESSED.key.test_id)))
+
+    assert counted.of(Outcome.FAILED) == ()
+    assert counted.of(Outcome.REGRESSED) == (runs.REGRESSED,)
+    assert (counted.judged_count, counted.xfailed_count) == (2, 1)
+    assert (counted.expected_count, counted.unlimited_count) == (2, 0)
+
+
+def test_an_expected_failure_of_the_body_was_not_judged() -> None:
+    """A test that is marked xfail and missed no limit is not counted as judged."""
+    run = runs.run((runs.record("test_a"),), expected=1)
+    counted = tally(replace(run, xfailed=(runs.key("test_a").test_id,)))
+
+    assert (counted.judged_count, counted.xfailed_count) == (0, 0)

@@ -8,7 +8,8 @@ from textwrap import dedent
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import BoundClass, Note, Void
+from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.terminal import Line, Style
@@ -375,6 +376,104 @@ def test_what_was_not_confirmed_says_in_which_direction(
     verdict = runs.changed("test_a", Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED, moved)
 
     assert way in screen(terminal.explanation_lines(runs.run(verdicts=(verdict,))))
+
+
+def shift(bound_class: BoundClass, effect: float, metric: str = "time") -> MachineShift:
+    """Return what a machine did to a class of tests; noise is up to 0.5 %."""
+    return MachineShift(
+        bound_class=bound_class,
+        metric=metric,
+        effect=effect,
+        control_count=8,
+        moved=abs(effect) > 0.005,
+    )
+
+
+@pytest.mark.parametrize(
+    ("shifts", "told"),
+    [
+        ((shift(BoundClass.MEMORY, 0.019),), "memory-bound controls +1.9 %"),
+        (
+            (shift(BoundClass.COMPUTE, 0.004), shift(BoundClass.HOST, -0.021)),
+            "host-bound controls -2.1 %",
+        ),
+        (
+            (
+                shift(BoundClass.MEMORY, 0.019),
+                shift(BoundClass.HOST, 0.03, "time.wall"),
+            ),
+            "memory-bound controls +1.9 %, host-bound controls time.wall +3.0 %",
+        ),
+    ],
+)
+def test_a_machine_that_moved_is_told_once(
+    shifts: tuple[MachineShift, ...], told: str
+) -> None:
+    """One line for all its classes, before the blocks, whatever else is told."""
+    run = replace(runs.gpu_run(), shifts=shifts)
+    lines = [str(line) for line in terminal.summary(run, width=200)]
+    (place,) = [n for n, line in enumerate(lines) if "machine moved" in line]
+
+    assert lines[place].startswith(f"the machine moved: {told}; ")
+    assert place < min(n for n, line in enumerate(lines) if "reproduce:" in line)
+
+
+def test_a_machine_that_stood_still_is_not_told() -> None:
+    """A shift within noise is kept in the record and costs no line."""
+    run = replace(runs.gpu_run(), shifts=(shift(BoundClass.MEMORY, 0.004),))
+
+    assert screen(terminal.summary(run)) == screen(terminal.summary(runs.gpu_run()))
+
+
+def test_what_stands_in_failures_is_not_told_twice() -> None:
+    """One line names what pytest has explained above; other blocks and the row stay."""
+    every = screen(terminal.summary(runs.gpu_run(), width=200))
+    text = screen(
+        terminal.summary(
+            runs.gpu_run(), width=200, told=lambda verdict: verdict == runs.REGRESSED
+        )
+    )
+
+    assert "explained in FAILURES above: test_gemm[4096]" in text
+    assert "REGRESSED test_gemm[4096]" in every
+    assert "REGRESSED test_gemm[4096]" not in text
+    assert [line for line in text.splitlines() if "+7.9 %" in line and "REGR" in line]
+    assert "FAILED test_registers" in text
+
+
+def test_many_that_stand_in_failures_are_counted() -> None:
+    """The line that points to them stays short."""
+    verdicts = tuple(
+        replace(runs.REGRESSED, key=runs.key(f"test_{number}")) for number in range(30)
+    )
+    lines = terminal.explanation_lines(runs.run(verdicts=verdicts), told=lambda _: True)
+
+    assert screen(lines).endswith("test_7, 22 more")
+
+
+def test_a_failure_that_is_expected_is_called_so() -> None:
+    """By pytest's word in its row and in the last line; without a block, and not in red."""
+    run = runs.run(
+        (runs.record("test_registers", runs.value_of("registers", 72, "count")),),
+        (runs.FAILED,),
+    )
+    run = replace(run, xfailed=(runs.FAILED.key.test_id,))
+    lines = list(terminal.summary(run))
+
+    assert "FAILED" not in screen(lines)
+    assert Style.BAD not in {line.style for line in lines}
+    assert "xfailed" in lines[1].text
+    assert lines[-1].text == "judged 1 of 1: 1 xfailed"
+
+
+def test_what_was_held_is_announced() -> None:
+    """Whoever watches knows why letters follow the last test, and what takes so long."""
+    waited = "gpuperf: 2 tests waited for the end of the run"
+
+    assert terminal.held_line(2, 0) == waited
+    assert terminal.held_line(2, 5) == (
+        f"{waited}; 5 fresh processes will confirm what is suspected"
+    )
 
 
 def test_every_style_is_markup_that_pytest_knows() -> None:

@@ -1,0 +1,14 @@
+"""How much a GPU can do: what is read, measured, declared or printed; PYTEST_DONT_REWRITE.
+
+In: a Device, peaks that a person declared, peaks that this user measured, a table of
+datasheets.
+Out: Peaks, each with its label and its source; where there is none, the reason.
+Never: another GPU's figures for one that is not known, a peak without a source.
+"""
+
+from __future__ import annotations
+
+from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
+from pytest_gpuperf.collect.hardware.table import load_table
+
+__all__ = ["cpu_peaks", "find_peaks", "load_table"]

@@ -1,0 +1,349 @@
+"""The peaks of a GPU, each from the best source that knows it; PYTEST_DONT_REWRITE.
+
+Detected, then measured, then declared, then the datasheet of exactly this board, then an
+estimate from rates and clocks. Whatever none of them knows stays unavailable.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from pytest_gpuperf.collect.hardware.table import (
+    Card,
+    GpuTable,
+    load_table,
+    without_slice,
+)
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.roofline import LEVELS, Peak, Peaks, weakest
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.work import DTYPE_BYTES
+
+__all__ = ["cpu_peaks", "find_peaks"]
+
+_PLAIN_UNITS = frozenset({"fp64", "fp64_tensor", "fp32", "fp16_vector"})
+# integrated GPUs, whose reported memory clocks and widths mean nothing
+_SOC_CAPABILITIES = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
+# names whose tensor cores run at the full rate, by the professional whitepapers
+_FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}")
+_PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
+_MEMORY_SLICES = 8  # of every GPU that can be split; an A30's four count double
+_SPLIT = "the GPU is split into slices, and which one is used is not known"
+_NEAR = 0.99  # a clock or a power limit that is rounded is no other one
+
+_Layer = Mapping[str, Peak]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _Share:
+    """Which part of a GPU a slice is: of multiprocessors and of memory; None: unknown."""
+
+    compute: float | None = 1.0
+    memory: float | None = 1.0
+    text: str = ""
+
+
+def find_peaks(
+    device: Device,
+    *,
+    declared: Mapping[str, float] | None = None,
+    measured: Mapping[str, float] | None = None,
+    table: GpuTable | None = None,
+) -> Peaks:
+    """
+    Return the peaks of a GPU, each with its label and its source.
+
+    Args:
+        device: The GPU, with all that could be read of it.
+
+        declared: What a person says of it: FLOP/s by data type, B/s by level of memory.
+
+        measured: What was measured on it, likewise.
+
+        table: The datasheets; None: those of the package.
+
+    Returns:
+        A Peak for every data type and level of memory; those that nobody knows are
+        unavailable, with the reason as their source.
+    """
+    table = table or load_table()
+    card, why_no_card = table.card_of(device)
+    share = _share(device, card)
+    tried = _given(measured, SourceLabel.MEASURED, "measured on this GPU")
+    given = _given(declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)")
+    if device.mig and device.mig_profile is None:
+        layers: tuple[_Layer, ...] = (tried, given, _all_unknown(_SPLIT))
+    else:
+        layers = (
+            _detected(device, card, share),
+            tried,
+            given,
+            {} if card is None else _printed(card, device, share),
+            _estimated(device, card, table),
+            _unavailable(device, why_no_card),
+        )
+    chosen = _strongest(layers)
+    overruled = [field for field in given if chosen[field] is not given[field]]
+    notes = [
+        f"{field} is declared, and not used: it is {chosen[field].label.value}"
+        for field in overruled
+    ]
+    return _peaks(
+        device.name,
+        chosen,
+        l2_bytes=_l2_bytes(device, card, share),
+        notes=(*notes, *_notes(device, card)),
+    )
+
+
+def cpu_peaks(declared: Mapping[str, float] | None = None) -> Peaks:
+    """
+    Return the peaks of the host's processor: those that a person declared.
+
+    Args:
+        declared: FLOP/s by data type, B/s by level of memory.
+    """
+    given = _given(declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)")
+    why = "nothing but a declaration gives the peaks of a CPU"
+    return _peaks("cpu", _strongest((given, _all_unknown(why))))
+
+
+def _peaks(
+    name: str,
+    chosen: _Layer,
+    *,
+    l2_bytes: int | None = None,
+    notes: tuple[str, ...] = (),
+) -> Peaks:
+    """Return peaks sorted into those of computing and those of memory."""
+    return Peaks(
+        device=name,
+        flop_per_s={field: chosen[field] for field in DTYPE_BYTES},
+        bytes_per_s={level: chosen[level] for level in LEVELS},
+        unlisted=f"it is none of {', '.join(DTYPE_BYTES)}",
+        l2_bytes=l2_bytes,
+        notes=notes,
+    )
+
+
+def _strongest(layers: tuple[_Layer, ...]) -> dict[str, Peak]:
+    """Return of each field the peak of the strongest label, the first among equals."""
+    chosen: dict[str, Peak] = {}
+    for layer in layers:
+        for field, peak in layer.items():
+            known = chosen.setdefault(field, peak)
+            if weakest(known.label, peak.label) is not peak.label:
+                chosen[field] = peak
+    return chosen
+
+
+def _given(
+    values: Mapping[str, float] | None, label: SourceLabel, source: str
+) -> dict[str, Peak]:
+    """Return values that came from outside as peaks."""
+    return {
+        field: Peak(value=value, label=label, source=source)
+        for field, value in (values or {}).items()
+    }
+
+
+def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
+    """Return what the live device says: the bandwidth, from clock and bus."""
+    clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
+    if clock_hz is None or bus_bits is None or share.memory is None:
+        return {}
+    if _is_soc(device, card):
+        return {}
+    # the driver's memory clock is half the data rate, for HBM and GDDR alike
+    bytes_per_s = 2 * clock_hz * bus_bits / 8
+    source = f"2 x {clock_hz / 1e6:g} MHz x {bus_bits} bit, as the driver says"
+    peak = Peak(value=bytes_per_s, label=SourceLabel.DETECTED, source=source)
+    return {"dram": _scaled(peak, share.memory, share)}
+
+
+def _printed(card: Card, device: Device, share: _Share) -> _Layer:
+    """Return what the datasheet says."""
+    layer: dict[str, Peak] = {}
+    printed = card.figures.get("dram_gb_s")
+    if printed is not None and share.memory is not None:
+        peak = Peak(
+            value=printed.value * 1e9, label=printed.label, source=printed.title
+        )
+        layer["dram"] = _scaled(peak, share.memory, share)
+    if share.compute is None or _switched_off(card, device):
+        return layer
+    boost = card.value("boost_mhz")
+    tensor = card.value("tensor_mhz") or boost
+    for dtype, figure in card.tflop_s.items():
+        clock_mhz = boost if dtype in _PLAIN_UNITS else tensor
+        peak = Peak(
+            value=figure.value * 1e12,
+            label=figure.label,
+            source=figure.title,
+            clock_hz=None if clock_mhz is None else clock_mhz * 1e6,
+        )
+        layer[dtype] = _scaled(peak, share.compute, share)
+    return layer
+
+
+def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
+    """Return rates times the live device's own clock and multiprocessors."""
+    clock_hz, sm_count = device.rated_clock_hz, device.sm_count
+    if clock_hz is None or sm_count is None or device.compute_capability is None:
+        return {}
+    capability = _capability(device)
+    scale = table.tensor_clock_scale.get(capability, 1.0)
+    layer = {}
+    for dtype, rate in _rates(device, card, table).items():
+        at_hz = clock_hz * (1.0 if dtype in _PLAIN_UNITS else scale)
+        source = (
+            f"2 x {sm_count} multiprocessors x {rate} per clock x {at_hz / 1e6:.0f} MHz"
+        )
+        layer[dtype] = Peak(
+            value=2 * sm_count * rate * at_hz,
+            label=SourceLabel.ESTIMATED,
+            source=source,
+            clock_hz=at_hz,
+        )
+    return layer
+
+
+def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, int]:
+    """Return the rates that a GPU must have: its card's, or all that it can be agree on."""
+    if card is not None:
+        return table.rates[card.rates]
+    capability = _capability(device)
+    candidates = {
+        key: rates
+        for key, rates in table.rates.items()
+        if key.partition("-")[0] == capability
+    }
+    name = without_slice(device.name)
+    decided = f"{capability}-geforce" if "GeForce" in name else ""
+    if _FULL_RATE.search(name):
+        decided = capability
+    if decided in candidates:
+        return candidates[decided]
+    every = list(candidates.values())
+    return {
+        dtype: rate
+        for dtype, rate in (every[0] if every else {}).items()
+        if all(rates.get(dtype) == rate for rates in every)
+    }
+
+
+def _unavailable(device: Device, why_no_card: str) -> _Layer:
+    """Return why each field is not known, where no other layer knows it."""
+    missing = [
+        what
+        for what, fact in (
+            ("the number of its multiprocessors", device.sm_count),
+            ("its rated clock", device.rated_clock_hz),
+            ("its compute capability", device.compute_capability),
+        )
+        if fact is None
+    ]
+    if missing:
+        no_rate = f"{' and '.join(missing)} could not be read"
+    else:
+        no_rate = (
+            f"neither its name nor compute capability {_capability(device)} "
+            "says at what rate it computes this, if at all"
+        )
+    why = why_no_card or "its datasheet does not say it"
+    layer = _all_unknown(f"{why}, and {no_rate}")
+    no_dram = "its memory clock and bus say nothing, or could not be read"
+    layer["dram"] = _unknown(f"{why}, and {no_dram}")
+    for level in ("l2", "l1"):
+        layer[level] = _unknown(f"no sheet prints the bandwidth of {level.upper()}")
+    return layer
+
+
+def _all_unknown(why: str) -> dict[str, Peak]:
+    """Return every field as not known."""
+    return {field: _unknown(why) for field in (*DTYPE_BYTES, *LEVELS)}
+
+
+def _unknown(why: str) -> Peak:
+    """Return a peak that is not known."""
+    return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=why)
+
+
+def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
+    """Return the peak of a part of the GPU; of the whole, the peak as it is."""
+    if not share.text or peak.value is None:
+        return peak
+    return replace(
+        peak,
+        value=peak.value * part,
+        label=SourceLabel.ESTIMATED,
+        source=f"{peak.source}, scaled to the slice {share.text}",
+    )
+
+
+def _share(device: Device, card: Card | None) -> _Share:
+    """Return which part of its GPU a device is."""
+    profile = device.mig_profile
+    if profile is None:
+        return _Share()
+    whole_sm = None if card is None else card.value("sm_count")
+    whole_gb = None if card is None else card.value("memory_gb")
+    match = _PROFILE.match(profile)
+    compute = memory = None
+    if whole_sm is not None and device.sm_count is not None:
+        compute = device.sm_count / whole_sm
+    if whole_gb is not None and match is not None:
+        slices = round(int(match["gb"]) / (whole_gb / _MEMORY_SLICES))
+        memory = min(slices, _MEMORY_SLICES) / _MEMORY_SLICES
+    return _Share(compute=compute, memory=memory, text=profile)
+
+
+def _switched_off(card: Card, device: Device) -> bool:
+    """Return whether a SoC has fewer multiprocessors in use than its sheet says."""
+    return card.soc and device.sm_count not in {None, card.value("sm_count")}
+
+
+def _is_soc(device: Device, card: Card | None) -> bool:
+    """Return whether a GPU shares its memory with a CPU, by whatever says so."""
+    if device.integrated or (card is not None and card.soc):
+        return True
+    return device.compute_capability in _SOC_CAPABILITIES
+
+
+def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
+    """Return the size of the L2: the driver's word, else the table's."""
+    if device.l2_bytes is not None:
+        return device.l2_bytes
+    printed = None if card is None else card.value("l2_mib")
+    if printed is None or share.memory is None:
+        return None
+    return int(printed * 2**20 * share.memory)
+
+
+def _capability(device: Device) -> str:
+    """Return the compute capability as text; "" where it is not known."""
+    return ".".join(map(str, device.compute_capability or ()))
+
+
+def _notes(device: Device, card: Card | None) -> list[str]:
+    """Return what a reader should know of the peaks of a board."""
+    if card is None:
+        return []
+    notes = [card.note] if card.note else []
+    watts, printed_watts = device.power_limit_watts, card.value("power_w")
+    if watts is not None and printed_watts and watts < _NEAR * printed_watts:
+        notes.append(
+            f"Its power limit is {watts:g} W, the sheet's is {printed_watts:g} W: "
+            "its clocks may stay below those that the peaks assume."
+        )
+    boost_mhz = card.value("boost_mhz")
+    if device.rated_clock_hz is not None and boost_mhz is not None:
+        ratio = device.rated_clock_hz / (boost_mhz * 1e6)
+        if not _NEAR <= ratio <= 1 / _NEAR:
+            notes.append(
+                f"This board is rated {device.rated_clock_hz / 1e6:g} MHz, the sheet's "
+                f"peaks assume {boost_mhz:g} MHz."
+            )
+    return notes

@@ -1,0 +1,302 @@
+"""The roofline: what a device allows, and what a call reached; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import replace
+
+from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
+from pytest_gpuperf.model.roofline import (
+    Attainment,
+    Bound,
+    Peak,
+    Peaks,
+    Roofline,
+    TimeBound,
+    weakest,
+)
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.work import Work
+
+__all__ = ["Roofline", "declared_roofline", "roofline", "time_bound"]
+
+_LARGEST = 1.7976931348623157e308  # the largest float, IEEE 754 binary64
+_NO_BYTES = 1.0  # stands for 0 bytes, which are allowed, where numbers must be above it
+_FEW_L2 = 2  # a call that fits twice into the L2 and is warm need not go to DRAM
+_DECLARE = (
+    "declare it (ini gpuperf_peaks), or measure it, where it is a GPU's "
+    "(gpuperf doctor --measure-peaks)"
+)
+_NAME_DTYPE = 'add dtype="bf16" to the work'
+_NO_DTYPE = Peak(
+    value=None,
+    label=SourceLabel.UNAVAILABLE,
+    source="the work names no data type",
+)
+
+
+def roofline(
+    *,
+    flop: float,
+    bytes_moved: float,
+    time_s: float,
+    peak_flop_per_s: float | None,
+    peak_bytes_per_s: float | None,
+) -> Roofline:
+    """
+    Return where a call stands under the roof of its device.
+
+    Everything is checked before anything is computed.
+
+    Args:
+        flop: Floating-point operations of the call [FLOP], > 0.
+
+        bytes_moved: Bytes that it moves [B], >= 0; 0: its intensity is infinite, and no
+            memory bounds it.
+
+        time_s: What it took [s], > 0.
+
+        peak_flop_per_s: The device's peak of the data type [FLOP/s], > 0; None: unknown.
+
+        peak_bytes_per_s: Its peak of the memory [B/s], > 0; None: unknown.
+
+    Returns:
+        The roofline; `bound` is "memory" below the ridge and "compute" from it on, and
+        `fraction` is never clamped.
+
+    Raises:
+        MissingPeakError: A peak is None; `fields` names each.
+
+        RecordError: A number is out of its range or not finite; all of them are named.
+
+    Example:
+        >>> roofline(
+        ...     flop=1e9,
+        ...     bytes_moved=1e8,
+        ...     time_s=1e-3,
+        ...     peak_flop_per_s=1e13,
+        ...     peak_bytes_per_s=2e11,
+        ... ).fraction
+        0.5
+
+    References:
+        Williams, Waterman, Patterson: Roofline (2009), https://doi.org/10.1145/1498765.1498785.
+    """
+    if peak_flop_per_s is None or peak_bytes_per_s is None:
+        raise _missing(
+            peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
+        )
+    _in_range(
+        flop=flop,
+        bytes_moved=bytes_moved or _NO_BYTES,
+        time_s=time_s,
+        peak_flop_per_s=peak_flop_per_s,
+        peak_bytes_per_s=peak_bytes_per_s,
+    )
+    intensity = flop / bytes_moved if bytes_moved else math.inf
+    ridge = peak_flop_per_s / peak_bytes_per_s
+    below = intensity < ridge
+    attainable = peak_bytes_per_s * intensity if below else peak_flop_per_s
+    achieved = flop / time_s
+    return Roofline(
+        intensity_flop_per_byte=intensity,
+        ridge_flop_per_byte=ridge,
+        bound="memory" if below else "compute",
+        attainable_flop_per_s=attainable,
+        achieved_flop_per_s=achieved,
+        achieved_bytes_per_s=bytes_moved / time_s,
+        fraction=achieved / attainable,
+    )
+
+
+def declared_roofline(
+    work: Work,
+    time_s: float,
+    peaks: Peaks,
+    *,
+    warm: bool = False,
+    clock_hz: float | None = None,
+    least: SourceLabel | None = None,
+) -> Attainment:
+    """
+    Return how much of its roof a call with declared work reached.
+
+    Bytes alone are held against the bandwidth of the memory, FLOP alone against the peak
+    of their data type, both against the roofline of the two.
+
+    Args:
+        work: What the call has to do.
+
+        time_s: What it took [s], > 0.
+
+        peaks: The roofs of the device that did it.
+
+        warm: Whether its data may still have been in the caches: then bytes that fit
+            twice into the L2 are held against the L2's bandwidth, never DRAM's.
+
+        clock_hz: The multiprocessor clock during the call [Hz], > 0; None: not measured.
+
+        least: The weakest label that will do; None: any.
+
+    Returns:
+        The fraction, with the weakest label of all it was made of.
+
+    Raises:
+        MissingPeakError: A peak that it needs is not known.
+
+        RecordError: A number is out of its range.
+
+        WeakSourceError: The label is weaker than `least`.
+    """
+    _in_range(time_s=time_s, clock_hz=1.0 if clock_hz is None else clock_hz)
+    level = _level(work, peaks, warm=warm)
+    compute, memory = _roofs(work, peaks, level)
+    fraction, bound = _reached(work, time_s, compute, memory)
+    used = {"memory": memory, "compute": compute}
+    roof = used[bound]
+    found = Attainment(
+        fraction=fraction,
+        bound=bound,
+        roof=level if bound == "memory" else work.dtype or "",
+        label=weakest(work.label, *(peak.label for peak in used.values() if peak)),
+        peak_label=roof.label if roof else SourceLabel.UNAVAILABLE,
+        source=roof.source if roof else "",
+        intensity_flop_per_byte=_intensity(work),
+        at_clock_fraction=_at_clock(work, time_s, compute, memory, clock_hz),
+    )
+    if least is not None and weakest(found.label, least) is not least:
+        raise WeakSourceError(
+            "roofline.fraction",
+            label=found.label.value,
+            least=least.value,
+            remedy=_DECLARE,
+        )
+    return found
+
+
+def time_bound(work: Work, peaks: Peaks) -> TimeBound:
+    """
+    Return the time that no call with some work can be faster than.
+
+    It is a bound, to be compared with a time; an efficiency made of it would only say
+    which of its two parts is the larger.
+
+    Args:
+        work: What the call has to do.
+
+        peaks: The roofs of the device.
+
+    Returns:
+        max(FLOP over peak, bytes over bandwidth) [s], estimated.
+
+    Raises:
+        MissingPeakError: A peak that it needs is not known.
+    """
+    compute, memory = _roofs(work, peaks, "dram")
+    computing = _quotient(work.flop, compute)
+    moving = _quotient(work.bytes, memory)
+    return TimeBound(
+        time_s=max(computing, moving),
+        bound="memory" if moving > computing else "compute",
+    )
+
+
+def _missing(**peaks: float | None) -> MissingPeakError:
+    """Return the error that names every peak that is None."""
+    fields = tuple(name for name, value in peaks.items() if value is None)
+    reason = f"{' and '.join(fields)} of this device is not known"
+    return MissingPeakError(fields, reason=reason, remedy=_DECLARE)
+
+
+def _in_range(**numbers: float) -> None:
+    """Refuse numbers that are not above zero or not finite, all at once."""
+    wrong = [
+        f"{name}={value!r} is not a finite number above zero"
+        for name, value in numbers.items()
+        if not 0 < value <= _LARGEST
+    ]
+    if wrong:
+        raise RecordError("; ".join(wrong), path="roofline", remedy="check them")
+
+
+def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
+    """Return the level of memory that declared bytes come from."""
+    if not warm or work.bytes is None or peaks.l2_bytes is None:
+        return "dram"
+    return "l2" if work.bytes < _FEW_L2 * peaks.l2_bytes else "dram"
+
+
+def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | None]:
+    """
+    Return the peaks of computing and of memory that some work needs; None: not needed.
+
+    Raises:
+        MissingPeakError: One that it needs is not known.
+    """
+    compute = memory = None
+    if work.flop is not None:
+        compute = _NO_DTYPE if work.dtype is None else peaks.of_dtype(work.dtype)
+    if work.bytes is not None:
+        memory = peaks.of_memory(level)
+    needed = {
+        "peak_flop_per_s": (work.dtype or "compute", compute),
+        "peak_bytes_per_s": (level, memory),
+    }
+    missing = {
+        field: f"the {name} peak is not known: {peak.source}"
+        for field, (name, peak) in needed.items()
+        if peak is not None and peak.value is None
+    }
+    if missing:
+        reason = "; ".join(missing.values())
+        remedy = _NAME_DTYPE if compute is _NO_DTYPE else _DECLARE
+        raise MissingPeakError(tuple(missing), reason=reason, remedy=remedy)
+    return compute, memory
+
+
+def _reached(
+    work: Work, time_s: float, compute: Peak | None, memory: Peak | None
+) -> tuple[float, Bound]:
+    """Return the fraction of the roof, and the part of the roof that it is of."""
+    if work.flop is not None and work.bytes is not None:
+        found = roofline(
+            flop=work.flop,
+            bytes_moved=work.bytes,
+            time_s=time_s,
+            peak_flop_per_s=compute.value if compute else None,
+            peak_bytes_per_s=memory.value if memory else None,
+        )
+        return found.fraction, found.bound
+    if work.flop is None:
+        return _quotient(work.bytes, memory) / time_s, "memory"
+    return _quotient(work.flop, compute) / time_s, "compute"
+
+
+def _quotient(amount: float | None, peak: Peak | None) -> float:
+    """Return the time that an amount takes at its peak [s]; 0 where there is none."""
+    if amount is None or peak is None or peak.value is None:
+        return 0.0
+    return amount / peak.value
+
+
+def _at_clock(
+    work: Work,
+    time_s: float,
+    compute: Peak | None,
+    memory: Peak | None,
+    clock_hz: float | None,
+) -> float | None:
+    """Return the fraction under the compute roof of the clock that was measured."""
+    if clock_hz is None or compute is None:
+        return None
+    if compute.value is None or compute.clock_hz is None:
+        return None
+    scaled = replace(compute, value=compute.value * clock_hz / compute.clock_hz)
+    return _reached(work, time_s, scaled, memory)[0]
+
+
+def _intensity(work: Work) -> float | None:
+    """Return declared FLOP for each declared byte; None where one is not declared."""
+    if work.flop is None or work.bytes is None:
+        return None
+    return work.flop / work.bytes

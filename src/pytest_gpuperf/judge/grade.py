@@ -1,0 +1,146 @@
+"""Grades of what a call reached of its roof, and limits made of them; PYTEST_DONT_REWRITE.
+
+A grade is a limit in other words: `min_grade="B"` under the memory's roof is
+`roofline.fraction >= 70 %`, and is judged as that limit is.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+
+from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
+from pytest_gpuperf.model.grade import Bands, Grade
+from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.quantity import parse_quantity
+from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.model.sample import SourceLabel
+
+__all__ = ["GRADES", "grade_limit", "grade_of", "parse_grades"]
+
+# The memory's roof is reached by simple kernels; that of the tensor cores is not, on the
+# datasheet's figure, by the best libraries: it has bands of its own, unless it was
+# measured with such a library.
+GRADES: Mapping[str, Bands] = MappingProxyType(
+    {
+        "memory": Bands(a=0.85, b=0.70, c=0.50, d=0.25),
+        "compute": Bands(a=0.70, b=0.55, c=0.35, d=0.15),
+        "compute_measured": Bands(a=0.90, b=0.75, c=0.50, d=0.25),
+    }
+)
+_LETTERS = ("A", "B", "C", "D")
+_BAND = re.compile(r"\s*(?P<letter>\w+)\s+(?P<share>[^,]+?)\s*")
+_EXAMPLE = "write memory: A 85%, B 70%, C 50%, D 25%"
+
+
+def grade_of(attained: Attainment, grades: Mapping[str, Bands] | None = None) -> Grade:
+    """
+    Return the grade of what a call reached of its roof.
+
+    Args:
+        attained: How much it reached, of which roof.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+    return Grade.from_efficiency(attained.fraction, _bands(attained, grades))
+
+
+def grade_limit(
+    attained: Attainment, grade: str, grades: Mapping[str, Bands] | None = None
+) -> Limit:
+    """
+    Return the limit that a least grade is, under the roof that a call stands under.
+
+    Args:
+        attained: How much it reached, of which roof.
+
+        grade: A, B, C, D or F.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+    bands = _bands(attained, grades)
+    letters = {"A": bands.a, "B": bands.b, "C": bands.c, "D": bands.d, "F": 0.0}
+    least = letters[grade]
+    return Limit(
+        text=f'min_grade="{grade}" (roofline.fraction >= {least:g})',
+        metric="roofline.fraction",
+        operator=">=",
+        threshold=least,
+        unit="fraction",
+    )
+
+
+def parse_grades(text: str) -> dict[str, Bands]:
+    """
+    Read where grades begin, a roof a line.
+
+    Args:
+        text: Lines as `memory: A 85%, B 70%, C 50%, D 25%`, for `memory`, `compute` or
+            `compute_measured`: the roof of a peak that was measured.
+
+    Raises:
+        ConfigError: Something is wrong; every mistake is named with its line.
+
+    Example:
+        >>> parse_grades("memory: A 90%, B 80%, C 60%, D 30%")["memory"].b
+        0.8
+    """
+    found: dict[str, Bands] = {}
+    mistakes: list[str] = []
+    for number, line in enumerate(text.splitlines(), start=1):
+        if line.strip() and not line.lstrip().startswith("#"):
+            mistakes += [f"line {number}: {each}" for each in _read(line, found)]
+    if mistakes:
+        raise ConfigError("; ".join(mistakes), remedy=_EXAMPLE)
+    return found
+
+
+def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
+    """Return the bands of the roof that a call stands under."""
+    roof: str = attained.bound
+    if roof == "compute" and attained.peak_label is SourceLabel.MEASURED:
+        roof = "compute_measured"
+    return {**GRADES, **(grades or {})}[roof]
+
+
+def _read(line: str, found: dict[str, Bands]) -> Iterator[str]:
+    """Put the bands of a line into what was found; yield what is wrong with it."""
+    name, _, rest = line.partition(":")
+    roof = name.strip()
+    if roof not in GRADES:
+        yield f"{roof!r} is no roof: {', '.join(GRADES)}"
+    if roof in found:
+        yield f"{roof} has a line already"
+    shares: dict[str, float] = {}
+    for part in rest.split(","):
+        mistake = _read_share(part, shares)
+        if mistake:
+            yield mistake
+            return
+    missing = [letter for letter in _LETTERS if letter not in shares]
+    if missing:
+        yield f"{roof} lacks {', '.join(missing)}"
+        return
+    try:
+        found[roof] = Bands(**{k.lower(): share for k, share in shares.items()})
+    except RecordError:
+        yield f"the shares of {roof} do not fall from A to D"
+
+
+def _read_share(part: str, shares: dict[str, float]) -> str:
+    """Put the share of one grade into those of its roof; return what is wrong, or ""."""
+    match = _BAND.fullmatch(part)
+    if match is None or match["letter"] not in _LETTERS:
+        return f"{part.strip()!r} is no grade with its share"
+    letter = match["letter"]
+    if letter in shares:
+        return f"{letter} stands there twice"
+    try:
+        quantity = parse_quantity(match["share"])
+    except UnitError as error:
+        return f"{letter}: {error.message}"
+    if quantity.si != "fraction" or quantity.value < 0:
+        return f"{letter}: {match['share']} is no share, as 85%"
+    shares[letter] = quantity.value
+    return ""

@@ -1,0 +1,219 @@
+"""Peaks of a device, and what a call reached of them; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.border import finite, positive
+from pytest_gpuperf.model.sample import SourceLabel
+
+__all__ = [
+    "ABOVE_THE_ROOF",
+    "LEVELS",
+    "Attainment",
+    "Bound",
+    "Peak",
+    "Peaks",
+    "Roofline",
+    "TimeBound",
+    "weakest",
+]
+
+Bound = Literal["memory", "compute"]  # "latency" is an answer of the limiter
+LEVELS = ("l1", "l2", "dram")
+# more than the roof allows, and 5 % for the noise of the measurement
+ABOVE_THE_ROOF = 1.05
+
+_ORDER = tuple(SourceLabel)
+
+
+def weakest(*labels: SourceLabel) -> SourceLabel:
+    """
+    Return the weakest of some labels, at least one.
+
+    Example:
+        >>> weakest(SourceLabel.DETECTED, SourceLabel.DATASHEET).value
+        'datasheet'
+    """
+    return max(labels, key=_ORDER.index)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peak:
+    """
+    The most that a device can do of one thing, or why that is not known.
+
+    Attributes:
+        value: FLOP/s or bytes/s, as the field of `Peaks` says; None: not known.
+
+        label: How it came to be known; unavailable where it is not.
+
+        source: Where it came from, as a phrase; why it is not known, where it is not.
+
+        clock_hz: The multiprocessor clock at which it holds [Hz]; None where it does not
+            follow that clock, or the clock is not known.
+    """
+
+    value: float | None
+    label: SourceLabel
+    source: str
+    clock_hz: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a peak without a value that claims a source, and the reverse."""
+        positive("peak.value", self.value)
+        positive("peak.clock_hz", self.clock_hz)
+        if (self.value is None) is not (self.label is SourceLabel.UNAVAILABLE):
+            message = f"the value {self.value!r} is labelled {self.label.value}"
+            raise RecordError(message, path="peak.label")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Peaks:
+    """
+    The roofs of one device.
+
+    Attributes:
+        device: Whose they are: the driver's name, or "cpu".
+
+        flop_per_s: Peak by data type [FLOP/s]; operations for int4 and int8.
+
+        bytes_per_s: Peak by level of memory [B/s]: "dram", "l2", "l1".
+
+        unlisted: Why a peak that is not in the mappings is not known.
+
+        l2_bytes: Size of the L2 cache [B]; None: not known.
+
+        notes: What a reader of the figures should know, a sentence each.
+    """
+
+    device: str
+    flop_per_s: Mapping[str, Peak]
+    bytes_per_s: Mapping[str, Peak]
+    unlisted: str
+    l2_bytes: int | None = None
+    notes: tuple[str, ...] = ()
+
+    def of_dtype(self, dtype: str) -> Peak:
+        """Return the peak of a data type; unavailable with the reason if not known."""
+        return self.flop_per_s.get(dtype) or self._unknown()
+
+    def of_memory(self, level: str) -> Peak:
+        """Return the peak of a level of memory; unavailable if not known."""
+        return self.bytes_per_s.get(level) or self._unknown()
+
+    def _unknown(self) -> Peak:
+        """Return a peak that is not known."""
+        return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=self.unlisted)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roofline:
+    """
+    Where a call stands under a roof of two parts, and how near it came.
+
+    Attributes:
+        intensity_flop_per_byte: FLOP for each byte moved; infinite where none is moved.
+
+        ridge_flop_per_byte: The intensity at which the roof's two parts meet.
+
+        bound: "memory" below the ridge, "compute" from it on.
+
+        attainable_flop_per_s: What the roof allows at that intensity [FLOP/s].
+
+        achieved_flop_per_s: What was reached [FLOP/s].
+
+        achieved_bytes_per_s: Bytes moved by time [B/s].
+
+        fraction: Achieved over attainable, never clamped: 1.3 says that the time, the
+            work or a peak is not what it seems.
+    """
+
+    intensity_flop_per_byte: float
+    ridge_flop_per_byte: float
+    bound: Bound
+    attainable_flop_per_s: float
+    achieved_flop_per_s: float
+    achieved_bytes_per_s: float
+    fraction: float
+
+    def __post_init__(self) -> None:
+        """Refuse results that left the range of numbers."""
+        positive("roofline.ridge_flop_per_byte", self.ridge_flop_per_byte)
+        positive("roofline.attainable_flop_per_s", self.attainable_flop_per_s)
+        finite("roofline.achieved_flop_per_s", self.achieved_flop_per_s)
+        finite("roofline.achieved_bytes_per_s", self.achieved_bytes_per_s)
+        finite("roofline.fraction", self.fraction)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Attainment:
+    """
+    How much of its roof a call with declared work reached.
+
+    Attributes:
+        fraction: Achieved over what the roof allows, never clamped.
+
+        bound: Which part of the roof it stands under.
+
+        roof: The peak that is meant: "dram", "l2", or a data type.
+
+        label: The weakest label of what the fraction was made of.
+
+        peak_label: The label of the peak that is the roof.
+
+        source: Where that peak came from.
+
+        intensity_flop_per_byte: Declared FLOP for each declared byte; None where only
+            one of them was declared.
+
+        at_clock_fraction: The same with compute peaks scaled to the clock measured
+            during the call; None where no clock was measured or they do not follow it.
+
+        grade: Its letter, A to F; None: nobody graded it, or it is above the roof.
+    """
+
+    fraction: float
+    bound: Bound
+    roof: str
+    label: SourceLabel
+    peak_label: SourceLabel
+    source: str
+    intensity_flop_per_byte: float | None = None
+    at_clock_fraction: float | None = None
+    grade: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("attainment.fraction", self.fraction, self.at_clock_fraction)
+        finite("attainment.intensity_flop_per_byte", self.intensity_flop_per_byte)
+
+    @property
+    def above_the_roof(self) -> bool:
+        """Whether it is more than the hardware allows, beyond measuring noise."""
+        return self.fraction > ABOVE_THE_ROOF
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TimeBound:
+    """
+    The time that no call with some work can be faster than; no efficiency follows.
+
+    Attributes:
+        time_s: The bound [s], > 0.
+
+        bound: What it is made of: moving the bytes, or computing.
+
+        label: Estimated, always; peaks and work may be better known.
+    """
+
+    time_s: float
+    bound: Bound
+    label: SourceLabel = SourceLabel.ESTIMATED
+
+    def __post_init__(self) -> None:
+        """Refuse a bound that is no time."""
+        positive("time_bound.time_s", self.time_s)

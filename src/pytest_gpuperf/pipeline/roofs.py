@@ -1,0 +1,176 @@
+"""What a measurement is held against: the peaks of what it ran on; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.devices import with_driver_facts
+from pytest_gpuperf.collect.hardware.measured import KeptPeaks, kept_peaks
+from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
+from pytest_gpuperf.compute.roofline import declared_roofline
+from pytest_gpuperf.errors import MissingPeakError, RecordError
+from pytest_gpuperf.judge.grade import grade_of
+from pytest_gpuperf.model.roofline import Attainment, Peaks
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.devices import DeviceQuery
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
+    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
+    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["Roof", "held_against", "peaks_in_use"]
+
+_FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
+_CPU = "cpu"
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Roof:
+    """
+    What a record says of the roof of its measurement.
+
+    Attributes:
+        attained: How much of it was reached; None: not known.
+
+        estimates: Fraction and intensity, as far as they are known.
+
+        unmeasured: Why they are not, as far as they are not.
+    """
+
+    attained: Attainment | None = None
+    estimates: tuple[Estimate, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+
+def peaks_in_use(
+    runtime: DeviceRuntime, query: DeviceQuery, declared: DeclaredPeaks
+) -> Peaks:
+    """
+    Return the peaks of what this process computes with now.
+
+    That is the GPU of its current context, and the CPU where it has none: a machine's
+    GPU says nothing of a function that does not use it.
+
+    Args:
+        runtime: Knows the GPU in use.
+
+        query: The GPUs of this machine.
+
+        declared: What a person declared, by the names of devices.
+    """
+    uuid = runtime.device_uuid()
+    if uuid is None:
+        return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
+    device = _device(uuid, query)
+    if device is None:
+        why = f"NVML does not list the GPU in use ({query.reason or uuid})"
+        return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
+    known = with_driver_facts(device, runtime.facts_of(uuid))
+    whole = device.uuid == uuid  # what was measured of a GPU is not its slice's
+    kept = kept_peaks(device) if whole else KeptPeaks()
+    found = find_peaks(known, declared=declared.get(known.name), measured=kept.values)
+    if kept.reason:
+        found = replace(found, notes=(*found.notes, f"{kept.reason}."))
+    return _named(found, known.name, declared)
+
+
+def held_against(
+    work: Work | None,
+    time: Estimate,
+    peaks: Peaks | None,
+    *,
+    warm: bool,
+    grades: Mapping[str, Bands],
+) -> Roof:
+    """
+    Return how much of its roof a measurement reached, or why that is not known.
+
+    Args:
+        work: What a call has to do; None: the test does not say.
+
+        time: How long it took, with its interval.
+
+        peaks: The roofs of what it ran on; None: not known.
+
+        warm: Whether its data may have been in the caches.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+    if work is None:
+        remedy = "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"
+        return _nothing("the test declares no work", remedy)
+    if peaks is None:
+        return _nothing("the peaks of this device are not known", "run it on a GPU")
+    try:
+        found = declared_roofline(work, time.value, peaks, warm=warm)
+    except MissingPeakError as error:
+        said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
+        return _nothing("; ".join(said), error.remedy)
+    except RecordError as error:  # a time of zero: no clock is that fine
+        return _nothing(error.message, "measure more of it")
+    graded = found
+    if not found.above_the_roof:  # what cannot be deserves no A
+        graded = replace(found, grade=grade_of(found, grades).value)
+    fraction = Estimate(
+        metric=_FRACTION,
+        value=found.fraction,
+        unit="fraction",
+        source=time.source,
+        label=found.label,
+        low=_at(found, time, time.high),
+        high=_at(found, time, time.low),
+        sample_count=time.sample_count,
+    )
+    if found.intensity_flop_per_byte is None:
+        missing = "FLOP" if work.flop is None else "bytes"
+        gap = Unmeasured(
+            metric=_INTENSITY,
+            reason=f"the declared work has no {missing}",
+            remedy="declare both: Work(flop=…, bytes=…, dtype=…)",
+        )
+        return Roof(attained=graded, estimates=(fraction,), unmeasured=(gap,))
+    intensity = Estimate(
+        metric=_INTENSITY,
+        value=found.intensity_flop_per_byte,
+        unit="FLOP/B",
+        source=time.source,
+        label=work.label,
+    )
+    return Roof(attained=graded, estimates=(fraction, intensity))
+
+
+def _at(found: Attainment, time: Estimate, other_s: float | None) -> float | None:
+    """Return the fraction at another time: it falls as the time grows."""
+    return None if not other_s else found.fraction * (time.value / other_s)
+
+
+def _nothing(reason: str, remedy: str) -> Roof:
+    """Return why neither of the figures is known."""
+    gaps = (
+        Unmeasured(metric=metric, reason=reason, remedy=remedy)
+        for metric in (_FRACTION, _INTENSITY)
+    )
+    return Roof(unmeasured=tuple(gaps))
+
+
+def _device(uuid: str, query: DeviceQuery) -> Device | None:
+    """Return the GPU in use; of a slice the GPU it belongs to, if only one is split."""
+    for device in query.devices:
+        if device.uuid == uuid:
+            return device
+    split = [device for device in query.devices if device.mig]
+    return split[0] if len(split) == 1 else None
+
+
+def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
+    """Return peaks with a note where a declaration is for other devices alone."""
+    if not declared or name in declared:
+        return peaks
+    others = ", ".join(declared)
+    note = f"gpuperf_peaks declares those of {others}, and this is {name}"
+    return replace(peaks, notes=(*peaks.notes, note))

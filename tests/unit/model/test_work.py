@@ -1,0 +1,176 @@
+"""model.work: declared work, and the models that count it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.work import DTYPE_BYTES, Work
+
+sizes = st.integers(1, 10_000)
+dtypes = st.sampled_from(sorted(DTYPE_BYTES))
+
+ATTENTION: dict[str, Any] = {
+    "batch": 2,
+    "heads": 8,
+    "seq_q": 128,
+    "seq_k": 128,
+    "head_dim": 64,
+    "dtype": "bf16",
+}
+LAYER: dict[str, Any] = {
+    "batch": 2,
+    "seq": 64,
+    "hidden": 256,
+    "heads": 8,
+    "feedforward": 1024,
+    "dtype": "bf16",
+}
+
+
+def test_declared_work_is_declared() -> None:
+    """What an author counted is no estimate of ours."""
+    assert Work(bytes=1.0).label is SourceLabel.DECLARED
+
+
+@pytest.mark.parametrize(
+    ("numbers", "path"),
+    [
+        ({}, "work"),
+        ({"flop": 1.0}, "work.dtype"),
+        ({"bytes": 0.0}, "work.bytes"),
+        ({"flop": float("nan"), "dtype": "bf16"}, "work.flop"),
+    ],
+)
+def test_work_that_no_roof_can_be_found_for_is_refused(
+    numbers: dict[str, Any], path: str
+) -> None:
+    """Nothing, FLOP of no type, zero and NaN."""
+    with pytest.raises(RecordError) as caught:
+        Work(**numbers)
+
+    assert caught.value.path == path
+
+
+@given(m=sizes, n=sizes, k=sizes, batch=st.integers(1, 64), dtype=dtypes)
+def test_a_product_moves_three_matrices(
+    m: int, n: int, k: int, batch: int, dtype: str
+) -> None:
+    """2·m·n·k FLOP; operands and result once, in their own size."""
+    work = Work.matmul(m, n, k, dtype, batch=batch)
+
+    assert work.flop == 2 * m * n * k * batch
+    assert work.bytes == DTYPE_BYTES[dtype] * (m * k + k * n + m * n) * batch
+    assert (work.dtype, work.label) == (dtype, SourceLabel.ESTIMATED)
+
+
+def test_a_narrower_type_moves_less() -> None:
+    """A model knows the size of its type: FP8 moves half of what BF16 does."""
+    wide, narrow = (Work.matmul(512, 512, 512, dtype) for dtype in ("bf16", "fp8"))
+
+    assert wide.bytes is not None
+    assert narrow.bytes == wide.bytes / 2
+    assert narrow.flop == wide.flop
+
+
+def counted_pairs(seq_q: int, seq_k: int) -> int:
+    """Count the pairs by looking at each: the last query sees every key."""
+    shift = seq_k - seq_q
+    return sum(k <= q + shift for q in range(seq_q) for k in range(seq_k))
+
+
+@given(seq_q=st.integers(1, 40), seq_k=st.integers(1, 40))
+def test_a_causal_query_sees_no_later_key(seq_q: int, seq_k: int) -> None:
+    """The pairs are those that a mask, laid to the lower right, leaves."""
+    sequences: dict[str, Any] = {**ATTENTION, "seq_q": seq_q, "seq_k": seq_k}
+    work = Work.attention(**sequences, causal=True)
+
+    assert work.flop == 4 * 2 * 8 * 64 * counted_pairs(seq_q, seq_k)
+    assert work.bytes == Work.attention(**sequences).bytes
+
+
+def test_full_attention_multiplies_twice() -> None:
+    """Scores and weighted sum are a product each; four tensors are moved."""
+    work = Work.attention(**ATTENTION)
+
+    assert work.flop == 2 * (2 * 2 * 8 * 128 * 128 * 64)
+    assert work.bytes == 2 * 4 * (2 * 8 * 128 * 64)
+
+
+@pytest.mark.parametrize("kv_heads", [1, 2, 4, 8])
+def test_grouped_queries_move_fewer_keys(kv_heads: int) -> None:
+    """Keys and values are moved once a group, and every head computes as before."""
+    work = Work.attention(**ATTENTION, kv_heads=kv_heads)
+
+    assert work.flop == Work.attention(**ATTENTION).flop
+    assert work.bytes == 2 * 2 * (2 * 128 * 64) * (8 + kv_heads)
+
+
+def test_a_layer_is_its_parts() -> None:
+    """Projections, attention and feed-forward, weights once and eight activations."""
+    work = Work.transformer_layer(**LAYER)
+    tokens, hidden = 2 * 64, 256
+    attention = Work.attention(
+        batch=2, heads=8, seq_q=64, seq_k=64, head_dim=32, dtype="bf16"
+    )
+    weights = 4 * hidden * hidden + 2 * hidden * 1024
+
+    assert attention.flop is not None
+    assert work.flop == 2 * tokens * weights + attention.flop
+    assert work.bytes == 2 * (weights + 8 * tokens * hidden)
+
+
+def test_a_layers_options_change_what_they_say() -> None:
+    """A third matrix, fewer key heads and a mask, each by its own amount."""
+    plain = Work.transformer_layer(**LAYER)
+    gated = Work.transformer_layer(**LAYER, gated=True)
+    grouped = Work.transformer_layer(**LAYER, kv_heads=2)
+    causal = Work.transformer_layer(**LAYER, causal=True)
+    tokens, hidden = 2 * 64, 256
+    assert plain.flop is not None
+    assert plain.bytes is not None
+
+    assert gated.flop == plain.flop + 2 * tokens * hidden * 1024
+    assert gated.bytes == plain.bytes + 2 * hidden * 1024
+    left_out = 2 * hidden * (8 - 2) * 32
+    assert grouped.flop == plain.flop - 2 * tokens * left_out
+    assert grouped.bytes == plain.bytes - 2 * left_out
+    assert causal.flop == plain.flop - 4 * 2 * 8 * 32 * (64 * 64 - 64 * 65 // 2)
+    assert causal.bytes == plain.bytes
+
+
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+def test_a_size_is_a_whole_number(wrong: Any) -> None:
+    """Nothing is rounded, and no number of heads is a fraction."""
+    with pytest.raises(RecordError, match="n="):
+        Work.matmul(1, wrong, 1, "bf16")
+
+
+def test_all_mistakes_of_a_model_are_told_at_once() -> None:
+    """Each size that is none, and the type that has no size."""
+    with pytest.raises(RecordError) as caught:
+        Work.attention(**{**ATTENTION, "batch": 0, "seq_q": -3, "dtype": "bfloat16"})
+
+    for part in ("batch=0", "seq_q=-3", "dtype='bfloat16'"):
+        assert part in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("model", "arguments"),
+    [
+        (Work.attention, {**ATTENTION, "kv_heads": 3}),
+        (Work.transformer_layer, {**LAYER, "heads": 12}),
+        (Work.transformer_layer, {**LAYER, "kv_heads": 3}),
+    ],
+)
+def test_heads_divide_what_they_are_heads_of(
+    model: Any, arguments: dict[str, Any]
+) -> None:
+    """Columns are never dropped to make a head fit."""
+    with pytest.raises(RecordError, match="is no multiple of"):
+        model(**arguments)

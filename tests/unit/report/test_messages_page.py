@@ -1,0 +1,246 @@
+"""docs/messages.md: what it shows of each reason is what the program prints."""
+
+from __future__ import annotations
+
+import re
+import textwrap
+from collections.abc import Callable, Iterable
+from dataclasses import replace
+from pathlib import Path
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.baseline.decode import decode
+from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.config import Config
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.fixture import arguments
+from pytest_gpuperf.judge.case import Case, Confirmation
+from pytest_gpuperf.judge.grammar import parse_limit
+from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Reason, Verdict
+from pytest_gpuperf.pipeline.memory import Memory
+from pytest_gpuperf.report.explanation import explanation, longrepr_lines
+from pytest_gpuperf.report.terminal import table_lines
+from unit.judge.building import case, confirmation, estimate, stored
+
+SHOWN = re.compile(r"^### (\S+)$.*?\n\n((?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
+PAGE = Path(__file__).parents[3] / "docs" / "messages.md"
+_WIDTH = 86  # of the page, without its indent
+
+US = 1e-6
+CHANGED = (
+    "args[0] (ndarray) changed while the call was repeated: each call had other work; "
+    "give setup= that returns fresh arguments"
+)
+OLD, NEW = "3f2a1c9d", "9be01d4c"  # choices of kernels
+GEMM, GATHER = "test_gemm[4096]", "test_gather[64k]"
+THEN = tuple(170 * US * (1 + part) for part in (0, 4e-3, -4e-3, 2e-3, -2e-3, 1e-3))
+AGAIN = tuple(value * US for value in (183.0, 183.5, 182.6, 183.2, 183.0))
+
+
+def block(verdict: Verdict, name: str = GEMM) -> str:
+    """Return a verdict as the summary of a run shows it, without commands."""
+    span = None
+    if verdict.baseline is not None:
+        count = verdict.baseline.session_count
+        span = replace(runs.SPAN, session_count=count, moved={})
+        if count == 1:
+            span = replace(
+                span, last_unix_s=span.first_unix_s, last_commit=span.first_commit
+            )
+    shown = explanation(
+        replace(verdict, key=runs.key(name), baseline=span),
+        name=name,
+        options=None,
+        width=_WIDTH,
+    )
+    return _text(shown)
+
+
+def skip(verdict: Verdict) -> str:
+    """Return a verdict as the reason of a skipped test."""
+    return f"unmeasured: {_text(longrepr_lines(verdict))}"
+
+
+def row(verdict: Verdict, name: str) -> str:
+    """Return a verdict as a row of the table, below its heads."""
+    assert verdict.estimate is not None
+    key = runs.key(name)
+    record = Record(key=key, kind=Kind.MEASURE, estimates=(verdict.estimate,))
+    run = runs.run((record,), (replace(verdict, key=key),))
+    return _text(table_lines(run, width=_WIDTH))
+
+
+def held(text: str, *estimates: Estimate, kind: Kind = Kind.MEASURE) -> Verdict:
+    """Return the verdict of a limit."""
+    return judge_limit(
+        parse_limit(text),
+        Record(key=runs.key(GEMM), kind=kind, estimates=estimates),
+    )
+
+
+def judged(
+    subject: Case, again: Confirmation | None = None, *, complete: bool = True
+) -> Verdict:
+    """Return the verdict of a change."""
+    found = {} if again is None else {subject.name: again}
+    (verdict,) = settle([subject], found, complete=complete)
+    return verdict
+
+
+def _text(lines: Iterable[object]) -> str:
+    """Return lines as one text."""
+    return "\n".join(str(line).rstrip() for line in lines)
+
+
+EXAMPLES: dict[Reason, Callable[[], str]] = {
+    Reason.WITHIN_LIMIT: lambda: row(
+        held("time <= 60 us", runs.time_of(41.2 * US)), "test_rmsnorm[8192]"
+    ),
+    Reason.BEYOND_LIMIT: lambda: block(
+        held(
+            'registers["rms*"] <= 64',
+            runs.value_of("registers", 72, "count", kernel="rmsnorm"),
+            kind=Kind.BINARY,
+        ),
+        "test_registers",
+    ),
+    Reason.STRADDLES_LIMIT: lambda: block(
+        held("time <= 1.49 ms", estimate(1500 * US)), "test_attention"
+    ),
+    Reason.ABOVE_THE_ROOF: lambda: block(
+        held("roofline.fraction >= 80 %", estimate(1.31, "roofline.fraction")),
+        "test_copy",
+    ),
+    Reason.NOTHING_STORED: lambda: block(judged(case(183 * US, ()))),
+    Reason.FINGERPRINT_DIFFERS: lambda: block(
+        judged(
+            case(183 * US, (), differences={"gpu_name": ("NVIDIA A100", "NVIDIA H200")})
+        )
+    ),
+    Reason.OTHER_SOURCE: lambda: block(
+        judged(case(183 * US, (), other_sources=("host",)))
+    ),
+    Reason.TOO_FEW_SESSIONS: lambda: block(judged(case(9.1 * US, (9 * US,))), GATHER),
+    Reason.OTHER_KERNEL: lambda: block(
+        judged(
+            case(AGAIN[0], (), choice=NEW, stored=stored(THEN, choice=OLD)),
+            Confirmation(run_values=AGAIN, choices=(NEW, NEW, NEW, OLD, OLD)),
+        )
+    ),
+    Reason.SLOWER_THAN_LIMIT: lambda: block(
+        judged(case(AGAIN[0], THEN), confirmation(*AGAIN))
+    ),
+    Reason.FASTER_THAN_LIMIT: lambda: block(
+        judged(
+            case(36 * US, [v * 41.2 / 170 for v in THEN]), confirmation(*[36 * US] * 5)
+        ),
+        "test_rmsnorm[8192]",
+    ),
+    Reason.NOT_CONFIRMED: lambda: block(judged(case(180 * US, THEN))),
+    Reason.NOT_SIGNIFICANT: lambda: block(
+        judged(case(9.54 * US, (9 * US, 9.6 * US, 8.6 * US))), GATHER
+    ),
+    Reason.WITHIN_NOISE: lambda: row(
+        judged(case(168 * US, THEN)),
+        GEMM,
+    ),
+    Reason.EQUAL: lambda: row(
+        judged(case(64, (64, 64, 64), "registers")), "test_registers"
+    ),
+    Reason.INCOMPLETE_RUN: lambda: block(
+        judged(case(AGAIN[0], THEN), confirmation(*AGAIN), complete=False)
+    ),
+    Reason.NOT_MEASURED: lambda: skip(held("energy <= 5 mJ", estimate(71 * US))),
+    Reason.CHILD_GAVE_NO_VALUE: lambda: block(
+        judged(
+            case(AGAIN[0], THEN),
+            confirmation(lost=("E   ImportError: No module named 'helper'",)),
+        )
+    ),
+    Reason.VOID: lambda: block(
+        judged(
+            case(
+                AGAIN[0],
+                THEN,
+                void=Void(code="mutates-its-inputs", text=CHANGED),
+            )
+        )
+    ),
+}
+
+
+def raised(call: Callable[[], object]) -> str:
+    """Return the text of the error that a call raises."""
+    with pytest.raises(GpuPerfError) as caught:
+        call()
+    return str(caught.value)
+
+
+def wrapped(text: str) -> str:
+    """Return a text as the page breaks it, where the program prints one line."""
+    return textwrap.fill(text, _WIDTH, break_long_words=False, break_on_hyphens=False)
+
+
+WRONG = re.sub(
+    rb'"value": [^,\n]+', b'"value": "fast"', encode_run(runs.gpu_run()), count=1
+)
+# of the errors whose texts need no tool, no device and no process
+ERRORS: dict[str, Callable[[], str]] = {
+    "limit-syntax": lambda: raised(lambda: parse_limit("time <= 60 us or so")),
+    "unknown-metric": lambda: wrapped(raised(lambda: parse_limit("tme <= 60 us"))),
+    "unit": lambda: wrapped(raised(lambda: parse_limit("time <= 60 kB"))),
+    "capture-format": lambda: wrapped(raised(lambda: read_recording("kept"))),
+    "measure": lambda: wrapped(raised(lambda: arguments.cache("hot"))),
+    "record": lambda: wrapped(raised(lambda: decode_run(WRONG, path="run.json"))),
+    "schema-version": lambda: wrapped(
+        raised(
+            lambda: decode_run(b'{"schema":"pytest-gpuperf/run/2"}', path="run.json")
+        )
+    ),
+    "baseline-missing": lambda: wrapped(
+        raised(Memory(Config(root=".", baseline=".gpuperf", baseline_named=True)).check)
+    ),
+    "baseline-corrupt": lambda: wrapped(
+        raised(
+            lambda: decode(
+                b"{\n<<<<<<< HEAD\n",
+                path=".gpuperf/nvidia-h200/tests/test_gemm.py.json",
+                keyed_by="module",
+            )
+        )
+    ),
+    "perf-assertion": lambda: wrapped(
+        next(iter(longrepr_lines(held("time <= 60 us", estimate(71 * US))))).text
+    ),
+}
+
+
+def page() -> dict[str, str]:
+    """Return the first example of each entry of the page."""
+    text = PAGE.read_text("utf-8")
+    return {
+        name: textwrap.dedent(shown).rstrip("\n") for name, shown in SHOWN.findall(text)
+    }
+
+
+@pytest.mark.parametrize("reason", Reason)
+def test_a_reason_is_shown_as_it_is_printed(reason: Reason) -> None:
+    """Whoever looks a message up finds the text that stands on the screen."""
+    assert page()[reason.value] == EXAMPLES[reason]()
+
+
+@pytest.mark.parametrize("slug", ERRORS)
+def test_an_error_is_shown_as_it_is_printed(
+    slug: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The message of an error that can be had without a tool is its example."""
+    monkeypatch.chdir(tmp_path)  # where nothing is
+
+    assert page()[slug] == ERRORS[slug]()
