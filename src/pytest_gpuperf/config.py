@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
+from types import MappingProxyType
 from typing import TYPE_CHECKING
+
+from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
@@ -34,8 +36,7 @@ class JitCache(str, Enum):
     KEEP = "keep"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Config:
+class Config(Frozen, frozen=True, kw_only=True):
     """
     The options of one run, read from the command line, the ini file and defaults.
 
@@ -99,13 +100,12 @@ class Config:
     replay: str | None = None
     json: str | None = None
     junit_properties: bool = False
-    given: Mapping[str, str] = field(default_factory=dict)
-    peaks: DeclaredPeaks = field(default_factory=dict)
-    grades: Mapping[str, Bands] = field(default_factory=dict)
+    given: Mapping[str, str] = {}
+    peaks: DeclaredPeaks = MappingProxyType({})
+    grades: Mapping[str, Bands] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Plan:
+class Plan(Frozen, frozen=True, kw_only=True):
     """
     What the markers of one test ask for, the closest first.
 
@@ -133,7 +133,7 @@ class Plan:
     """
 
     limits: tuple[Limit, ...] = ()
-    max_regression: Mapping[str, float | None] = field(default_factory=dict)
+    max_regression: Mapping[str, float | None] = {}
     min_grade: str | None = None
     counters: tuple[str, ...] = ()
     work: Work | None = None

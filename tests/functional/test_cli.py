@@ -7,7 +7,6 @@ import os
 import signal
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -15,6 +14,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 

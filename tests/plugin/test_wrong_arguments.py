@@ -149,9 +149,11 @@ def test_a_payload_that_is_none_fails_its_test(
     """What a test put into a record by force costs that test, not the run."""
     project.write(
         f"""
+        from msgspec.structs import force_setattr
+
         def test_forced(gpuperf):
             gpuperf(int)
-            object.__setattr__(gpuperf.ledger.records[0].key, "name", {name})
+            force_setattr(gpuperf.ledger.records[0].key, "name", {name})
 
         def test_right(gpuperf):
             gpuperf(int)

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import fields
 from typing import Any
 
 import pytest
@@ -58,7 +57,7 @@ def test_every_option_is_tried_here() -> None:
     tried = {f"gpuperf-{name.replace('_', '-')}" for name in (*EACH, *FLAGS)}
 
     assert declared == tried
-    assert {field.name for field in fields(Config)} >= {*EACH, *FLAGS}
+    assert set(Config.__struct_fields__) >= {*EACH, *FLAGS}
 
 
 @pytest.mark.parametrize("name", EACH)

@@ -23,8 +23,8 @@ from pytest_gpuperf.errors import (
     RecordError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.bulk import collector_paused
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey

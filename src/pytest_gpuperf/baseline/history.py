@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.record import Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
@@ -26,8 +26,7 @@ __all__ = [
 SESSION_LIMIT = 20
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Append:
+class Append(Frozen, frozen=True, kw_only=True):
     """
     Add one session to what is stored.
 
@@ -39,8 +38,7 @@ class Append:
     record: StoredRecord
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Restart:
+class Restart(Frozen, frozen=True, kw_only=True):
     """
     Drop the stored sessions of a measurement, then add one.
 
@@ -204,7 +202,7 @@ def _without(
     if metrics is None:
         return None
     values = tuple(each for each in record.values if each.metric not in metrics)
-    return record.replaced(values=values) if values else None
+    return replace(record, values=values) if values else None
 
 
 def _stored_value(estimates: list[Estimate]) -> StoredValue:

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Protocol
 
 from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 
 __all__ = ["CACHE_MODES", "Collector", "StopRule", "TimedCall", "Timing"]
@@ -27,8 +27,7 @@ class StopRule(Protocol):
         """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimedCall:
+class TimedCall(Frozen, frozen=True, kw_only=True):
     """
     What a test asks to have timed.
 
@@ -60,7 +59,7 @@ class TimedCall:
 
     fn: Callable[..., object]
     args: tuple[object, ...] = ()
-    kwargs: Mapping[str, object] = field(default_factory=dict)
+    kwargs: Mapping[str, object] = {}
     setup: Callable[[], object] | None = None
     inputs: Sequence[object] | None = None
     check: Callable[[object], object] | None = None
@@ -85,8 +84,7 @@ class TimedCall:
             raise MeasureError(message, remedy="put arguments into it")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Timing:
+class Timing(Frozen, frozen=True, kw_only=True):
     """
     A timed callable or block.
 

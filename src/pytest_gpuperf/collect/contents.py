@@ -6,8 +6,9 @@ import marshal
 import sys
 from array import array
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
 from typing import Any
+
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Content", "contents", "digest", "scalar_bytes"]
 
@@ -21,8 +22,7 @@ _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Content:
+class Content(Frozen, frozen=True, kw_only=True):
     """
     Something whose content can be read again later.
 

@@ -5,12 +5,12 @@ from __future__ import annotations
 import ctypes
 import importlib
 import sys
-from dataclasses import dataclass, replace
 from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DriverFacts
@@ -29,8 +29,7 @@ _OLDEST, _WIDER = (7, 0), (8, 6)  # 64 cores a multiprocessor, and from here on 
 _SLICE = " MIG "  # between a GPU's name and the profile of a slice of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceQuery:
+class DeviceQuery(Frozen, frozen=True, kw_only=True):
     """
     What the driver said of the GPUs of this machine.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import math
 import reprlib
 from collections.abc import Callable
-from dataclasses import dataclass
 from types import TracebackType
 from typing import SupportsFloat, final
 
 from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.steps import Level, SpanKind, kind_of
 
 __all__ = [
@@ -25,8 +25,7 @@ __all__ = [
 _PARTS = {"forward": SpanKind.FORWARD, "backward": SpanKind.BACKWARD}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mark:
+class Mark(Frozen, frozen=True, kw_only=True):
     """
     What the spans of one place in a program have in common.
 

@@ -5,19 +5,18 @@ from __future__ import annotations
 import difflib
 import importlib.util
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Absence", "Choice", "absent_collectors", "choose"]
 
 _ALONE = "replay"  # a kept run holds every reading: nothing is measured beside it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Absence:
+class Absence(Frozen, frozen=True, kw_only=True):
     """
     Why a collector cannot be used.
 
@@ -31,8 +30,7 @@ class Absence:
     remedy: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Choice:
+class Choice(Frozen, frozen=True, kw_only=True):
     """
     What a run measures with.
 

@@ -9,12 +9,12 @@ from __future__ import annotations
 import contextlib
 import os
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 
 __all__ = [
@@ -36,15 +36,13 @@ _REMEDY = "record it again with --gpuperf-record"
 Address = tuple[RecordKey, Role, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Stamp:
+class _Stamp(Frozen, frozen=True, kw_only=True):
     """What `recording.json` of any version has: the rest may differ."""
 
     schema: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Head:
+class _Head(Frozen, frozen=True, kw_only=True):
     """What stands in `recording.json`."""
 
     schema: str
@@ -52,8 +50,7 @@ class _Head:
     environment: Environment
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recording:
+class Recording(Frozen, frozen=True, kw_only=True):
     """
     A kept run.
 

@@ -5,11 +5,11 @@ from __future__ import annotations
 import ctypes
 import sys
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.loaded import LoadedLibrary
 from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "CudaRuntime",
@@ -31,8 +31,7 @@ _NAME_LENGTH = 256
 _FLUSH_FACTOR = 2  # docs/judging.md section 5: a buffer of twice the L2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DriverFacts:
+class DriverFacts(Frozen, frozen=True, kw_only=True):
     """
     What the CUDA driver says of a device that NVML does not; None: it did not say.
 

@@ -6,7 +6,6 @@ import statistics
 import sys
 from collections import deque
 from collections.abc import Callable
-from dataclasses import dataclass
 from math import ceil
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
@@ -14,6 +13,7 @@ from pytest_gpuperf.collect.calls import calls, settle, timed, unsettled
 from pytest_gpuperf.collect.contract import Contract, refuse_function, refuse_result
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note
 
 __all__ = ["NS_PER_S", "Bench", "Lane"]
@@ -29,8 +29,7 @@ _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock len
 _SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bench:
+class Bench(Frozen, frozen=True, kw_only=True):
     """
     What all callables of one measurement are timed with.
 

@@ -5,10 +5,10 @@ from __future__ import annotations
 import operator
 from bisect import bisect_right
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from pytest_gpuperf.collect.marks import Mark
 from pytest_gpuperf.collect.sampling import NS_PER_S
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.steps import Compiled, Level, Span, SpanKind, Step
 
 __all__ = ["EndedSpan", "EndedStep", "steps_of"]
@@ -19,8 +19,7 @@ __all__ = ["EndedSpan", "EndedStep", "steps_of"]
 EndedSpan = tuple[int, int, Mark, int, int, int, int]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class EndedStep:
+class EndedStep(Frozen, frozen=True, kw_only=True):
     """
     A step as it was written down.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 
 from pytest_gpuperf.compute.columns import Array, Columns, columns
 from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
@@ -15,6 +14,7 @@ from pytest_gpuperf.compute.spread import (
     fit_prior,
 )
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [

@@ -7,21 +7,20 @@ touched by Python once, when the columns are filled.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 from itertools import chain
 from typing import Any
 
 from pytest_gpuperf.compute.comparison import Comparison, Shift
 from pytest_gpuperf.compute.spread import Z_95
 from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Array", "Columns", "columns"]
 
 Array = Any  # of numpy, which is imported where it is needed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Columns:
+class Columns(Frozen, frozen=True, kw_only=True):
     """
     One entry for each comparison, except where it says otherwise.
 

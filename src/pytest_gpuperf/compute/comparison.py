@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import Better
 
 __all__ = ["NOISE_THRESHOLD", "Comparison", "Level", "Shift"]
@@ -15,8 +15,7 @@ __all__ = ["NOISE_THRESHOLD", "Comparison", "Level", "Shift"]
 NOISE_THRESHOLD = 0.005
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Comparison:
+class Comparison(Frozen, frozen=True, kw_only=True):
     """
     One metric of one test, now and in stored sessions.
 
@@ -42,8 +41,7 @@ class Comparison:
     shift_group: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Shift:
+class Shift(Frozen, frozen=True, kw_only=True):
     """
     How far a change of the machine moved a group of tests.
 
@@ -70,13 +68,12 @@ class Shift:
     control_count: int
     test_count: int = 0
     widening: float = 1.0
-    sessions: Mapping[str, float] = field(default_factory=lambda: MappingProxyType({}))
+    sessions: Mapping[str, float] = MappingProxyType({})
     common_variance: float = 0.0
     common_dof: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Frozen, frozen=True, kw_only=True):
     """
     How sure a change must be.
 

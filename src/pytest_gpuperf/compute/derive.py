@@ -7,11 +7,11 @@ best first. A counter that is missing leaves the metric without a value, never 0
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass
 from math import ceil
 
 from pytest_gpuperf.compute.occupancy import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.model.counters import DECLARED_BYTES
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import Occupancy
 
 __all__ = [
@@ -29,8 +29,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Way:
+class Way(Frozen, frozen=True, kw_only=True):
     """
     One way to a quantity.
 
@@ -44,8 +43,7 @@ class Way:
     of: Callable[..., float | None]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Formula:
+class Formula(Frozen, frozen=True, kw_only=True):
     """
     A quantity of one launch.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 from typing import NamedTuple
 
 from pytest_gpuperf.compute.derive import (
@@ -14,6 +13,7 @@ from pytest_gpuperf.compute.derive import (
 )
 from pytest_gpuperf.compute.stalls import STALL_COUNTERS, stall_shares, top_stall
 from pytest_gpuperf.model.counters import PIPES
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.limiter import (
     Analysis,
     Bound,
@@ -71,8 +71,7 @@ ANALYSIS_COUNTERS = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Frozen, frozen=True, kw_only=True):
     """
     Time in which the GPU did nothing.
 

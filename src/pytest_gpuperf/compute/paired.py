@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.compute.spread import Prior, Spread, half_width, moderated
 from pytest_gpuperf.compute.stats import median, median_interval
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["PairedRatio", "PairedSpread", "paired_ratio", "paired_spread"]
 
@@ -16,8 +16,7 @@ DEVICE_PROCESS_SPREAD = 0.015  # the same, of device time
 _ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedRatio:
+class PairedRatio(Frozen, frozen=True, kw_only=True):
     """
     How many times the first of two sides takes what the second takes.
 
@@ -34,8 +33,7 @@ class PairedRatio:
     high: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PairedSpread:
+class PairedSpread(Frozen, frozen=True, kw_only=True):
     """
     The mean log ratio of some pairs, and how surely it is known.
 

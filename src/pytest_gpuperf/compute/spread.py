@@ -13,12 +13,12 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 from statistics import NormalDist, fmean
 from statistics import variance as variance_of
 
 from pytest_gpuperf.compute.stats import CONFIDENCE, median
 from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "LEAST_DEVIATION",
@@ -46,8 +46,7 @@ _CONVERGED = 1e-10
 _HUGE, _TINY = 1e7, 1e-6  # outside them the inverse trigamma is its own asymptote
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Prior:
+class Prior(Frozen, frozen=True, kw_only=True):
     """
     What the variances of a suite's tests have in common.
 
@@ -61,8 +60,7 @@ class Prior:
     variance: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spread:
+class Spread(Frozen, frozen=True, kw_only=True):
     """
     How much one metric of one test differs between sessions.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import os
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +13,7 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -20,6 +19,7 @@ from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict

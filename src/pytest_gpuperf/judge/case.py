@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from types import MappingProxyType
 
-from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Metric
 from pytest_gpuperf.model.record import BoundClass, RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -27,8 +26,7 @@ Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Policy:
+class Policy(Frozen, frozen=True, kw_only=True):
     """
     The constants of the rule; docs/judging.md section 2 where nothing else is said.
 
@@ -87,8 +85,7 @@ class Stored(BulkRecord, frozen=True, kw_only=True):
     choice: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Case:
+class Case(Frozen, frozen=True, kw_only=True):
     """
     One metric of one measurement, now and in the baseline.
 
@@ -129,13 +126,13 @@ class Case:
     current: SessionValue | None
     choice: str | None = None
     stored: tuple[Stored, ...] = ()
-    differences: Facts = field(default_factory=lambda: NO_FACTS)
+    differences: Facts = NO_FACTS
     other_sources: tuple[str, ...] = ()
     other_slug_exists: bool = False
     unmeasured: Unmeasured | None = None
     void: Void | None = None
     bound_class: BoundClass = BoundClass.HOST
-    moved: Facts = field(default_factory=lambda: NO_FACTS)
+    moved: Facts = NO_FACTS
 
     @property
     def name(self) -> tuple[RecordKey, str]:
@@ -143,8 +140,7 @@ class Case:
         return self.key, self.metric.name
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Confirmation:
+class Confirmation(Frozen, frozen=True, kw_only=True):
     """
     What fresh processes gave for one case.
 

@@ -14,7 +14,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
 from statistics import fmean
 from types import MappingProxyType
 
@@ -22,6 +21,7 @@ from pytest_gpuperf.compute.spread import Z_95, Spread, half_width
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, Void
@@ -57,8 +57,7 @@ _HOLDS: MappingProxyType[str, _Compare] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Interval:
+class _Interval(Frozen, frozen=True, kw_only=True):
     """Where other sessions would find the value, in the estimate's unit."""
 
     low: float
@@ -252,7 +251,8 @@ def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
     lows = [e.low for e in again if e.low is not None]
     highs = [e.high for e in again if e.high is not None]
     complete = len(lows) == len(highs) == len(again)
-    return first.replaced(
+    return replace(
+        first,
         value=fmean(e.value for e in again),
         low=fmean(lows) if complete else None,
         high=fmean(highs) if complete else None,

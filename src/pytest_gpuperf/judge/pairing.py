@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Stored
 from pytest_gpuperf.judge.source import best_source
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, family_of
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
 from pytest_gpuperf.model.record import Record
@@ -18,8 +18,7 @@ from pytest_gpuperf.model.sample import Estimate
 __all__ = ["case_of", "confirmation_of"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Runs:
+class _Runs(Frozen, frozen=True, kw_only=True):
     """The estimates of one metric from one source, process by process."""
 
     estimates: tuple[Estimate, ...]

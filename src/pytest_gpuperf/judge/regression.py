@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import changes, fit_priors, holm, is_exact
@@ -26,6 +25,7 @@ from pytest_gpuperf.judge.rows import (
 from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
 from pytest_gpuperf.judge.shift import class_shifts
 from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.history import StoredRecord
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import RecordKey
@@ -45,8 +45,7 @@ Priors = Mapping[str, Prior]
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Look:
+class Look(Frozen, frozen=True, kw_only=True):
     """
     What the first measurement of a case suggests; no verdict.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 
 __all__ = ["Ruling", "rule", "verdict_of"]
@@ -21,8 +21,7 @@ _REMEDIES = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Ruling:
+class Ruling(Frozen, frozen=True, kw_only=True):
     """
     What the last rows decide by.
 

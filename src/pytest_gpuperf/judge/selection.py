@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from fnmatch import fnmatchcase
 
 from pytest_gpuperf.judge.source import best_source
 from pytest_gpuperf.model.counter_unit import counter_unit
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.record import Record
@@ -18,8 +18,7 @@ __all__ = ["Gap", "select"]
 _SHOWN_KERNELS = 10  # of a record without the kernel that a limit names
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Gap:
+class Gap(Frozen, frozen=True, kw_only=True):
     """
     Why a limit has no value to be held against.
 
@@ -135,7 +134,8 @@ def _in_unit_of(limit: Limit, estimate: Estimate) -> Estimate | None:
     if unit.si != limit.unit:
         return None
     low, high = estimate.low, estimate.high
-    return estimate.replaced(
+    return replace(
+        estimate,
         value=unit.to_si(estimate.value),
         low=None if low is None else unit.to_si(low),
         high=None if high is None else unit.to_si(high),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from statistics import fmean, median, stdev, variance
 from types import MappingProxyType
 
@@ -19,6 +19,7 @@ from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group
 from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift
 

@@ -2,10 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pytest_gpuperf.model.border import finite
-from pytest_gpuperf.model.bulk import BulkRecord
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 
 __all__ = ["Change", "SessionValue"]
 
@@ -28,8 +26,7 @@ class SessionValue(BulkRecord, frozen=True, kw_only=True):
     half_widths: tuple[float, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Change:
+class Change(Frozen, frozen=True, kw_only=True):
     """
     The effect of the current session against the stored ones.
 

@@ -7,11 +7,11 @@ ones that every formula is written in. The unit is the last word of a name.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, fields, replace
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.frozen import Frozen, replace
 
 __all__ = [
     "DECLARED_BYTES",
@@ -100,8 +100,7 @@ STANDARD: Mapping[str, str] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CounterMode:
+class CounterMode(Frozen, frozen=True, kw_only=True):
     """
     How counters were read: numbers of two modes are two experiments.
 
@@ -118,8 +117,7 @@ class CounterMode:
     clock: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchCounters:
+class LaunchCounters(Frozen, frozen=True, kw_only=True):
     """
     What is known of one launch.
 
@@ -146,11 +144,11 @@ def mode_conflict(first: CounterMode, second: CounterMode) -> str | None:
         >>> mode_conflict(CounterMode(cache="all"), CounterMode(cache="none"))
         'counters of cache mode all and none are not mixed'
     """
-    for each in fields(CounterMode):
-        ours, theirs = getattr(first, each.name), getattr(second, each.name)
+    for name in CounterMode.__struct_fields__:
+        ours, theirs = getattr(first, name), getattr(second, name)
         if ours != theirs:
             told = " and ".join(text or "unknown" for text in (ours, theirs))
-            return f"counters of {each.name} mode {told} are not mixed"
+            return f"counters of {name} mode {told} are not mixed"
     return None
 
 

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["ChipLimits", "Device"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Device:
+class Device(Frozen, frozen=True, kw_only=True):
     """
     One GPU, by facts that do not change while tests run.
 
@@ -79,8 +77,7 @@ class Device:
         finite("device.power_limit_watts", self.power_limit_watts)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChipLimits:
+class ChipLimits(Frozen, frozen=True, kw_only=True):
     """
     What a multiprocessor of one compute capability can hold.
 

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Environment", "Session"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Environment:
+class Environment(Frozen, frozen=True, kw_only=True):
     """
     The machine and the software of one process; an allow-list, never os.environ.
 
@@ -31,11 +30,10 @@ class Environment:
     core_count: int | None
     python_minor: str
     platform: str
-    versions: Mapping[str, str] = field(default_factory=dict)
+    versions: Mapping[str, str] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Frozen, frozen=True, kw_only=True):
     """
     One pytest start on one host: the unit of evidence.
 

@@ -7,8 +7,8 @@ from typing import Annotated
 
 import msgspec
 
-from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import BulkRecord
 from pytest_gpuperf.model.record import RecordKey
 
 __all__ = ["StoredRecord", "StoredValue"]

@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["KernelResources", "Occupancy"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KernelResources:
+class KernelResources(Frozen, frozen=True, kw_only=True):
     """
     What the compiler gave one kernel for one target.
 
@@ -76,8 +75,7 @@ class KernelResources:
             raise RecordError(message, path="threads_per_block")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Occupancy:
+class Occupancy(Frozen, frozen=True, kw_only=True):
     """
     How full a kernel's blocks can make a multiprocessor.
 

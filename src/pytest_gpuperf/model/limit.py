@@ -2,17 +2,15 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Limit", "Operator"]
 
 Operator = str  # one of "<=", "<", ">=", ">", "=="; the grammar lets no other through
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limit:
+class Limit(Frozen, frozen=True, kw_only=True):
     """
     One bound on one metric, read from its text.
 

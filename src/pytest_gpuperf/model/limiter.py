@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
+
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "Analysis",
@@ -39,8 +40,7 @@ class BoundSide(str, Enum):
     COMPUTE = "compute"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Evidence:
+class Evidence(Frozen, frozen=True, kw_only=True):
     """
     One number that a decision rests on.
 
@@ -57,8 +57,7 @@ class Evidence:
     unit: str = "fraction"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Limiter:
+class Limiter(Frozen, frozen=True, kw_only=True):
     """
     What keeps a kernel from being faster, and why we think so.
 
@@ -76,8 +75,7 @@ class Limiter:
     evidence: tuple[Evidence, ...] = ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unknown:
+class Unknown(Frozen, frozen=True, kw_only=True):
     """
     Why the counters of some launches do not say what was asked.
 
@@ -94,8 +92,7 @@ class Unknown:
     remedy: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bound:
+class Bound(Frozen, frozen=True, kw_only=True):
     """
     The roof that a kernel comes closest to, reached or not.
 
@@ -113,8 +110,7 @@ class Bound:
     fraction: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Analysis:
+class Analysis(Frozen, frozen=True, kw_only=True):
     """
     What the counters of one launch say together.
 

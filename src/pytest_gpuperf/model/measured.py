@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pytest_gpuperf.model.border import finite
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
@@ -13,8 +13,7 @@ from pytest_gpuperf.model.verdict import Verdict
 __all__ = ["Measured"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Measured:
+class Measured(Frozen, frozen=True, kw_only=True):
     """
     All that a test measured, and the verdicts of its limits.
 
@@ -38,7 +37,7 @@ class Measured:
     records: tuple[Record, ...] = ()
     verdicts: tuple[Verdict, ...] = ()
     refusals: tuple[Unmeasured, ...] = ()
-    max_regression: Mapping[str, float | None] = field(default_factory=dict)
+    max_regression: Mapping[str, float | None] = {}
     body_failed: bool = False
     group: str | None = None
 

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import difflib
 import re
-from dataclasses import dataclass
 from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import UnknownMetricError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["METRICS", "Better", "Family", "Metric", "is_counter", "metric_named"]
 
@@ -31,8 +31,7 @@ class Family(str, Enum):
     RECORDED = "recorded"  # a number of the user's own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Metric:
+class Metric(Frozen, frozen=True, kw_only=True):
     """
     A named quantity.
 

@@ -8,10 +8,10 @@ from __future__ import annotations
 import difflib
 import math
 import re
-from dataclasses import dataclass
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "GB",
@@ -33,8 +33,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Unit:
+class Unit(Frozen, frozen=True, kw_only=True):
     """
     One spelling of a unit.
 
@@ -123,8 +122,7 @@ _NUMBER = rf"[-+]?(?:{_DIGITS}(?:\.(?:{_DIGITS})?)?|\.{_DIGITS})(?:[eE][-+]?[0-9
 _QUANTITY = re.compile(rf"\s*(?P<number>{_NUMBER})\s*(?P<unit>.*?)\s*")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Quantity:
+class Quantity(Frozen, frozen=True, kw_only=True):
     """
     A number with its unit.
 

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
@@ -44,8 +44,7 @@ class BoundClass(str, Enum):
     HOST = "host"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True, order=True)
-class RecordKey:
+class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
     """
     The name under which records of different runs are the same thing.
 
@@ -63,8 +62,7 @@ class RecordKey:
         return f"{self.test_id} {self.name}" if self.name else self.test_id
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Note:
+class Note(Frozen, frozen=True, kw_only=True):
     """
     Something about a measurement that its reader should know.
 
@@ -78,8 +76,7 @@ class Note:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Void:
+class Void(Frozen, frozen=True, kw_only=True):
     """
     Why a measurement must not be judged or stored.
 
@@ -93,8 +90,7 @@ class Void:
     text: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Record:
+class Record(Frozen, frozen=True, kw_only=True):
     """
     All that one process measured for one test and range.
 
@@ -143,8 +139,8 @@ class Record:
     unmeasured: tuple[Unmeasured, ...] = ()
     kernels: tuple[KernelResources, ...] = ()
     device: Device | None = None
-    facts: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
-    soft_facts: Mapping[str, str] = field(default_factory=dict)
+    facts: Mapping[str, Mapping[str, str]] = {}
+    soft_facts: Mapping[str, str] = {}
     work: Work | None = None
     choice: str | None = None
     bound_class: BoundClass = BoundClass.HOST

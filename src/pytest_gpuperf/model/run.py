@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
 from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import BoundClass, Record
 from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = ["Completeness", "Header", "MachineShift", "Run"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Completeness:
+class Completeness(Frozen, frozen=True, kw_only=True):
     """
     Which tests were to report, and which did.
 
@@ -39,8 +38,7 @@ class Completeness:
         return not self.missing and not self.interrupted
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Header:
+class Header(Frozen, frozen=True, kw_only=True):
     """
     What a run has to say before its first record.
 
@@ -64,14 +62,13 @@ class Header:
     session: Session
     environment: Environment
     completeness: Completeness
-    options: Mapping[str, str] = field(default_factory=dict)
+    options: Mapping[str, str] = {}
     collectors: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
     jit_cache: str | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MachineShift:
+class MachineShift(Frozen, frozen=True, kw_only=True):
     """
     How far the machine moved a class of tests, up to the confirming processes.
 
@@ -98,8 +95,7 @@ class MachineShift:
         finite("shift.effect", self.effect)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Run:
+class Run(Frozen, frozen=True, kw_only=True):
     """
     One run of a suite.
 

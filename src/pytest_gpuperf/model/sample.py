@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.border import finite
-from pytest_gpuperf.model.bulk import BulkRecord
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 
 __all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
 
@@ -24,8 +23,7 @@ class SourceLabel(str, Enum):
     UNAVAILABLE = "unavailable"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Series:
+class Series(Frozen, frozen=True, kw_only=True):
     """
     All samples of one metric, as one collector gave them.
 

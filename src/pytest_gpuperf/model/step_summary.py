@@ -2,16 +2,14 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
-
 from pytest_gpuperf.model.border import finite, positive
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.steps import Compiled, SpanKind, Waiting
 
 __all__ = ["LayerTimes", "OperationTimes", "PhaseTimes", "StepSummary"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseTimes:
+class PhaseTimes(Frozen, frozen=True, kw_only=True):
     """
     One phase over the steps that count.
 
@@ -48,8 +46,7 @@ class PhaseTimes:
         finite(path, self.own_s, self.total_s, self.p50_s, self.p95_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTimes:
+class OperationTimes(Frozen, frozen=True, kw_only=True):
     """
     One operation over the steps that count.
 
@@ -73,8 +70,7 @@ class OperationTimes:
         finite(f"operations[{self.name}].own_s", self.own_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTimes:
+class LayerTimes(Frozen, frozen=True, kw_only=True):
     """
     One layer over the steps that count.
 
@@ -95,8 +91,7 @@ class LayerTimes:
         finite(f"layers[{self.layer}]", self.forward_s, self.backward_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepSummary:
+class StepSummary(Frozen, frozen=True, kw_only=True):
     """
     What a measured loop amounts to; means are over the steps that count.
 

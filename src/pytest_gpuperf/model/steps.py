@@ -6,11 +6,11 @@ All of it, span by span: it stays in the process that measured. What it amounts 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.border import finite, positive
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "Compiled",
@@ -85,8 +85,7 @@ def kind_of(name: str) -> SpanKind | None:
     return _KINDS.get(name.lower())
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Span:
+class Span(Frozen, frozen=True, kw_only=True):
     """
     A named piece of time, in seconds since the loop began.
 
@@ -132,8 +131,7 @@ class Span:
         return self.end_s - self.start_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Compiled:
+class Compiled(Frozen, frozen=True, kw_only=True):
     """
     What a just-in-time compiler did during some steps.
 
@@ -156,8 +154,7 @@ class Compiled:
             raise RecordError("less than nothing was compiled", path="compiled")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Step:
+class Step(Frozen, frozen=True, kw_only=True):
     """
     One step, and the time since the step before it.
 
@@ -229,8 +226,7 @@ class Step:
         return self.start_s - self.begin_s
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Loop:
+class Loop(Frozen, frozen=True, kw_only=True):
     """
     All that was recorded of one loop.
 

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.sample import Estimate
@@ -64,8 +64,7 @@ class Reason(str, Enum):
     EQUAL = "equal"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BaselineSpan:
+class BaselineSpan(Frozen, frozen=True, kw_only=True):
     """
     The stored sessions behind a change.
 
@@ -88,15 +87,14 @@ class BaselineSpan:
     last_unix_s: float
     first_commit: str | None = None
     last_commit: str | None = None
-    moved: Mapping[str, tuple[str, str]] = field(default_factory=dict)
+    moved: Mapping[str, tuple[str, str]] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Verdict:
+class Verdict(Frozen, frozen=True, kw_only=True):
     """
     One judgement with its evidence; words and units are put on by report.
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
@@ -12,6 +11,7 @@ from pytest_gpuperf.compute import derive, stats
 from pytest_gpuperf.compute.change import paired_ratio
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
@@ -33,8 +33,7 @@ __all__ = ["Maker"]
 _P95 = 0.95
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Maker:
+class Maker(Frozen, frozen=True, kw_only=True):
     """
     Makes the records of one process.
 
@@ -60,7 +59,7 @@ class Maker:
     role: Role = Role.MAIN
     process_index: int = 0
     peaks: Callable[[], Peaks] | None = None
-    grades: Mapping[str, Bands] = field(default_factory=dict)
+    grades: Mapping[str, Bands] = {}
 
     def timed(
         self, key: RecordKey, timing: Timing, *, kind: Kind, work: Work | None

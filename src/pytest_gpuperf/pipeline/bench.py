@@ -8,7 +8,6 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
@@ -24,6 +23,7 @@ from pytest_gpuperf.errors import (
     MeasureError,
     RecordError,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
 from pytest_gpuperf.pipeline.captured import report_counters

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.chips import chip_limits
@@ -19,6 +18,7 @@ from pytest_gpuperf.compute.derive import (
 from pytest_gpuperf.compute.launches import over_launches
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
 from pytest_gpuperf.model.counters import DECLARED_BYTES, LaunchCounters
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.limiter import Analysis, Unknown
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Estimate, Unmeasured

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import stored_record
 from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.pairing import case_of
 from pytest_gpuperf.judge.regression import settle, shown
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.pipeline.cases import grouped

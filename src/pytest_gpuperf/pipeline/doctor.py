@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
@@ -11,6 +10,7 @@ from pytest_gpuperf.collect.hardware.measured import keep_peaks, kept_peaks
 from pytest_gpuperf.collect.hardware.measuring import measure_peaks
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
@@ -23,8 +23,7 @@ if TYPE_CHECKING:
 __all__ = ["Examined", "examine", "measure"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Examined:
+class Examined(Frozen, frozen=True, kw_only=True):
     """
     What a machine has.
 

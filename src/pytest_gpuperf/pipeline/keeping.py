@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.cases import grouped

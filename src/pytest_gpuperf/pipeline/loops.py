@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 from math import fsum
 
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.step_scorecard import scorecard_of
 from pytest_gpuperf.compute.steps import rate_interval, summarize
 from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
@@ -27,8 +27,7 @@ _TORCH = "torch"  # what torch counts itself
 _P95 = 0.95
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LoopValues:
+class LoopValues(Frozen, frozen=True, kw_only=True):
     """
     What a record holds of a loop.
 

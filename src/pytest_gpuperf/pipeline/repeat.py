@@ -10,12 +10,12 @@ import os
 import sys
 import tempfile
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.pipeline.seat import Seat
 
@@ -48,8 +48,7 @@ _CACHES_IF_USED = ("JAX_COMPILATION_CACHE_DIR",)
 _SHOWN_LINES = 15  # of what a failed child printed
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CommandLine:
+class CommandLine(Frozen, frozen=True, kw_only=True):
     """
     How the parent was started.
 
@@ -90,8 +89,7 @@ class CommandLine:
         return (sys.executable, "-m", "pytest", *args)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildSpec:
+class ChildSpec(Frozen, frozen=True, kw_only=True):
     """
     What a child is told.
 
@@ -108,8 +106,7 @@ class ChildSpec:
     out: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Answer:
+class Answer(Frozen, frozen=True, kw_only=True):
     """
     What a child says of one test.
 
@@ -126,8 +123,7 @@ class Answer:
     failure: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ChildRun:
+class ChildRun(Frozen, frozen=True, kw_only=True):
     """
     One child that has ended.
 
@@ -137,7 +133,7 @@ class ChildRun:
         failure: The last lines that it printed where it said nothing of a test.
     """
 
-    answers: Mapping[str, Answer] = field(default_factory=dict)
+    answers: Mapping[str, Answer] = {}
     failure: str = ""
 
     def failure_of(self, test_id: str) -> str:

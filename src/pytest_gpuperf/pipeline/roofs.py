@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import with_driver_facts
@@ -12,6 +12,7 @@ from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
 from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.errors import MissingPeakError, RecordError
 from pytest_gpuperf.judge.grade import grade_of
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import Attainment, Peaks
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
@@ -29,8 +30,7 @@ _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
 _CPU = "cpu"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roof:
+class Roof(Frozen, frozen=True, kw_only=True):
     """
     What a record says of the roof of its measurement.
 

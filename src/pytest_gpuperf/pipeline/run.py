@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.model.bulk import collector_paused
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import keeping, verdicts

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
-from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
@@ -17,6 +16,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.sample import Unmeasured
 
@@ -30,8 +30,7 @@ if TYPE_CHECKING:
 __all__ = ["Seat", "Site"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Seat:
+class Seat(Frozen, frozen=True, kw_only=True):
     """
     Which process of a run this is, as it is told to it.
 

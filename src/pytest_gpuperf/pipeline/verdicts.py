@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import Update
@@ -12,6 +11,7 @@ from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.pairing import confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
 from pytest_gpuperf.judge.shift import machine_shifts
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Record, RecordKey
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
@@ -43,8 +43,7 @@ _CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
 _LEAST_SESSIONS = 3  # docs/judging.md section 2: a control needs a baseline of its own
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Again:
+class Again(Frozen, frozen=True, kw_only=True):
     """
     What fresh processes gave for one test.
 
@@ -58,8 +57,7 @@ class Again:
     failure: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Looked:
+class Looked(Frozen, frozen=True, kw_only=True):
     """
     A first look at a whole run.
 
@@ -77,7 +75,7 @@ class Looked:
 
     cases: tuple[Case, ...] = ()
     looks: tuple[Look, ...] = ()
-    priors: Mapping[str, Prior] = field(default_factory=dict)
+    priors: Mapping[str, Prior] = {}
     suspects: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import shutil
 from collections.abc import Iterable, Sequence
-from dataclasses import replace
 
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report.captures import (
     Analyses,

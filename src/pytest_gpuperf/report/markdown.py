@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display

@@ -5,8 +5,8 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
@@ -23,8 +23,7 @@ __all__ = ["Row", "columns", "names", "rows"]
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Row:
+class Row(Frozen, frozen=True, kw_only=True):
     """
     One measurement of a run.
 

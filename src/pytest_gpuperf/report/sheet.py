@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass, replace
 from decimal import Decimal
 
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.report.escape import code, escape
 from pytest_gpuperf.report.lines import wrapped
 from pytest_gpuperf.report.tables import Column, markdown_table, text_table
@@ -16,8 +16,7 @@ __all__ = ["Item", "Listing", "Sheet", "Table", "fixed", "sheet_markdown", "shee
 _MOST_PLACES = 340  # the smallest float shows itself
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Table:
+class Table(Frozen, frozen=True, kw_only=True):
     """
     One table.
 
@@ -31,8 +30,7 @@ class Table:
     names: frozenset[str] = frozenset()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Item:
+class Item(Frozen, frozen=True, kw_only=True):
     """
     One point of a list.
 
@@ -49,8 +47,7 @@ class Item:
     strong: bool = False
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Listing:
+class Listing(Frozen, frozen=True, kw_only=True):
     """
     A list under a heading.
 
@@ -64,8 +61,7 @@ class Listing:
     items: tuple[Item, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Sheet:
+class Sheet(Frozen, frozen=True, kw_only=True):
     """
     A page. What is empty is not shown.
 

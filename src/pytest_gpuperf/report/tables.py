@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Column", "markdown_table", "shorten", "text_table"]
 
@@ -12,8 +13,7 @@ _GAP = "  "
 _LEAST_WIDTH = 20  # of a shortened column: less of a test's name says nothing
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Column:
+class Column(Frozen, frozen=True, kw_only=True):
     """
     One column of a table.
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Verdict
 
@@ -24,8 +24,7 @@ PRECEDENCE = (
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tally:
+class Tally(Frozen, frozen=True, kw_only=True):
     """
     One verdict for each test of a run.
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import itertools
 import re
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import replace
 
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import contextlib
-import dataclasses
 import json
 from collections.abc import Iterator
 from pathlib import Path
@@ -16,6 +15,7 @@ from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.replay import Recorder, read_readings, read_recording
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series
 from unit.model.records import any_record
@@ -29,7 +29,7 @@ KEY = RecordKey(test_id="tests/test_x.py::test_a")
 
 def record(name: str = "", *, role: Role = Role.MAIN, process_index: int = 0) -> Record:
     return Record(
-        key=dataclasses.replace(KEY, name=name),
+        key=replace(KEY, name=name),
         kind=Kind.MEASURE,
         estimates=(Estimate(metric="time", value=1e-3, unit="s", source="host"),),
         series=(Series(metric="time", unit="s", source="host", values=(1e-3, 2e-3)),),
@@ -67,7 +67,7 @@ def test_a_recording_is_read_as_it_was_written(folder: str) -> None:
         (KEY, Role.REPEAT, 2): again,
     }
     assert found.main(KEY) == main
-    assert found.main(dataclasses.replace(KEY, name="none")) is None
+    assert found.main(replace(KEY, name="none")) is None
     assert found.of_role(Role.REPEAT, [KEY.test_id]) == [again]
     assert found.of_role(Role.REPEAT, ["another"]) == []
     assert found.of_role(Role.CONFIRM, [KEY.test_id]) == []
@@ -100,7 +100,7 @@ def test_the_last_of_two_records_counts(folder: str) -> None:
     """A test that ran again in the same process is kept as it ran last."""
     recorder = Recorder(folder, writer="main")
     recorder.keep(record())
-    later = dataclasses.replace(record(), choice="other")
+    later = replace(record(), choice="other")
     recorder.keep(later)
 
     assert read_recording(folder).main(KEY) == later
@@ -191,7 +191,7 @@ def test_a_recording_without_readings_is_replaced(folder: str) -> None:
     """What a run left that measured nothing is in nobody's way."""
     (Path(folder) / "readings-gw7.jsonl").touch()
     (Path(folder) / "recording.json.tmp").write_text("what a kill left")
-    newer = dataclasses.replace(SESSION, id="s2")
+    newer = replace(SESSION, id="s2")
 
     replay.start_recording(folder, newer, ENVIRONMENT)
 
@@ -299,5 +299,5 @@ def test_samples_stay_where_they_are() -> None:
 
     light = replay.without_samples(whole)
 
-    assert light == dataclasses.replace(whole, series=())
+    assert light == replace(whole, series=())
     assert replay.without_samples(light) is light

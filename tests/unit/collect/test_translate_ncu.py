@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
-
 import pytest
 
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
@@ -13,6 +11,7 @@ from pytest_gpuperf.collect.translate.ncu import (
     kernel_values,
     needed_counters,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import METRICS
 
@@ -156,14 +155,14 @@ def test_a_report_is_asked_for_each_counter_once() -> None:
 @pytest.mark.parametrize(("dynamic", "shared"), [(None, 1024), (0, 1024), (4096, 5120)])
 def test_shared_memory_is_what_a_block_gets(dynamic: int | None, shared: int) -> None:
     """What is compiled in, and what is asked for at launch."""
-    kernel = dataclasses.replace(KERNEL, dynamic_shared_bytes=dynamic)
+    kernel = replace(KERNEL, dynamic_shared_bytes=dynamic)
 
     assert kernel_values(kernel)["shared_bytes"] == (shared, "bytes")
 
 
 def test_the_values_of_a_kernel_are_of_the_catalogue() -> None:
     """Each with its unit; what the compiler did not say is None, never 0."""
-    values = kernel_values(dataclasses.replace(KERNEL, stack_bytes=None))
+    values = kernel_values(replace(KERNEL, stack_bytes=None))
 
     assert {name: unit for name, (_, unit) in values.items()} == {
         name: METRICS[name].unit for name in values

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -12,6 +10,7 @@ from pytest_gpuperf.collect.chips import chip_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.device import ChipLimits
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources, Occupancy
 
 CAPABILITIES = [
@@ -299,5 +298,5 @@ def test_a_kernel_with_an_impossible_number_is_refused(field: str, value: int) -
     facts: dict[str, int] = {field: value}
 
     with pytest.raises(RecordError) as caught:
-        replace(KERNEL, **facts)  # type: ignore[arg-type] # one number at a time
+        replace(KERNEL, **facts)
     assert caught.value.path == field

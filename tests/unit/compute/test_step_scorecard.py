@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from pytest_gpuperf.compute.step_scorecard import (
@@ -11,6 +9,7 @@ from pytest_gpuperf.compute.step_scorecard import (
     scorecard_of,
     step_profile,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.scorecard import Bottleneck, Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_summary import (

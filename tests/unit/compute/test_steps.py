@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import random
 import statistics
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.steps import rate_interval, summarize
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.steps import (
     Compiled,

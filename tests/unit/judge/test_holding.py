@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -11,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.judge.case import Case
 from pytest_gpuperf.judge.holding import may_regress
 from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Family, Metric
 from unit.judge.building import case, stored
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -13,6 +12,7 @@ from pytest_gpuperf.compute.spread import Spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured

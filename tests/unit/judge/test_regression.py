@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 import random
 from collections.abc import Mapping, Sequence
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -22,6 +21,7 @@ from pytest_gpuperf.judge.regression import (
 )
 from pytest_gpuperf.judge.rows import comparable, early_verdict
 from pytest_gpuperf.judge.shift import machine_shifts
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import BoundClass, RecordKey, Void
@@ -483,7 +483,7 @@ def moved_machine(
     steady = others(count, bound_class=BoundClass.MEMORY)
     suite = [
         replace(
-            c, current=c.current.replaced(run_values=(c.current.run_values[0] * shift,))
+            c, current=replace(c.current, run_values=(c.current.run_values[0] * shift,))
         )
         for c in steady
         if c.current is not None
@@ -502,7 +502,7 @@ def test_what_the_machine_did_is_no_regression() -> None:
     suite, again = moved_machine(1.1)
     subject = replace(
         suite[0],
-        current=suite[1].current.replaced(run_values=(1.1,)),  # type: ignore[union-attr]
+        current=replace(suite[1].current, run_values=(1.1,)),  # type: ignore[type-var]
     )
     again = {**again, subject.name: confirmation(*[1.1, 1.11, 1.09, 1.1, 1.1])}
 

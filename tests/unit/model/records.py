@@ -14,8 +14,8 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf import model
-from pytest_gpuperf.model.bulk import BulkRecord
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
@@ -31,21 +31,21 @@ _COUNTS = st.integers(min_value=0, max_value=2**40)
 
 def is_record(thing: object) -> bool:
     """Return whether something is a class of records, of either kind."""
-    bulk = isinstance(thing, type) and issubclass(thing, BulkRecord)
+    bulk = isinstance(thing, type) and issubclass(thing, Frozen)
     return bulk or (isinstance(thing, type) and dataclasses.is_dataclass(thing))
 
 
 def fields_of(kind: Any) -> dict[str, str]:
     """Return the fields of a record's class, each with its type as it is written."""
-    if issubclass(kind, BulkRecord):
+    if issubclass(kind, Frozen):
         return {name: kind.__annotations__[name] for name in kind.__struct_fields__}
     return {field.name: str(field.type) for field in dataclasses.fields(kind)}
 
 
 def changed(record: Any, **fields: Any) -> Any:
     """Return a record of either kind with other values."""
-    if isinstance(record, BulkRecord):
-        return record.replaced(**fields)
+    if isinstance(record, Frozen):
+        return replace(record, **fields)
     return dataclasses.replace(record, **fields)
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 from collections.abc import Mapping
 from typing import Any
 
@@ -15,6 +14,7 @@ from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
@@ -51,7 +51,7 @@ KERNEL = KernelResources(
 def other(**changed: Any) -> KernelResources:
     """Return another kernel of the same binary."""
     changed = {"name": "_Z3barPf", "demangled": "bar(float*)", **changed}
-    return dataclasses.replace(KERNEL, **changed)
+    return replace(KERNEL, **changed)
 
 
 def launch(
@@ -131,7 +131,7 @@ def test_one_sample_has_no_spread() -> None:
 
 def test_too_few_samples_have_quantiles_and_no_interval() -> None:
     """Seven samples bound no median with 99 %."""
-    record = timed(dataclasses.replace(HOST, samples=SAMPLES[:7]))
+    record = timed(replace(HOST, samples=SAMPLES[:7]))
 
     assert "time.p95" in values(record)
     assert estimate(record, "time").high is None
@@ -139,7 +139,7 @@ def test_too_few_samples_have_quantiles_and_no_interval() -> None:
 
 def test_samples_are_kept_as_they_were_taken() -> None:
     """In their order, with their batching and what was refused."""
-    timing = dataclasses.replace(HOST, iterations_count=8, discarded_count=3)
+    timing = replace(HOST, iterations_count=8, discarded_count=3)
 
     (series,) = timed(timing).series
 
@@ -171,9 +171,7 @@ def test_a_device_time_shares_the_facts_of_the_device() -> None:
 def test_a_record_says_who_made_it() -> None:
     """The GPU, the role and the process are the maker's."""
     device = Device(index=0, uuid="GPU-0", name="NVIDIA H200")
-    maker = dataclasses.replace(
-        MAKER, device=device, role=Role.CONFIRM, process_index=2
-    )
+    maker = replace(MAKER, device=device, role=Role.CONFIRM, process_index=2)
 
     record = maker.timed(KEY, HOST, kind=Kind.MEASURE, work=None)
 
@@ -189,7 +187,7 @@ def test_notes_and_a_void_travel_with_their_timing() -> None:
     """What the collector said of a measurement is said of its record."""
     note, void = Note(code="trend", text="It rose."), Void(code="x", text="No.")
 
-    record = timed(dataclasses.replace(HOST, notes=(note,), void=void))
+    record = timed(replace(HOST, notes=(note,), void=void))
 
     assert (record.notes, record.void) == ((note,), void)
 
@@ -218,7 +216,7 @@ def test_a_roofline_figure_that_is_missing_says_why(
 
 def test_a_comparison_says_how_many_times_faster() -> None:
     """The first of two functions takes half the time: it is twice as fast."""
-    slow = dataclasses.replace(HOST, samples=tuple(2 * s for s in SAMPLES))
+    slow = replace(HOST, samples=tuple(2 * s for s in SAMPLES))
 
     record = MAKER.compared(KEY, HOST, slow)
     speedup = estimate(record, "speedup")
@@ -249,12 +247,12 @@ def test_both_sides_of_a_comparison_are_heard() -> None:
     """The notes of both, once each; one void side makes it void."""
     shared, own = Note(code="trend", text="t"), Note(code="own", text="o")
     void = Void(code="x", text="No.")
-    a = dataclasses.replace(HOST, notes=(shared,))
-    b = dataclasses.replace(HOST, notes=(shared, own))
+    a = replace(HOST, notes=(shared,))
+    b = replace(HOST, notes=(shared, own))
 
     assert MAKER.compared(KEY, a, b).notes == (shared, own)
     assert MAKER.compared(KEY, a, b).void is None
-    for sides in ((a, dataclasses.replace(b, void=void)),) * 2:
+    for sides in ((a, replace(b, void=void)),) * 2:
         assert MAKER.compared(KEY, *sides).void is void
         assert MAKER.compared(KEY, *reversed(sides)).void is void
 
@@ -347,7 +345,7 @@ def test_one_unknown_kernel_leaves_the_whole_unknown(
 
 def test_a_binary_alone_does_not_say_what_was_spilled() -> None:
     """The compiler's log does, and the remedy asks for it."""
-    record = MAKER.binary(KEY, [dataclasses.replace(KERNEL, spills_bytes=None)])
+    record = MAKER.binary(KEY, [replace(KERNEL, spills_bytes=None)])
 
     assert "ptxas_log=" in gap(record, "spills_bytes").remedy
 
@@ -365,7 +363,7 @@ def test_a_binary_is_comparable_on_the_chips_it_is_for(
     targets: tuple[str, ...], fact: str
 ) -> None:
     """Registers for one chip are not compared with those for another, nor for two."""
-    kernels = [dataclasses.replace(KERNEL, target=target) for target in targets]
+    kernels = [replace(KERNEL, target=target) for target in targets]
 
     assert MAKER.binary(KEY, kernels).facts == {
         Family.RESOURCE.value: {"compute_capability": fact}

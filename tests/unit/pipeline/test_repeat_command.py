@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import sys
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -14,6 +13,7 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.pipeline.repeat import (
     Answer,

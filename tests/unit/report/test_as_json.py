@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import threading
-from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
@@ -16,6 +15,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.codec import decode_run, run_schema
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.report import as_json

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import shlex
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes import runs
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.assertion import assert_lines
 from pytest_gpuperf.report.commands import accept_command, reproduce_command

@@ -2,14 +2,16 @@
 
 from __future__ import annotations
 
+import dataclasses
 from collections.abc import Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from textwrap import dedent
 
 import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
 from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
 from pytest_gpuperf.report.markdown import run_markdown
@@ -161,8 +163,12 @@ def test_templates_of_one_name_are_told_apart() -> None:
         (
             Range(
                 (
-                    replace(SAXPY, kernel="Kernel", demangled="void Kernel<float, 1>"),
-                    replace(SAXPY, kernel="Kernel", demangled="void Kernel<half, 2>"),
+                    dataclasses.replace(
+                        SAXPY, kernel="Kernel", demangled="void Kernel<float, 1>"
+                    ),
+                    dataclasses.replace(
+                        SAXPY, kernel="Kernel", demangled="void Kernel<half, 2>"
+                    ),
                 )
             ),
         )

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Callable, Iterable
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -21,6 +20,7 @@ from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.regression import settle
 from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Reason, Verdict

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from fakes.runs import key
 from fakes.runs import run as a_run
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Note, Record, Role, Void
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.step_summary import (

@@ -2,11 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import JUDGED, Outcome
 from pytest_gpuperf.report.tally import PRECEDENCE, tally, worst
 

@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from textwrap import dedent
 
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass, Note, Void
 from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict

@@ -8,11 +8,11 @@ import os
 import re
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "FunctionUsage",
@@ -34,8 +34,7 @@ _USAGE = re.compile(r"([A-Z]+)(?:\[\d+\])?:(\w+)")
 _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class FunctionUsage:
+class FunctionUsage(Frozen, frozen=True, kw_only=True):
     """
     What the tool prints of one kernel, in its own numbers.
 

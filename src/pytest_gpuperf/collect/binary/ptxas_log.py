@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
 
 from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.frozen import Frozen, replace
 
 __all__ = ["CompilerFacts", "read_ptxas_log"]
 
@@ -17,8 +17,7 @@ _FRAME = re.compile(
 _BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CompilerFacts:
+class CompilerFacts(Frozen, frozen=True, kw_only=True):
     """
     What the compiler said of one kernel.
 

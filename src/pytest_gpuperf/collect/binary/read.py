@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import tempfile
 from collections.abc import Mapping
-from dataclasses import replace
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary import cuobjdump
@@ -15,6 +14,7 @@ from pytest_gpuperf.collect.binary.sources import Image, LaunchFacts, images_of
 from pytest_gpuperf.collect.chips import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 
 __all__ = ["read_binary"]

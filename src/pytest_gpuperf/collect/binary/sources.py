@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
 from pathlib import Path
 
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
+from pytest_gpuperf.model.frozen import Frozen, replace
 
 __all__ = ["Image", "LaunchFacts", "images_of"]
 
@@ -15,8 +15,7 @@ _WARP_SIZE = 32  # every NVIDIA chip
 _REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LaunchFacts:
+class LaunchFacts(Frozen, frozen=True, kw_only=True):
     """
     What a binary does not hold and a launch decides.
 
@@ -30,8 +29,7 @@ class LaunchFacts:
     dynamic_shared_bytes: int | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Image:
+class Image(Frozen, frozen=True, kw_only=True):
     """
     One binary to read.
 

@@ -12,12 +12,12 @@ import math
 import os
 import sys
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.errors import CaptureFormatError, CollectError
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import LEVELS
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
@@ -28,8 +28,7 @@ _SCHEMA = "pytest-gpuperf/peaks/1"
 _FIELDS = frozenset({*LEVELS, *DTYPE_BYTES})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class KeptPeaks:
+class KeptPeaks(Frozen, frozen=True, kw_only=True):
     """
     What was measured of one GPU before.
 
@@ -39,7 +38,7 @@ class KeptPeaks:
         reason: Why there is nothing, where something was expected; "" else.
     """
 
-    values: Mapping[str, float] = field(default_factory=dict)
+    values: Mapping[str, float] = {}
     reason: str = ""
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 
 from pytest_gpuperf.collect.hardware.table import (
     Card,
@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.hardware.table import (
     without_slice,
 )
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import LEVELS, Peak, Peaks, weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES
@@ -36,8 +37,7 @@ _NEAR = 0.99  # a clock or a power limit that is rounded is no other one
 _Layer = Mapping[str, Peak]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Share:
+class _Share(Frozen, frozen=True, kw_only=True):
     """Which part of a GPU a slice is: of multiprocessors and of memory; None: unknown."""
 
     compute: float | None = 1.0

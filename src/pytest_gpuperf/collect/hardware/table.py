@@ -5,11 +5,11 @@ from __future__ import annotations
 import functools
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.sample import SourceLabel
 
 __all__ = ["Card", "Figure", "GpuTable", "load_table", "without_slice"]
@@ -23,8 +23,7 @@ _LEAST_MEMORY, _MOST_MEMORY = 0.93, 1.12
 _SAME_BANDWIDTH = 0.03  # H200: 4917 by its clocks, 4800 on its sheet
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Figure:
+class Figure(Frozen, frozen=True, kw_only=True):
     """
     One number of the table.
 
@@ -41,8 +40,7 @@ class Figure:
     title: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Card:
+class Card(Frozen, frozen=True, kw_only=True):
     """
     One GPU of the table.
 
@@ -77,8 +75,7 @@ class Card:
         return None if figure is None else figure.value
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpuTable:
+class GpuTable(Frozen, frozen=True, kw_only=True):
     """
     What is printed of GPUs.
 

@@ -6,11 +6,11 @@ import json
 import os
 import sys
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
 from typing import TypedDict
 
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "Capture",
@@ -22,8 +22,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedValue:
+class CapturedValue(Frozen, frozen=True, kw_only=True):
     """
     One metric of one launch, in the report's own words.
 
@@ -37,8 +36,7 @@ class CapturedValue:
     unit: str | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedLaunch:
+class CapturedLaunch(Frozen, frozen=True, kw_only=True):
     """
     One profiled launch.
 
@@ -66,8 +64,7 @@ class CapturedLaunch:
     metrics: Mapping[str, CapturedValue]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CapturedRange:
+class CapturedRange(Frozen, frozen=True, kw_only=True):
     """
     Launches that ran in one context, in the order of the report.
 
@@ -78,8 +75,7 @@ class CapturedRange:
     launches: tuple[CapturedLaunch, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Capture:
+class Capture(Frozen, frozen=True, kw_only=True):
     """
     A whole report.
 

@@ -6,7 +6,6 @@ The only place that spells a vendor's hardware counter for a formula.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 
 from pytest_gpuperf.collect.translate.foreign import (
     CAPABILITY,
@@ -16,6 +15,7 @@ from pytest_gpuperf.collect.translate.foreign import (
 )
 from pytest_gpuperf.model.counter_unit import counter_unit
 from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "SPELLINGS",
@@ -37,8 +37,7 @@ _BY_OPERATION: Capabilities = frozenset({(12, 0)})
 _NO_DRAM: Capabilities = frozenset({(11, 0), (12, 1)})
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Spelling:
+class Spelling(Frozen, frozen=True, kw_only=True):
     """
     One way in which Nsight Compute spells a standard counter.
 

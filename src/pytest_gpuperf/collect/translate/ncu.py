@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass
 
 from pytest_gpuperf.collect.translate.counters import vendor_names
 from pytest_gpuperf.collect.translate.foreign import (
@@ -11,6 +10,7 @@ from pytest_gpuperf.collect.translate.foreign import (
     capability_of,
     number_of,
 )
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import KernelResources
 
 __all__ = [
@@ -25,8 +25,7 @@ _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one launch against anothe
 _NAME = "device__attribute_display_name"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Captured:
+class Captured(Frozen, frozen=True, kw_only=True):
     """
     One counter over launches.
 
