@@ -6,16 +6,13 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.chips import chip_limits, target_capability
-from pytest_gpuperf.collect.translate import ncu as translate
-from pytest_gpuperf.compute import derive, stats
-from pytest_gpuperf.compute.change import paired_ratio
+from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
-from pytest_gpuperf.pipeline.captured import capture_values
 from pytest_gpuperf.pipeline.roofs import held_against
 
 if TYPE_CHECKING:
@@ -99,6 +96,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
+        from pytest_gpuperf.compute.change import paired_ratio
+
         ratio = paired_ratio(b.samples, a.samples, process_count=process_count)
         speedup = Estimate(
             metric="speedup",
@@ -156,13 +155,16 @@ class Maker(Frozen, frozen=True, kw_only=True):
         work: Work | None = None,
     ) -> Record:
         """Return the record of a captured report: some metrics over its launches."""
+        from pytest_gpuperf.collect.translate.ncu import captured_facts
+        from pytest_gpuperf.pipeline.captured import capture_values
+
         estimates, gaps = capture_values(launches, metrics, work)
         return self._record(
             key,
             Kind.CAPTURE,
             estimates,
             unmeasured=gaps,
-            facts=translate.captured_facts(launches[0]),
+            facts=captured_facts(launches[0]),
             work=work,
         )
 
@@ -270,10 +272,13 @@ def _kernel_metrics(
     kernel: KernelResources,
 ) -> dict[str, tuple[float | None, str]]:
     """Return a kernel's metrics, with its occupancy where its block is known."""
-    metrics = translate.kernel_values(kernel)
+    from pytest_gpuperf.collect.translate.ncu import kernel_values
+    from pytest_gpuperf.compute.occupancy import kernel_occupancy
+
+    metrics = kernel_values(kernel)
     capability = target_capability(kernel.target)
     limits = chip_limits(capability) if capability is not None else None
-    occupancy = derive.kernel_occupancy(kernel, limits) if limits is not None else None
+    occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
     fraction = None if occupancy is None else occupancy.fraction
     return {**metrics, "occupancy.theoretical": (fraction, "fraction")}
 

@@ -1,6 +1,7 @@
 """The measuring equipment of one process; PYTEST_DONT_REWRITE.
 
 It hands the stop rule and the time to the collectors, and makes records of what they give.
+What only some measurements need is imported by them: a run of plain calls starts sooner.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.runtime import find_runtime
-from pytest_gpuperf.collect.step_profile import StepRecorder
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -26,14 +26,12 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
 from pytest_gpuperf.pipeline.assemble import Maker
-from pytest_gpuperf.pipeline.captured import report_counters
-from pytest_gpuperf.pipeline.loop_roofs import hardware_of
-from pytest_gpuperf.pipeline.loops import loop_values
 from pytest_gpuperf.pipeline.seat import Site
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.collect.runtime import DeviceRuntime
+    from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.environment import Environment
     from pytest_gpuperf.model.roofline import Peaks
@@ -148,6 +146,10 @@ class Bench(Site):
         **how: Any,  # noqa: ANN401 - passed on to StepRecorder, which types each
     ) -> tuple[StepRecorder, Callable[[BaseException | None], _Ended]]:
         """Return the recorder of a loop that begins now, and what ends it."""
+        from pytest_gpuperf.collect.step_profile import StepRecorder
+        from pytest_gpuperf.pipeline.loop_roofs import hardware_of
+        from pytest_gpuperf.pipeline.loops import loop_values
+
         self.need("host")
         kept = self._kept(key, Kind.STEPS)
         recorder = StepRecorder(self.clock, self._runtime, **how)
@@ -267,6 +269,7 @@ class Bench(Site):
     ) -> list[CapturedLaunch]:
         """Return launches of a report with some metrics: all of them take 16 MiB."""
         from pytest_gpuperf.collect.ncu.capture import read_capture
+        from pytest_gpuperf.pipeline.captured import report_counters
 
         counters = report_counters(metrics)
         capture = read_capture(path, runner=self.runner, metrics=counters)

@@ -6,12 +6,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.devices import with_driver_facts
-from pytest_gpuperf.collect.hardware.measured import KeptPeaks, kept_peaks
-from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
-from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.errors import MissingPeakError, RecordError
-from pytest_gpuperf.judge.grade import grade_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import Attainment, Peaks
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -63,6 +58,10 @@ def peaks_in_use(
 
         declared: What a person declared, by the names of devices.
     """
+    from pytest_gpuperf.collect.devices import with_driver_facts
+    from pytest_gpuperf.collect.hardware.measured import KeptPeaks, kept_peaks
+    from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
+
     uuid = runtime.device_uuid()
     if uuid is None:
         return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
@@ -106,6 +105,9 @@ def held_against(
         return _nothing("the test declares no work", remedy)
     if peaks is None:
         return _nothing("the peaks of this device are not known", "run it on a GPU")
+    from pytest_gpuperf.compute.roofline import declared_roofline
+    from pytest_gpuperf.judge.grade import grade_of
+
     try:
         found = declared_roofline(work, time.value, peaks, warm=warm)
     except MissingPeakError as error:
