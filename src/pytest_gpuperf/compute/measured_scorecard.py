@@ -27,7 +27,7 @@ from pytest_gpuperf.model.measured_scorecard import (
     StepLimiter,
     StepTime,
 )
-from pytest_gpuperf.model.mistakes import Mistake, not_finite, refuse
+from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
 from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 from pytest_gpuperf.model.steps import SpanKind, kind_of
@@ -146,7 +146,14 @@ def measured_scorecard(
     References:
         docs/scorecard.md, section 2.
     """
-    refuse([*not_finite("", {"throughput": throughput}), *_impossible(profile)])
+    wrong = [
+        *not_made("profile", profile, StepProfile, "decode_step_profile"),
+        *not_made("hardware", hardware, Hardware, "decode_hardware"),
+        *not_finite("", {"throughput": throughput}),
+    ]
+    if isinstance(profile, StepProfile):
+        wrong += _impossible(profile)
+    refuse(wrong, remedy="give what was measured")
     rate = throughput if throughput > 0 else None
     roof = _roof(hardware)
     efficiency = _over(rate, roof.attainable)

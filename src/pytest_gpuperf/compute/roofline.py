@@ -6,6 +6,7 @@ import math
 from dataclasses import replace
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
+from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.roofline import (
     Attainment,
     Bound,
@@ -20,19 +21,13 @@ from pytest_gpuperf.model.work import Work
 
 __all__ = ["Roofline", "declared_roofline", "roofline", "time_bound"]
 
-_LARGEST = 1.7976931348623157e308  # the largest float, IEEE 754 binary64
 _NO_BYTES = 1.0  # stands for 0 bytes, which are allowed, where numbers must be above it
 _FEW_L2 = 2  # a call that fits twice into the L2 and is warm need not go to DRAM
 _DECLARE = (
     "declare it (ini gpuperf_peaks), or measure it, where it is a GPU's "
     "(gpuperf doctor --measure-peaks)"
 )
-_NAME_DTYPE = 'add dtype="bf16" to the work'
-_NO_DTYPE = Peak(
-    value=None,
-    label=SourceLabel.UNAVAILABLE,
-    source="the work names no data type",
-)
+_COLD = 'measure it cold (cache="cold"), so that its data come from DRAM'
 
 
 def roofline(
@@ -68,6 +63,7 @@ def roofline(
         MissingPeakError: A peak is None; `fields` names each.
 
         RecordError: A number is out of its range or not finite; all of them are named.
+            Or they are so far apart that no float holds what follows of them.
 
     Example:
         >>> roofline(
@@ -86,9 +82,10 @@ def roofline(
         raise _missing(
             peak_flop_per_s=peak_flop_per_s, peak_bytes_per_s=peak_bytes_per_s
         )
+    none_moved = not no_number(bytes_moved) and bytes_moved == 0
     _in_range(
         flop=flop,
-        bytes_moved=bytes_moved or _NO_BYTES,
+        bytes_moved=_NO_BYTES if none_moved else bytes_moved,
         time_s=time_s,
         peak_flop_per_s=peak_flop_per_s,
         peak_bytes_per_s=peak_bytes_per_s,
@@ -97,6 +94,7 @@ def roofline(
     ridge = peak_flop_per_s / peak_bytes_per_s
     below = intensity < ridge
     attainable = peak_bytes_per_s * intensity if below else peak_flop_per_s
+    _in_range(ridge_flop_per_byte=ridge, attainable_flop_per_s=attainable)
     achieved = flop / time_s
     return Roofline(
         intensity_flop_per_byte=intensity,
@@ -132,7 +130,9 @@ def declared_roofline(
         peaks: The roofs of the device that did it.
 
         warm: Whether its data may still have been in the caches: then bytes that fit
-            twice into the L2 are held against the L2's bandwidth, never DRAM's.
+            twice into the L2 are held against the L2's bandwidth, never DRAM's. Where
+            DRAM would already feed the compute peak, that is the roof, and neither the
+            L2's size nor its bandwidth need be known.
 
         clock_hz: The multiprocessor clock during the call [Hz], > 0; None: not measured.
 
@@ -142,7 +142,7 @@ def declared_roofline(
         The fraction, with the weakest label of all it was made of.
 
     Raises:
-        MissingPeakError: A peak that it needs is not known.
+        MissingPeakError: A peak that it needs is not known, or the size of the L2.
 
         RecordError: A number is out of its range.
 
@@ -204,26 +204,46 @@ def time_bound(work: Work, peaks: Peaks) -> TimeBound:
 def _missing(**peaks: float | None) -> MissingPeakError:
     """Return the error that names every peak that is None."""
     fields = tuple(name for name, value in peaks.items() if value is None)
-    reason = f"{' and '.join(fields)} of this device is not known"
+    verb = "is" if len(fields) == 1 else "are"
+    reason = f"{' and '.join(fields)} of this device {verb} not known"
     return MissingPeakError(fields, reason=reason, remedy=_DECLARE)
 
 
 def _in_range(**numbers: float) -> None:
-    """Refuse numbers that are not above zero or not finite, all at once."""
+    """Refuse what is no finite number above zero, all at once."""
     wrong = [
-        f"{name}={value!r} is not a finite number above zero"
+        f"{name}={shown(value)} is not a finite number above zero"
         for name, value in numbers.items()
-        if not 0 < value <= _LARGEST
+        if no_number(value) or not value > 0
     ]
     if wrong:
-        raise RecordError("; ".join(wrong), path="roofline", remedy="check them")
+        remedy = "check their units: FLOP, bytes and seconds"
+        raise RecordError("; ".join(wrong), path="roofline", remedy=remedy)
 
 
 def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
-    """Return the level of memory that declared bytes come from."""
-    if not warm or work.bytes is None or peaks.l2_bytes is None:
+    """
+    Return the level of memory that declared bytes are held against.
+
+    Raises:
+        MissingPeakError: The data are warm, and whether the L2 holds them is not known.
+    """
+    if not warm or work.bytes is None or _fed_by_dram(work, peaks):
         return "dram"
+    if peaks.l2_bytes is None:
+        reason = "the size of the L2, which may hold the data, is not known"
+        raise MissingPeakError(("l2_bytes",), reason=reason, remedy=_COLD)
     return "l2" if work.bytes < _FEW_L2 * peaks.l2_bytes else "dram"
+
+
+def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
+    """Return whether even DRAM's bandwidth leaves some work under the compute peak."""
+    if work.flop is None or work.bytes is None or work.dtype is None:
+        return False
+    compute, memory = peaks.of_dtype(work.dtype).value, peaks.of_memory("dram").value
+    if compute is None or memory is None:
+        return False
+    return work.flop / work.bytes >= compute / memory
 
 
 def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | None]:
@@ -235,7 +255,7 @@ def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | No
     """
     compute = memory = None
     if work.flop is not None:
-        compute = _NO_DTYPE if work.dtype is None else peaks.of_dtype(work.dtype)
+        compute = peaks.of_dtype(work.dtype or "")
     if work.bytes is not None:
         memory = peaks.of_memory(level)
     needed = {
@@ -249,8 +269,7 @@ def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | No
     }
     if missing:
         reason = "; ".join(missing.values())
-        remedy = _NAME_DTYPE if compute is _NO_DTYPE else _DECLARE
-        raise MissingPeakError(tuple(missing), reason=reason, remedy=remedy)
+        raise MissingPeakError(tuple(missing), reason=reason, remedy=_DECLARE)
     return compute, memory
 
 

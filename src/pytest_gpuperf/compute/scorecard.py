@@ -13,7 +13,7 @@ from functools import reduce
 
 from pytest_gpuperf.compute.advice import RULES, Rule, recommendations
 from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
-from pytest_gpuperf.model.mistakes import Mistake, not_finite, refuse
+from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,
     HARDWARE,
@@ -111,13 +111,21 @@ def training_scorecard(
         The scorecard. Finite input may overflow: a ratio can be infinite.
 
     Raises:
-        RecordError: The throughput or a number of the baseline is NaN or infinite; all
-            of them are named.
+        RecordError: An argument is no record, or the throughput or a number of the
+            baseline is no finite number; all of them are named.
 
     References:
         docs/scorecard.md, section 1.
     """
-    refuse([*not_finite("", {"throughput": throughput}), *_unfit(baseline)])
+    refuse(
+        [
+            *not_made("profile", profile, StepProfile, "decode_step_profile"),
+            *not_made("hardware", hardware, Hardware, "decode_hardware"),
+            *not_finite("", {"throughput": throughput}),
+            *_unfit(baseline),
+        ],
+        remedy="give what was measured",
+    )
     peak = hardware.peak_throughput_tok_s
     efficiency = _within_one(throughput / peak) if peak > 0 else 0.0
     transfer = transfer_fraction(profile.phases)
@@ -242,7 +250,10 @@ def _flagged(
 
 def _unfit(baseline: TrainingScorecard | None) -> Iterator[Mistake]:
     """Yield what keeps a baseline from being compared with."""
-    if baseline is not None:
+    if baseline is None:
+        return
+    yield from not_made("baseline", baseline, TrainingScorecard, "decode_scorecard")
+    if isinstance(baseline, TrainingScorecard):
         numbers = {
             "throughput_tok_s": baseline.throughput_tok_s,
             "step_time_ms": baseline.step_time_ms,

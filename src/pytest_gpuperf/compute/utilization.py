@@ -68,6 +68,7 @@ INPUTS = (
 )
 _STANDS_IN = "gpu_busy_fraction"  # asked for only where graphics is absent
 _inputs = attrgetter(*INPUTS)
+_gpu = attrgetter("gpu_index", "gpu_uuid")
 
 
 def compute(
@@ -88,7 +89,7 @@ def compute(
         record: The reading. Its fractions may be outside 0 to 1.
 
         previous: The same GPU's reading before; only its time and its count of PCIe
-            replays are asked for.
+            replays are asked for, and nothing of another GPU or instance.
 
         weights: Of sm, tensor, dram and graphics, as they are: what is absent gives its
             weight to nobody.
@@ -197,7 +198,7 @@ def _replay_rate(
     record: CanonicalRecord, previous: CanonicalRecord | None
 ) -> float | None:
     """Return the PCIe replays of a second; None where two readings do not say."""
-    if previous is None:
+    if previous is None or _gpu(previous) != _gpu(record):
         return None
     count, before = record.pcie_replay_count, previous.pcie_replay_count
     elapsed_s = record.monotonic_s - previous.monotonic_s

@@ -14,6 +14,7 @@ from typing import Any
 
 from pytest_gpuperf.compute import thresholds as at
 from pytest_gpuperf.errors import ConfigError, RecordError
+from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.telemetry import Weights, WorkloadClass
 
 __all__ = ["CLASSES", "PRESETS", "parse_weights", "preset_of", "raw_score", "rules"]
@@ -74,8 +75,8 @@ def preset_of(*weights: float) -> str:
     Raises:
         RecordError: They are not four finite numbers.
     """
-    if len(weights) != _COUNT or not all(map(isfinite, weights)):
-        message = f"{weights!r} are not four finite numbers"
+    if len(weights) != _COUNT or any(map(no_number, weights)):
+        message = f"{shown(weights)} are not four finite numbers"
         raise RecordError(message, path="weights", remedy=_REMEDY)
     for name, preset in PRESETS.items():
         pairs = zip(weights, preset, strict=True)

@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.mistakes import no_number
 
 __all__ = ["finite", "positive"]
 
 
 def finite(path: str, *values: float | None) -> None:
     """
-    Refuse NaN and infinity.
+    Refuse NaN and infinity, and what is no number at all.
 
     Args:
         path: The field, for the message.
@@ -22,9 +23,11 @@ def finite(path: str, *values: float | None) -> None:
         RecordError: One of them is not finite.
     """
     for value in values:
-        if value is not None and not math.isfinite(value):
-            message = f"{value!r} is not a finite number"
-            raise RecordError(message, path=path)
+        if value is None or (type(value) is float and math.isfinite(value)):
+            continue  # nearly always, and records are many
+        wrong = no_number(value)
+        if wrong:
+            raise RecordError(wrong, path=path)
 
 
 def positive(path: str, *values: float | None) -> None:

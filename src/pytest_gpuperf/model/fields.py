@@ -9,7 +9,7 @@ from collections.abc import Callable, Mapping
 from typing import TypeVar
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.mistakes import Mistake
+from pytest_gpuperf.model.mistakes import Mistake, shown
 
 __all__ = ["Fields", "load_json"]
 
@@ -256,4 +256,4 @@ def _named(value: object) -> str:
         return {None: "null", True: "true", False: "false"}[value]
     if isinstance(value, Mapping):
         return "an object"
-    return "a list" if isinstance(value, list | tuple) else repr(value)[:40]
+    return "a list" if isinstance(value, list | tuple) else shown(value)

@@ -8,9 +8,11 @@ from collections.abc import Iterable, Mapping
 
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 
-__all__ = ["HARD_FACTS", "differences", "family_facts", "family_of", "slug"]
+__all__ = ["HARD_FACTS", "differences", "facts_of", "family_facts", "family_of", "slug"]
 
-_HOST = ("cpu_model", "core_count", "python_minor", "method", "parameters")
+_PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
+_SHARES = frozenset({"roofline.fraction", "mfu"})
+_HOST = ("cpu_model", "core_count", "python_minor", "method", "parameters", _PEAK)
 _DEVICE = (
     "gpu_name",
     "gpu_memory_bytes",
@@ -26,6 +28,7 @@ _DEVICE = (
     "cache_mode",
     "parameters",
     "work",
+    _PEAK,
 )
 _COUNTER = (*_DEVICE, "tool_version", "replay_mode", "cache_control", "clock_control")
 
@@ -57,6 +60,28 @@ def family_of(metric: str, source: str) -> Family:
 def family_facts(family: Family, known: Mapping[str, str]) -> dict[str, str]:
     """Return the facts of one family that are known; what nobody said is left out."""
     return {name: known[name] for name in HARD_FACTS[family] if name in known}
+
+
+def facts_of(
+    facts: Mapping[str, Mapping[str, str]], metric: str, source: str
+) -> Mapping[str, str]:
+    """
+    Return the facts that two values of a metric must share.
+
+    A peak counts for the metrics that are a share of it: the time that a call took is
+    the same whatever it is held against.
+
+    Args:
+        facts: Those of a whole record, by family.
+
+        metric: The metric's name.
+
+        source: The collector that gave its value.
+    """
+    found = facts.get(family_of(metric, source).value, {})
+    if metric in _SHARES or _PEAK not in found:
+        return found
+    return {name: fact for name, fact in found.items() if name != _PEAK}
 
 
 def differences(

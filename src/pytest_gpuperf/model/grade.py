@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import math
 from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.mistakes import not_finite, refuse
 
 __all__ = ["TRAINING_BANDS", "Bands", "Grade"]
 
@@ -38,17 +38,14 @@ class Grade(Enum):
             bands: Where the grades begin; None: those of the training scorecard.
 
         Raises:
-            RecordError: The efficiency is NaN or infinite.
+            RecordError: The efficiency is no finite number.
 
         Example:
             >>> Grade.from_efficiency(0.6), Grade.from_efficiency(0.6) >= "B"
             (<Grade.A: 'A'>, True)
         """
-        if not math.isfinite(efficiency):
-            message = f"{efficiency!r} is not a finite number"
-            raise RecordError(
-                message, path="efficiency", remedy="ask only for what was measured"
-            )
+        wrong = not_finite("", {"efficiency": efficiency})
+        refuse(list(wrong), remedy="ask only for what was measured")
         return (bands or TRAINING_BANDS).grade(efficiency)
 
     @property
@@ -99,12 +96,13 @@ class Bands:
     d: float
 
     def __post_init__(self) -> None:
-        """Refuse bands that do not fall; NaN falls nowhere."""
-        if not math.inf > self.a > self.b > self.c > self.d > -math.inf:
+        """Refuse bands that are no numbers, or do not fall."""
+        remedy = "name four numbers, the largest first"
+        numbers = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
+        refuse(list(not_finite("bands", numbers)), remedy=remedy)
+        if not self.a > self.b > self.c > self.d:
             message = f"{self.a!r}, {self.b!r}, {self.c!r}, {self.d!r} do not fall"
-            raise RecordError(
-                message, path="bands", remedy="name four numbers, the largest first"
-            )
+            raise RecordError(message, path="bands", remedy=remedy)
 
     def grade(self, efficiency: float) -> Grade:
         """Return the grade of an efficiency; a limit itself belongs to the better one."""

@@ -5,10 +5,25 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from numbers import Real
+from typing import TypeVar
 
 from pytest_gpuperf.errors import RecordError
 
-__all__ = ["Mistake", "not_finite", "refuse"]
+__all__ = [
+    "Mistake",
+    "no_number",
+    "not_finite",
+    "not_made",
+    "refuse",
+    "shown",
+    "stated",
+]
+
+_T = TypeVar("_T")
+
+_LARGEST = 1.7976931348623157e308  # the largest float, IEEE 754 binary64
+_LONGEST = 40  # letters of a value that a message shows
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -30,19 +45,75 @@ class Mistake:
         return f"{self.path}: {self.text}" if self.path else self.text
 
 
-def not_finite(path: str, numbers: Mapping[str, float]) -> Iterator[Mistake]:
+def shown(value: object) -> str:
+    """Return a value for a message, shortened where it is long."""
+    if isinstance(value, int) and not abs(value) <= _LARGEST:
+        return f"an integer of {value.bit_length()} bits"
+    text = repr(value)
+    return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def no_number(value: object) -> str:
     """
-    Yield a mistake for every number that is NaN or infinite.
+    Return what keeps a value from being a finite number, as a fragment; "": nothing.
+
+    A number of numpy is one; a bool is none, and neither is an integer that no float
+    holds.
+
+    Example:
+        >>> no_number(1.5), no_number("1.5")
+        ('', "'1.5' is not a number")
+    """
+    # most are floats, and Real is slow to ask
+    if not isinstance(value, (float, Real)) or isinstance(value, bool):
+        return f"{shown(value)} is not a number"
+    try:
+        is_finite = math.isfinite(value)
+    except OverflowError:  # an integer that no float holds
+        is_finite = False
+    return "" if is_finite else f"{shown(value)} is not a finite number"
+
+
+def not_finite(path: str, numbers: object) -> Iterator[Mistake]:
+    """
+    Yield a mistake for everything that is not a finite number.
 
     Args:
         path: What the numbers belong to.
 
-        numbers: Numbers by field.
+        numbers: Numbers by field; what is no mapping is a mistake itself.
     """
+    if not isinstance(numbers, Mapping):
+        text = f"{shown(numbers)} does not give numbers by name"
+        yield Mistake(path=path, text=text)
+        return
     for field, number in numbers.items():
-        if not math.isfinite(number):
-            where = f"{path}.{field}" if path else field
-            yield Mistake(path=where, text=f"{number!r} is not a finite number")
+        wrong = no_number(number)
+        if wrong:
+            yield Mistake(path=f"{path}.{field}" if path else str(field), text=wrong)
+
+
+def stated(values: Mapping[str, _T | None]) -> dict[str, _T]:
+    """Return the values without those that are None: their source did not say."""
+    return {name: value for name, value in values.items() if value is not None}
+
+
+def not_made(path: str, value: object, kind: type, decoder: str) -> Iterator[Mistake]:
+    """
+    Yield a mistake where a record stands for which something else was given.
+
+    Args:
+        path: The argument.
+
+        value: What was given.
+
+        kind: The record that it must be.
+
+        decoder: The function that makes one of parsed JSON.
+    """
+    if not isinstance(value, kind):
+        text = f"{shown(value)} is no {kind.__name__}; {decoder} makes one of JSON"
+        yield Mistake(path=path, text=text)
 
 
 def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:

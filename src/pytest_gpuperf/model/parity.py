@@ -43,10 +43,11 @@ class ParityProfile:
     ops: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Refuse what is no finite number."""
         numbers = {
             "throughput_tok_s": self.throughput_tok_s,
             "step_time_ms": self.step_time_ms,
+            "kernel_launches_per_step": self.kernel_launches_per_step,
         }
         refuse(
             [*not_finite("parity", numbers), *not_finite("parity.ops", self.ops)],

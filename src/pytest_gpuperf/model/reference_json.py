@@ -43,10 +43,10 @@ _T = TypeVar("_T")
 
 def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
     """
-    Return the step profile of parsed JSON.
+    Return the step profile of JSON.
 
     Args:
-        obj: The object; all of its fields may be missing.
+        obj: The parsed object, or its text; all of its fields may be missing.
 
         ours: Whether to read also what only pytest-gpuperf writes: `step_ms`, and of a
             phase `kind` and `exclusive_ms`. Other tools ignore these, and so does this
@@ -60,10 +60,10 @@ def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
 
 def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
     """
-    Return the hardware of parsed JSON.
+    Return the hardware of JSON.
 
     Args:
-        obj: The object: `peak_bw_gb_s`, `bytes_per_token`.
+        obj: The parsed object, or its text: `peak_bw_gb_s`, `bytes_per_token`.
 
         ours: Whether to read also what only pytest-gpuperf knows: `peak_flop_per_s` and
             `flop_per_token`.
@@ -85,10 +85,11 @@ def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
 
 def decode_scorecard(obj: object) -> TrainingScorecard:
     """
-    Return the scorecard of parsed JSON.
+    Return the scorecard of JSON.
 
     Args:
-        obj: The object, with all of its fields; the grade may be any text.
+        obj: The parsed object, or its text, with all of its fields; the grade may be
+            any text.
 
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
@@ -101,7 +102,7 @@ def decode_parity_profile(obj: object) -> ParityProfile:
     Return one side of a parity comparison.
 
     Args:
-        obj: The parsed object, with all of its fields.
+        obj: The parsed object, or its text, with all of its fields.
 
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
@@ -208,6 +209,8 @@ def encode_parity(comparison: ParityComparison) -> dict[str, Any]:
 
 def _decoded(obj: object, build: Callable[[Fields], _T]) -> _T:
     """Return a record, or refuse its object with all of its mistakes."""
+    if isinstance(obj, str | bytes):
+        obj = load_json(obj)
     mistakes: list[Mistake] = []
     record = build(Fields(obj, "", mistakes))
     refuse(mistakes, remedy=_REMEDY)

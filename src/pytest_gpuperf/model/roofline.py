@@ -85,7 +85,8 @@ class Peaks:
 
         unlisted: Why a peak that is not in the mappings is not known.
 
-        l2_bytes: Size of the L2 cache [B]; None: not known.
+        l2_bytes: Size of the L2 cache [B]; 0: no cache is told from the memory behind
+            it, as on a CPU; None: not known.
 
         notes: What a reader of the figures should know, a sentence each.
     """

@@ -12,7 +12,7 @@ from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.mistakes import not_finite, refuse
+from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 
 __all__ = [
     "BOTTLENECK_LIMITS",
@@ -60,6 +60,9 @@ class Bottleneck(str, Enum):
     COMPUTE = "compute"
     MEMORY_BW = "memory_bw"
 
+    def __str__(self) -> str:
+        return self.value
+
     @classmethod
     def classify(
         cls,
@@ -82,7 +85,7 @@ class Bottleneck(str, Enum):
             limits: The limits.
 
         Raises:
-            RecordError: A share is NaN or infinite; all of them are named.
+            RecordError: A share is no finite number; all of them are named.
 
         Example:
             >>> Bottleneck.classify(
@@ -144,14 +147,16 @@ class Hardware:
     source: str = "declared"
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
-        numbers = {
+        """Refuse what is no finite number."""
+        needed = {
             "peak_bw_gb_s": self.peak_bw_gb_s,
             "bytes_per_token": self.bytes_per_token,
-            "peak_flop_per_s": self.peak_flop_per_s or 0.0,
-            "flop_per_token": self.flop_per_token or 0.0,
         }
-        refuse(list(not_finite("hardware", numbers)))
+        optional = {
+            "peak_flop_per_s": self.peak_flop_per_s,
+            "flop_per_token": self.flop_per_token,
+        }
+        refuse(list(not_finite("hardware", needed | stated(optional))))
 
     @property
     def peak_throughput_tok_s(self) -> float:

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from pytest_gpuperf.model.mistakes import not_finite, refuse
+from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 from pytest_gpuperf.model.steps import SpanKind
 
 __all__ = ["Layer", "Phase", "StepProfile"]
@@ -39,14 +39,10 @@ class Phase:
     exclusive_ms: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
-        numbers = {
-            "total_ms": self.total_ms,
-            "pct": self.pct,
-            "avg_ms": self.avg_ms,
-            "exclusive_ms": self.exclusive_ms or 0.0,
-        }
-        refuse(list(not_finite("phase", numbers)))
+        """Refuse what is no finite number."""
+        needed = {"total_ms": self.total_ms, "pct": self.pct, "avg_ms": self.avg_ms}
+        optional = stated({"exclusive_ms": self.exclusive_ms})
+        refuse(list(not_finite("phase", needed | optional)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -70,7 +66,7 @@ class Layer:
     ops: Mapping[str, float] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Refuse what is no finite number."""
         numbers = {"fwd_ms": self.fwd_ms, "bwd_ms": self.bwd_ms}
         refuse(
             [
@@ -122,8 +118,9 @@ class StepProfile:
     absent: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Refuse what is no finite number."""
         numbers = {
+            "steps": self.steps,
             "avg_step_ms": self.avg_step_ms,
             "wall_coverage": self.wall_coverage,
             "gemm_pct": self.gemm_pct,

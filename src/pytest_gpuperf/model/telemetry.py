@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields
 from enum import Enum
-from math import isfinite, nextafter
+from math import isfinite
 from operator import attrgetter
 
-from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 
 __all__ = [
     "READINGS",
@@ -20,7 +20,6 @@ __all__ = [
 ]
 
 Weights = tuple[float, float, float, float]  # of sm, tensor, dram and graphics
-_LARGEST = nextafter(float("inf"), 0.0)
 
 
 class BottleneckCategory(str, Enum):
@@ -76,11 +75,11 @@ _BOTTLENECKS = {
 
 
 class Health(str, Enum):
-    """How a GPU fares, best first."""
+    """How a GPU fares; of several that hold CRIT goes before WARN, WARN before HOT."""
 
     OK = "OK"
-    HOT = "HOT"
     WARN = "WARN"
+    HOT = "HOT"
     CRIT = "CRIT"
 
 
@@ -215,20 +214,28 @@ class CanonicalRecord:
     memory_reserved_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Refuse what is no finite number."""
+        values, failed = _numbers(self), self.row_remap_failed
+        plain = failed in _TRUTHS and {*map(type, values)} <= _PLAIN
         try:  # a sum tells of all at once; a million records are made in a run
-            if isfinite(sum(filter(None, _numbers(self)))):
+            if plain and isfinite(sum(filter(None, values))):
                 return
         except OverflowError:
             pass  # an integer that no float holds: the fields are asked one by one
-        for name, value in zip(_NUMBERS, _numbers(self), strict=True):
-            if value is not None and not abs(value) <= _LARGEST:
-                message = f"{value!r} is not a finite number"
-                raise RecordError(message, path=f"telemetry.{name}")
+        found: dict[str, object] = dict(zip(_NUMBERS, values, strict=True))
+        if failed not in _TRUTHS:
+            found["row_remap_failed"] = failed
+        refuse(list(not_finite("telemetry", stated(found))))
 
 
 READINGS = tuple(field.name for field in fields(CanonicalRecord))[4:]
-_NUMBERS = ("monotonic_s", "unix_s", *READINGS)
+_NUMBERS = (
+    "monotonic_s",
+    "unix_s",
+    *(name for name in READINGS if name != "row_remap_failed"),
+)
+_PLAIN = frozenset({float, int, type(None)})
+_TRUTHS = (None, False, True)
 _numbers = attrgetter(*_NUMBERS)
 
 

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import operator
+from collections.abc import Iterator
 from dataclasses import dataclass
+from numbers import Integral
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.border import positive
+from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import SourceLabel
 
 __all__ = ["DTYPE_BYTES", "Work"]
@@ -31,6 +34,16 @@ DTYPE_BYTES = MappingProxyType(
         "int4": 0.5,
     }
 )
+# the names that frameworks use
+_ALIASES = {
+    "float64": "fp64",
+    "float32": "fp32",
+    "float16": "fp16",
+    "half": "fp16",
+    "bfloat16": "bf16",
+}
+_SIZE_END = 2**63  # a size is an int64 everywhere
+_REMEDY = 'say what a call has to do, as Work(flop=2e9, bytes=6e6, dtype="bf16")'
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,7 +56,8 @@ class Work:
 
         bytes: Bytes that a call must move to or from DRAM [B], > 0.
 
-        dtype: The data type whose peak counts, as "bf16"; required with `flop` alone.
+        dtype: The data type whose peak counts, one of `DTYPE_BYTES`; required with
+            `flop`. A framework's name of it, as "bfloat16", is taken for ours.
 
         label: How the count came to be: declared, or estimated by one of the models.
     """
@@ -54,15 +68,31 @@ class Work:
     label: SourceLabel = SourceLabel.DECLARED
 
     def __post_init__(self) -> None:
-        """Refuse work that says nothing, or that no roof can be found for."""
-        positive("work.flop", self.flop)
-        positive("work.bytes", self.bytes)
+        """Refuse work that no roof can be found for, with all of its mistakes."""
+        object.__setattr__(self, "dtype", _canonical(self.dtype))
+        refuse(list(self._mistakes()), remedy=_REMEDY)
+        object.__setattr__(self, "flop", _builtin(self.flop))
+        object.__setattr__(self, "bytes", _builtin(self.bytes))
+
+    def _mistakes(self) -> Iterator[Mistake]:
+        """Yield what keeps it from being held against a roof."""
         if self.flop is None and self.bytes is None:
-            message = "work declares neither flop nor bytes"
-            raise RecordError(message, path="work", remedy="give one of them")
-        if self.flop is not None and self.bytes is None and self.dtype is None:
-            message = "work in FLOP alone needs the data type whose peak counts"
-            raise RecordError(message, path="work.dtype", remedy='add dtype="bf16"')
+            yield Mistake(path="work", text="it declares neither flop nor bytes")
+        for name, amount in (("flop", self.flop), ("bytes", self.bytes)):
+            wrong = "" if amount is None else no_number(amount)
+            if not wrong and amount is not None and amount <= 0:
+                wrong = f"{amount!r} is not above zero"
+            if wrong:
+                yield Mistake(path=f"work.{name}", text=wrong)
+        if self.dtype is not None:
+            yield from _unknown(self.dtype, "work.dtype")
+        elif self.flop is not None:
+            text = "flop need the data type whose peak counts"
+            yield Mistake(path="work.dtype", text=text)
+        label: object = self.label
+        if not isinstance(label, SourceLabel):
+            text = f"{shown(label)} is no SourceLabel"
+            yield Mistake(path="work.label", text=text)
 
     @classmethod
     def matmul(cls, m: int, n: int, k: int, dtype: str, *, batch: int = 1) -> Work:
@@ -92,10 +122,10 @@ class Work:
             >>> Work.matmul(4096, 4096, 4096, "bf16").flop
             137438953472
         """
-        _check("matmul", dtype, m=m, n=n, k=k, batch=batch)
+        size, (m, n, k, batch) = _checked("matmul", dtype, m=m, n=n, k=k, batch=batch)
         return cls(
             flop=2 * batch * m * n * k,
-            bytes=DTYPE_BYTES[dtype] * batch * (m * k + k * n + m * n),
+            bytes=size * batch * (m * k + k * n + m * n),
             dtype=dtype,
             label=SourceLabel.ESTIMATED,
         )
@@ -143,8 +173,7 @@ class Work:
         Raises:
             RecordError: An argument is wrong; all of them are named.
         """
-        groups = heads if kv_heads is None else kv_heads
-        _check(
+        size, (batch, heads, seq_q, seq_k, head_dim, groups) = _checked(
             "attention",
             dtype,
             batch=batch,
@@ -152,14 +181,14 @@ class Work:
             seq_q=seq_q,
             seq_k=seq_k,
             head_dim=head_dim,
-            kv_heads=groups,
+            kv_heads=heads if kv_heads is None else kv_heads,
         )
         _divides("attention", "kv_heads", groups, "heads", heads)
         pairs = _causal_pairs(seq_q, seq_k) if causal else seq_q * seq_k
         elements = 2 * batch * head_dim * (heads * seq_q + groups * seq_k)
         return cls(
             flop=4 * batch * heads * head_dim * pairs,
-            bytes=DTYPE_BYTES[dtype] * elements,
+            bytes=size * elements,
             dtype=dtype,
             label=SourceLabel.ESTIMATED,
         )
@@ -211,8 +240,7 @@ class Work:
         Raises:
             RecordError: An argument is wrong; all of them are named.
         """
-        groups = heads if kv_heads is None else kv_heads
-        _check(
+        size, (batch, seq, hidden, heads, feedforward, groups) = _checked(
             "transformer_layer",
             dtype,
             batch=batch,
@@ -220,7 +248,7 @@ class Work:
             hidden=hidden,
             heads=heads,
             feedforward=feedforward,
-            kv_heads=groups,
+            kv_heads=heads if kv_heads is None else kv_heads,
         )
         _divides("transformer_layer", "heads", heads, "hidden", hidden)
         _divides("transformer_layer", "kv_heads", groups, "heads", heads)
@@ -233,7 +261,7 @@ class Work:
         elements = weights + 8 * batch * seq * hidden
         return cls(
             flop=2 * batch * seq * weights + scores,
-            bytes=DTYPE_BYTES[dtype] * elements,
+            bytes=size * elements,
             dtype=dtype,
             label=SourceLabel.ESTIMATED,
         )
@@ -245,20 +273,55 @@ def _causal_pairs(seq_q: int, seq_k: int) -> int:
     return seen * seq_k - seen * (seen - 1) // 2
 
 
-def _check(model: str, dtype: str, **sizes: object) -> None:
-    """Refuse sizes that are none and types that have no size, all at once."""
+def _builtin(amount: float | None) -> float | None:
+    """Return a number of another library as Python's own: a record goes into JSON."""
+    if amount is None or type(amount) in {int, float}:
+        return amount
+    given: object = amount  # by its type it could be neither of another library's
+    return int(given) if isinstance(given, Integral) else float(amount)
+
+
+def _canonical(dtype: object) -> object:
+    """Return our name of a data type; what is no known name as it is."""
+    return _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else dtype
+
+
+def _unknown(dtype: object, path: str) -> Iterator[Mistake]:
+    """Yield a mistake where nothing is known of a data type."""
+    if not isinstance(dtype, str) or dtype not in DTYPE_BYTES:
+        text = f"{shown(dtype)} is none of {', '.join(DTYPE_BYTES)}"
+        yield Mistake(path=path, text=text)
+
+
+def _checked(model: str, dtype: str, **sizes: object) -> tuple[float, list[int]]:
+    """
+    Return the bytes of an element, and sizes as integers: numpy's are some too.
+
+    Raises:
+        RecordError: A size is none, or the type has none; all of them are named.
+    """
+    path, ours = f"work.{model}", _canonical(dtype)
+    found = {name: _whole(size) for name, size in sizes.items()}
     mistakes = [
-        f"{name}={size!r} is no whole number above zero"
-        for name, size in sizes.items()
-        if isinstance(size, bool) or not isinstance(size, int) or size < 1
-    ]
-    if dtype not in DTYPE_BYTES:
-        mistakes.append(f"dtype={dtype!r} is none of {', '.join(DTYPE_BYTES)}")
-    if mistakes:
-        message = "; ".join(mistakes)
-        raise RecordError(
-            message, path=f"work.{model}", remedy="give what the call has"
+        Mistake(
+            path=f"{path}.{name}",
+            text=f"{shown(sizes[name])} is no whole number from 1 to 2^63 - 1",
         )
+        for name, size in found.items()
+        if not 0 < size < _SIZE_END
+    ]
+    refuse([*mistakes, *_unknown(ours, f"{path}.dtype")], remedy=_REMEDY)
+    return DTYPE_BYTES[str(ours)], list(found.values())
+
+
+def _whole(size: object) -> int:
+    """Return a whole number as an integer; 0 of what is none."""
+    if isinstance(size, bool):
+        return 0
+    try:
+        return operator.index(size)  # type: ignore[arg-type] # asked for here
+    except TypeError:
+        return 0
 
 
 def _divides(model: str, part: str, few: int, whole: str, many: int) -> None:

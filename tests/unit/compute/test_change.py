@@ -244,7 +244,16 @@ def test_counts_are_judged_by_equality(
     found = exact_change(pair)
     assert found.exact
     assert found.effect == pytest.approx(effect)
+    assert (found.session_count, found.run_count) == (len(then), len(now))
     assert changes([pair], priors={}, level=Level()) == (found,)
+
+
+def test_processes_that_agree_are_equal_to_what_they_agree_with() -> None:
+    """Their mean may be off in its last bit; the value that all have is not."""
+    fraction = 0.8343065238711269
+    assert statistics.fmean([fraction] * 3) != fraction
+
+    assert exact_change(comparison([fraction] * 3, [fraction], exact=True)).effect == 0
 
 
 def test_counts_that_disagree_are_judged_by_their_spread() -> None:
@@ -393,7 +402,22 @@ def test_blocks_are_a_paired_t() -> None:
         math.expm1(mean - float(stdtrit(3, 0.995)) * error)
     )
     assert found.p_worse == pytest.approx(float(stdtr(3, (NOISE - mean) / error)))
-    assert found.run_count == 4
+    assert found.p_better == pytest.approx(float(stdtr(3, (NOISE + mean) / error)))
+    assert found.reference == pytest.approx(2**0.25)
+    assert found.current == pytest.approx(2**0.25 * math.exp(mean))
+    assert (found.session_count, found.run_count) == (4, 4)
+
+
+@pytest.mark.parametrize("count", [1, 200])
+def test_blocks_say_what_they_could_have_seen(count: int) -> None:
+    """Noise, and as many errors as surety among all pairs and the power ask for."""
+    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
+    found = paired_change(pairs, level=Level(pair_count=count))
+    error = statistics.stdev(math.log(now / then) for now, then in pairs) / 2
+    sure = float(stdtrit(3, 1 - 0.01 / count) + stdtrit(3, 0.9))
+
+    assert found is not None
+    assert found.detectable_effect == pytest.approx(math.expm1(NOISE + sure * error))
 
 
 def test_swapping_the_sides_swaps_the_verdict() -> None:

@@ -107,6 +107,17 @@ def top(values: dict[str, float]) -> tuple[str, float]:
             {"shared_conflicts_count": 3, "shared_pipe_wavefronts_count": 4},
             0.75,
         ),
+        # one access alone is enough to lose a share
+        (
+            "global.uncoalesced_fraction",
+            {"global_sectors_count": 1, "global_ideal_sectors_count": 0},
+            1,
+        ),
+        (
+            "shared.bank_conflict_fraction",
+            {"shared_conflicts_count": 1, "shared_pipe_wavefronts_count": 1},
+            1,
+        ),
         (
             "tensor.fraction",
             {
@@ -124,12 +135,13 @@ def top(values: dict[str, float]) -> tuple[str, float]:
                 "warps_limit_blocks_count": 16,
                 "blocks_limit_blocks_count": 32,
                 "registers_limit_blocks_count": 2,
-                "shared_limit_blocks_count": 1,
+                "shared_limit_blocks_count": 3,
             },
-            96 / 108,
+            96 / 216,
         ),
         ("waves.tail_fraction", {"waves_count": 1.5}, 0.25),
         ("waves.tail_fraction", {"waves_count": 3}, 0),
+        ("waves.tail_fraction", {"waves_count": 0.25}, 0.75),
         (
             "global.load_sectors_per_request",
             {"global_load_sectors_count": 32, "global_load_requests_count": 8},
@@ -170,6 +182,15 @@ def test_a_metric_is_its_formula(
         (
             "sm.active_fraction",
             {"sm_active_cycles_count": 0, "sm_elapsed_cycles_count": 0},
+            None,
+        ),
+        (
+            "tensor.fraction",
+            {
+                "tensor_active_pipe_fraction": 0.0,
+                "sm_active_cycles_count": 0,
+                "sm_elapsed_cycles_count": 0,
+            },
             None,
         ),
         ("waves.tail_fraction", {"waves_count": 0}, None),

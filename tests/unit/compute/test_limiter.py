@@ -14,7 +14,14 @@ from pytest_gpuperf.compute.limiter import (
     limiter,
 )
 from pytest_gpuperf.model.counters import PIPES, STALLS, STANDARD
-from pytest_gpuperf.model.limiter import Bound, BoundSide, Limiter, LimiterName, Unknown
+from pytest_gpuperf.model.limiter import (
+    Bound,
+    BoundSide,
+    Evidence,
+    Limiter,
+    LimiterName,
+    Unknown,
+)
 
 ROOFS = {
     "dram": "dram_throughput_fraction",
@@ -72,7 +79,10 @@ def test_a_little_idle_time_is_none() -> None:
     """At 0.3 the kernels still count."""
     gap = Gap(fraction=0.3, filled_by=LimiterName.LAUNCH)
 
+    more = Gap(fraction=0.3001, filled_by=LimiterName.LAUNCH)
+
     assert known(launch(dram_throughput_fraction=0.95), gap).name is LimiterName.DRAM
+    assert known(launch(dram_throughput_fraction=0.95), more).name is LimiterName.LAUNCH
 
 
 # 2. roofs
@@ -88,6 +98,14 @@ def test_the_highest_roof_that_is_reached_limits(roof: str, counter: str) -> Non
     assert found.detail == (roof if is_pipe else None)
     assert (found.evidence[0].name, found.evidence[0].value) == (roof, 0.6)
     assert known(launch(**{counter: 0.599})).name is LimiterName.LATENCY
+
+
+def test_three_roofs_are_shown_beside_the_one_that_limits() -> None:
+    """The closest ones, falling; a longer line says less."""
+    fractions = {"dram": 0.9, "l2": 0.5, "tensor": 0.4, "fma": 0.3, "xu": 0.2}
+    found = known(launch(**{ROOFS[roof]: each for roof, each in fractions.items()}))
+
+    assert [each.name for each in found.evidence] == ["dram", "l2", "tensor", "fma"]
 
 
 def test_a_roof_comes_before_the_grid() -> None:
@@ -143,6 +161,17 @@ def test_a_part_that_accounts_for_the_whole_says_more() -> None:
     assert l1.name is LimiterName.L1
 
 
+def test_a_whole_may_be_ahead_of_its_parts_by_two_hundredths() -> None:
+    """So much two passes of one launch differ; only more is a part without a name."""
+    values = launch(dram_throughput_fraction=0.7)
+    at_it = bound({**values, "memory_throughput_fraction": 0.7 + 0.02})
+    beyond = bound({**values, "memory_throughput_fraction": 0.7201})
+
+    assert at_it is not None
+    assert beyond is not None
+    assert (at_it.roof, beyond.roof) == ("dram", "memory")
+
+
 def test_l1_is_of_all_cycles() -> None:
     """A cache that is busy while its SM is active is not busy when most SMs idle."""
     values = launch(
@@ -165,8 +194,28 @@ def test_less_than_a_wave_is_a_small_grid() -> None:
     found = known(launch(waves_count=0.99))
 
     assert found.name is LimiterName.GRID
-    assert (found.evidence[0].name, found.evidence[0].value) == ("waves", 0.99)
+    assert found.evidence[0] == Evidence(name="waves", value=0.99, unit="count")
     assert known(launch(waves_count=1.0)).name is LimiterName.LATENCY
+
+
+def test_a_small_grid_shows_how_few_multiprocessors_work() -> None:
+    """Behind the waves the share of active ones, and the two closest roofs."""
+    cycles = {"sm_active_cycles_count": 25.0, "sm_elapsed_cycles_count": 100.0}
+    found = known(
+        launch(
+            **cycles,
+            waves_count=0.5,
+            dram_throughput_fraction=0.3,
+            l2_throughput_fraction=0.2,
+        )
+    )
+
+    assert [(each.name, each.value) for each in found.evidence] == [
+        ("waves", 0.5),
+        ("SM active", 0.25),
+        ("dram", 0.3),
+        ("l2", 0.2),
+    ]
 
 
 # 4. latency
@@ -190,6 +239,27 @@ def test_latency_without_stalls_says_so() -> None:
     assert "occupancy" in [each.name for each in found.evidence]
 
 
+def test_latency_shows_how_much_of_the_device_worked() -> None:
+    """The two closest roofs, and what of the SMs and of the last wave lay idle."""
+    cycles = {"sm_active_cycles_count": 50.0, "sm_elapsed_cycles_count": 100.0}
+    found = known(
+        launch(
+            **cycles,
+            waves_count=1.5,
+            l2_throughput_fraction=0.3,
+            tensor_pipe_fraction=0.2,
+        )
+    )
+
+    assert [(each.name, each.value) for each in found.evidence] == [
+        ("l2", 0.3),
+        ("tensor", 0.2),
+        ("occupancy", 0.5),
+        ("SM active", 0.5),
+        ("tail", 0.25),
+    ]
+
+
 def test_latency_shows_what_limits_the_occupancy() -> None:
     """With few warps resident, this is the number to change."""
     limits = {
@@ -206,6 +276,20 @@ def test_latency_shows_what_limits_the_occupancy() -> None:
     shown = {each.name: each.value for each in found.evidence}
 
     assert shown["possible by registers"] == 0.125
+    assert shown["occupancy"] == 0.5
+
+
+def test_a_full_occupancy_is_not_shown_as_a_limit() -> None:
+    """Where all warps fit, no resource keeps any out."""
+    limits = {
+        f"{kind}_limit_blocks_count": 8.0
+        for kind in ("warps", "blocks", "shared", "registers")
+    }
+    found = known(
+        launch(**limits, block_threads_count=128.0, warps_possible_fraction=1.0)
+    )
+
+    assert not any(each.name.startswith("possible") for each in found.evidence)
 
 
 # 5. not known
@@ -219,6 +303,7 @@ def test_what_was_not_collected_may_be_the_limiter(name: str) -> None:
     found = unknown(launch(**{name: None}))
 
     assert found.missing == (name,)
+    assert found.reason == "no counter says how busy it was"
 
 
 def test_memory_is_seen_by_its_parts_or_as_a_whole() -> None:
@@ -230,6 +315,13 @@ def test_memory_is_seen_by_its_parts_or_as_a_whole() -> None:
     assert known(without_part).name is LimiterName.LATENCY
     del without_whole["l2_throughput_fraction"]
     assert unknown(without_whole).missing == ("memory_throughput_fraction",)
+    parts_alone = {ROOFS[roof]: 0.1 for roof in MEMORY}
+    assert unknown(parts_alone).missing == (
+        "sm_throughput_fraction",
+        "warps_active_fraction",
+        "waves_count",
+    )
+    assert unknown({}).missing[0] == "memory_throughput_fraction"
 
 
 def test_a_launch_without_counters_has_no_limiter() -> None:
@@ -241,9 +333,24 @@ def test_a_launch_without_counters_has_no_limiter() -> None:
     assert (found.bound, found.duration_s) == (None, None)
 
 
+def test_an_analysis_is_the_bound_and_the_limiter_together() -> None:
+    """Of one launch, with its time, as each of them is told alone."""
+    values = launch(dram_throughput_fraction=0.9, duration_s=3e-6)
+    gap = Gap(fraction=0.5, filled_by=LimiterName.LAUNCH)
+    found = analyse(values, gap=gap)
+
+    assert found.duration_s == 3e-6
+    assert found.bound == bound(values)
+    assert found.limiter == limiter(values, gap=gap)
+    assert known(values, gap).name is LimiterName.LAUNCH
+    assert analyse(values).limiter == limiter(values) != found.limiter
+
+
 def test_without_a_resident_warp_there_is_no_latency() -> None:
     """Nothing waited."""
-    assert unknown(launch(warps_active_fraction=0.0)).missing == ()
+    found = unknown(launch(warps_active_fraction=0.0))
+
+    assert (found.reason, found.missing) == ("no warp was resident", ())
 
 
 # bound
@@ -256,6 +363,9 @@ def test_the_bound_is_the_closest_roof_reached_or_not() -> None:
     )
     assert bound(launch(fp64_pipe_fraction=0.3)) == Bound(
         side=BoundSide.COMPUTE, roof="fp64", fraction=0.3
+    )
+    assert bound({"memory_throughput_fraction": 0.4}) == Bound(
+        side=BoundSide.MEMORY, roof="memory", fraction=0.4
     )
     assert bound({"sm_throughput_fraction": 0.4}) == Bound(
         side=BoundSide.COMPUTE, roof="sm", fraction=0.4
@@ -273,7 +383,8 @@ def test_l1_says_whether_it_is_the_number_of_accesses() -> None:
     found = known(launch(l1_throughput_fraction=0.9, lsu_pipe_fraction=0.95))
 
     assert found.name is LimiterName.L1
-    assert [each.name for each in found.evidence[:2]] == ["l1", "lsu"]
+    assert found.evidence[0] == Evidence(name="l1", value=0.9)
+    assert found.evidence[1] == Evidence(name="lsu", value=0.95)
 
 
 FRACTIONS = st.floats(min_value=0, max_value=1)

@@ -16,6 +16,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.advice import RULES, Rule, recommendations
+from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.parity import compare_parity
 from pytest_gpuperf.compute.scorecard import (
     HARDWARE,
@@ -39,6 +40,7 @@ from pytest_gpuperf.model.codec import (
 )
 from pytest_gpuperf.model.fields import load_json
 from pytest_gpuperf.model.grade import Bands
+from pytest_gpuperf.model.scorecard import BOTTLENECK_LIMITS
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 
 GOLD = Path(__file__).parents[2] / "gold" / "vectors" / "scorecard.jsonl"
@@ -177,6 +179,39 @@ def test_every_refusal_is_of_a_vector() -> None:
     assert {(vector["kind"], vector["tag"]) for vector in vectors()} >= REFUSED
 
 
+@pytest.mark.parametrize("wrong", [None, "1", 10**400])
+def test_what_is_no_throughput_has_no_scorecard(wrong: Any) -> None:
+    """The argument is named, and the remedy is to measure."""
+    with pytest.raises(RecordError) as raised:
+        training_scorecard(StepProfile(), throughput=wrong, hardware=UNIT)
+
+    assert raised.value.path == "throughput"
+    assert raised.value.remedy == "give what was measured"
+
+
+@pytest.mark.parametrize("card", [training_scorecard, measured_scorecard])
+def test_parsed_json_is_no_record(card: Callable[..., object]) -> None:
+    """All that is wrong is told, each with the function that makes a record of it."""
+    with pytest.raises(RecordError) as raised:
+        card({"steps": 1}, throughput=None, hardware={"peak_bw_gb_s": 1})
+
+    assert raised.value.message == (
+        "profile: {'steps': 1} is no StepProfile; decode_step_profile makes one of "
+        "JSON; hardware: {'peak_bw_gb_s': 1} is no Hardware; decode_hardware makes one "
+        "of JSON; throughput: None is not a number"
+    )
+
+
+def test_a_parsed_baseline_is_no_record() -> None:
+    """It is refused like the other arguments, before its numbers are asked for."""
+    base: Any = {"efficiency": 1}
+
+    with pytest.raises(RecordError, match="decode_scorecard makes one") as raised:
+        score(StepProfile(), baseline=base)
+
+    assert raised.value.path == "baseline"
+
+
 def test_sums_are_not_compensated() -> None:
     """Python 3.12's sum gives 2.0 where the files in the wild have 1.0."""
     assert added([1e100, 1.0, -1e100, 1.0]) == 1.0
@@ -306,6 +341,12 @@ def test_what_is_in_no_phase_counts_as_launching(
     assert card.launch_fraction == share
 
 
+def test_a_short_step_is_a_step() -> None:
+    """Half a millisecond in no phase is launching as much as a long one."""
+    assert score(profile(step_ms=0.5)).launch_fraction == 1.0
+    assert score(profile(step_ms=0.5, forward=0.25)).launch_fraction == 0.5
+
+
 def test_of_equal_operations_the_last_name_is_the_top_one() -> None:
     """A layer's longest operation and the list of all break ties in other ways."""
     card = score(one_layer(b=5.0, a=5.0, c=1.0))
@@ -381,6 +422,7 @@ def test_throughput_may_fall_by_a_tenth(
         (121.0, 100.0, "critical"),
         (0.0, 100.0, None),
         (100.0, 0.0, None),
+        (0.9, 0.5, "critical"),
     ],
 )
 def test_a_step_may_take_a_tenth_more(
@@ -396,7 +438,13 @@ def test_a_step_may_take_a_tenth_more(
 
 @pytest.mark.parametrize(
     ("now", "base", "flagged"),
-    [(0.85, 0.9, True), (0.90, 0.95, False), (0.0, 0.9, False), (0.5, 0.0, False)],
+    [
+        (0.85, 0.9, True),
+        (0.90, 0.95, False),
+        (0.05, 0.1, False),  # of these the difference is the limit to the last bit
+        (0.0, 0.9, False),
+        (0.5, 0.0, False),
+    ],
 )
 def test_coverage_may_fall_by_five_points(
     now: float, base: float, flagged: bool
@@ -433,16 +481,24 @@ def test_limits_can_be_set() -> None:
     assert [each.metric for each in card.regressions] == ["throughput_tok_s"]
     assert score(steps).hotspot_ops[1].name == "a"
     assert ReferencePolicy() == REFERENCE
+    patient = ReferencePolicy(
+        bottleneck=replace(BOTTLENECK_LIMITS, launch_fraction=1.0)
+    )
+    assert score(profile()).bottleneck is Bottleneck.LAUNCH
+    assert score(profile(), policy=patient).bottleneck is Bottleneck.MEMORY_BW
 
 
 def test_what_is_not_finite_is_refused_with_all_its_fields() -> None:
     """Throughput and baseline are named in one message."""
-    older = baseline(throughput_tok_s=math.nan, wall_coverage=math.inf)
+    older = baseline(
+        throughput_tok_s=math.nan, step_time_ms=-math.inf, wall_coverage=math.inf
+    )
     with pytest.raises(RecordError) as raised:
         score(profile(), math.inf, baseline=older)
 
     assert raised.value.path == "throughput"
     assert "baseline.throughput_tok_s: nan" in raised.value.message
+    assert "baseline.step_time_ms: -inf" in raised.value.message
     assert "baseline.wall_coverage: inf" in raised.value.message
     assert raised.value.remedy
 

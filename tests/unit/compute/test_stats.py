@@ -11,6 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.stats import (
+    _normal_quantile,
     half_width_fraction,
     median,
     median_interval,
@@ -67,7 +68,7 @@ def test_quantile_refuses_what_is_no_fraction(fraction: float) -> None:
 
 def test_nothing_has_no_median() -> None:
     """There is no median of no values."""
-    with pytest.raises(ValueError, match="at least 1 value"):
+    with pytest.raises(ValueError, match=r"^a quantile needs at least 1 value$"):
         median([])
 
 
@@ -89,6 +90,26 @@ def test_rank_is_the_largest_that_is_sure_enough(count: int, confidence: float) 
         assert _hold(count, rank) >= confidence - 1e-12
     if 2 * (rank + 1) <= count:
         assert _hold(count, rank + 1) < confidence + 1e-12
+
+
+@pytest.mark.parametrize("sure", [1e-6, 1e-9, 1e-12])
+def test_rank_of_the_nearly_certain(sure: float) -> None:
+    """Tails far below a double's last bit of 1 are added up as exactly as others."""
+    confidence = 1 - sure
+    rank = order_rank(600, confidence)
+
+    def missed(rank: int) -> float:
+        fewer: int = sum(math.comb(600, k) for k in range(rank))
+        return 2 * fewer / 2**600
+
+    assert missed(rank) <= (1 - confidence) * (1 + 1e-9) < missed(rank + 1)
+
+
+@pytest.mark.parametrize("tail", [0.4, 0.25, 0.1, 0.025, 0.005, 0.0005])
+def test_the_search_for_a_rank_begins_near_it(tail: float) -> None:
+    """The formula's own error is 4.5e-4, so that few ranks need to be tried."""
+    expected = statistics.NormalDist().inv_cdf(1 - tail)
+    assert _normal_quantile(tail) == pytest.approx(expected, abs=4.5e-4)
 
 
 def test_rank_of_very_many_samples() -> None:
@@ -130,6 +151,17 @@ def test_half_width_has_no_unit(values: list[float], factor: float) -> None:
     assert half_width_fraction(scaled) == pytest.approx(
         half_width_fraction(values), rel=1e-9, abs=1e-12
     )
+
+
+def test_half_width_is_half_the_interval_over_the_median() -> None:
+    """Of 1 to 12 the median is 6.5, and held by 2 to 11; less surely by 5 to 8."""
+    values = [float(number) for number in range(12, 0, -1)]
+
+    assert median_interval(values) == (2, 11)
+    assert half_width_fraction(values) == 4.5 / 6.5
+    assert median_interval(values, 0.5) == (5, 8)
+    assert half_width_fraction(values, 0.5) == 1.5 / 6.5
+    assert samples_needed(values, 1.5 / 6.5, 0.5) == 12
 
 
 def test_half_width_at_a_median_of_zero() -> None:

@@ -212,6 +212,7 @@ def test_every_record_has_exactly_one_class(
 
     assert found.workload_class in WorkloadClass
     assert found.bottleneck is found.workload_class.bottleneck
+    assert (found.gpu_index, found.gpu_uuid) == (one.gpu_index, one.gpu_uuid)
     assert 0 <= found.real_util <= 100
 
 
@@ -289,7 +290,9 @@ def test_zero_memory_has_a_total_and_no_fraction() -> None:
     """Nothing of nothing is no fraction; a missing part leaves no total either."""
     found = compute(full())
     partly = compute(full(memory_reserved_bytes=None))
+    least = compute(full(memory_used_bytes=1.0))
 
+    assert least.memory_used_fraction == 1.0
     assert (found.memory_total_bytes, found.memory_used_fraction) == (0.0, None)
     assert (partly.memory_total_bytes, partly.memory_used_fraction) == (None, None)
 
@@ -317,6 +320,26 @@ def test_a_replay_rate_needs_two_counts_in_order(
 
     assert found.pcie_replay_rate_per_s == rate
     assert found.health is (Health.WARN if rate else Health.OK)
+
+
+@pytest.mark.parametrize("other", [{"gpu_index": 1}, {"gpu_uuid": "GPU-1"}])
+def test_another_gpus_reading_gives_no_rate(other: dict[str, Any]) -> None:
+    """The counts of two GPUs, or of two instances of one, have no difference."""
+    now = full(pcie_replay_count=9, monotonic_s=11.0)
+    before = full(pcie_replay_count=3, monotonic_s=10.0)
+
+    assert compute(now, previous=before).pcie_replay_rate_per_s == 6.0
+    found = compute(now, previous=replace(before, **other))
+    assert (found.pcie_replay_rate_per_s, found.health) == (None, Health.OK)
+
+
+@pytest.mark.parametrize("wrong", ["1", None, math.nan, 10**400])
+def test_weights_that_are_no_numbers_are_refused(wrong: Any) -> None:
+    """By their name, before anything is scored."""
+    with pytest.raises(RecordError) as raised:
+        compute(full(), weights=(wrong, 0.0, 0.0, 0.0))
+
+    assert raised.value.path == "weights"
 
 
 @pytest.mark.parametrize(
@@ -387,8 +410,20 @@ def test_no_class_is_asserted_of_what_was_not_measured(name: str) -> None:
     """Each of the three readings is needed, and the error names the absent one."""
     found = compute(full(**{name: None}, gpu_index=3))
 
-    with pytest.raises(MetricUnavailableError, match=f"{name} not measured on GPU 3"):
+    with pytest.raises(MetricUnavailableError) as caught:
         asserted_class(found)
+
+    assert caught.value.metric == "workload_class"
+    assert caught.value.reason == f"{name} not measured on GPU 3"
+    assert caught.value.remedy == "read the GPU by DCGM, or by GPM (Hopper and later)"
+
+
+def test_all_that_was_not_measured_is_named() -> None:
+    """One error names every reading that a class needs and that is absent."""
+    with pytest.raises(MetricUnavailableError) as caught:
+        asserted_class(compute(record()))
+
+    assert caught.value.reason.startswith(f"{', '.join(NEEDED)} not measured")
 
 
 def test_a_class_of_a_whole_record_is_asserted() -> None:
@@ -466,7 +501,8 @@ def test_all_mistakes_in_weights_are_told(text: str, mistakes: list[str]) -> Non
     """One error says everything that is wrong, and what to write."""
     with pytest.raises(ConfigError, match="give four numbers") as caught:
         parse_weights(text)
-    assert all(mistake in str(caught.value) for mistake in mistakes)
+    assert caught.value.message.startswith(f"weights {text!r}: {mistakes[0]}")
+    assert all(f"; {mistake}" in caught.value.message for mistake in mistakes[1:])
 
 
 def test_an_unknown_preset_is_a_key_error() -> None:

@@ -81,7 +81,7 @@ def test_a_project_may_have_bands_of_its_own() -> None:
 
 def test_an_order_of_grades_is_free() -> None:
     """Every grade has its share, whichever is named first; comments say nothing."""
-    text = "# ours\n\ncompute: D 10%, C 20%, B 30%, A 40%\ncompute_measured: A 9%, B 8%, C 7%, D 6%"
+    text = "# ours\n\n  # and\ncompute: D 10%, C 20%, B 30%, A 40%\ncompute_measured: A 9%, B 8%, C 7%, D 6%"
 
     assert parse_grades(text) == {
         "compute": Bands(a=0.4, b=0.3, c=0.2, d=0.1),
@@ -92,7 +92,12 @@ def test_an_order_of_grades_is_free() -> None:
 @pytest.mark.parametrize(
     ("line", "said"),
     [
-        ("dram: A 85%, B 70%, C 50%, D 25%", "'dram' is no roof"),
+        (
+            "dram: A 85%, B 70%, C 50%, D 25%",
+            "'dram' is no roof: memory, compute, compute_measured",
+        ),
+        ("memory: compute: A 85%", "'compute: A 85%' is no grade with its share"),
+        ("memory: A 85%, B 70%", "memory lacks C, D"),
         ("A 85%", "is no roof"),
         ("memory: A 85%, B 70%, C 50%", "lacks D"),
         ("memory:", "no grade with its share"),
@@ -112,9 +117,19 @@ def test_a_mistake_is_told_with_its_line(line: str, said: str) -> None:
     with pytest.raises(ConfigError) as caught:
         parse_grades(f"{line}\n{line}\nnothing")
 
-    for number in (1, 2, 3):
-        assert f"line {number}: " in caught.value.message
-    assert said in caught.value.message
+    message = caught.value.message
+    assert message.startswith("line 1: ")
+    for number in (2, 3):
+        assert f"; line {number}: " in message
+    assert said in message
+    assert caught.value.remedy == "write memory: A 85%, B 70%, C 50%, D 25%"
+
+
+def test_a_grade_may_begin_at_nothing() -> None:
+    """A share of 0 % is one: such a project gives no F."""
+    bands = parse_grades("memory: A 85%, B 70%, C 50%, D 0%")
+
+    assert grade_of(attained(0.0), bands) is Grade.D
 
 
 def test_a_roof_has_one_line() -> None:

@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.spread import Spread
+from pytest_gpuperf.compute.spread import Z_95, Spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
@@ -17,7 +18,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import estimate, record
+from unit.judge.building import KEY, estimate, record
 
 US = 1e-6
 Z = 2.5758293035489004  # two-sided 99 %
@@ -56,7 +57,10 @@ def test_the_interval_decides(value: float, outcome: Outcome, reason: Reason) ->
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert verdict.low == pytest.approx(value * math.exp(-Z * 0.015))
     assert verdict.high == pytest.approx(value * math.exp(Z * 0.015))
-    assert bool(verdict.remedy) == (outcome is Outcome.INCONCLUSIVE)
+    confirm = "let fresh processes confirm it (--gpuperf-confirm), or move the limit"
+    assert verdict.remedy == (confirm if outcome is Outcome.INCONCLUSIVE else "")
+    assert (verdict.key, verdict.metric) == (KEY, "time")
+    assert verdict.limit == parse_limit("time <= 60 us")
 
 
 def test_a_lower_bound_is_its_mirror() -> None:
@@ -66,6 +70,19 @@ def test_a_lower_bound_is_its_mirror() -> None:
     assert judged(text, estimate(0.75, "roofline.fraction")).outcome is Outcome.FAILED
     straddling = judged(text, estimate(0.80, "roofline.fraction"))
     assert straddling.outcome is Outcome.INCONCLUSIVE
+
+
+def test_equality_is_of_points() -> None:
+    """An interval equals nothing: a number of one's own is met or not."""
+    limit = parse_limit("loss == 2", known={"loss"})
+    spread = Spread(fraction=0.05, dof=4, session_count=5)
+
+    def verdict(value: float) -> Verdict:
+        found = record(estimate(value, "loss", source="user"), kind=Kind.RECORD)
+        return judge_limit(limit, found, spread=spread)
+
+    assert (verdict(2.0).outcome, verdict(2.0).low) == (Outcome.PASSED, None)
+    assert verdict(2.001).outcome is Outcome.FAILED
 
 
 @pytest.mark.parametrize(
@@ -99,6 +116,30 @@ def test_host_time_has_the_wider_prior() -> None:
 
     assert by_device.outcome is Outcome.PASSED
     assert by_host.outcome is wall.outcome is Outcome.INCONCLUSIVE
+
+
+@pytest.mark.parametrize(
+    ("text", "source", "fraction"),
+    [
+        ("time <= 1 s", "cupti", 0.015),
+        ("dram__bytes.sum <= 1", "cupti", 0.015),
+        ("time <= 1 s", "host", 0.05),
+    ],
+)
+def test_a_prior_is_of_who_measured(text: str, source: str, fraction: float) -> None:
+    """Counters are taken on the device, so its spread is theirs."""
+    metric = parse_limit(text).metric
+    verdict = judged(text, estimate(1.0, metric, source=source))
+
+    assert verdict.high == pytest.approx(math.exp(Z * fraction))
+
+
+def test_a_spread_without_bounds_stays_a_number() -> None:
+    """An interval of nine orders of magnitude says nothing, and is still one."""
+    limit, wide = parse_limit("time <= 1 s"), Spread(fraction=1e6)
+    verdict = judge_limit(limit, record(estimate(1.0)), spread=wide)
+
+    assert (verdict.low, verdict.high) == pytest.approx((1e-9, 1e9))
 
 
 @pytest.mark.parametrize("kind", [Kind.BINARY, Kind.CAPTURE])
@@ -142,8 +183,16 @@ def test_what_samples_leave_open_is_the_least_spread() -> None:
     verdict = judged("time <= 60 us", wide)
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.high is not None
-    assert verdict.high > 60 * US
+    known_to = 6 / 54 / Z_95
+    assert verdict.high == pytest.approx(54 * US * math.exp(Z * known_to))
+    assert verdict.low == pytest.approx(54 * US / math.exp(Z * known_to))
+
+
+def test_what_samples_leave_open_does_not_depend_on_the_unit() -> None:
+    """A value of 1 has a half-width as any other."""
+    verdict = judged("time <= 2 s", estimate(1.0, low=0.9, high=1.1))
+
+    assert verdict.high == pytest.approx(math.exp(Z * 0.1 / Z_95))
 
 
 def test_a_comparison_brings_its_own_interval() -> None:
@@ -163,7 +212,11 @@ def test_above_the_roof_is_no_pass() -> None:
     above = judged(text, estimate(1.0501, "roofline.fraction"))
     below = judged("roofline.fraction <= 90 %", estimate(1.2, "roofline.fraction"))
 
+    strictly = judged("roofline.fraction > 80 %", estimate(1.0501, "roofline.fraction"))
+
     assert at_the_edge.outcome is Outcome.PASSED
+    assert strictly.reason is Reason.ABOVE_THE_ROOF
+    assert above.remedy.startswith("check the declared work, or enlarge the data")
     assert (above.outcome, above.reason) == (
         Outcome.INCONCLUSIVE,
         Reason.ABOVE_THE_ROOF,
@@ -178,6 +231,18 @@ def test_a_void_record_is_inconclusive() -> None:
 
     assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.VOID)
     assert verdict.detail == ("the GPU was too hot",)
+    assert verdict.remedy == "measure it again when that is over"
+    assert (verdict.key, verdict.metric) == (KEY, "time")
+    assert verdict.limit == parse_limit("time <= 60 us")
+
+
+def test_a_void_record_without_a_value_is_unmeasured() -> None:
+    """Why nothing was measured is why nothing is decided."""
+    verdict = judged("time <= 60 us", void=Void(code="hot", text="the GPU was too hot"))
+
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert verdict.detail == ("the GPU was too hot",)
+    assert verdict.remedy == "measure it, then judge it"
 
 
 def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
@@ -189,6 +254,8 @@ def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
     assert verdict.reason is Reason.NOT_MEASURED
     assert verdict.detail == ("NVML is busy",)
     assert verdict.remedy == "run it alone"
+    assert (verdict.key, verdict.metric) == (KEY, "energy")
+    assert verdict.limit == parse_limit("energy <= 5 J")
 
 
 @pytest.mark.parametrize(
@@ -328,6 +395,7 @@ def test_a_limit_in_another_unit_than_was_recorded_is_a_mistake(
         judged(text, found, kind=Kind.RECORD)
 
     assert f"write the limit in {unit}" in caught.value.remedy
+    assert caught.value.path == parse_limit(text, known={"ttft"}).text
 
 
 def test_another_number_than_the_recorded_one_is_unmeasured() -> None:
@@ -374,7 +442,88 @@ def test_confirming_processes_narrow_the_interval_as_far_as_sessions_allow() -> 
 
     assert width(still) == pytest.approx(width(alone))
     assert width(averaged) < 0.9 * width(alone)
-    assert width(averaged) > width(alone) / math.sqrt(5)
+    between_runs = statistics.variance(map(math.log, (57, 59, 58, 57, 59)))
+    left = math.sqrt(0.02**2 - between_runs + between_runs / 5)
+    assert width(averaged) == pytest.approx(2 * 58 * US * math.sinh(Z * left))
+
+
+def test_two_confirming_processes_have_a_spread() -> None:
+    """And it takes at most half of the sessions' variance away, as of two it may."""
+    limit = parse_limit("time <= 60 us")
+    two = again(50.0, 66.0)
+    verdict = judge_limit(limit, two[0], spread=Spread(fraction=0.04), confirming=two)
+    between_runs = math.log(66 / 50) ** 2 / 2
+
+    assert verdict.high == pytest.approx(
+        58 * US * math.exp(Z * math.sqrt(between_runs / 2))
+    )
+
+
+def test_a_kth_of_the_sessions_variance_always_remains() -> None:
+    """However much of it the processes account for."""
+    limit = parse_limit("time <= 60 us")
+    shift = 0.03 / math.sqrt(2)  # two logarithms that far apart: 0.03 between runs
+    two = again(55 * math.exp(-shift), 55 * math.exp(shift))
+    verdict = judge_limit(limit, two[0], spread=Spread(fraction=0.03), confirming=two)
+
+    assert verdict.high is not None
+    assert verdict.estimate is not None
+    assert verdict.high == pytest.approx(
+        verdict.estimate.value * math.exp(Z * 0.03 / math.sqrt(2))
+    )
+
+
+def test_confirming_processes_bring_their_samples() -> None:
+    """Their intervals are averaged as their values are; one without has none for all."""
+    limit = parse_limit("time <= 60 us")
+    one = estimate(40 * US, low=38 * US, high=44 * US, sample_count=10)
+    other = estimate(42 * US, low=41 * US, high=45 * US, sample_count=30)
+    bare = estimate(41 * US, sample_count=5)
+
+    def together(*found: Estimate) -> Estimate:
+        records = [record(each) for each in found]
+        verdict = judge_limit(limit, record(bare), confirming=records)
+        assert verdict.estimate is not None
+        return verdict.estimate
+
+    both = together(one, other)
+    assert both.value == pytest.approx(41 * US)
+    assert both.low == pytest.approx(39.5 * US)
+    assert both.high == pytest.approx(44.5 * US)
+    assert both.sample_count == 40
+    some = together(one, bare)
+    assert (some.low, some.high, some.sample_count) == (None, None, 15)
+
+
+def test_what_the_samples_of_several_processes_leave_open_is_their_mean() -> None:
+    """More processes do not make a wide interval wider."""
+    limit = parse_limit("time <= 60 us")
+    wide = [record(estimate(54 * US, low=48 * US, high=60 * US))] * 3
+    one = judge_limit(limit, wide[0])
+    several = judge_limit(limit, wide[0], confirming=wide)
+
+    assert several.high == pytest.approx(one.high)
+
+
+def test_confirming_values_of_another_source_do_not_count() -> None:
+    """A host's time says nothing of a device's."""
+    by_host = record(estimate(90 * US, source="host"))
+    nothing = record()
+    verdict = judge_limit(
+        parse_limit("time <= 60 us"), *again(50), confirming=[by_host, nothing]
+    )
+
+    assert (verdict.outcome, verdict.confirmations) == (Outcome.PASSED, ())
+
+
+def test_confirming_values_of_zero_have_no_logarithm() -> None:
+    """The sessions' spread is taken then, and a limit of 0 has nothing beyond it."""
+    zero = parse_limit("time <= 0 s")
+    verdict = judge_limit(zero, *again(0.0), confirming=again(0.0, 0.0))
+    unit = judge_limit(parse_limit("time <= 1 s"), *again(1.0), confirming=again(2e6))
+
+    assert (verdict.outcome, verdict.confirmations) == (Outcome.PASSED, ())
+    assert unit.confirmations == pytest.approx([1.0])
 
 
 def test_confirming_processes_that_still_straddle() -> None:
@@ -383,7 +532,9 @@ def test_confirming_processes_that_still_straddle() -> None:
     verdict = judge_limit(limit, *again(60), confirming=again(*[60.0] * 5))
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert "move the limit" in verdict.remedy
+    assert verdict.remedy == (
+        "move the limit away from the value, or make the value steadier"
+    )
 
 
 def test_void_confirming_processes_do_not_count() -> None:
@@ -404,6 +555,9 @@ def test_a_child_that_gave_no_value_fails() -> None:
     assert verdict.outcome is Outcome.FAILED
     assert verdict.reason is Reason.CHILD_GAVE_NO_VALUE
     assert verdict.detail == ("boom", "exit 1")
+    assert verdict.remedy == "make the test pass when it runs alone"
+    assert (verdict.key, verdict.metric, verdict.limit) == (KEY, "time", limit)
+    assert verdict.estimate == estimate(60 * US)
 
 
 RANK = {Outcome.PASSED: 0, Outcome.INCONCLUSIVE: 1, Outcome.FAILED: 2}

@@ -24,10 +24,10 @@ from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better
-from pytest_gpuperf.model.record import BoundClass, RecordKey, Void
+from pytest_gpuperf.model.record import BoundClass, Kind, RecordKey, Void
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import KEY, case, confirmation, session, stored
+from unit.judge.building import KEY, case, confirmation, estimate, session, stored
 
 THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
 SLOWER = (1.20, 1.21, 1.19, 1.20, 1.20)
@@ -335,6 +335,14 @@ def test_counts_need_one_session_and_no_confirmation(
     assert ruled(verdict) == (outcome, reason)
     assert verdict.change is not None
     assert verdict.change.exact
+
+
+@pytest.mark.parametrize("now", [105.0, 95.0])
+def test_a_tolerance_belongs_to_what_is_tolerated(now: float) -> None:
+    """5 % more or less of a count is within a limit of 5 %."""
+    verdict = one(case(now, [100.0], "launches.count", limit=0.05))
+
+    assert ruled(verdict) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
 
 
 def test_stored_counts_that_disagree_need_three_sessions() -> None:
@@ -692,3 +700,48 @@ def test_numbers_decide_what_no_early_row_does(subject: Case) -> None:
     decided = early_verdict(subject, Policy(), None) is not None
 
     assert (comparable(subject, Policy()) is None) == decided
+
+
+def of_report(now: float, then: Sequence[float], **fields: Any) -> Case:
+    """A counter of a captured report."""
+    found = estimate(now, "dram.bytes", source="ncu-report")
+    return case(now, then, "dram.bytes", estimate=found, choice=None, **fields)
+
+
+def test_what_a_file_says_is_judged_at_once() -> None:
+    """A report read again gives the same numbers: one session, no fresh process."""
+    subject = of_report(1.2, [1.0])
+    (look,) = first_look([subject])
+
+    assert (look.worse, look.suspect) == (True, False)
+    assert ruled(one(subject)) == (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT)
+    assert ruled(one(of_report(1.0, [1.0]))) == (Outcome.UNCHANGED, Reason.EQUAL)
+
+
+def test_files_that_differ_are_judged_by_the_rule_without_fresh_processes() -> None:
+    """Reports of several captures have a spread; reading one again confirms nothing."""
+    subject = of_report(1.2, THEN)
+    (look,) = first_look([subject])
+    verdict = one(subject)
+
+    assert (look.worse, look.suspect) == (True, False)
+    assert ruled(verdict) == (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT)
+    assert verdict.change is not None
+    assert not verdict.change.exact
+
+
+@pytest.mark.parametrize(
+    ("steps", "remedy"),
+    [
+        (5, "record more steps of the loop: 30 or more"),
+        (30, "measure it in more processes with --gpuperf-runs=5"),
+    ],
+)
+def test_a_short_loop_is_told_to_record_more_steps(steps: int, remedy: str) -> None:
+    """What a loop of five steps lacks, more processes of five steps do not give."""
+    found = estimate(1.2, source="host", sample_count=steps)
+    subject = case(1.2, [0.2, 1.0, 5.0], estimate=found, kind=Kind.STEPS)
+    verdict = one(subject)
+
+    assert verdict.reason is Reason.NOT_SIGNIFICANT
+    assert verdict.remedy == remedy

@@ -132,6 +132,8 @@ def _declared(given: dict[str, Any]) -> dict[str, Any]:
             given[name] = abs(given[name]) or 1.0
     if given["bytes"] is None:
         given["bytes"] = 1.0
+    if given["flop"] is not None or given["dtype"] is not None:
+        given["dtype"] = "bf16"
     return given
 
 

@@ -6,6 +6,8 @@ import pytest
 
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.declared_peaks import parse_peaks
+from pytest_gpuperf.model.roofline import LEVELS
+from pytest_gpuperf.model.work import DTYPE_BYTES
 
 
 def test_a_device_a_line() -> None:
@@ -54,7 +56,7 @@ def test_a_mistake_is_told_with_its_place(text: str, place: str, said: str) -> N
 
     assert f"{place}: " in caught.value.message
     assert said in caught.value.message
-    assert "NVIDIA H200: dram 4.5 TB/s" in caught.value.remedy
+    assert "NVIDIA H200: fp8 1500 TFLOP/s" in caught.value.remedy
 
 
 def test_all_mistakes_are_told_at_once() -> None:
@@ -64,3 +66,21 @@ def test_all_mistakes_are_told_at_once() -> None:
 
     places = ["line 1, column 6", "line 1, column 18", "line 2, column 1", "line 3"]
     assert all(place in caught.value.message for place in places)
+
+
+def test_what_stands_there_twice_hides_no_other_mistake() -> None:
+    """A second line or field is read like the first, and so is one without a name."""
+    text = "cpu: dram 1 GB/s, dram fast, l2 x\ncpu: ram 1 B/s, l1 0 B/s\n: l2 1 FLOP/s"
+    with pytest.raises(ConfigError) as caught:
+        parse_peaks(text)
+
+    assert [said.partition(": ")[2] for said in caught.value.message.split("; ")] == [
+        "dram stands there twice",
+        "dram: 'fast' does not begin with a number",
+        "l2: 'x' does not begin with a number",
+        "cpu has a line already",
+        f"'ram' is neither memory nor a data type: {', '.join((*LEVELS, *DTYPE_BYTES))}",
+        "l1: a peak is above zero",
+        "no device is named before a colon",
+        "l2 is given in bytes/s, as 4.5 TB/s",
+    ]

@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.model.fingerprint import (
     HARD_FACTS,
     differences,
+    facts_of,
     family_facts,
     family_of,
     slug,
@@ -122,3 +123,13 @@ def test_names_that_differ_in_signs_alone_share_a_folder() -> None:
     """A slug only sorts: whether two records compare is for their facts to say."""
     assert slug("A-100 (x)") == slug("a 100 x")
     assert differences({"gpu_name": "A-100 (x)"}, {"gpu_name": "a 100 x"})
+
+
+@pytest.mark.parametrize("metric", ["roofline.fraction", "mfu"])
+def test_a_share_of_a_peak_shares_its_peak(metric: str) -> None:
+    """Half of one peak is no third of another: the same time gives both."""
+    facts = {"host-time": {"cpu_model": "x", "peak": "dram 20 GB/s (declared)"}}
+
+    assert facts_of(facts, metric, "host") == facts["host-time"]
+    assert facts_of(facts, "time", "host") == {"cpu_model": "x"}
+    assert facts_of({}, metric, "host") == {}

@@ -191,7 +191,30 @@ def test_all_mistakes_of_a_file_are_told() -> None:
     ]
 
 
-@pytest.mark.parametrize("obj", [None, [], "x", 1])
+@pytest.mark.parametrize(
+    ("decode", "obj"),
+    [
+        (decode_step_profile, {"steps": 3}),
+        (decode_hardware, {"peak_bw_gb_s": 1, "bytes_per_token": 2}),
+        (decode_scorecard, SCORECARD),
+        (decode_parity_profile, PARITY),
+    ],
+)
+def test_the_text_of_an_object_is_read_too(
+    decode: Callable[[object], object], obj: object
+) -> None:
+    """As `load_json` reads it: NaN is none, and no field is there twice."""
+    text = json.dumps(obj)
+    name = next(iter(json.loads(text)))
+
+    assert decode(text) == decode(text.encode()) == decode(obj)
+    assert refused(decode, '{"a": NaN}').startswith("not JSON")
+    assert refused(decode, b"\xff").startswith("not JSON")
+    twice = text[:-1] + f', "{name}": 1}}'
+    assert f"{name}: it is there twice" in refused(decode, twice)
+
+
+@pytest.mark.parametrize("obj", [None, [], '"x"', 1])
 def test_only_an_object_is_a_record(obj: object) -> None:
     """A list of fields without their names is not read, and misses none."""
     assert refused(decode_hardware, obj).endswith(" is not an object")

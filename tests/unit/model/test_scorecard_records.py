@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -88,7 +90,91 @@ def test_nothing_that_is_not_finite_is_graded(efficiency: float) -> None:
     assert raised.value.remedy
 
 
-@pytest.mark.parametrize("d", [0.2, 0.3, math.nan, -math.inf])
+@pytest.mark.parametrize("wrong", [None, "0.5", True, 10**400, {}])
+def test_what_is_no_number_is_not_graded(wrong: Any) -> None:
+    """The error names the field and says what to do, of a grade and of its bands."""
+    with pytest.raises(RecordError) as raised:
+        Grade.from_efficiency(wrong)
+    assert raised.value.path == "efficiency"
+    with pytest.raises(RecordError, match=r"bands\.a: .*; bands\.d: ") as raised:
+        Bands(a=wrong, b=0.4, c=0.2, d=wrong)
+    assert raised.value.remedy
+
+
+def test_all_shares_that_are_none_are_named() -> None:
+    """What was not measured has no bottleneck."""
+    shares: dict[str, Any] = {
+        "transfer_fraction": None,
+        "launch_fraction": 0.1,
+        "compute_utilization": "0.5",
+    }
+
+    with pytest.raises(RecordError) as raised:
+        Bottleneck.classify(**shares)
+
+    assert raised.value.message == (
+        "transfer_fraction: None is not a number; "
+        "compute_utilization: '0.5' is not a number"
+    )
+    assert raised.value.remedy
+
+
+@pytest.mark.parametrize("wrong", ["1", True, 10**400, []])
+@pytest.mark.parametrize(
+    ("make", "path"),
+    [
+        (lambda bad: Phase(total_ms=bad, pct=1.0, avg_ms=1.0), "phase.total_ms"),
+        (
+            lambda bad: Phase(total_ms=1.0, pct=1.0, avg_ms=1.0, exclusive_ms=bad),
+            "phase.exclusive_ms",
+        ),
+        (lambda bad: Layer(layer=0, fwd_ms=1.0, bwd_ms=bad), "layer.bwd_ms"),
+        (
+            lambda bad: Layer(layer=0, fwd_ms=1.0, bwd_ms=1.0, ops={"a": bad}),
+            "layer.ops.a",
+        ),
+        (lambda bad: Layer(layer=0, fwd_ms=1.0, bwd_ms=1.0, ops=bad), "layer.ops"),
+        (lambda bad: StepProfile(steps=bad), "profile.steps"),
+        (lambda bad: StepProfile(step_ms=(1.0, bad)), "profile.step_ms[1]"),
+        (
+            lambda bad: Hardware(peak_bw_gb_s=bad, bytes_per_token=1.0),
+            "hardware.peak_bw_gb_s",
+        ),
+        (
+            lambda bad: Hardware(
+                peak_bw_gb_s=1.0, bytes_per_token=1.0, flop_per_token=bad
+            ),
+            "hardware.flop_per_token",
+        ),
+        (
+            lambda bad: ParityProfile(
+                runtime="a",
+                throughput_tok_s=1.0,
+                step_time_ms=1.0,
+                kernel_launches_per_step=bad,
+            ),
+            "parity.kernel_launches_per_step",
+        ),
+    ],
+)
+def test_what_is_no_number_makes_no_record(
+    make: Callable[[Any], object], path: str, wrong: Any
+) -> None:
+    """A text, a truth and an integer that no float holds are refused by their field."""
+    with pytest.raises(RecordError) as raised:
+        make(wrong)
+
+    assert raised.value.path == path
+    assert raised.value.remedy
+
+
+def test_a_bottleneck_is_its_word() -> None:
+    """Printed as it is written in JSON, as a grade is."""
+    assert str(Bottleneck.LAUNCH) == f"{Bottleneck.LAUNCH}" == "launch"
+    assert str(Grade.A) == f"{Grade.A}" == "A"
+
+
+@pytest.mark.parametrize("d", [0.2, 0.3])
 def test_bands_must_fall(d: float) -> None:
     """Bands that do not fall would grade nobody with one of their letters."""
     with pytest.raises(RecordError, match="do not fall"):

@@ -51,10 +51,33 @@ def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
 
 
 def test_two_infinities_do_not_hide_each_other() -> None:
-    """The check of all at once is not fooled by sums."""
+    """The check of all at once is not fooled by sums, and names every field."""
     with pytest.raises(RecordError) as caught:
         replace(RECORD, power_watts=math.inf, energy_joules=-math.inf)
     assert caught.value.path == "telemetry.power_watts"
+    assert caught.value.message == (
+        "telemetry.power_watts: inf is not a finite number; "
+        "telemetry.energy_joules: -inf is not a finite number"
+    )
+
+
+@pytest.mark.parametrize("value", ["0.5", "", True, [], 1j])
+@pytest.mark.parametrize("name", ["unix_s", "sm_active_fraction"])
+def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
+    """Nothing is read out of a text, and no other type is taken for a number."""
+    facts: dict[str, Any] = {name: value}
+
+    with pytest.raises(RecordError, match="is not a number") as caught:
+        replace(RECORD, **facts)
+    assert caught.value.path == f"telemetry.{name}"
+
+
+@pytest.mark.parametrize("value", [True, False, None, 0, 1])
+def test_one_reading_is_true_or_false(value: Any) -> None:
+    """Whether rows failed is no amount; a source that writes 0 and 1 is read too."""
+    assert replace(RECORD, row_remap_failed=value).row_remap_failed is value
+    with pytest.raises(RecordError, match=r"row_remap_failed: 'no' is not a number"):
+        replace(RECORD, row_remap_failed="no")  # type: ignore[arg-type]
 
 
 finite = st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70)
@@ -124,7 +147,7 @@ def test_a_class_is_its_label_and_has_a_bottleneck() -> None:
 
 
 def test_the_words_for_bottleneck_and_health() -> None:
-    """Closed sets; health is ordered from best to worst."""
+    """Closed sets, in the order in which people count them up."""
     assert [b.value for b in BottleneckCategory] == [
         "idle",
         "compute",
@@ -133,7 +156,7 @@ def test_the_words_for_bottleneck_and_health() -> None:
         "mixed",
     ]
     assert [(h.name, h.value) for h in Health] == [
-        (word, word) for word in ("OK", "HOT", "WARN", "CRIT")
+        (word, word) for word in ("OK", "WARN", "HOT", "CRIT")
     ]
 
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from enum import IntEnum
+from fractions import Fraction
 from typing import Any
 
 import pytest
@@ -11,6 +13,13 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES, Work
+
+
+class Amount(IntEnum):
+    """An integer of a type that is not Python's own."""
+
+    MANY = 2**60 + 1
+
 
 sizes = st.integers(1, 10_000)
 dtypes = st.sampled_from(sorted(DTYPE_BYTES))
@@ -45,16 +54,68 @@ def test_declared_work_is_declared() -> None:
         ({"flop": 1.0}, "work.dtype"),
         ({"bytes": 0.0}, "work.bytes"),
         ({"flop": float("nan"), "dtype": "bf16"}, "work.flop"),
+        ({"flop": 1.0, "bytes": 1.0}, "work.dtype"),
+        ({"flop": "1", "dtype": "bf16"}, "work.flop"),
+        ({"bytes": True}, "work.bytes"),
+        ({"bytes": 10**400}, "work.bytes"),
+        ({"flop": 10**5000, "dtype": "bf16"}, "work.flop"),
+        ({"bytes": 1.0, "dtype": "bf17"}, "work.dtype"),
+        ({"bytes": 1.0, "dtype": ["bf16"]}, "work.dtype"),
+        ({"bytes": 1.0, "label": "declared"}, "work.label"),
     ],
 )
 def test_work_that_no_roof_can_be_found_for_is_refused(
     numbers: dict[str, Any], path: str
 ) -> None:
-    """Nothing, FLOP of no type, zero and NaN."""
+    """Nothing, FLOP of no type, an unknown type, and what is no number above zero."""
     with pytest.raises(RecordError) as caught:
         Work(**numbers)
 
     assert caught.value.path == path
+    assert 'dtype="bf16"' in caught.value.remedy
+
+
+def test_all_mistakes_of_declared_work_are_told_at_once() -> None:
+    """Every field that is wrong stands in the message, and the types that are known."""
+    wrong: dict[str, Any] = {"flop": "1", "bytes": 0, "dtype": "e4m3", "label": None}
+
+    with pytest.raises(RecordError) as caught:
+        Work(**wrong)
+
+    assert caught.value.message == (
+        "work.flop: '1' is not a number; work.bytes: 0 is not above zero; "
+        f"work.dtype: 'e4m3' is none of {', '.join(DTYPE_BYTES)}; "
+        "work.label: None is no SourceLabel"
+    )
+
+
+@pytest.mark.parametrize(
+    ("amount", "plain"), [(Amount.MANY, 2**60 + 1), (Fraction(3, 2), 1.5)]
+)
+def test_an_amount_of_another_library_becomes_pythons_own(
+    amount: Any, plain: float
+) -> None:
+    """A run is written as JSON, which takes no others; integers stay exact."""
+    work = Work(flop=amount, bytes=amount, dtype="bf16")
+
+    assert (work.flop, work.bytes) == (plain, plain)
+    assert type(work.flop) is type(work.bytes) is type(plain)
+
+
+@pytest.mark.parametrize(
+    ("name", "ours"),
+    [
+        ("float64", "fp64"),
+        ("float32", "fp32"),
+        ("float16", "fp16"),
+        ("half", "fp16"),
+        ("bfloat16", "bf16"),
+    ],
+)
+def test_a_frameworks_name_of_a_type_is_taken_for_ours(name: str, ours: str) -> None:
+    """In work that is declared and in work that is counted: peaks have one name."""
+    assert Work(flop=1.0, dtype=name) == Work(flop=1.0, dtype=ours)
+    assert Work.matmul(2, 3, 4, name) == Work.matmul(2, 3, 4, ours)
 
 
 @given(m=sizes, n=sizes, k=sizes, batch=st.integers(1, 64), dtype=dtypes)
@@ -144,20 +205,32 @@ def test_a_layers_options_change_what_they_say() -> None:
     assert causal.bytes == plain.bytes
 
 
-@pytest.mark.parametrize("wrong", [0, -1, 1.5, True])
+@pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "8", None, 2**63, 10**400])
 def test_a_size_is_a_whole_number(wrong: Any) -> None:
     """Nothing is rounded, and no number of heads is a fraction."""
-    with pytest.raises(RecordError, match="n="):
+    with pytest.raises(RecordError, match=r"work\.matmul\.n: .* is no whole number"):
         Work.matmul(1, wrong, 1, "bf16")
 
 
 def test_all_mistakes_of_a_model_are_told_at_once() -> None:
     """Each size that is none, and the type that has no size."""
     with pytest.raises(RecordError) as caught:
-        Work.attention(**{**ATTENTION, "batch": 0, "seq_q": -3, "dtype": "bfloat16"})
+        Work.attention(**{**ATTENTION, "batch": 0, "seq_q": -3, "dtype": "bf17"})
 
-    for part in ("batch=0", "seq_q=-3", "dtype='bfloat16'"):
+    for part in ("batch: 0 is", "seq_q: -3 is", "dtype: 'bf17' is none of fp64, "):
         assert part in str(caught.value)
+
+
+def test_a_size_of_another_library_is_one() -> None:
+    """What stands for an integer anywhere in Python does here too."""
+
+    class Eight:
+        def __index__(self) -> int:
+            return 8
+
+    eight: Any = Eight()
+
+    assert Work.matmul(eight, eight, 8, "bf16") == Work.matmul(8, 8, 8, "bf16")
 
 
 @pytest.mark.parametrize(

@@ -28,7 +28,9 @@ _PLAIN_UNITS = frozenset({"fp64", "fp64_tensor", "fp32", "fp16_vector"})
 # integrated GPUs, whose reported memory clocks and widths mean nothing
 _SOC_CAPABILITIES = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
 # names whose tensor cores run at the full rate, by the professional whitepapers
-_FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}")
+_FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}\b")
+# names whose tensor cores run at the GeForce rate; a D is a cut-down board
+_GEFORCE = re.compile(r"GeForce RTX (?!.*\bD\b)")
 _PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
 _MEMORY_SLICES = 8  # of every GPU that can be split; an A30's four count double
 _SPLIT = "the GPU is split into slices, and which one is used is not known"
@@ -107,7 +109,7 @@ def cpu_peaks(declared: Mapping[str, float] | None = None) -> Peaks:
     """
     given = _given(declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)")
     why = "nothing but a declaration gives the peaks of a CPU"
-    return _peaks("cpu", _strongest((given, _all_unknown(why))))
+    return _peaks("cpu", _strongest((given, _all_unknown(why))), l2_bytes=0)
 
 
 def _peaks(
@@ -211,27 +213,21 @@ def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
 
 
 def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, int]:
-    """Return the rates that a GPU must have: its card's, or all that it can be agree on."""
-    if card is not None:
-        return table.rates[card.rates]
-    capability = _capability(device)
-    candidates = {
-        key: rates
-        for key, rates in table.rates.items()
-        if key.partition("-")[0] == capability
-    }
-    name = without_slice(device.name)
-    decided = f"{capability}-geforce" if "GeForce" in name else ""
-    if _FULL_RATE.search(name):
-        decided = capability
-    if decided in candidates:
-        return candidates[decided]
-    every = list(candidates.values())
-    return {
-        dtype: rate
-        for dtype, rate in (every[0] if every else {}).items()
-        if all(rates.get(dtype) == rate for rates in every)
-    }
+    """
+    Return the rates that a GPU's name stands for; none where it stands for none.
+
+    The compute capability alone says nothing: cut-down boards share it (H20 and H800
+    with the H100).
+    """
+    name, capability = without_slice(device.name), _capability(device)
+    known = table.named(name) if card is None else (card,)
+    if known:
+        key = known[0].rates
+    elif _GEFORCE.search(name):
+        key = f"{capability}-geforce"
+    else:
+        key = capability if _FULL_RATE.search(name) else ""
+    return table.rates.get(key, {})
 
 
 def _unavailable(device: Device, why_no_card: str) -> _Layer:
@@ -248,10 +244,7 @@ def _unavailable(device: Device, why_no_card: str) -> _Layer:
     if missing:
         no_rate = f"{' and '.join(missing)} could not be read"
     else:
-        no_rate = (
-            f"neither its name nor compute capability {_capability(device)} "
-            "says at what rate it computes this, if at all"
-        )
+        no_rate = "its name does not say at what rate it computes this, if at all"
     why = why_no_card or "its datasheet does not say it"
     layer = _all_unknown(f"{why}, and {no_rate}")
     no_dram = "its memory clock and bus say nothing, or could not be read"

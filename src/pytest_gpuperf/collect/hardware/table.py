@@ -92,6 +92,11 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
     rates: Mapping[str, Mapping[str, int]]
     tensor_clock_scale: Mapping[str, float]
 
+    def named(self, name: str) -> tuple[Card, ...]:
+        """Return the cards of a name, whether or not a driver writes NVIDIA before it."""
+        plain = _plain(name)
+        return tuple(card for card in self.cards if plain in map(_plain, card.names))
+
     def card_of(self, device: Device) -> tuple[Card | None, str]:
         """
         Return the card that a GPU is, by its whole name and all that is known beside it.
@@ -103,7 +108,7 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
             The card and ""; or None and the reason, as a sentence without its end.
         """
         name = without_slice(device.name)
-        named = [card for card in self.cards if _plain(name) in map(_plain, card.names)]
+        named = self.named(name)
         if not named:
             return None, f"the table of datasheets has no {name!r}"
         for card in named:

@@ -1,0 +1,125 @@
+"""The rules of judge/ruling: what numbers decide, and at which of them."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.judge.case import Confirmation, Policy
+from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
+from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from unit.judge.building import KEY, case, confirmation, estimate
+
+POLICY = Policy(alpha=0.01, suspect_p=0.05)
+MOVED = {"driver": ("580.1", "580.2")}
+
+
+def ruled(
+    worsening: float,
+    *,
+    confirmed: Confirmation | None = None,
+    p_value: float = 0.001,
+    exact: bool = False,
+    reference: float = 1.0,
+    **fields: Any,
+) -> Verdict:
+    """The verdict on a worsening of a case with a limit of 5 %."""
+    change = Change(
+        effect=worsening,
+        current=1 + worsening,
+        reference=reference,
+        session_count=5,
+        run_count=1,
+        p_worse=p_value if worsening > 0 else 1.0,
+        p_better=p_value if worsening <= 0 else 1.0,
+        exact=exact,
+    )
+    given: dict[str, Any] = {
+        "change": change,
+        "worsening": worsening,
+        "p_worse": change.p_worse,
+        "p_better": change.p_better,
+        "confirmation": confirmed,
+        "complete": True,
+        "selected": True,
+    }
+    subject = case(1 + worsening, [1.0] * 5, moved=MOVED)
+    return rule(subject, Ruling(**(given | fields)), POLICY)
+
+
+CONFIRMED = confirmation(1.2, 1.3)
+
+
+@pytest.mark.parametrize("exact", [True, False])
+@pytest.mark.parametrize("sign", [1, -1])
+def test_the_limit_itself_is_allowed(sign: int, *, exact: bool) -> None:
+    """Beyond it a change counts, on either side."""
+    at_it = ruled(sign * 0.05, exact=exact, confirmed=CONFIRMED)
+    beyond = ruled(sign * 0.0501, exact=exact, confirmed=CONFIRMED)
+
+    assert (at_it.outcome, at_it.reason) == (Outcome.UNCHANGED, Reason.WITHIN_NOISE)
+    assert beyond.outcome is (Outcome.REGRESSED if sign > 0 else Outcome.IMPROVED)
+
+
+def test_a_chance_of_alpha_is_not_sure() -> None:
+    """Only a smaller one is."""
+    at_it = ruled(0.2, confirmed=CONFIRMED, p_value=0.01)
+    below = ruled(0.2, confirmed=CONFIRMED, p_value=0.0099)
+
+    assert at_it.reason is Reason.NOT_SIGNIFICANT
+    assert at_it.remedy == "measure it in more processes with --gpuperf-runs=5"
+    assert below.outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize("worsening", [0.2, -0.2])
+def test_a_suspect_is_told_by_the_chance_of_its_own_direction(worsening: float) -> None:
+    """One in twenty is no suspicion any more."""
+    suspect = ruled(worsening, p_value=0.0499)
+    none = ruled(worsening, p_value=0.05)
+
+    assert suspect.reason is Reason.NOT_CONFIRMED
+    assert none.reason is Reason.NOT_SIGNIFICANT
+
+
+def test_what_was_not_confirmed_says_what_to_do() -> None:
+    """By why it was not: void processes, an improvement, or nobody asked for any."""
+    void = confirmation(void=("the GPU was too hot",))
+    hot = ruled(0.2, confirmed=void)
+
+    assert hot.remedy == "measure it again when that is over"
+    assert hot.detail == ("the GPU was too hot",)
+    assert ruled(-0.2).remedy == "confirm and store it with --gpuperf-update=improved"
+    assert ruled(0.2).remedy == (
+        "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
+        "leave --gpuperf-confirm above 0"
+    )
+
+
+def test_a_decision_needs_no_remedy_and_no_excuse() -> None:
+    """What some void process said is of no account where the others decide."""
+    some = confirmation(1.2, 1.3, void=("the GPU was too hot",))
+    found = ruled(0.2, confirmed=some)
+
+    plain = verdict_of(case(1.0, [1.0]), Outcome.UNCHANGED, Reason.EQUAL)
+
+    assert (found.outcome, found.detail, found.remedy) == (Outcome.REGRESSED, (), "")
+    assert (plain.detail, plain.remedy) == ((), "")
+
+
+def test_a_verdict_says_what_it_is_of() -> None:
+    """The test, the metric, its value, its limit and the sessions it was held against."""
+    found = ruled(0.2, confirmed=CONFIRMED)
+
+    assert (found.key, found.metric, found.threshold) == (KEY, "time", 0.05)
+    assert found.estimate == estimate(1.2)
+    assert found.baseline is not None
+    assert (found.baseline.first_unix_s, found.baseline.last_unix_s) == (0.0, 4.0)
+    assert found.baseline.moved == MOVED
+
+
+def test_confirming_processes_are_told_by_their_effect() -> None:
+    """Against the reference; none against a reference of 0."""
+    assert ruled(0.2, confirmed=CONFIRMED).confirmations == pytest.approx([0.2, 0.3])
+    assert ruled(0.2, confirmed=CONFIRMED, reference=0.0).confirmations == ()
