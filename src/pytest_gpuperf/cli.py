@@ -9,7 +9,7 @@ from __future__ import annotations
 import argparse
 import os
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import (
@@ -21,6 +21,7 @@ from pytest_gpuperf.errors import (
 )
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.capture import Capture
     from pytest_gpuperf.model.run import Run
 
 __all__ = ["main"]
@@ -56,37 +57,62 @@ def _reported(arguments: argparse.Namespace) -> int:
     try:
         return command(arguments)
     except GpuPerfError as error:
-        from pytest_gpuperf.report.escape import escape
-
         lines = [f"gpuperf: error: {error.message}"]
         lines += [f"    remedy: {error.remedy}"] if error.remedy else []
-        sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
+        _say(lines)
         return WRONG_USAGE if isinstance(error, ConfigError) else UNREADABLE
+
+
+def _say(lines: Iterable[str]) -> None:
+    """Write lines to standard error, safe to print."""
+    from pytest_gpuperf.report.escape import escape
+
+    sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
 
 
 def _show(arguments: argparse.Namespace) -> int:
     """Print a capture or a run."""
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     if _is_json(file):
-        from pytest_gpuperf.report.forms import only_metrics, run_bytes
-
-        run = _read(file)
-        chosen = run if metrics is None else only_metrics(run, metrics)
-        return _print(run_bytes(chosen, form))
+        return _show_run(_read(file), form, metrics)
     from pytest_gpuperf.collect.ncu.text import capture_text
     from pytest_gpuperf.collect.runner import ProcessRunner
 
     runner = ProcessRunner()
     if form == "json":  # the records that the other forms need cost as much as the rest
+        # a name with two underscores is a counter's: the catalogue need not be asked
+        if doubtful := [name for name in metrics or () if "__" not in name]:
+            from pytest_gpuperf.pipeline.shown import refuse_catalogue
+
+            refuse_catalogue(doubtful)
         return _print(capture_text(file, runner=runner, metrics=metrics))
     from pytest_gpuperf.collect.ncu.capture import read_capture
-
-    capture = read_capture(file, runner=runner, metrics=metrics)
     from pytest_gpuperf.pipeline.captured import analyses
+    from pytest_gpuperf.pipeline.shown import selected
     from pytest_gpuperf.report.forms import capture_bytes
 
-    limits = analyses(capture) if metrics is None else None
-    return _print(capture_bytes(capture, form, metrics=metrics, analyses=limits))
+    def read(names: Sequence[str] | None) -> Capture:
+        return read_capture(file, runner=runner, metrics=names)
+
+    if metrics is None:
+        capture = read(None)
+        limits = analyses(capture)
+        return _print(capture_bytes(capture, form, metrics=None, analyses=limits))
+    capture, remarks = selected(read, metrics)
+    return _print(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+
+
+def _show_run(run: Run, form: str, metrics: tuple[str, ...] | None) -> int:
+    """Print a run; what it was asked for and lacks is said on standard error."""
+    from pytest_gpuperf.report.forms import only_metrics, run_bytes
+
+    if metrics is None:
+        return _print(run_bytes(run, form))
+    from pytest_gpuperf.pipeline.shown import absent_from_run
+
+    _print(run_bytes(only_metrics(run, metrics), form))
+    _say(f"gpuperf: {sentence}" for sentence in absent_from_run(run, metrics))
+    return GOOD
 
 
 def _compare(arguments: argparse.Namespace) -> int:
@@ -94,7 +120,7 @@ def _compare(arguments: argparse.Namespace) -> int:
     if len(arguments.files) < 2:  # noqa: PLR2004 - one run has nothing beside it
         message = "one file has nothing to be compared with"
         raise ConfigError(message, remedy="give the older runs first, the newest last")
-    runs = [_read(path) for path in arguments.files]
+    runs = _read_all(arguments.files)
     from pytest_gpuperf.model.verdict import JUDGED, Outcome
     from pytest_gpuperf.pipeline.compare import compare_runs
     from pytest_gpuperf.report.forms import run_bytes
@@ -117,7 +143,7 @@ def _doctor(arguments: argparse.Namespace) -> int:
     from pytest_gpuperf.collect.hardware.measuring import find_framework
     from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
     from pytest_gpuperf.pipeline.doctor import examine, measure
-    from pytest_gpuperf.report.peaks import peaks_bytes
+    from pytest_gpuperf.report.forms import peaks_bytes
 
     runtime = CudaRuntime(load_driver)
     remarks, done = [], True
@@ -168,6 +194,24 @@ def _read(path: str) -> Run:
     return decode_run(text, path=path)
 
 
+def _read_all(paths: Sequence[str]) -> list[Run]:
+    """Return the runs of JSON files; all that cannot be read are named at once."""
+    runs: list[Run] = []
+    errors: list[RecordError] = []
+    for path in paths:
+        try:
+            runs.append(_read(path))
+        except RecordError as error:
+            errors.append(error)
+    if len(errors) > 1:
+        remedies = "; ".join(dict.fromkeys(error.remedy for error in errors))
+        messages = "; ".join(dict.fromkeys(error.message for error in errors))
+        raise RecordError(messages, path="", remedy=remedies) from errors[0]
+    if errors:
+        raise errors[0]
+    return runs
+
+
 def _is_json(path: str) -> bool:
     """Return whether a file begins like a JSON object; a capture never does."""
     try:
@@ -209,6 +253,15 @@ def _finite(text: str) -> float:
         number = float("nan")
     if number - number != 0:  # of NaN and infinity; math is not imported here
         message = f"{text!r} is not a finite number"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def _rate(text: str) -> float:
+    """Return a finite number of things per second."""
+    number = _finite(text)
+    if number < 0:
+        message = f"{text!r} is below 0: nothing is done so often"
         raise argparse.ArgumentTypeError(message)
     return number
 
@@ -302,7 +355,7 @@ def _add_scorecard(scorecard: argparse.ArgumentParser) -> None:
     """Add the arguments of `scorecard`."""
     scorecard.add_argument("profile", metavar="PROFILE.json")
     scorecard.add_argument(
-        "--throughput", type=_finite, required=True, metavar="N", help="tokens/s"
+        "--throughput", type=_rate, required=True, metavar="N", help="tokens/s"
     )
     scorecard.add_argument(
         "--hardware",

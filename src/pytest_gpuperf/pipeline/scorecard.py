@@ -18,12 +18,18 @@ from pytest_gpuperf.model.reference_json import (
     decode_step_profile,
 )
 from pytest_gpuperf.model.scorecard import HARDWARE, Hardware, TrainingScorecard
+from pytest_gpuperf.model.step_profile import StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
 __all__ = ["is_worse", "score_file"]
 
 # a quantity that the baseline has and this run lost must not pass either
 _WORSE = frozenset({Outcome.REGRESSED, Outcome.UNMEASURED})
+
+# what a scorecard has as well (bottleneck, wall_coverage) is no sign of a profile
+_PROFILE_FIELDS = frozenset(
+    {"avg_step_ms", "gemm_pct", "per_layer", "phases", "steps", "total_ms"}
+)
 
 _T = TypeVar("_T")
 
@@ -57,7 +63,7 @@ def score_file(
         RecordError: A file cannot be read; all mistakes of it are named.
     """
     limits = _hardware(hardware, measured=measured)
-    steps = _of(profile, lambda obj: decode_step_profile(obj, ours=measured))
+    steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
     older = None if baseline is None else _of(baseline, _any_scorecard)
     if measured:
         return measured_scorecard(
@@ -94,6 +100,26 @@ def _of(path: str, decode: Callable[[object], _T]) -> _T:
         raise RecordError(error.message, path=path, remedy=error.remedy) from error
 
 
+def _step_profile(obj: object, *, ours: bool) -> StepProfile:
+    """
+    Return a step profile that says something of a step.
+
+    Other readers let every field be missing, and so take any object for a profile.
+
+    Raises:
+        RecordError: It has no field that only a profile has; or what they refuse.
+    """
+    profile = decode_step_profile(obj, ours=ours)
+    if profile.absent >= _PROFILE_FIELDS and not profile.step_ms:
+        message = f"it has none of {', '.join(sorted(_PROFILE_FIELDS))}"
+        raise RecordError(
+            message,
+            path="",
+            remedy="name the profile of the steps; a scorecard is given as --baseline",
+        )
+    return profile
+
+
 def _any_scorecard(obj: object) -> TrainingScorecard | MeasuredScorecard:
     """Return a scorecard of either policy; only ours names it."""
     if isinstance(obj, Mapping) and obj.get("policy") == "measured":
@@ -119,9 +145,14 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
 
 def _declared(text: str) -> Hardware:
     """Return the hardware of two numbers with a comma between them."""
+    remedy = "write GB/s,bytes as 273,158e6"
     try:
         bandwidth, size = (float(part) for part in text.split(","))
-        return Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
+        hardware = Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
     except ValueError as error:  # a RecordError is one too
         message = f"{text!r} is not two finite numbers"
-        raise ConfigError(message, remedy="write GB/s,bytes as 273,158e6") from error
+        raise ConfigError(message, remedy=remedy) from error
+    if min(bandwidth, size) <= 0:
+        message = f"{text!r}: bandwidth and bytes of a token are above 0"
+        raise ConfigError(message, remedy=remedy)
+    return hardware

@@ -6,12 +6,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
 from pytest_gpuperf.model.limiter import Analysis
+from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.limiters import (
-    evidence_count,
-    limiter_columns,
-    unknown_texts,
-)
+from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.limiters import limiter_columns, unknown_texts
 from pytest_gpuperf.report.lines import Line, Style, wrapped
 from pytest_gpuperf.report.tables import Column, markdown_table, shorten, text_table
 
@@ -29,7 +27,11 @@ _FIRST = {
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM peak",
 }
 _UNIT_IN_HEAD = frozenset({"launch__registers_per_thread"})
+_NO_BREAK = "\u00a0"  # keeps a name with its number; a space when it is printed
 _NAME_WIDTH = 60  # a template's whole name fills a screen
+_DEVICE = "device__attribute_display_name"  # where a report says the GPU's name
+# what stands below a launch where the line has no room for it, the least first
+_BELOW = (frozenset({"evidence"}), frozenset({"evidence", "bound", "fraction"}))
 
 Analyses = Sequence[Sequence[Analysis | None]]
 
@@ -72,6 +74,7 @@ def capture_lines(
     *,
     metrics: Sequence[str] | None = None,
     analyses: Analyses | None = None,
+    remarks: Sequence[str] = (),
     width: int = 100,
 ) -> Iterator[Line]:
     """
@@ -85,20 +88,20 @@ def capture_lines(
         analyses: What limits each launch of each range, shown where no metric was asked
             for; None: not known.
 
-        width: Characters of a line.
+        remarks: What is to be said of the metrics that were asked for, a sentence each.
+
+        width: Characters of a line. What has no room in a row stands below it.
     """
     shown = None if metrics is not None else analyses
     for number, (heading, launches) in enumerate(_ranges(capture)):
         if heading:
             yield Line(heading, Style.TITLE)
-        table = (
-            text_table(_columns(launches, metrics, str), width=width)
+        yield from (
+            _lines(_columns(launches, metrics, str), [_asked(metrics)], width)
             if shown is None
-            else _fitting(launches, shown[number], width)
+            else _lines(_analysed(launches, shown[number], str), _BELOW, width)
         )
-        for place, text in enumerate(table):
-            yield Line(text, Style.PLAIN if place else Style.FAINT)
-    for text in _unknown(shown):
+    for text in (*_unknown(shown), *map(display.escape, remarks)):
         yield from wrapped(text, width=width)
     yield from wrapped(_count(capture, metrics), width=width)
 
@@ -108,50 +111,61 @@ def capture_markdown(
     *,
     metrics: Sequence[str] | None = None,
     analyses: Analyses | None = None,
+    remarks: Sequence[str] = (),
 ) -> str:
     """Return a capture as Markdown; the arguments are those of `capture_lines`."""
     shown = None if metrics is not None else analyses
     lines: list[str] = []
     for number, (heading, launches) in enumerate(_ranges(capture)):
-        lines += [f"### {heading}", ""] if heading else []
+        lines += [f"### {prose(heading)}", ""] if heading else []
         columns = (
             _columns(launches, metrics, display.code)
             if shown is None
             else _analysed(launches, shown[number], display.code)
         )
         lines += [*markdown_table(columns), ""]
-    for text in _unknown(shown):
+    for text in (*_unknown(shown), *map(prose, remarks)):
         lines += [text, ""]
     lines.append(_count(capture, metrics))
     return "\n".join(lines) + "\n"
 
 
-def _fitting(
-    launches: Sequence[_LaunchLike], analyses: Sequence[Analysis | None], width: int
-) -> tuple[str, ...]:
-    """Return the table of what limits launches, with as much evidence as has room."""
-    table: tuple[str, ...] = ()
-    for count in range(evidence_count(analyses), -1, -1):
-        columns = _analysed(launches, analyses, str, evidence=count)
-        table = text_table(columns, width=width)
+def _lines(
+    columns: Sequence[Column], below: Sequence[frozenset[str]], width: int
+) -> Iterator[Line]:
+    """Yield a table; what makes it too wide stands in lines of its own below each row."""
+    moved: frozenset[str] = frozenset()
+    table = text_table(columns, width=width)
+    for heads in below:
         if max(map(len, table), default=0) <= width:
             break
-    return table
+        moved = heads
+        kept = [column for column in columns if column.head not in moved]
+        table = text_table(kept, width=width)
+    for place, text in enumerate(table, start=-1):  # the first line is the heads
+        yield Line(text, Style.FAINT if place < 0 else Style.PLAIN)
+        if place >= 0:
+            cells = [
+                (column.head, column.cells[place] or column.blank)
+                for column in columns
+                if column.head in moved
+            ]
+            told = "; ".join(f"{head}{_NO_BREAK}{cell}" for head, cell in cells if cell)
+            yield from wrapped(told, width=width, depth=2)
+
+
+def _asked(metrics: Sequence[str] | None) -> frozenset[str]:
+    """Return the heads of the metrics that were asked for."""
+    return frozenset(map(display.escape, metrics or ()))
 
 
 def _analysed(
     launches: Sequence[_LaunchLike],
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
-    *,
-    evidence: int | None = None,
 ) -> tuple[Column, ...]:
-    """Return the columns of what limits launches; all evidence where none is said."""
-    count = evidence_count(analyses) if evidence is None else evidence
-    return (
-        *_named(launches, spelled),
-        *limiter_columns(analyses, evidence_count=count),
-    )
+    """Return the columns of what limits launches."""
+    return (*_named(launches, spelled), *limiter_columns(analyses))
 
 
 def _unknown(analyses: Analyses | None) -> tuple[str, ...]:
@@ -160,9 +174,13 @@ def _unknown(analyses: Analyses | None) -> tuple[str, ...]:
 
 
 def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:
-    """Yield each range with its heading; "" where there is only one."""
+    """Yield each range with its heading: the GPU, and its number if there are more."""
     for number, each in enumerate(capture.ranges):
-        yield (f"range {number}" if len(capture.ranges) > 1 else ""), each.launches
+        names = (launch.metrics.get(_DEVICE) for launch in each.launches)
+        known = (str(name.value) for name in names if name and name.value)
+        device = display.escape(next(known, ""))
+        place = f"range {number}" if len(capture.ranges) > 1 else ""
+        yield ": ".join(filter(None, (place, device))), each.launches
 
 
 class _Spelled(Protocol):
@@ -224,12 +242,14 @@ def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, .
 
 
 def _cell(launch: _LaunchLike, name: str) -> str:
-    """Return a metric as the report has it, its number and unit unconverted."""
+    """Return a metric of ours, or a counter with its number and unit unconverted."""
     found = launch.metrics.get(name)
     if found is None or found.value is None:
         return ""
     if isinstance(found.value, str):
         return display.escape(found.value)
+    if name in METRICS:
+        return display.value(found.value, found.unit or "")
     unit = "" if name in _UNIT_IN_HEAD else found.unit or ""
     return display.verbatim(found.value, unit)
 
@@ -248,8 +268,7 @@ def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
         if found.value is not None
     }
     if metrics is not None:
-        absent = ", ".join(display.escape(name) for name in metrics if name not in held)
-        return f"{text}; not in this capture: {absent}" if absent else text
+        return text
     return (
         f"{text}, {display.plural(len(held), 'metric')}: name them with --metrics=a,b"
     )

@@ -31,6 +31,7 @@ __all__ = [
 ]
 
 _DIGITS = 3  # significant digits of a measured value
+_MANY_TIMES = 10  # a spread beyond it is no percentage to a reader
 _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
 _PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
@@ -185,7 +186,8 @@ def spread(estimate: Estimate) -> str:
     """
     Return how far a value's interval reaches, as ±0.3 %; "" where there is none.
 
-    The longer half counts; one digit says enough, two where the first is a 1.
+    The longer half counts; one digit says enough, two where the first is a 1. What reaches
+    ten times the value away is told in times of it, as ±30 x.
     """
     if estimate.low is None or estimate.high is None or estimate.value == 0:
         return ""
@@ -194,8 +196,8 @@ def spread(estimate: Estimate) -> str:
     share = abs(reach / centre)
     first = str(share.normalize().as_tuple().digits[0])
     digits = 2 if first == "1" else 1
-    rounded = _rounded(share, "fraction", digits)
-    return f"±{_bare(rounded, 'fraction')}"
+    unit = "fraction" if share < _MANY_TIMES else "ratio"
+    return f"±{_bare(_rounded(share, unit, digits), unit)}"
 
 
 def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["code", "escape", "quoted"]
+__all__ = ["code", "escape", "prose", "quoted"]
 
 # below this character: digits and letter of its escape, as Python writes them
 _ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
@@ -17,6 +17,8 @@ def escape(text: str) -> str:
     Control characters, line breaks, marks of writing direction, invisible characters and
     lone surrogates are written as Python would: \x1b, \u202e.
     """
+    if text.isprintable():
+        return text
     return "".join(_visible(character) for character in text)
 
 
@@ -28,6 +30,22 @@ def code(text: str) -> str:
         fence += "`"
     gap = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{gap}{plain}{gap}{fence}" if plain else ""
+
+
+def prose(text: str) -> str:
+    r"""
+    Return a text that Markdown shows as it is, on one line.
+
+    Example:
+        >>> prose("a_b | c")
+        'a\\_b \\| c'
+    """
+    text = escape(text)
+    for letter in "\\`*_{}[]<>|~&":
+        text = text.replace(letter, f"\\{letter}")
+    for letter in "@#":  # a forge looks for people and issues after Markdown is read
+        text = text.replace(letter, f"{letter}\u200b")
+    return text
 
 
 def quoted(text: str) -> str:

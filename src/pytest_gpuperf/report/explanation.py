@@ -8,17 +8,18 @@ from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.commands import accept_command, reproduce_command
 from pytest_gpuperf.report.lines import STYLES, Line, wrapped
 from pytest_gpuperf.report.tables import shorten
 
 __all__ = [
+    "accept_command",
     "evidence",
     "explanation",
     "joint_explanation",
     "listed",
     "longrepr_lines",
     "longrepr_text",
+    "reproduce_command",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
@@ -27,6 +28,23 @@ _NAME_WIDTH = 60  # of a test's name in a list of several
 _COMMIT_DIGITS = 7  # as git shortens them
 _SHOWN_NAMES = 8  # of measurements that share a block
 _SHOWN_FACTS = 6  # moved facts of one line; more are counted
+_DOUBLED = 1.0  # a smallest change above it is no figure that anybody can use
+_WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
+
+# the options that decide what a run measures and how it judges
+_JUDGING = (
+    "baseline",
+    "against",
+    "max-regression",
+    "compare-across",
+    "confirm",
+    "runs",
+    "collectors",
+    "replay",
+    "strict",
+)
+# an update changes the store that is compared with, and nothing else
+_ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
 
 # reasons that their evidence does not show by itself
 _UNDECIDED = frozenset(
@@ -146,6 +164,18 @@ def evidence(verdict: Verdict) -> str:
     return f"{text}: {why}" if text else why
 
 
+def reproduce_command(verdict: Verdict, options: Mapping[str, str]) -> str:
+    """Return the command that measures and judges this one test again."""
+    given = _flags(options, _JUDGING)
+    return _command(verdict, _with_store(verdict, given))
+
+
+def accept_command(verdict: Verdict, options: Mapping[str, str]) -> str:
+    """Return the command that makes what was measured the baseline."""
+    given = _flags(options, _ACCEPTING)
+    return f"{_command(verdict, _with_store(verdict, given))} --gpuperf-update=all"
+
+
 def _why(verdict: Verdict) -> str:
     """Return the reason as a fragment; the tool's own words where nothing was measured."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
@@ -237,7 +267,8 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
-        text += f" ({ends})"
+        told = change.high - change.low <= _WIDE * max(1.0, abs(change.effect or 0.0))
+        text += f" ({ends})" if told else " (interval unknown)"
     text += (
         ", only shown"
         if limit is None
@@ -245,7 +276,9 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     )
     if change.detectable_effect is not None and not change.exact:
         sees = display.change(change.detectable_effect, limits=limits, signed=False)
-        text += f", this baseline sees >= {sees}"
+        blind = change.detectable_effect > _DOUBLED
+        seen = "no change below 100 %" if blind else f">= {sees}"
+        text += f", this baseline sees {seen}"
     return text
 
 
@@ -296,3 +329,37 @@ def _baseline(span: BaselineSpan | None) -> str:
 def _range(first: str, last: str) -> str:
     """Return two ends, once where they are equal."""
     return first if first == last else f"{first} … {last}"
+
+
+def _command(verdict: Verdict, flags: tuple[str, ...]) -> str:
+    """Return a pytest command line for one test."""
+    words_of = ("pytest", verdict.key.test_id, *flags)
+    return display.escape(" ".join(display.quoted(word) for word in words_of))
+
+
+def _with_store(verdict: Verdict, flags: tuple[str, ...]) -> tuple[str, ...]:
+    """Return flags that name the store: one that was only found would only show."""
+    named = any(
+        flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
+    )
+    if named or verdict.change is None:
+        return flags
+    return ("--gpuperf-baseline=.gpuperf", *flags)
+
+
+def _flags(options: Mapping[str, str], wanted: tuple[str, ...]) -> tuple[str, ...]:
+    """Return the options that matter, as a command line has them."""
+    given = {_option_name(name): text for name, text in options.items()}
+    return tuple(
+        f"--gpuperf-{name}"
+        if given[name] in {"", "True", "true"}
+        else f"--gpuperf-{name}={given[name]}"
+        for name in wanted
+        if name in given and given[name] not in {"False", "false"}
+    )
+
+
+def _option_name(name: str) -> str:
+    """Return an option's name without what all of them begin with."""
+    plain = name.lstrip("-").replace("_", "-")
+    return plain.removeprefix("gpuperf-")

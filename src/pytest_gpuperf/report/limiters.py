@@ -15,42 +15,27 @@ from pytest_gpuperf.model.limiter import (
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.tables import Column
 
-__all__ = ["evidence_count", "limiter_columns", "limiter_text", "unknown_texts"]
+__all__ = ["limiter_columns", "limiter_text", "unknown_texts"]
 
 _BLANK = "n/a"
 _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
 _PIPES = {"sm": "SM", "issue": "issue slots"}  # no pipes, and limiters all the same
 
 
-def limiter_columns(
-    analyses: Sequence[Analysis | None], *, evidence_count: int
-) -> tuple[Column, ...]:
+def limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     """
     Return time, bound, fraction, limiter and evidence of some launches.
 
     Args:
         analyses: One for each launch; None: it was not measured.
-
-        evidence_count: How many numbers of evidence are written, the deciding one first.
     """
     return (
         _column("time", analyses, _time, right=True),
         _column("bound", analyses, lambda each: _bound(each.bound)),
         _column("fraction", analyses, lambda each: _fraction(each.bound), right=True),
         _column("limiter", analyses, lambda each: limiter_text(each.limiter)),
-        _column(
-            "evidence",
-            analyses,
-            lambda each: _evidence(each.limiter, evidence_count),
-            blank="",
-        ),
+        _column("evidence", analyses, lambda each: _evidence(each.limiter), blank=""),
     )
-
-
-def evidence_count(analyses: Sequence[Analysis | None]) -> int:
-    """Return how many numbers the launch with the most evidence has."""
-    limiters = (each.limiter for each in analyses if each is not None)
-    return max((len(e.evidence) for e in limiters if isinstance(e, Limiter)), default=0)
 
 
 def limiter_text(limiter: Limiter | Unknown) -> str:
@@ -112,11 +97,11 @@ def _fraction(bound: Bound | None) -> str:
     return f"{display.value(bound.fraction, 'fraction')} {_roof(bound.roof)}"
 
 
-def _evidence(limiter: Limiter | Unknown, count: int) -> str:
-    """Return the first numbers of the evidence."""
+def _evidence(limiter: Limiter | Unknown) -> str:
+    """Return the numbers behind a limiter, the deciding one first."""
     if isinstance(limiter, Unknown):
         return ""
-    return ", ".join(map(_number, limiter.evidence[:count]))
+    return ", ".join(map(_number, limiter.evidence))
 
 
 def _number(evidence: Evidence) -> str:

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
+from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.rows import Row, columns, names, rows
 from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.tables import Column, markdown_table
@@ -19,7 +19,6 @@ from pytest_gpuperf.report.terminal import (
 __all__ = ["capture_markdown", "run_markdown"]
 
 _WIDE = 10_000  # a block of code is not wrapped
-_BOLD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 
 
 def run_markdown(run: Run, *, commands: bool = True) -> str:
@@ -32,9 +31,9 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
         commands: Whether it says how to reproduce and accept what it shows.
     """
     lines = [
-        f"### {_prose(title(run, width=_WIDE))}",
+        f"### {prose(title(run, width=_WIDE))}",
         "",
-        _prose(judged_line(run).text),
+        prose(judged_line(run).text),
         "",
     ]
     lines += [*_table(run), "", *run_steps_markdown(run)]
@@ -51,7 +50,7 @@ def _table(run: Run) -> list[str]:
     called = names(row.key for row in every)
     safe = {key: display.code(name) for key, name in called.items()}
     table = [_marked(each, every) for each in columns(every, safe)]
-    others = ("" if row.time else _prose(", ".join(row.others())) for row in every)
+    others = ("" if row.time else prose(", ".join(row.others())) for row in every)
     return list(markdown_table([*table, Column(head="measured", cells=tuple(others))]))
 
 
@@ -60,9 +59,9 @@ def _marked(column: Column, every: tuple[Row, ...]) -> Column:
     if column.head == "test":
         return replace(column, shrinks=False)
     if column.head != "verdict":
-        return replace(column, cells=tuple(_prose(cell) for cell in column.cells))
+        return replace(column, cells=tuple(prose(cell) for cell in column.cells))
     bold = (
-        f"**{cell}**" if row.outcome in _BOLD else cell
+        f"**{cell}**" if row.is_loud else cell
         for row, cell in zip(every, column.cells, strict=True)
     )
     return replace(column, cells=tuple(bold))
@@ -74,12 +73,3 @@ def _fenced(texts: list[str]) -> list[str]:
     while any(fence in text for text in texts):
         fence += "`"
     return [f"{fence}text", *texts, fence]
-
-
-def _prose(text: str) -> str:
-    """Return a text that Markdown shows as it is."""
-    for letter in "\\`*_{}[]<>|~&":
-        text = text.replace(letter, f"\\{letter}")
-    for letter in "@#":  # a forge looks for people and issues after Markdown is read
-        text = text.replace(letter, f"{letter}\u200b")
-    return text

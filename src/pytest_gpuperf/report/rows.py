@@ -15,7 +15,7 @@ from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.tables import Column
-from pytest_gpuperf.report.tally import worst
+from pytest_gpuperf.report.tally import XFAILED, expected_failures, worst
 
 __all__ = ["Row", "columns", "names", "rows"]
 
@@ -33,11 +33,14 @@ class Row(Frozen, frozen=True, kw_only=True):
         record: What the main process measured; None where it measured nothing.
 
         verdicts: All that were given.
+
+        xfailed: Whether it failed as the xfail mark of its test expects.
     """
 
     key: RecordKey
     record: Record | None
     verdicts: tuple[Verdict, ...]
+    xfailed: bool = False
 
     @property
     def outcome(self) -> Outcome | None:
@@ -46,11 +49,24 @@ class Row(Frozen, frozen=True, kw_only=True):
         return worst(deciding).outcome if deciding else None
 
     @property
+    def is_loud(self) -> bool:
+        """Whether a reader must see it: it fails, and nobody expected that."""
+        return self.outcome in words.LOUD and not self.xfailed
+
+    @property
     def label(self) -> str:
         """The worst outcome as a table prints it."""
+        if self.xfailed:
+            return XFAILED
         if self.outcome is not None:
-            return words.label(self.outcome)
+            return words.label(self.outcome) + self._beside()
         return "void" if self.record is not None and self.record.void else ""
+
+    def _beside(self) -> str:
+        """Return how many metrics are new beside one that was judged; "" for none."""
+        count = sum(v.outcome is Outcome.NEW for v in self.verdicts if v.decides)
+        judged = self.outcome in {Outcome.IMPROVED, Outcome.UNCHANGED}
+        return f", {count} new" if judged and count else ""
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the value of a metric of the whole record; None: there is none."""
@@ -106,8 +122,11 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def grade(self) -> str:
-        """The grade of what it reached of its roof; "" where it has none."""
-        return "" if self.attained is None else self.attained.grade or ""
+        """The grade of what it reached of its roof, or of a loop; "" where it has none."""
+        if self.attained is not None:
+            return self.attained.grade or ""
+        steps = None if self.record is None else self.record.steps
+        return "" if steps is None else steps.grade or ""
 
     @property
     def bound(self) -> str:
@@ -156,8 +175,15 @@ def rows(run: Run) -> tuple[Row, ...]:
     verdicts: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
         verdicts.setdefault(verdict.key, []).append(verdict)
+    expected = expected_failures(run)
     return tuple(
-        Row(key=key, record=records.get(key), verdicts=tuple(verdicts.get(key, ())))
+        Row(
+            key=key,
+            record=records.get(key),
+            verdicts=tuple(verdicts.get(key, ())),
+            xfailed=key.test_id in expected
+            and any(v.outcome in words.LOUD for v in verdicts.get(key, ())),
+        )
         for key in dict.fromkeys([*order, *verdicts])
     )
 

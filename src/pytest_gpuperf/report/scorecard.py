@@ -147,7 +147,7 @@ def _hotspots(card: TrainingScorecard) -> Table:
             Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in spots), right=True),
             Column(
                 head="share",
-                cells=tuple(f"{fixed(s.pct, 1)}%" for s in spots),
+                cells=tuple(f"{fixed(s.pct, 1)} %" for s in spots),
                 right=True,
             ),
         ),
@@ -184,7 +184,8 @@ def _layers(card: TrainingScorecard) -> Table:
             Column(
                 head="of the layer",
                 cells=tuple(
-                    f"{fixed(s.top_op_pct, 1)}%" if s.top_op_pct else "" for s in layers
+                    f"{fixed(s.top_op_pct, 1)} %" if s.top_op_pct else ""
+                    for s in layers
                 ),
                 right=True,
             ),

@@ -7,13 +7,14 @@ from collections.abc import Callable, Iterable
 from decimal import Decimal
 
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.report.escape import code, escape
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import wrapped
 from pytest_gpuperf.report.tables import Column, markdown_table, text_table
 
 __all__ = ["Item", "Listing", "Sheet", "Table", "fixed", "sheet_markdown", "sheet_text"]
 
 _MOST_PLACES = 340  # the smallest float shows itself
+_PERCENT = " %"  # as everywhere in a report
 
 
 class Table(Frozen, frozen=True, kw_only=True):
@@ -109,23 +110,23 @@ def sheet_text(sheet: Sheet, *, width: int) -> str:
 def sheet_markdown(sheet: Sheet) -> str:
     """Return a page as Markdown; no name or text in it is markup."""
     (first, grade), *others = sheet.facts
-    facts = [(first, f"**{_prose(grade)}**")]
-    facts += [(label, _prose(fact)) for label, fact in others]
+    facts = [(first, f"**{prose(grade)}**")]
+    facts += [(label, prose(fact)) for label, fact in others]
     columns = (
         Column(head="", cells=tuple(label for label, _ in facts)),
         Column(head="value", cells=tuple(fact for _, fact in facts)),
     )
-    blocks = [[f"## {_prose(sheet.title)}"], list(markdown_table(columns))]
+    blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]
     for table in sheet.tables:
         safe = [
-            _mapped(column, code if column.head in table.names else _prose)
+            _mapped(column, code if column.head in table.names else prose)
             for column in table.columns
         ]
         if any(column.cells for column in safe):
             blocks.append(list(markdown_table(safe)))
     for listing in sheet.listings:
         if listing.items:
-            blocks += [[f"### {_prose(listing.heading)}"], _points(listing.items)]
+            blocks += [[f"### {prose(listing.heading)}"], _points(listing.items)]
     return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
@@ -142,29 +143,35 @@ def fixed(
 
         limits: Numbers that the text must stay on the right side of.
 
-        percent: Whether a fraction is shown in percent, with its sign.
+        percent: Whether a fraction is shown in percent.
 
     Example:
         >>> fixed(0.125, 2), fixed(0.5999, 1, limits=[0.6], percent=True)
-        ('0.12', '59.99%')
+        ('0.12', '59.99 %')
     """
-    form = "%" if percent else "f"
+    text = _written(number, places, percent=percent)
     if not math.isfinite(number):
-        return f"{number:{form}}"
+        return text
     sides = [(Decimal(repr(float(limit))), limit) for limit in limits]
-    text = f"{number:.{places}{form}}"
     while places < _MOST_PLACES and any(
         _side(_read(text), exact) != _side(number, limit) for exact, limit in sides
     ):
         places += 1
-        text = f"{number:.{places}{form}}"
+        text = _written(number, places, percent=percent)
     return text
+
+
+def _written(number: float, places: int, *, percent: bool) -> str:
+    """Return a number with so many places."""
+    if not percent:
+        return f"{number:.{places}f}"
+    return f"{number:.{places}%}".replace("%", _PERCENT)
 
 
 def _read(text: str) -> Decimal:
     """Return the number that a reader sees."""
-    if text.endswith("%"):
-        return Decimal(text.removesuffix("%")).scaleb(-2)
+    if text.endswith(_PERCENT):
+        return Decimal(text.removesuffix(_PERCENT)).scaleb(-2)
     return Decimal(text)
 
 
@@ -190,16 +197,6 @@ def _points(items: Iterable[Item]) -> list[str]:
 
 def _point(item: Item) -> str:
     """Return one point as Markdown."""
-    text = _prose(item.text)
+    text = prose(item.text)
     named = f"{code(item.name)}: {text}" if item.name else text
     return f"- **{named}**" if item.strong and not item.name else f"- {named}"
-
-
-def _prose(text: str) -> str:
-    """Return a text that Markdown shows as it is, on one line."""
-    text = escape(text)
-    for letter in "\\`*_{}[]<>|~&":
-        text = text.replace(letter, f"\\{letter}")
-    for letter in "@#":  # a forge looks for people and issues after Markdown is read
-        text = text.replace(letter, f"{letter}\u200b")
-    return text

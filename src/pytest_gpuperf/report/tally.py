@@ -1,14 +1,30 @@
-"""How many tests were judged, one verdict a test; PYTEST_DONT_REWRITE."""
+"""How much of a run was judged, and why not the rest; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Verdict
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.lines import STYLES, Line, Style
 
-__all__ = ["PRECEDENCE", "Tally", "expected_failures", "tally", "worst"]
+__all__ = [
+    "PRECEDENCE",
+    "XFAILED",
+    "Tally",
+    "expected_failures",
+    "judged_line",
+    "tally",
+    "worst",
+]
+
+XFAILED = "xfailed"  # pytest's word for a failure that is expected
+_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
+_JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
+_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
 
 # which verdict speaks for a test that has several: the first of these
 PRECEDENCE = (
@@ -17,9 +33,9 @@ PRECEDENCE = (
     Outcome.UNMEASURED,
     Outcome.INCONCLUSIVE,
     Outcome.INCOMPARABLE,
-    Outcome.NEW,
     Outcome.IMPROVED,
     Outcome.UNCHANGED,
+    Outcome.NEW,  # a metric that is not stored yet hides no other's verdict
     Outcome.PASSED,
 )
 
@@ -37,7 +53,9 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         missing_count: Tests that never reported.
 
-        xfailed_count: Tests that missed a limit, as their xfail mark expects; they are
+        empty_count: Tests that reported and measured nothing: skipped, or ended early.
+
+        xfailed_count: Tests that failed by a verdict, as their xfail mark expects; they are
             judged, and none of `verdicts` is theirs.
     """
 
@@ -45,6 +63,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     verdicts: Mapping[str, Verdict]
     unlimited_count: int
     missing_count: int
+    empty_count: int = 0
     xfailed_count: int = 0
 
     @property
@@ -83,13 +102,14 @@ def tally(run: Run) -> Tally:
         verdicts=verdicts,
         unlimited_count=len(measured - told - missing),
         missing_count=len(missing),
+        empty_count=max(0, completeness.expected_count - known),
         xfailed_count=len(expected),
     )
 
 
 def expected_failures(run: Run) -> frozenset[str]:
-    """Return the ids of the tests that missed a limit, as their xfail mark expects."""
-    failed = {v.key.test_id for v in run.verdicts if v.outcome is Outcome.FAILED}
+    """Return the ids of the tests that failed by a verdict, as their xfail mark expects."""
+    failed = {v.key.test_id for v in run.verdicts if v.outcome in words.LOUD}
     return frozenset(failed.intersection(run.xfailed))
 
 
@@ -101,3 +121,96 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
         verdicts: One or more.
     """
     return min(verdicts, key=lambda verdict: PRECEDENCE.index(verdict.outcome))
+
+
+def judged_line(run: Run) -> Line:
+    """Return the last line: how many tests were judged, and why the others were not."""
+    counted = tally(run)
+    decided = [_counted(counted, name) for name in _JUDGED_ORDER]
+    if counted.xfailed_count:
+        decided.append(f"{counted.xfailed_count} {XFAILED}")
+    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
+    undecided = _unlimited(counted, run.header.options, undecided)
+    if counted.missing_count:
+        undecided.append(f"{counted.missing_count} never reported")
+    if counted.empty_count:
+        undecided.append(f"{counted.empty_count} without a measurement")
+    if run.header.completeness.interrupted:
+        undecided.append(display.escape(run.header.completeness.interrupted))
+    parts = (", ".join(filter(None, some)) for some in (decided, undecided))
+    text = "; ".join(filter(None, parts))
+    head = f"judged {counted.judged_count} of {counted.expected_count}"
+    style = Style.BAD if not counted.judged_count else _gravest(counted)
+    return Line(f"{head}: {text}" if text else head, style)
+
+
+def _unlimited(
+    counted: Tally, options: Mapping[str, str], undecided: list[str]
+) -> list[str]:
+    """Return what was not decided, with the tests that nothing could decide."""
+    count = counted.unlimited_count
+    if (
+        "gpuperf_disable" in options
+    ):  # whatever a test says of it: one reason, said once
+        count += len(counted.of(Outcome.UNMEASURED))
+        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
+        why = "disabled"
+    elif options.get("gpuperf_max_regression", "").strip() == "off":
+        why = "only shown"
+    else:
+        why = "without marker limit or baseline"
+    return [*undecided, f"{count} {why}"] if count else undecided
+
+
+def _gravest(counted: Tally) -> Style:
+    """Return the style of the worst verdict."""
+    if not counted.verdicts:
+        return Style.DOUBT
+    gravest = worst(counted.verdicts.values()).outcome
+    good = gravest in JUDGED and gravest not in words.LOUD
+    return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
+
+
+def _counted(counted: Tally, name: str) -> str:
+    """Return how many tests have an outcome, and what the reader should know of it."""
+    verdicts = counted.of(Outcome(name))
+    if not verdicts:
+        return ""
+    if name == "unchanged":
+        aside = _blind(verdicts)
+    else:
+        aside = _why(verdicts) if name in _OPEN_ORDER[:3] else ""
+    return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
+
+
+def _blind(verdicts: Sequence[Verdict]) -> str:
+    """Return how many unchanged tests could not have seen a change of the limit's size."""
+    limits = [
+        verdict.threshold
+        for verdict in verdicts
+        if verdict.change is not None
+        and verdict.threshold is not None
+        and (verdict.change.detectable_effect or 0.0) > verdict.threshold
+    ]
+    if not limits:
+        return ""
+    same = len(set(limits)) == 1
+    below = display.exactly(limits[0], "fraction") if same else "their limits"
+    return f"{len(limits)} blind below {below}"
+
+
+def _why(verdicts: Sequence[Verdict]) -> str:
+    """Return why tests were not judged, the most frequent reason first."""
+    reasons = Counter(
+        display.escape(verdict.detail[0])
+        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
+        else words.short(verdict.reason)
+        for verdict in verdicts
+    )
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    most = reasons.most_common(_SHOWN_REASONS)
+    texts = [f"{count} {reason}" for reason, count in most]
+    if len(reasons) > _SHOWN_REASONS:
+        texts.append(f"{len(verdicts) - sum(count for _, count in most)} others")
+    return ", ".join(texts)

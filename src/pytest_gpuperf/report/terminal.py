@@ -4,14 +4,12 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Iterator
 
 from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.report import display
+from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.assertion import assert_lines, estimate_lines
 from pytest_gpuperf.report.explanation import (
     explanation,
@@ -20,15 +18,15 @@ from pytest_gpuperf.report.explanation import (
     longrepr_lines,
     longrepr_text,
 )
-from pytest_gpuperf.report.judged import XFAILED, judged_line
 from pytest_gpuperf.report.lines import STYLES, Line, Style, wrapped
 from pytest_gpuperf.report.rows import Row, columns, names, rows
 from pytest_gpuperf.report.steps import run_steps_lines
-from pytest_gpuperf.report.tables import Column, shorten, text_table
+from pytest_gpuperf.report.tables import shorten, text_table
 from pytest_gpuperf.report.tally import (
     PRECEDENCE,
     Tally,
     expected_failures,
+    judged_line,
     tally,
     worst,
 )
@@ -62,7 +60,6 @@ EXPLAINED = frozenset(
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
-_LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _RULES = 4  # characters of the rules that pytest writes around the title
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
@@ -169,14 +166,12 @@ def table_lines(
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
     called = names(row.key for row in every)
-    expected = {row.key for row in shown if row.key.test_id in expected_failures(run)}
-    table = [_expecting(each, shown, expected) for each in columns(shown, called)]
-    heads, *lines = text_table(table, width=width) or ("",)
+    heads, *lines = text_table(columns(shown, called), width=width) or ("",)
     if shown:
         yield Line(heads, Style.FAINT)
     for row, text in zip(shown, lines, strict=True):
         style = Style.PLAIN
-        if row.outcome is not None and row.key not in expected:
+        if row.outcome is not None and not row.xfailed:
             style = STYLES[row.outcome]
         yield Line(text, style)
         yield from _below(row, width, verbose=verbose)
@@ -228,7 +223,7 @@ def explanation_lines(
         yield from wrapped(text, width=width, style=Style.BAD)
     for shared in sorted(groups, key=lambda each: -PRECEDENCE.index(each[0])):
         alike = groups[shared]
-        if shared[0] not in _LOUD and len(alike) > _MANY_ALIKE:
+        if shared[0] not in words.LOUD and len(alike) > _MANY_ALIKE:
             several = [called[verdict.key] for verdict in alike]
             yield from joint_explanation(alike, called=several, width=width)
             continue
@@ -255,17 +250,6 @@ def held_line(count: int, confirm: int) -> str:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
     return f"{text}; {processes} will confirm what is suspected"
-
-
-def _expecting(
-    column: Column, shown: Sequence[Row], expected: Collection[RecordKey]
-) -> Column:
-    """Return a column that does not call a failure one that its test expects."""
-    if column.head != "verdict":
-        return column
-    pairs = zip(shown, column.cells, strict=True)
-    cells = (XFAILED if row.key in expected else cell for row, cell in pairs)
-    return replace(column, cells=tuple(cells))
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:

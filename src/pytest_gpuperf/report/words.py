@@ -8,7 +8,16 @@ from types import MappingProxyType
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report import display
 
-__all__ = ["OUTCOMES", "REASONS", "change", "label", "noun", "sentence", "short"]
+__all__ = [
+    "LOUD",
+    "OUTCOMES",
+    "REASONS",
+    "change",
+    "label",
+    "noun",
+    "sentence",
+    "short",
+]
 
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
@@ -30,7 +39,7 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.BEYOND_LIMIT: "The whole interval lies beyond the limit.",
         Reason.STRADDLES_LIMIT: "The limit lies inside the interval of the value.",
         Reason.ABOVE_THE_ROOF: (
-            "More was achieved than the roof allows: the work stays in the L2 cache, or "
+            "More was achieved than the roof allows: the data stay in a cache, or "
             "the declared work is wrong."
         ),
         Reason.NOT_MEASURED: "The metric could not be measured here.",
@@ -73,12 +82,16 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
 )
 
 # what is printed in capitals: the eye must find it in a long table
-_LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
+LOUD = frozenset({Outcome.FAILED, Outcome.REGRESSED})
+
+
+# two metrics that would be called the same
+_NOUNS = {"dram.bytes": "dram traffic", "dram.fraction": "dram use"}
 
 
 def label(outcome: Outcome) -> str:
     """Return an outcome as tables print it."""
-    return outcome.value.upper() if outcome in _LOUD else outcome.value
+    return outcome.value.upper() if outcome in LOUD else outcome.value
 
 
 def sentence(verdict: Verdict) -> str:
@@ -113,6 +126,8 @@ def noun(metric: str) -> str:
         >>> noun("stack_bytes"), noun("launches.count"), noun("dram__bytes.sum")
         ('stack', 'launches', 'dram__bytes.sum')
     """
+    if metric in _NOUNS:
+        return _NOUNS[metric]
     if "__" in metric:  # a hardware counter keeps its name
         return metric
     for tail in ("_bytes", ".bytes", ".count", "_fraction", ".fraction"):

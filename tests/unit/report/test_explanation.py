@@ -12,8 +12,13 @@ from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.assertion import assert_lines
-from pytest_gpuperf.report.commands import accept_command, reproduce_command
-from pytest_gpuperf.report.explanation import evidence, longrepr_lines, longrepr_text
+from pytest_gpuperf.report.explanation import (
+    accept_command,
+    evidence,
+    longrepr_lines,
+    longrepr_text,
+    reproduce_command,
+)
 
 
 def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
@@ -258,3 +263,27 @@ def test_a_huge_integer_is_no_number_of_ours() -> None:
 
     assert first.startswith("time 1.00 s <= 1000000")
     assert first.endswith("…")
+
+
+def test_a_baseline_that_sees_next_to_nothing_says_so() -> None:
+    """Bounds far beyond the value are no figures: nobody can decide by them."""
+    assert runs.REGRESSED.change is not None
+    blind = replace(
+        runs.REGRESSED.change,
+        effect=0.2,
+        low=-0.99999,
+        high=6359.31,
+        detectable_effect=191979.64,
+    )
+    text = evidence(replace(runs.REGRESSED, change=blind))
+
+    assert "+20.0 % (interval unknown), limit 5 %" in text
+    assert text.endswith("this baseline sees no change below 100 %")
+
+
+def test_a_large_change_keeps_a_narrow_interval() -> None:
+    """Twenty times as slow, give or take a little, is known well."""
+    assert runs.REGRESSED.change is not None
+    large = replace(runs.REGRESSED.change, effect=19.0, low=18.0, high=20.0)
+
+    assert "(+1800 … +2000 %)" in evidence(replace(runs.REGRESSED, change=large))

@@ -6,7 +6,13 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch, CapturedRange
+from pytest_gpuperf.collect.ncu.capture import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.limiter import (
     Analysis,
     Bound,
@@ -101,13 +107,49 @@ def test_a_launch_is_a_row_with_its_evidence() -> None:
     )
 
 
-def test_evidence_gives_way_to_the_width() -> None:
-    """Whole numbers of it go, never half of one."""
-    found = capture(launch(0))
+def test_what_has_no_room_stands_below_its_launch() -> None:
+    """First the evidence, then the bound with its share: nothing is left out."""
+    found = capture(launch(0), launch(1, measured=False))
 
-    assert "DRAM 90.6 %, issue 17.9 %" in text(found, AT_DRAM, width=80)[1]
-    assert text(found, AT_DRAM, width=70)[1].endswith("DRAM     DRAM 90.6 %")
-    assert text(found, AT_DRAM, width=40)[1].endswith("90.6 % DRAM  DRAM")
+    assert text(found, AT_DRAM, None, width=75)[1:4] == [
+        "     0  kernel                70.5 us  memory  90.6 % DRAM  DRAM",
+        "        evidence DRAM 90.6 %, issue 17.9 %",
+        "     1  kernel  not measured      n/a  n/a             n/a  n/a",
+    ]
+    assert text(found, AT_DRAM, None, width=55)[1:4] == [
+        "     0  kernel                70.5 us  DRAM",
+        "        bound memory; fraction 90.6 % DRAM;",
+        "            evidence DRAM 90.6 %, issue 17.9 %",
+    ]
+
+
+@pytest.mark.parametrize("width", [60, 80, 100])
+def test_a_capture_keeps_to_the_width(width: int) -> None:
+    """Whatever the kernels are called and however many metrics were asked for."""
+    asked = [f"{letter * 20}__b.sum" for letter in "abcde"]
+    values = {name: CapturedValue(value=1.0, unit="byte") for name in asked}
+    name = "k" * 90
+    named = replace(launch(0), kernel=name, demangled=name, metrics=values)
+    shown = (
+        text(capture(named), AT_DRAM, width=width),
+        [e.text for e in capture_lines(capture(named), metrics=asked, width=width)],
+    )
+
+    assert all(len(line) <= width for lines in shown for line in lines)
+    assert all(name in "".join(shown[1]) for name in asked)
+
+
+def test_the_heading_is_the_gpu() -> None:
+    """Numbers of a launch mean nothing without it; each range has its own."""
+    name = {
+        "device__attribute_display_name": CapturedValue(value="NVIDIA H200", unit="")
+    }
+    on_gpu = CapturedRange(launches=(replace(launch(0), metrics=name),))
+    one, two = Capture(ranges=(on_gpu,)), Capture(ranges=(on_gpu, on_gpu))
+
+    assert text(one, None)[0] == "NVIDIA H200"
+    assert capture_markdown(two).count("### range") == 2
+    assert "### range 1: NVIDIA H200\n" in capture_markdown(two)
 
 
 def test_what_would_tell_the_limiter_stands_below_the_table() -> None:
@@ -138,4 +180,22 @@ def test_metrics_that_were_asked_for_replace_the_analysis() -> None:
     )
 
     assert b"limiter" not in found
-    assert b"not in this capture: a__b" in found
+    assert b"a__b" not in found
+
+
+def test_a_metric_of_the_catalogue_is_in_our_form() -> None:
+    """A counter keeps the report's number and unit; remarks stand below the table."""
+    values = {
+        "l2.hit_fraction": CapturedValue(value=0.501, unit="fraction"),
+        "lts__t_sector_hit_rate.pct": CapturedValue(value=50.123456, unit="%"),
+    }
+    found = capture(replace(launch(0), metrics=values))
+    remarks = ["not in this capture: a_b"]
+    markdown = capture_bytes(found, "markdown", metrics=[*values], remarks=remarks)
+    shown = [
+        line.text for line in capture_lines(found, metrics=[*values], remarks=remarks)
+    ]
+
+    assert shown[1].split() == ["0", "kernel", "50.1", "%", "50.1235", "%"]
+    assert shown[2] == "not in this capture: a_b"
+    assert b"not in this capture: a\\_b\n" in markdown

@@ -12,6 +12,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
 from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
 from pytest_gpuperf.report.markdown import run_markdown
@@ -135,12 +136,13 @@ def test_a_capture_is_one_row_a_launch() -> None:
     )
 
 
-def test_metrics_that_were_asked_for_are_columns_or_named_as_absent() -> None:
+def test_metrics_that_were_asked_for_are_columns_or_told_below() -> None:
     """A misspelt metric is not passed over in silence."""
     capture = Capture((Range((SAXPY,)), Range((FAILED,))))
     wanted = ("launch__func_cache_config", "sm__ratio", "nan", "mistyped")
+    remarks = ["not in this capture: nan", "not in this capture: mistyped"]
 
-    assert capture_markdown(capture, metrics=wanted) == dedent("""\
+    assert capture_markdown(capture, metrics=wanted, remarks=remarks) == dedent("""\
     ### range 0
 
     | launch | kernel | launch__func_cache_config | sm__ratio |
@@ -153,7 +155,11 @@ def test_metrics_that_were_asked_for_are_columns_or_named_as_absent() -> None:
     | ---: | --- | --- |
     | 1 | `gemm` | not measured |
 
-    2 launches, 1 not measured; not in this capture: nan, mistyped
+    not in this capture: nan
+
+    not in this capture: mistyped
+
+    2 launches, 1 not measured
     """)
 
 
@@ -207,3 +213,17 @@ def test_a_run_can_be_cut_to_some_metrics() -> None:
         "registers"
     }
     assert cut.verdicts == (runs.FAILED,)
+
+
+def test_a_failure_that_is_expected_is_not_bold() -> None:
+    """It is called by pytest's word; what its test kept beside it has passed."""
+    other = replace(runs.FAILED.key, name="b")
+    kept = replace(runs.FAILED, outcome=Outcome.PASSED, key=other)
+    run = replace(
+        runs.run(verdicts=(runs.FAILED, kept)), xfailed=(runs.FAILED.key.test_id,)
+    )
+    text = run_markdown(run)
+
+    assert "FAILED" not in text
+    assert "| xfailed |" in text
+    assert "| passed |" in text

@@ -57,25 +57,25 @@ def test_a_scorecard_is_a_page() -> None:
         "Training scorecard\n"
         "\n"
         "grade               D\n"
-        "efficiency          15.0%\n"
+        "efficiency          15.0 %\n"
         "bottleneck          transfer\n"
         "throughput          15 of 100 tok/s\n"
         "step time           100.0 ms\n"
         "backward / forward  2.07\n"
-        "wall coverage       90.0%\n"
-        "in copies           35.0%\n"
-        "in no phase         25.0%\n"
+        "wall coverage       90.0 %\n"
+        "in copies           35.0 %\n"
+        "in no phase         25.0 %\n"
         "\n"
-        "operation    ms  share\n"
-        "gemm       9.00  90.0%\n"
-        "norm       1.00  10.0%\n"
+        "operation    ms   share\n"
+        "gemm       9.00  90.0 %\n"
+        "norm       1.00  10.0 %\n"
         "\n"
         "layer  forward ms  backward ms  ratio  longest operation  of the layer\n"
-        "    0       10.00        21.00   2.10  gemm                      90.0%\n"
+        "    0       10.00        21.00   2.10  gemm                     90.0 %\n"
         "    1       11.00        22.50   2.05\n"
         "\n"
         "Regressions\n"
-        "    throughput_tok_s: -25.0%, critical\n"
+        "    throughput_tok_s: -25.0 %, critical\n"
         "\n"
         "Advice\n"
         "    own-rule: Do less. (x ms 1.500)\n"
@@ -96,9 +96,9 @@ def test_markdown_is_a_table_with_the_grade_in_bold() -> None:
 
     assert text.startswith("## Training scorecard\n\n|  | value |\n| --- | --- |\n")
     assert (
-        "| grade | **D** |\n| efficiency | 15.0% |\n| bottleneck | transfer |" in text
+        "| grade | **D** |\n| efficiency | 15.0 % |\n| bottleneck | transfer |" in text
     )
-    assert "| `gemm` | 9.00 | 90.0% |" in text
+    assert "| `gemm` | 9.00 | 90.0 % |" in text
     assert "\n### Advice\n\n- `slow-transfer`: Copy less" in text
 
 
@@ -140,10 +140,10 @@ def test_a_tie_goes_to_the_even_digit_of_the_binary_value(
 @pytest.mark.parametrize(
     ("number", "limit", "text"),
     [
-        (0.59996, 0.6, "59.996%"),
-        (0.6, 0.6, "60.0%"),
-        (0.60004, 0.6, "60.004%"),
-        (-0.1000000001, -0.1, "-10.00000001%"),
+        (0.59996, 0.6, "59.996 %"),
+        (0.6, 0.6, "60.0 %"),
+        (0.60004, 0.6, "60.004 %"),
+        (-0.1000000001, -0.1, "-10.00000001 %"),
     ],
 )
 def test_a_shown_number_keeps_to_its_side(
@@ -165,7 +165,7 @@ def test_the_shown_efficiency_has_the_shown_grade(efficiency: float) -> None:
     """Who grades the printed number gets the printed grade."""
     card = training_scorecard(PROFILE, throughput=efficiency * 100, hardware=UNIT)
     facts = dict(line.split(maxsplit=1) for line in shown(card).splitlines()[2:4])
-    read = float(f"{facts['efficiency'].removesuffix('%')}e-2")
+    read = float(f"{facts['efficiency'].removesuffix(' %')}e-2")
 
     assert str(TRAINING_BANDS.grade(read)) == facts["grade"]
 
@@ -201,7 +201,7 @@ def test_the_measured_policy_says_what_is_not_known() -> None:
 
     assert "grade               n/a\nefficiency          n/a\n" in text
     assert "step time           n/a\n" in text
-    assert "\n4 others   10.00   9.5%\n" in text
+    assert "\n4 others   10.00   9.5 %\n" in text
     assert "\nNot known\n    the throughput is not above zero" in text
 
 
@@ -217,7 +217,7 @@ def test_decisions_are_told_with_what_they_rest_on() -> None:
 
     assert "step time           120.54 ms (120.00 … 121.08), p95" in text
     assert (
-        "    step_time_ms: REGRESSED; 20.0% worse; 120.54, was 100.45; "
+        "    step_time_ms: REGRESSED; 20.0 % worse; 120.54, was 100.45; "
         "so is throughput\n"
         "    coverage: UNMEASURED; the baseline has it, this run does not\n"
     ) in text

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.step_summary import (
     StepSummary,
 )
 from pytest_gpuperf.model.steps import Compiled, SpanKind
+from pytest_gpuperf.report.rows import rows
 from pytest_gpuperf.report.steps import (
     run_steps_lines,
     steps_lines,
@@ -68,8 +69,8 @@ VALUES = (
 
 
 def record(steps: StepSummary | None = LOOP, **more: Any) -> Record:
-    given = {"estimates": VALUES, **more}
-    return Record(key=key("test_train"), kind=Kind.STEPS, steps=steps, **given)
+    given = {"key": key("test_train"), "estimates": VALUES, **more}
+    return Record(kind=Kind.STEPS, steps=steps, **given)
 
 
 def told(made: Record, **how: Any) -> str:
@@ -199,6 +200,20 @@ def test_markdown_has_the_same_facts() -> None:
     assert "| throughput | 51200 `token`/s ±0.4 % |" in text
     assert "| `a\\|b` | forward |" in text
     assert "\x1b" not in text
+
+
+def test_the_table_has_the_grade_of_a_loop() -> None:
+    """In the column of the roofs' grades: it is what a least grade is held against."""
+    loop, ungraded = rows(
+        a_run(
+            (
+                record(),
+                record(replace(LOOP, grade=None), key=key("test_other")),
+            )
+        )
+    )
+
+    assert (loop.grade, ungraded.grade) == ("B", "")
 
 
 def test_a_record_that_is_no_loop_says_nothing() -> None:

@@ -7,7 +7,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import JUDGED, Outcome
-from pytest_gpuperf.report.tally import PRECEDENCE, tally, worst
+from pytest_gpuperf.report.tally import PRECEDENCE, judged_line, tally, worst
 
 
 def test_every_outcome_has_its_place() -> None:
@@ -23,7 +23,7 @@ def test_every_outcome_has_its_place() -> None:
         ("regressed failed", "failed"),
         ("unmeasured regressed", "regressed"),
         ("inconclusive unmeasured", "unmeasured"),
-        ("improved new", "new"),
+        ("unchanged new", "unchanged"),
         ("unchanged improved", "improved"),
         ("passed unchanged", "unchanged"),
     ],
@@ -72,14 +72,15 @@ def test_what_nobody_announced_is_counted_all_the_same() -> None:
 
 
 def test_a_failure_that_is_expected_is_judged_and_no_failure() -> None:
-    """What an xfail test missed is counted apart; what it regressed by is not its mark's."""
+    """What an xfail test missed, a limit or its baseline, is counted apart."""
     test_id = runs.FAILED.key.test_id
     run = runs.run(verdicts=(runs.FAILED, runs.REGRESSED), expected=2)
+    assert tally(replace(run, xfailed=(test_id,))).xfailed_count == 1
     counted = tally(replace(run, xfailed=(test_id, runs.REGRESSED.key.test_id)))
 
     assert counted.of(Outcome.FAILED) == ()
-    assert counted.of(Outcome.REGRESSED) == (runs.REGRESSED,)
-    assert (counted.judged_count, counted.xfailed_count) == (2, 1)
+    assert counted.of(Outcome.REGRESSED) == ()
+    assert (counted.judged_count, counted.xfailed_count) == (2, 2)
     assert (counted.expected_count, counted.unlimited_count) == (2, 0)
 
 
@@ -89,3 +90,18 @@ def test_an_expected_failure_of_the_body_was_not_judged() -> None:
     counted = tally(replace(run, xfailed=(runs.key("test_a").test_id,)))
 
     assert (counted.judged_count, counted.xfailed_count) == (0, 0)
+
+
+def test_a_test_that_measured_nothing_is_counted_all_the_same() -> None:
+    """Skipped, or ended before it measured: the last line adds up to all tests."""
+    run = runs.run(
+        (runs.record("test_a"),), (runs.REGRESSED,), expected=5, missing=("lost",)
+    )
+    counted = tally(run)
+
+    assert (counted.judged_count, counted.unlimited_count) == (1, 1)
+    assert (counted.missing_count, counted.empty_count) == (1, 2)
+    assert judged_line(run).text == (
+        "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
+        "1 never reported, 2 without a measurement"
+    )

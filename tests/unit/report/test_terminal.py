@@ -254,7 +254,7 @@ def test_notes_and_void_stand_below_their_row() -> None:
     ("verdicts", "expected", "text", "style"),
     [
         ((runs.REGRESSED,), 1, "judged 1 of 1: 1 regressed", Style.BAD),
-        ((new("a"),), 2, "judged 0 of 2: 1 new", Style.BAD),
+        ((new("a"),), 2, "judged 0 of 2: 1 new, 1 without a measurement", Style.BAD),
         (
             (new("a", "no GPU"), new("b", "no GPU")),
             2,

@@ -1,0 +1,138 @@
+"""What a person asked to see of a report or a run, and what it lacks; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.ncu.capture import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
+from pytest_gpuperf.collect.translate.counters import vendor_names
+from pytest_gpuperf.collect.translate.foreign import CAPABILITY
+from pytest_gpuperf.compute.derive import needed_counters
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.pipeline.captured import capture_values, report_counters
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["absent_from_run", "refuse_catalogue", "selected"]
+
+_LIKENESS = 0.6  # difflib's own bound of what a person may have meant
+_SHOWN_NAMES = 3  # more names of one mistake hide the right one
+
+_Read = Callable[[Sequence[str] | None], Capture]
+
+
+def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, ...]]:
+    """
+    Return a report with the metrics that were asked for, and what it lacks.
+
+    Args:
+        read: Reads the report with some counters by their own names; None: with all.
+
+        metrics: Names of the catalogue and counters by their own names.
+
+    Returns:
+        The report; a metric of the catalogue is a value of each launch, in its unit. A
+        sentence for each metric that some launch lacks, and for each counter that none
+        has.
+    """
+    capture = read(report_counters(metrics))
+    catalogue = [name for name in metrics if name in METRICS]
+    gaps: dict[str, Unmeasured] = {}
+    measured = [one for each in capture.ranges for one in each.launches if one.measured]
+    if measured and catalogue:
+        gaps = {gap.metric: gap for gap in capture_values(measured, catalogue, None)[1]}
+    ranges = tuple(
+        CapturedRange(
+            launches=tuple(_with(one, catalogue, gaps) for one in each.launches)
+        )
+        for each in capture.ranges
+    )
+    absent = _absent([name for name in metrics if name not in METRICS], capture)
+    held = (
+        _counters(read(None)) if absent else set()
+    )  # all are read for a mistake alone
+    told = [f"{gap.metric} n/a: {gap.reason}; {gap.remedy}" for gap in gaps.values()]
+    told += [_unknown(name, "capture", held | METRICS.keys()) for name in absent]
+    return replace(capture, ranges=ranges), tuple(told)
+
+
+def refuse_catalogue(metrics: Iterable[str]) -> None:
+    """
+    Refuse metrics of the catalogue where a report's own counters are printed.
+
+    Raises:
+        ConfigError: Some are; the counters that they are made of are named.
+    """
+    ours = [name for name in metrics if name in METRICS]
+    if not ours:
+        return
+    counters = [
+        name for name in vendor_names(needed_counters(ours)) if name not in CAPABILITY
+    ]
+    message = (
+        "JSON has the report's own counters, and no counter is called "
+        f"{' or '.join(ours)}"
+    )
+    named = f"name what it is made of, --metrics={','.join(counters)}, or "
+    raise ConfigError(message, remedy=f"{named if counters else ''}leave --format out")
+
+
+def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each metric that a run does not have."""
+    held = {each.metric for record in run.records for each in record.estimates}
+    held |= {verdict.metric for verdict in run.verdicts}
+    return tuple(_unknown(name, "run", held) for name in metrics if name not in held)
+
+
+def _with(
+    launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
+) -> CapturedLaunch:
+    """Return a launch with metrics of the catalogue; `gaps` gets those it lacks."""
+    if not (launch.measured and metrics):
+        return launch
+    estimates, absent = capture_values([launch], metrics, None)
+    for gap in absent:
+        gaps.setdefault(gap.metric, gap)
+    values = {
+        each.metric: CapturedValue(value=each.value, unit=each.unit)
+        for each in estimates
+        if each.kernel is None
+    }
+    return replace(launch, metrics={**launch.metrics, **values})
+
+
+def _absent(names: Sequence[str], capture: Capture) -> list[str]:
+    """Return the counters that no launch has."""
+    held = _counters(capture)
+    return [name for name in names if name not in held]
+
+
+def _counters(capture: Capture) -> set[str]:
+    """Return the counters that any launch has."""
+    return {
+        name
+        for each in capture.ranges
+        for launch in each.launches
+        for name, found in launch.metrics.items()
+        if found.value is not None
+    }
+
+
+def _unknown(name: str, where: str, held: Iterable[str]) -> str:
+    """Return that a name is not there, with what may have been meant."""
+    close = difflib.get_close_matches(
+        name, sorted(held), n=_SHOWN_NAMES, cutoff=_LIKENESS
+    )
+    meant = f"; did you mean {', '.join(close)}?" if close else ""
+    return f"not in this {where}: {name}{meant}"
