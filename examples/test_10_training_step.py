@@ -14,8 +14,7 @@ This one trains two layers with NumPy, on the CPU; on a GPU nothing is written o
 import numpy as np
 import pytest
 
-from pytest_gpuperf import Work, s
-from pytest_gpuperf.compute.scorecard import Hardware
+from pytest_gpuperf import Hardware, Work, s
 
 SAMPLES, WIDTH = 128, 64
 # a product of (SAMPLES, WIDTH) and (WIDTH, WIDTH); three of them a layer and step

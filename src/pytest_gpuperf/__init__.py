@@ -24,6 +24,7 @@ if TYPE_CHECKING:
         s,
         us,
     )
+    from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
@@ -33,6 +34,7 @@ __all__ = [
     "GiB",
     "GpuPerf",
     "GpuPerfError",
+    "Hardware",
     "KiB",
     "MetricUnavailableError",
     "MiB",
@@ -51,6 +53,7 @@ __all__ = [
 _ROOMS = {
     "errors": ("GpuPerfError", "MetricUnavailableError", "PerfAssertionError"),
     "fixture": ("Figure", "GpuPerf", "Pair", "Perf"),
+    "model.scorecard": ("Hardware",),
     "model.work": ("Work",),
 }
 

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
     from pytest_gpuperf.model.step_profile import StepProfile
@@ -30,16 +31,17 @@ def pytest_gpuperf_run_finished(config: pytest.Config, run: Run) -> None:
 
 @pytest.hookspec
 def pytest_gpuperf_recommendations(
-    scorecard: TrainingScorecard, profile: StepProfile
+    scorecard: TrainingScorecard | MeasuredScorecard, profile: StepProfile
 ) -> list[Recommendation] | None:
     """
     Give advice of your own on a training step.
 
-    Called once for each scorecard of `gpuperf.steps`, where the test runs. What is
-    returned is added behind the advice of pytest-gpuperf.
+    Called once for each loop whose `steps.scorecard` is read, where the test runs. What
+    is returned is added behind the advice of pytest-gpuperf.
 
     Args:
-        scorecard: The scorecard with the advice that it has; read-only.
+        scorecard: The scorecard with the advice that it has; read-only. It is a
+            `MeasuredScorecard` where the hardware is not known.
 
         profile: What it was made from; read-only.
 

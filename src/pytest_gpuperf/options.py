@@ -45,7 +45,7 @@ _OPTIONS = (
         "gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"
     ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
-    _Option("gpuperf-max-regression", "PERCENT", "largest rise of time (5 %%), or off"),
+    _Option("gpuperf-max-regression", "PERCENT", "largest rise of time (5 %), or off"),
     _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
     _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
     _Option("gpuperf-compare-across", "FACTS", "judge although these facts differ"),
@@ -67,7 +67,7 @@ _INI = (
     ),
     (
         "gpuperf_peaks",
-        "peaks of devices, as NVIDIA H200: dram 4.5 TB/s, bf16 1 PFLOP/s",
+        "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
@@ -82,10 +82,11 @@ def declare(parser: pytest.Parser) -> None:
     for option in _OPTIONS:
         dest = option.name.replace("-", "_")
         flag = f"--{option.name}"
+        text = option.text.replace("%", "%%")  # argparse formats it, an ini help stays
         if option.metavar is None:
             # None, not False: an absent flag must not hide the ini value
             group.addoption(
-                flag, dest=dest, action="store_true", default=None, help=option.text
+                flag, dest=dest, action="store_true", default=None, help=text
             )
         else:
             group.addoption(
@@ -93,7 +94,7 @@ def declare(parser: pytest.Parser) -> None:
                 dest=dest,
                 metavar=option.metavar,
                 default=None,
-                help=option.text,
+                help=text,
             )
         kind: Literal["bool", "string"] = "bool" if option.metavar is None else "string"
         parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)

@@ -84,7 +84,7 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     """
     Measure code, and hold it to limits and baselines.
 
-    `gpuperf(fn, *args)` measures fn and returns its result; `gpuperf.measure`,
+    `gpuperf(fn, *args)` measures fn and returns its result; `gpuperf.measure`, `.steps`,
     `.range`, `.compare`, `.binary`, `.capture` and `.record` return what was measured.
     """
     from pytest_gpuperf.hooks import measuring

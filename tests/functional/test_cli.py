@@ -78,6 +78,28 @@ def test_only_some_metrics_are_shown(stored: str) -> None:
     assert b"41.2 us" not in done.stdout
 
 
+def test_a_name_that_a_run_does_not_have_is_said(stored: str) -> None:
+    """With near names, on standard error: JSON stays JSON."""
+    done = gpuperf("show", stored, "--metrics=registesr,time", "--format=json")
+
+    assert done.returncode == 0
+    assert decode_run(done.stdout).records
+    assert done.stderr == (
+        b"gpuperf: not in this run: registesr; did you mean registers?\n"
+    )
+
+
+def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> None:
+    """Its reader cannot choose them any more; why there was no GPU is a fact of it."""
+    run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), session_id="s1")
+    told = ("binary: not used: cuobjdump is not there", "no GPU: NVML does not start")
+    header = replace(run.header, sentences=told)
+    shown = gpuperf("show", written(tmp_path, "a.json", replace(run, header=header)))
+
+    assert b"cuobjdump" not in shown.stdout
+    assert b"NVML does not start" in shown.stdout
+
+
 def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
     """A C locale is no reason to fail."""
     done = gpuperf("show", stored, PYTHONIOENCODING="ascii", LC_ALL="C")
@@ -100,6 +122,17 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
         (("show", "missing.json"), 4, "missing.json: it cannot be read"),
         (("show", "missing.ncu-rep"), 4, "missing.ncu-rep: it cannot be read"),
         (("compare", "a.json", "b.json"), 4, "a.json: it cannot be read"),
+        (("compare", "a.json", "b.json"), 4, "b.json: it cannot be read"),
+        (
+            ("show", "x.ncu-rep", "--format=json", "--metrics=waves,time"),
+            2,
+            "waves or time",
+        ),
+        (
+            ("show", "x.ncu-rep", "--format=json", "--metrics=registers"),
+            2,
+            "--metrics=launch__registers_per_thread,",
+        ),
         (("show", "."), 4, "it is a folder"),
     ],
 )
@@ -238,6 +271,21 @@ def test_two_runs_decide_no_time(tmp_path: Path) -> None:
         "too-few-sessions"
     ]
     assert gpuperf("compare", old, new, "--strict").returncode == 3
+
+
+def test_files_are_compared_without_a_store(tmp_path: Path) -> None:
+    """The remedy is another file, never an option of pytest."""
+    old = written(tmp_path, "a.json", run_of("s1", runs.time_of(100e-6)))
+    other = runs.run((runs.record("test_b", runs.time_of(1e-6)),), session_id="s3")
+    few = gpuperf(
+        "compare", old, written(tmp_path, "b.json", run_of("s2", runs.time_of(150e-6)))
+    )
+    none = gpuperf("compare", old, written(tmp_path, "c.json", other), "--format=json")
+
+    assert b"remedy: name 2 more run files\n" in few.stdout
+    assert b"--gpuperf" not in few.stdout
+    (verdict,) = json.loads(none.stdout)["verdicts"]
+    assert verdict["remedy"] == "name an older run file that has it"
 
 
 def test_the_last_file_is_judged(tmp_path: Path) -> None:

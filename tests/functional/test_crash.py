@@ -81,6 +81,11 @@ WAITING = """
 """
 
 
+def _hears_interrupts() -> None:
+    """Undo what a shell does to what it starts in the background: ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
 def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
     """Return a run of pytest whose first test has ended and whose second waits."""
     project.write(WAITING)
@@ -88,6 +93,7 @@ def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
         cwd=project.path,
         stdout=subprocess.DEVNULL,
+        preexec_fn=_hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     )
     deadline = time.monotonic() + 60
     while not (project.path / "here").exists() and time.monotonic() < deadline:

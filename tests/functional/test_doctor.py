@@ -43,8 +43,18 @@ def test_people_are_told_the_same(form: str) -> None:
     said = json.loads(doctor("--format=json").stdout)
     done = doctor(f"--format={form}")
 
-    assert all(remark in done.stdout for remark in said["remarks"])
-    assert all(each["device"] in done.stdout for each in said["devices"])
+    words = " ".join(done.stdout.split())
+    assert all(remark in words for remark in said["remarks"])
+    assert all(each["device"] in words for each in said["devices"])
+
+
+@pytest.mark.parametrize("columns", [60, 100])
+def test_text_keeps_to_the_terminal(columns: int) -> None:
+    """Sentences are wrapped, with a GPU and without."""
+    lines = doctor(COLUMNS=str(columns)).stdout.splitlines()
+
+    assert lines
+    assert max(map(len, lines)) <= columns
 
 
 def test_what_cannot_be_measured_is_refused(tmp_path: Path) -> None:

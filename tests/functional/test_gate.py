@@ -359,3 +359,77 @@ def test_who_waits_for_a_strict_run_is_no_suspect(project: Project) -> None:
     assert len(lines(ended, "PENDING")) == 2
     assert len(lines(ended, "test_x[b]", "SUSPECT")) == 1
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+
+
+EXPECTED = VALUES.replace(
+    '@pytest.mark.parametrize("name", ["a", "b", "c"])',
+    """@pytest.mark.parametrize("name", [
+        "a",
+        pytest.param("b", marks=pytest.mark.xfail(reason="known")),
+        pytest.param("c", marks=pytest.mark.xfail(reason="known", strict=True)),
+    ])""",
+)
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_regression_can_be_expected(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """Confirmed, it is the failure that xfail means: strict or not, as of a limit."""
+    project.store()
+    project.write(EXPECTED)
+    project.set_values(b=1.2, c=1.2)
+    ended = project.run(*GATE, *workers, "--gpuperf-json=run.json")
+
+    assert (ended.ret, ended.parseoutcomes()) == (0, {"passed": 1, "xfailed": 2})
+    assert lines(ended, "judged 3 of 3: 1 unchanged, 2 xfailed")
+    assert sorted(project.report()["xfailed"]) == [
+        "test_it.py::test_x[b]",
+        "test_it.py::test_x[c]",
+    ]
+
+
+def test_a_regression_that_was_expected_and_did_not_come(project: Project) -> None:
+    """Then xfail is pytest's own: an unexpected pass, which a strict one fails for."""
+    project.store()
+    project.write(EXPECTED)
+    ended = project.run(*GATE, "--junitxml=junit.xml")
+
+    assert ended.parseoutcomes() == {"passed": 1, "xpassed": 1, "failed": 1}
+    assert lines(ended, "FAILED", "test_x[c]", "XPASS(strict)")
+
+
+def test_a_regression_is_none_of_the_errors_that_were_expected(
+    project: Project,
+) -> None:
+    """`raises=` names other errors than a missed gate: the regression is a failure."""
+    project.store()
+    project.write(EXPECTED.replace('reason="known")', "raises=(KeyError, OSError))"))
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "--junitxml=junit.xml")
+
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 2}
+    assert lines(ended, "FAILED", "test_x[b]", "x regressed: 1.20 s")
+    assert ("test_x[b]", "failure") in project.junit()
+
+
+def test_what_is_undecided_is_no_expected_failure(project: Project) -> None:
+    """A strict run fails for what nobody confirmed, whatever xfail expects."""
+    project.store()
+    project.write(EXPECTED)
+    project.set_values(b=1.2, c=1.2)
+    ended = project.run(GATE[0], "--gpuperf-confirm=0", "--gpuperf-strict")
+
+    assert ended.parseoutcomes() == {"passed": 1, "failed": 2}
+    assert len(lines(ended, "FAILED", "x inconclusive")) == 2
+
+
+def test_a_disabled_run_is_held_against_no_baseline(project: Project) -> None:
+    """Nothing was measured: that no other machine's sessions fit would be a lie."""
+    project.store()
+    ended = project.run(GATE[0], "--gpuperf-disable", "--gpuperf-json=run.json")
+
+    assert ended.ret == 0
+    assert project.report()["verdicts"] == []
+    assert lines(ended, "judged 0 of 3: 3 disabled")
+    assert not lines(ended, "incomparable")

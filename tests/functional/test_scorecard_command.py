@@ -77,8 +77,8 @@ def test_what_was_printed_can_be_the_baseline(tmp_path: Path) -> None:
 
 def test_a_quantity_that_got_lost_is_exit_1(tmp_path: Path) -> None:
     """The measured policy does not pass over it; the other one does."""
-    empty = written(tmp_path, "empty.json", {})
-    lost = (empty, "--throughput=240", "--hardware=gb10", f"--baseline={BASELINE}")
+    bare = written(tmp_path, "bare.json", {"steps": 10})
+    lost = (bare, "--throughput=240", "--hardware=gb10", f"--baseline={BASELINE}")
 
     assert scorecard(*lost).returncode == 0
     done = scorecard(*lost, "--policy=measured", "--format=markdown")
@@ -109,7 +109,7 @@ def test_hardware_is_read_from_a_file(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert b"bottleneck          compute\n" in done.stdout
-    assert b"of the arithmetic   70.0%\n" in done.stdout
+    assert b"of the arithmetic   70.0 %\n" in done.stdout
 
 
 @pytest.mark.parametrize(
@@ -121,9 +121,14 @@ def test_hardware_is_read_from_a_file(tmp_path: Path) -> None:
         ((PROFILE, "--throughput=1", "--hardware=tpu"), 2, "rtx-4060-laptop, gb10"),
         ((PROFILE, "--throughput=1", "--hardware=1,inf"), 2, "two finite numbers"),
         ((PROFILE, "--throughput=1", "--hardware=1,2,3"), 2, "two finite numbers"),
+        ((PROFILE, "--throughput=-3", "--hardware=gb10"), 2, "'-3' is below 0"),
+        ((PROFILE, "--throughput=1", "--hardware=273,-1"), 2, "are above 0"),
+        ((PROFILE, "--throughput=1", "--hardware=0,0"), 2, "are above 0"),
         (("absent.json", *GB10), 4, "absent.json: it cannot be read"),
         ((PROFILE, "--throughput=1", "--hardware=no.json"), 4, "cannot be read"),
         ((__file__, *GB10), 4, "not JSON"),
+        ((BASELINE, *GB10), 4, "a scorecard is given as --baseline"),
+        ((BASELINE, *GB10, "--policy=measured"), 4, "it has none of avg_step_ms"),
         ((PROFILE, *GB10, f"--baseline={PROFILE}"), 4, "grade: it is missing"),
     ],
 )

@@ -103,3 +103,65 @@ def test_a_counter_that_was_not_collected_is_named(captured: Project) -> None:
 
     ended.assert_outcomes(skipped=1)
     assert lines(ended, "ncu --metrics smsp__inst_executed.sum")
+
+
+GATED = """
+    import pytest
+
+    @pytest.mark.gpuperf(max_regression={"dram.bytes": "5 %", "registers": "0 %"})
+    def test_it(gpuperf):
+        gpuperf.capture("some.ncu-rep")
+"""
+STORE = "--gpuperf-baseline=.gpuperf"
+
+
+def test_a_gate_reads_its_metrics_from_the_report(captured: Project) -> None:
+    """No limit needs to name them; what a report lacks leaves the others judged."""
+    captured.store(GATED, sessions=1)
+    captured.run(STORE, "--gpuperf-json=run.json")
+
+    verdicts = {v["metric"]: v["outcome"] for v in captured.report()["verdicts"]}
+    assert verdicts["dram.bytes"] == "unchanged"
+    assert verdicts["registers"] == "unmeasured"
+
+
+def test_a_report_that_got_worse_regresses_at_once(captured: Project) -> None:
+    """A file says the same in every process: one stored session, no confirmation."""
+    captured.store(GATED, sessions=1)
+    report = captured.path / "some.ncu-rep"
+    content = report.read_bytes()
+    report.write_bytes(content.replace(b"600.0", b"900.0"))
+    ended = captured.run(STORE)
+
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "FAILED", "dram.bytes regressed: 2 GB")
+    assert not lines(ended, "confirmed in")
+
+
+def test_the_second_of_two_reports_is_judged_alone(captured: Project) -> None:
+    """A metric that one measurement has is not missing from the other."""
+    captured.store(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"dram.bytes": "5 %"})
+        def test_it(gpuperf):
+            gpuperf.measure(int)
+            gpuperf.capture("some.ncu-rep", name="report")
+    """,
+        sessions=1,
+    )
+    captured.run(STORE, "--gpuperf-json=run.json")
+
+    (verdict,) = captured.report()["verdicts"]
+    assert (verdict["key"]["name"], verdict["outcome"]) == ("report", "unchanged")
+
+
+def test_a_metric_that_is_new_hides_no_verdict(captured: Project) -> None:
+    """What is stored is judged; what is not is counted beside it."""
+    captured.store(GATED.replace('"registers": "0 %"', ""), sessions=1)
+    captured.write(GATED.replace("registers", "l2.hit_fraction"))
+    ended = captured.run(STORE)
+
+    assert lines(ended, "test_it", "unchanged, 1 new")
+    assert lines(ended, "judged 1 of 1: 1 unchanged")

@@ -416,6 +416,7 @@ def test_disabled_runs_bodies_and_judges_nothing(project: Project) -> None:
 
     assert ended.parseoutcomes() == {"skipped": 2, "failed": 1}
     assert len(lines(ended, "SKIPPED", "disabled:")) == 2
+    assert lines(ended, "SKIPPED", "time", "leave out --gpuperf-disable")
     assert lines(ended, "gpuperf:", "disabled")
 
 

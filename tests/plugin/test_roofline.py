@@ -188,11 +188,6 @@ def test_a_project_may_set_its_own_bands(project: Project) -> None:
             'limits=["roofline.fraction >= 50 %"]',
             "the bf16 peak is not known",
         ),
-        (
-            "Work(flop=1e3, bytes=1e3)",
-            'min_grade="B"',
-            "the work names no data type",
-        ),
     ],
 )
 def test_a_roof_that_is_not_known_is_unmeasured(
@@ -287,3 +282,34 @@ def test_a_loop_has_its_share_of_the_peak(project: Project) -> None:
     assert ended.ret == 0
     (record,) = project.report()["records"]
     assert value(record, "mfu")["label"] == "declared"
+
+
+def test_another_peak_makes_its_shares_incomparable(project: Project) -> None:
+    """Half of one peak is a quarter of another; the time stays comparable."""
+    project.write("[pytest]\ngpuperf_peaks = cpu: dram 20 GB/s\n", "pytest.ini")
+    project.store(
+        """
+        import pytest
+        from pytest_gpuperf import Work
+
+        LIMITS = {"time": "9999 %", "roofline.fraction": "50 %"}
+
+        @pytest.mark.gpuperf(work=Work(bytes=8e6), max_regression=LIMITS)
+        def test_it(gpuperf):
+            data = bytearray(4_000_000)
+            gpuperf.measure(bytes, data)
+        """
+    )
+    project.write("[pytest]\ngpuperf_peaks = cpu: dram 40 GB/s\n", "pytest.ini")
+    options = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    project.run(*options)
+    verdicts = {v["metric"]: v for v in project.report()["verdicts"]}
+
+    assert verdicts["time"]["outcome"] == "unchanged"
+    assert verdicts["roofline.fraction"]["outcome"] == "incomparable"
+    assert verdicts["roofline.fraction"]["detail"] == [
+        "peak: dram 20 GB/s (declared) -> dram 40 GB/s (declared)"
+    ]
+
+    project.run(*options, "--gpuperf-compare-across=peak")
+    assert "incomparable" not in {outcome for _, outcome in project.outcomes()}

@@ -14,7 +14,7 @@ LOOP = """
 
     import pytest
 
-    from pytest_gpuperf.compute.scorecard import Hardware
+    from pytest_gpuperf import Hardware
 
     HARDWARE = Hardware(peak_bw_gb_s=1.0, bytes_per_token=1e9)  # one a second: an A
 
@@ -163,6 +163,138 @@ def test_the_grade_of_a_loop_needs_the_hardware(project: Project) -> None:
     ended.assert_outcomes(passed=1, skipped=1)
     assert lines(ended, "grade", "A (training scorecard")
     assert lines(ended, "SKIPPED", "unmeasured: scorecard.grade", "hardware=Hardware(")
+
+
+@pytest.mark.parametrize(
+    ("peak", "grade", "outcome"),
+    [(1.0, "A", "passed"), (4000.0, "A", "failed"), (4000.0, "F", "passed")],
+)
+def test_a_least_grade_is_held_against_the_grade_of_a_loop(
+    project: Project, peak: float, grade: str, outcome: str
+) -> None:
+    """It is a limit on the throughput, by what the hardware allows."""
+    hardware = f"Hardware(peak_bw_gb_s={peak}, bytes_per_token=1e9)"
+    project.write(
+        body(
+            f"with gpuperf.steps(hardware={hardware}) as steps:",
+            "    run(steps)",
+            marker=f'@pytest.mark.gpuperf(min_grade="{grade}")',
+        )
+    )
+    ended = project.run("--gpuperf-json=run.json", "--gpuperf-confirm=0")
+    (verdict,) = project.report()["verdicts"]
+    (record,) = project.report()["records"]
+
+    assert project.outcomes() == {("test_it", outcome)}
+    assert verdict["metric"] == "throughput"
+    assert (record["steps"]["grade"] == "A") is (peak == 1.0)
+    if outcome == "failed":
+        said = f'limit min_grade="{grade}" (60 % of the bandwidth bound, throughput >= '
+        assert lines(ended, "throughput failed", f"{said}2400 /s)")
+
+
+@pytest.mark.parametrize(
+    ("statements", "reason"),
+    [
+        (
+            ("    run(steps)",),
+            "what the hardware can do for a unit of work is not known",
+        ),
+        (
+            ("    run(steps)", "    raise StopIteration"),
+            "the loop was ended by StopIteration after 6 steps; let the loop come",
+        ),
+    ],
+)
+def test_a_least_grade_of_a_loop_without_one_is_unmeasured(
+    project: Project, statements: tuple[str, ...], reason: str
+) -> None:
+    """With the reason and what to do, and without a word of the roofs of calls."""
+    project.write(
+        body(
+            "import contextlib",
+            "with contextlib.suppress(StopIteration), gpuperf.steps() as steps:",
+            *statements,
+            marker='@pytest.mark.gpuperf(min_grade="B")',
+        )
+    )
+    ended = project.run("-rs", "--gpuperf-json=run.json")
+
+    assert project.outcomes() == {("test_it", "unmeasured")}
+    assert lines(ended, "SKIPPED", "unmeasured: scorecard.grade", reason)
+    assert not lines(ended, "the roof")
+
+
+ADVISER = """
+    from pytest_gpuperf.model.scorecard import Recommendation
+
+
+    def pytest_gpuperf_recommendations(scorecard, profile):
+        {body}
+"""
+
+
+def test_other_plugins_advise_on_a_loop(project: Project) -> None:
+    """What they return stands behind the advice of the scorecard's own, asked for once."""
+    text = 'f"{profile.steps} steps, grade {scorecard.grade}"'
+    project.write(
+        ADVISER.format(body=f'return [Recommendation(rule="mine", text={text})]'),
+        "conftest.py",
+    )
+    project.write(ADVISER.format(body="return None"), "sub/conftest.py")
+    project.write(
+        body(
+            "with gpuperf.steps(hardware=HARDWARE) as steps:",
+            "    run(steps)",
+            "*own, theirs = steps.scorecard.recommendations",
+            'assert (theirs.rule, theirs.text) == ("mine", "5 steps, grade A")',
+            'assert "mine" not in [each.rule for each in own]',
+            "assert steps.scorecard is steps.scorecard",
+        ),
+        "sub/test_it.py",
+    )
+
+    project.run().assert_outcomes(passed=1)
+
+
+def test_advice_comes_without_hardware_too(project: Project) -> None:
+    """The scorecard is the measured one then."""
+    advice = "return [Recommendation(text=type(scorecard).__name__)]"
+    project.write(ADVISER.format(body=advice), "conftest.py")
+    project.write(
+        body(
+            "with gpuperf.steps() as steps:",
+            "    run(steps)",
+            "advice = steps.scorecard.recommendations",
+            'assert advice[-1].text == "MeasuredScorecard"',
+        )
+    )
+
+    project.run().assert_outcomes(passed=1)
+
+
+def test_advice_that_is_none_is_an_error(project: Project) -> None:
+    """It names the hook and all that is wrong, and says what to return."""
+    project.write(
+        ADVISER.format(body='return ["do more", Recommendation(text=3)]'), "conftest.py"
+    )
+    project.write(ADVISER.format(body="return 42"), "sub/conftest.py")
+    project.write(
+        body(
+            "with gpuperf.steps() as steps:",
+            "    run(steps)",
+            "steps.scorecard",
+        ),
+        "sub/test_it.py",
+    )
+    ended = project.run()
+
+    ended.assert_outcomes(failed=1)
+    assert lines(
+        ended, "RecordError: pytest_gpuperf_recommendations: ", "42 is no list"
+    )
+    assert lines(ended, "'do more' is no Recommendation", "3 is no text of a")
+    assert lines(ended, "return a list of Recommendation(text=")
 
 
 def test_what_was_not_measured_makes_a_test_unmeasured(project: Project) -> None:

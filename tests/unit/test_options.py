@@ -115,7 +115,9 @@ def test_caches_are_for_the_ini_file(
         pytester.parseconfig(*PLUGIN, f"--gpuperf-jit-cache={text}")
 
 
-def test_a_wrong_ini_value_is_a_usage_error(pytester: pytest.Pytester) -> None:
+def test_a_wrong_ini_value_is_a_usage_error(
+    pytester: pytest.Pytester, root: str
+) -> None:
     """It is told where nothing else was asked for, with the name of the ini option."""
     pytester.makeini("[pytest]\ngpuperf_jit_cache = frsh\n")
     config = pytester.parseconfig(*PLUGIN)
@@ -212,3 +214,11 @@ def test_a_wrong_value_is_a_usage_error(
 def test_credentials_are_masked(text: str, shown: str) -> None:
     """User and password of a URL never reach a report."""
     assert options.masked(text) == shown
+
+
+def test_help_says_percent_once(pytester: pytest.Pytester) -> None:
+    """Of an option and of its ini value: only one of the two is formatted."""
+    shown = pytester.runpytest(*PLUGIN, "--help").stdout.str()
+
+    assert shown.count("(5 %)") == 2
+    assert "%%)" not in shown

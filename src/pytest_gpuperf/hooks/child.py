@@ -85,7 +85,8 @@ class Child:
             records = codec.from_text(text, Measured).records if text else ()
         except RecordError as error:
             failure = outcomes.unreadable(error)
-        if not report.passed and not _is_rerun(report):
+        expected = report.passed or outcomes.expected_failure(report) is not None
+        if not expected and not _is_rerun(report):
             failure = "\n".join(report.longreprtext.splitlines()[-_FAILURE_LINES:])
             # lone surrogates, which no file can hold
             failure = failure.encode(errors="backslashreplace").decode()

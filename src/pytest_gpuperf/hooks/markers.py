@@ -87,7 +87,8 @@ class _Reader:
         """Return what the markers ask for; what is wrong in them is left out."""
         said = self._merged()
         recorded = self._checked(said, "records", _records) or frozenset()
-        self.known = _constants(self.item) | recorded
+        if _NAMING & said.keys():
+            self.known = _constants(self.item) | recorded
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
         plan = Plan(
             limits=self._limits(said.get("limits", ())),
@@ -194,6 +195,9 @@ def _once(texts: Sequence[object]) -> list[object]:
     """Return each text once; what is no text may have no hash, and stays."""
     texts_alone = dict.fromkeys(text for text in texts if isinstance(text, str))
     return [*texts_alone, *(text for text in texts if not isinstance(text, str))]
+
+
+_NAMING = frozenset({"limits", "max_regression"})  # keywords that name metrics
 
 
 def _constants(item: pytest.Item) -> frozenset[str]:

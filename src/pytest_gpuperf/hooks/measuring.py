@@ -58,6 +58,7 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
             test_id=item.stash[TEST_ID],
             plan=item.stash[PLAN],
             bench=item.config.stash[_BENCH],
+            advise=item.ihook.pytest_gpuperf_recommendations,
         )
     return item.stash[FIXTURE]
 
@@ -137,7 +138,7 @@ class Measuring:
         hook = item.ihook
         hook.pytest_runtest_logstart(nodeid=item.nodeid, location=item.location)
         reports = runtestprotocol(item, log=False, nextitem=nextitem)
-        for report in self._nested(reports):
+        for report in self._nested(item, reports):
             hook.pytest_runtest_logreport(report=report)
         hook.pytest_runtest_logfinish(nodeid=item.nodeid, location=item.location)
         return True
@@ -149,14 +150,19 @@ class Measuring:
             has_limits=bool(plan.limits or plan.min_grade)
         )
 
-    def _nested(self, reports: list[pytest.TestReport]) -> list[pytest.TestReport]:
+    def _nested(
+        self, item: pytest.Item, reports: list[pytest.TestReport]
+    ) -> list[pytest.TestReport]:
         """Return the reports to log now: one that holds the others, or all of them."""
         unsettled = len(reports) == len(("setup", "call", "teardown")) and all(
-            report.passed and not hasattr(report, "wasxfail") for report in reports
+            report.passed or outcomes.expected_failure(report) is not None
+            for report in reports
         )
         if not unsettled:
             return reports
         first, *rest = reports
+        # what xfail says of a failure that only the gate can know
+        rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined]
         first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
             [self._serializable(report) for report in rest]
             if self.in_worker_process
@@ -298,6 +304,16 @@ def _gates(plan: Plan) -> Mapping[str, float | None]:
     if plan.uses_fixture or plan.max_regression:
         return plan.max_regression
     return {"time": None}
+
+
+def _expects_regressions(item: pytest.Item) -> bool:
+    """Return whether what xfail marks expect may be a regression, as it may a limit."""
+    kinds = [mark.kwargs.get("raises") for mark in item.iter_markers("xfail")]
+    return all(
+        kind is None
+        or (isinstance(kind, (type, tuple)) and issubclass(PerfAssertionError, kind))
+        for kind in kinds
+    )
 
 
 def _only_floats(report: pytest.TestReport) -> None:

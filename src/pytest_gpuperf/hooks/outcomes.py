@@ -26,6 +26,8 @@ __all__ = [
     "VerdictRepr",
     "apply_unmeasured",
     "comparison_lines",
+    "expect_failure",
+    "expected_failure",
     "explain_failure",
     "fail",
     "failure_text",
@@ -34,6 +36,9 @@ __all__ = [
     "unreadable",
     "unwritable",
 ]
+
+
+_STRICT = "[XPASS(strict)] "  # how pytest begins the text of a strict xfail that passed
 
 
 class _Crash:
@@ -78,6 +83,25 @@ def fail(report: pytest.TestReport, text: str) -> None:
     """Turn a report into a failure that says `text`."""
     report.outcome = "failed"
     report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
+    report.__dict__.pop("wasxfail", None)  # no unexpected pass any more
+
+
+def expected_failure(report: pytest.TestReport) -> str | None:
+    """Return why a call that passed was expected to fail; None: it was not."""
+    if report.when != "call":
+        return None
+    if report.passed:
+        return getattr(report, "wasxfail", None)
+    text = report.longrepr
+    strict = isinstance(text, str) and text.startswith(_STRICT)
+    return str(text).removeprefix(_STRICT) if strict else None
+
+
+def expect_failure(report: pytest.TestReport, why: str, text: str) -> None:
+    """Turn a report into the failure that an xfail mark expects."""
+    fail(report, text)
+    report.outcome = "skipped"
+    report.wasxfail = why
 
 
 def lacked_a_value(call: pytest.CallInfo[None]) -> bool:

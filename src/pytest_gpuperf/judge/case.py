@@ -8,8 +8,8 @@ from types import MappingProxyType
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.metric import Better, Metric
-from pytest_gpuperf.model.record import BoundClass, RecordKey, Void
+from pytest_gpuperf.model.metric import Better, Family, Metric
+from pytest_gpuperf.model.record import BoundClass, Kind, RecordKey, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 __all__ = [
@@ -24,6 +24,7 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
+_FILES = frozenset({"binary", "ncu-report"})  # sources that say the same each time
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -117,6 +118,8 @@ class Case(Frozen, frozen=True, kw_only=True):
         bound_class: What moves with it when the machine moves.
 
         moved: Soft facts that differ from the newest session's: name to (then, now).
+
+        kind: How it was measured; None: nobody said.
     """
 
     key: RecordKey
@@ -133,11 +136,23 @@ class Case(Frozen, frozen=True, kw_only=True):
     void: Void | None = None
     bound_class: BoundClass = BoundClass.HOST
     moved: Facts = NO_FACTS
+    kind: Kind | None = None
 
     @property
     def name(self) -> tuple[RecordKey, str]:
         """What no other case of a run is called."""
         return self.key, self.metric.name
+
+    @property
+    def of_file(self) -> bool:
+        """Whether the value was read from a file, which no fresh process can confirm."""
+        return self.estimate is not None and self.estimate.source in _FILES
+
+    @property
+    def counts(self) -> bool:
+        """Whether equal code gives equal values: a count, or what a file says."""
+        counted = self.metric.exact or self.metric.family is Family.RESOURCE
+        return counted or self.of_file
 
 
 class Confirmation(Frozen, frozen=True, kw_only=True):

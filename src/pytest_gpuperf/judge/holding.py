@@ -46,13 +46,19 @@ def _effect(comparison: Comparison) -> float | None:
     """Return a change as a fraction; None: it is from 0."""
     sessions = (comparison.current, *comparison.stored)
     if all(value > 0 for session in sessions for value in session.run_values):
-        now, *then = (fmean(map(math.log, s.run_values)) for s in sessions)
+        now, *then = map(_log_mean, sessions)
         return math.expm1(now - fmean(then))
     current, *stored = (_mean(session) for session in sessions)
     reference = fmean(stored)
     if reference == 0:
         return None if current else 0.0
     return (current - reference) / abs(reference)
+
+
+def _log_mean(session: SessionValue) -> float:
+    """Return the mean of the logarithms of a session's processes; most have one."""
+    first, *others = session.run_values
+    return fmean(map(math.log, session.run_values)) if others else math.log(first)
 
 
 def _mean(session: SessionValue) -> float:

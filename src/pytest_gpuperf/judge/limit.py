@@ -284,7 +284,7 @@ def _undecided(limit: Limit, record: Record, reason: Reason, text: str) -> Verdi
 def _remedy(reason: Reason, *, confirmed: bool) -> str:
     """Return what to do about a limit that could not be decided."""
     if reason is Reason.ABOVE_THE_ROOF:
-        return "check the declared work, or enlarge the data beyond the L2 cache"
+        return "check the declared work, or enlarge the data beyond the caches"
     if confirmed:
         return "move the limit away from the value, or make the value steadier"
     return "let fresh processes confirm it (--gpuperf-confirm), or move the limit"

@@ -8,7 +8,7 @@ from collections.abc import Collection, Iterable, Sequence
 from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Stored
 from pytest_gpuperf.judge.source import best_source
 from pytest_gpuperf.model.change import SessionValue
-from pytest_gpuperf.model.fingerprint import differences, family_of
+from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
@@ -76,6 +76,7 @@ def case_of(
         unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
         void=None if usable else first.void,
         bound_class=first.bound_class,
+        kind=first.kind,
         moved=_moved(first, comparable, sessions),
     )
 
@@ -176,10 +177,9 @@ def _comparable(
     alike = [(s, v) for s, v in having if v.source == source and v.unit == unit]
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
-    family = family_of(metric, source).value
-    facts = record.facts.get(family, {})
+    facts = facts_of(record.facts, metric, source)
     apart = [
-        differences(facts, session.facts.get(family, {}), across=across)
+        differences(facts, facts_of(session.facts, metric, source), across=across)
         for session, _ in alike
     ]
     kept = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]

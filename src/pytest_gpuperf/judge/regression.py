@@ -55,7 +55,7 @@ class Look(Frozen, frozen=True, kw_only=True):
         better: Whether it may turn out to have improved.
 
         suspect: Whether only fresh processes can tell; False for what is judged by
-            equality.
+            equality, and for what a file says.
 
         change: The change; None where nothing is comparable.
     """
@@ -305,7 +305,7 @@ def _rulings(
             confirmation=_confirmation(case, confirmations),
             complete=complete,
             worsening=_worsening(case, change),
-            selected=policy.selected,
+            selected=policy.selected and not case.of_file,
         )
         for case, change, p_worse, p_better in rows
     ]
@@ -339,7 +339,8 @@ def _look(case: Case, change: Change, policy: Policy) -> Look:
     share = policy.suspect_share * case.limit
     worse = effect > share and _unlikely(change.p_worse, policy)
     better = effect < -share and _unlikely(change.p_better, policy)
-    return Look(worse=worse, better=better, suspect=worse or better, change=change)
+    suspect = (worse or better) and not case.of_file
+    return Look(worse=worse, better=better, suspect=suspect, change=change)
 
 
 def _unlikely(p_value: float | None, policy: Policy) -> bool:

@@ -33,8 +33,8 @@ def early_verdict(
 ) -> Verdict | None:
     """Return the first row that says why a case cannot be judged; None: it can be."""
     return (
-        _incomparable(case)
-        or _unmeasured(case)
+        _unmeasured(case)
+        or _incomparable(case)
         or _lost(case, confirmation)
         or _void(case)
         or _too_few(case, policy)
@@ -104,7 +104,7 @@ def comparison_of(
         stored=tuple(s.value for s in used if s.value.run_values),
         group=group_of(case.metric.name, source),
         better=direction(case.metric),
-        exact=_counts(case),
+        exact=case.counts,
         shift_group=shift_group(case) if family in _TIMES else "",
     )
 
@@ -243,12 +243,7 @@ def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
     if len(stored) >= policy.least_sessions:
         return True
     values = {value for session in stored for value in session.value.run_values}
-    return _counts(case) and len(values) == 1
-
-
-def _counts(case: Case) -> bool:
-    """Return whether a metric counts: equal code gives equal values."""
-    return case.metric.exact or case.metric.family is Family.RESOURCE
+    return case.counts and len(values) == 1
 
 
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:

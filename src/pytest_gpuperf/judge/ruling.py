@@ -8,9 +8,13 @@ from types import MappingProxyType
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 
 __all__ = ["Ruling", "rule", "verdict_of"]
+
+# docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
+_ENOUGH_STEPS = 30
 
 _REMEDIES = MappingProxyType(
     {
@@ -87,13 +91,15 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         outcome,
         reason,
         detail=void if outcome is Outcome.INCONCLUSIVE else (),
-        remedy=_remedy(ruling, reason),
+        remedy=_remedy(case, ruling, reason),
     )
     return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
 
 
-def _remedy(ruling: Ruling, reason: Reason) -> str:
+def _remedy(case: Case, ruling: Ruling, reason: Reason) -> str:
     """Return what to do; for what was not confirmed, by why it was not."""
+    if reason is Reason.NOT_SIGNIFICANT and _is_short(case):
+        return f"record more steps of the loop: {_ENOUGH_STEPS} or more"
     if reason is not Reason.NOT_CONFIRMED:
         return _REMEDIES.get(reason, "")
     if ruling.confirmation is not None:  # there were processes, and all were void
@@ -104,6 +110,12 @@ def _remedy(ruling: Ruling, reason: Reason) -> str:
         "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
         "leave --gpuperf-confirm above 0"
     )
+
+
+def _is_short(case: Case) -> bool:
+    """Return whether a case is of a loop of few steps."""
+    steps = case.estimate.sample_count if case.estimate is not None else None
+    return case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS
 
 
 def _by_equality(ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:

@@ -13,6 +13,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+from pytest_gpuperf.pipeline.peak_facts import peak_fact
 from pytest_gpuperf.pipeline.roofs import held_against
 
 if TYPE_CHECKING:
@@ -86,7 +87,11 @@ class Maker(Frozen, frozen=True, kw_only=True):
                 ),
             ),
             unmeasured=roof.unmeasured,
-            facts={**self.facts, "cache_mode": timing.cache_mode},
+            facts={
+                **self.facts,
+                "cache_mode": timing.cache_mode,
+                **peak_fact(known, roof.attained.roof if roof.attained else None),
+            },
             work=work,
             timing=timing,
         )

@@ -228,8 +228,8 @@ class Bench(Site):
         kept = self._kept(key, Kind.CAPTURE)
         if kept is not None:
             return kept, None
-        asked = (*_STANDARD, *plan.counters, *(limit.metric for limit in plan.limits))
-        wanted = list(dict.fromkeys(asked))
+        judged = (*(limit.metric for limit in plan.limits), *plan.max_regression)
+        wanted = list(dict.fromkeys((*_STANDARD, *plan.counters, *judged)))
         maker = self._maker()
 
         def with_one_more(metric: str) -> Record:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge.case import Case
@@ -33,7 +33,7 @@ def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
 
 def cases_of_suite(suite: Suite) -> list[Case]:
     """Return the cases of a whole run: of tests whose body passed, if there is a store."""
-    if suite.memory.store() is None:
+    if suite.config.disable or suite.memory.store() is None:
         return []
     records = [r for r in suite.records() if r.role is not Role.CONFIRM]
     groups = {
@@ -81,15 +81,16 @@ def _cases(
             other_slug_exists=other_slug_exists,
         )
         for metric, limit in gates(measured, suite.config).items()
-        if _has(records, metric) or (metric != "time" and _is_first(records[0]))
+        if _has(records, metric) or _stands_for(records[0], metric, measured)
     ]
 
 
-def _has(records: list[Record], metric: str) -> bool:
-    """Return whether a measurement has a metric."""
+def _has(records: Sequence[Record], metric: str) -> bool:
+    """Return whether any of some records has a metric."""
     return any(e.metric == metric for r in records for e in r.estimates)
 
 
-def _is_first(record: Record) -> bool:
-    """Return whether a record is its test's first measurement."""
-    return not record.key.name
+def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
+    """Return whether a record tells of a metric that its test has no value of."""
+    first = not record.key.name
+    return metric != "time" and first and not _has(measured.records, metric)

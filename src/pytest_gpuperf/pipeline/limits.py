@@ -10,7 +10,9 @@ from pytest_gpuperf.judge.grade import grade_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.rows import group_of
 from pytest_gpuperf.model.change import SessionValue
-from pytest_gpuperf.model.fingerprint import differences, family_of
+from pytest_gpuperf.model.fingerprint import differences, facts_of
+from pytest_gpuperf.model.grade import TRAINING_BANDS
+from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
@@ -18,12 +20,25 @@ if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.limit import Limit
     from pytest_gpuperf.pipeline.memory import Memory
 
-__all__ = ["judge_limits", "spread_of"]
+__all__ = ["GIVE_HARDWARE", "NO_HARDWARE", "judge_limits", "spread_of"]
 
+NO_HARDWARE = "what the hardware can do for a unit of work is not known"
+GIVE_HARDWARE = (
+    "pass hardware=Hardware(peak_bw_gb_s=…, bytes_per_token=…), or work=Work(bytes=…) "
+    "of a step on a GPU whose peaks are known"
+)
 _FRACTION = "roofline.fraction"
+_GRADE = "scorecard.grade"
+_RATE = "throughput"
+_SHARES = {  # of the bandwidth bound, from which on a loop has the grade
+    "A": TRAINING_BANDS.a,
+    "B": TRAINING_BANDS.b,
+    "C": TRAINING_BANDS.c,
+    "D": TRAINING_BANDS.d,
+    "F": 0.0,
+}
 
 
 def judge_limits(
@@ -38,7 +53,8 @@ def judge_limits(
     Return a verdict for each limit of a test and each measurement that it is for.
 
     A limit is for every measurement that has its metric; where none has, for the first.
-    A least grade is one more, for every measurement that reached a part of its roof.
+    A least grade is one more, for every measurement that has a grade: a call that reached
+    a part of its roof, and a loop whose scorecard has one.
 
     Args:
         plan: The limits.
@@ -68,41 +84,81 @@ def _graded(
     memory: Memory,
     grades: Mapping[str, Bands] | None,
 ) -> list[Verdict]:
-    """Return the verdicts on a least grade: each is a limit under a measurement's roof."""
+    """Return the verdicts on a least grade: each is a limit on what the grade is of."""
+    meant = [(_least(grade, record, grades), record) for record in records]
     found = [
-        judge_limit(
-            grade_limit(record.roofline, grade, grades),
-            record,
-            spread=spread_of(_FRACTION, record, memory),
-        )
-        for record in records
-        if record.roofline is not None
+        judge_limit(limit, record, spread=spread_of(limit.metric, record, memory))
+        for limit, record in meant
+        if limit is not None
     ]
     return found or [_ungraded(grade, test_id, records)]
 
 
+def _least(
+    grade: str, record: Record, grades: Mapping[str, Bands] | None
+) -> Limit | None:
+    """Return the limit that a least grade is for a measurement; None: it has no grade."""
+    if record.kind is Kind.STEPS:
+        return _least_rate(grade, record)
+    roof = record.roofline
+    return None if roof is None else grade_limit(roof, grade, grades)
+
+
+def _least_rate(grade: str, record: Record) -> Limit | None:
+    """
+    Return the least throughput of a loop that has a grade; None: its scorecard has none.
+
+    The grade is of the throughput's share of what the hardware allows, so that the noise
+    of a grade is that of the throughput, and fresh processes can decide it.
+    """
+    rate = next((e for e in record.estimates if e.metric == _RATE), None)
+    steps = record.steps
+    if rate is None or steps is None or not steps.efficiency_fraction:
+        return None
+    # a share above 1 is kept as 1: then the bound is no more than the throughput, which is
+    # an A by far, noise or not
+    share = _SHARES[grade]
+    least = share * rate.value / steps.efficiency_fraction
+    digits = f"{least:.0f}" if least >= 1000 else f"{least:.4g}"  # noqa: PLR2004 - four
+    said = f"{share * 100:g} % of the bandwidth bound, {_RATE} >= {digits} /s"
+    return Limit(
+        text=f'min_grade="{grade}" ({said})',
+        metric=_RATE,
+        operator=">=",
+        threshold=least,
+        unit=rate.unit,
+    )
+
+
 def _ungraded(grade: str, test_id: str, records: Sequence[Record]) -> Verdict:
-    """Return the verdict on a least grade where no measurement has a roof, and why not."""
+    """Return the verdict on a least grade where no measurement has one, and why not."""
     gap = next(
         (g for r in records for g in r.unmeasured if g.metric == _FRACTION), None
     )
     void = next((r.void.text for r in records if r.void is not None), None)
-    reason = gap.reason if gap else void or "nothing was timed"
+    if gap is not None:
+        metric, reason, remedy = _FRACTION, gap.reason, gap.remedy
+    elif any(record.kind is Kind.STEPS for record in records):
+        metric, reason = _GRADE, void or NO_HARDWARE
+        remedy = "let the loop come to its end" if void else GIVE_HARDWARE
+    else:
+        metric, reason = _FRACTION, void or "nothing was timed"
+        remedy = "time a call, and declare its work"
+    share = "the bandwidth bound" if metric == _GRADE else "the roof"
     return Verdict(
         key=records[0].key if records else RecordKey(test_id=test_id),
-        metric=_FRACTION,
+        metric=metric,
         outcome=Outcome.UNMEASURED,
         reason=Reason.NOT_MEASURED,
-        detail=(f'min_grade="{grade}" is a share of the roof: {reason}',),
-        remedy=gap.remedy if gap else "time a call, and declare its work",
+        detail=(f'min_grade="{grade}" is a share of {share}: {reason}',),
+        remedy=remedy,
     )
 
 
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
     """Return how much stored sessions of a metric differ; None: too few are stored."""
     source = next((e.source for e in record.estimates if e.metric == metric), "")
-    family = family_of(metric, source).value
-    now = record.facts.get(family, {})
+    now = facts_of(record.facts, metric, source)
     values = [
         SessionValue(
             session_id=stored.session.id,
@@ -110,7 +166,7 @@ def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
             half_widths=value.half_widths,
         )
         for stored in memory.sessions(record)
-        if not differences(now, stored.facts.get(family, {}))
+        if not differences(now, facts_of(stored.facts, metric, source))
         for value in stored.values
         if value.metric == metric and value.source == source
     ]

@@ -10,10 +10,9 @@ from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.work import Work
 
-__all__ = ["hardware_of", "utilisation_of"]
+__all__ = ["hardware_of", "peaks_of", "utilisation_of"]
 
 _GB = 1e9  # bytes
-_ANY_TYPE = "any"  # one peak was declared, for whatever type the work is in
 
 
 def hardware_of(
@@ -74,11 +73,11 @@ def utilisation_of(
         return _gap("the test declares no FLOP of a step", remedy)
     if summary is None:
         return _gap("no step counts", "let a step come to its end")
-    known = _declared_peaks(work, hardware) or peaks
+    known = peaks_of(work, peaks, hardware)
     if known is None:
         remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
         return _gap("the peak of this device is not known", remedy)
-    alone = Work(flop=work.flop, dtype=work.dtype or _ANY_TYPE, label=work.label)
+    alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
     try:
         found = declared_roofline(alone, summary.period_s, known)
     except MissingPeakError as error:
@@ -93,9 +92,16 @@ def utilisation_of(
     )
 
 
+def peaks_of(
+    work: Work, peaks: Peaks | None, hardware: Hardware | None
+) -> Peaks | None:
+    """Return the peaks that a loop is held against: what its test says goes first."""
+    return _declared_peaks(work, hardware) or peaks
+
+
 def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
     """Return the peak that a test declares; None: it declares none."""
-    if hardware is None or hardware.peak_flop_per_s is None:
+    if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
         return None
     peak = Peak(
         value=hardware.peak_flop_per_s,
@@ -104,7 +110,7 @@ def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
     )
     return Peaks(
         device="declared",
-        flop_per_s={work.dtype or _ANY_TYPE: peak},
+        flop_per_s={work.dtype: peak},
         bytes_per_s={},
         unlisted="it is not declared",
     )

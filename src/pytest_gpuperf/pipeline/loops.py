@@ -18,7 +18,8 @@ from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.steps import Loop, Step, Waiting
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.pipeline import loop_gaps
-from pytest_gpuperf.pipeline.loop_roofs import hardware_of, utilisation_of
+from pytest_gpuperf.pipeline.loop_roofs import hardware_of, peaks_of, utilisation_of
+from pytest_gpuperf.pipeline.peak_facts import peak_fact
 
 __all__ = ["LoopValues", "loop_values"]
 
@@ -90,11 +91,12 @@ def loop_values(
     found += _memory(loop)
     gaps = [*loop_gaps.gaps_of(loop, summary)]
     gaps += [utilisation] if isinstance(utilisation, Unmeasured) else []
+    peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
     return LoopValues(
         estimates=tuple(found),
         series=_series(counted),
         unmeasured=tuple(gaps),
-        facts=_facts(loop),
+        facts={**_facts(loop), **peak},
         notes=tuple(loop_gaps.notes_of(loop)),
         void=loop_gaps.void_of(loop),
         summary=_graded(summary, known),

@@ -100,6 +100,11 @@ class Memory:
             found |= store.other_slugs(folder, keys)
         return found
 
+    def forget(self) -> None:
+        """Let go of what was read."""
+        self._loaded = {}
+        self._priors = {}
+
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
         """
         Store what was measured, by GPU, chip or host.

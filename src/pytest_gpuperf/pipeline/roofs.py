@@ -100,24 +100,39 @@ def held_against(
 
         grades: Where grades begin, by roof; those not named are the plugin's own.
     """
+    fraction, attained = _fraction(work, time, peaks, warm=warm)
+    found = (fraction, _intensity(work, time.source))
+    # what cannot be deserves no A
+    if attained is not None and not attained.above_the_roof:
+        from pytest_gpuperf.judge.grade import grade_of
+
+        attained = replace(attained, grade=grade_of(attained, grades).value)
+    return Roof(
+        attained=attained,
+        estimates=tuple(each for each in found if isinstance(each, Estimate)),
+        unmeasured=tuple(each for each in found if isinstance(each, Unmeasured)),
+    )
+
+
+def _fraction(
+    work: Work | None, time: Estimate, peaks: Peaks | None, *, warm: bool
+) -> tuple[Estimate | Unmeasured, Attainment | None]:
+    """Return the fraction of the roof with what it was made of, or why there is none."""
     if work is None:
         remedy = "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"
-        return _nothing("the test declares no work", remedy)
+        return _gap(_FRACTION, "the test declares no work", remedy), None
     if peaks is None:
-        return _nothing("the peaks of this device are not known", "run it on a GPU")
+        reason = "the peaks of this device are not known"
+        return _gap(_FRACTION, reason, "run it on a GPU"), None
     from pytest_gpuperf.compute.roofline import declared_roofline
-    from pytest_gpuperf.judge.grade import grade_of
 
     try:
         found = declared_roofline(work, time.value, peaks, warm=warm)
     except MissingPeakError as error:
         said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
-        return _nothing("; ".join(said), error.remedy)
+        return _gap(_FRACTION, "; ".join(said), error.remedy), None
     except RecordError as error:  # a time of zero: no clock is that fine
-        return _nothing(error.message, "measure more of it")
-    graded = found
-    if not found.above_the_roof:  # what cannot be deserves no A
-        graded = replace(found, grade=grade_of(found, grades).value)
+        return _gap(_FRACTION, error.message, "measure more of it"), None
     fraction = Estimate(
         metric=_FRACTION,
         value=found.fraction,
@@ -128,22 +143,28 @@ def held_against(
         high=_at(found, time, time.low),
         sample_count=time.sample_count,
     )
-    if found.intensity_flop_per_byte is None:
+    return fraction, found
+
+
+def _intensity(work: Work | None, source: str) -> Estimate | Unmeasured:
+    """Return the intensity of declared work, which needs no peak."""
+    if work is None:
+        remedy = "pass work=Work(bytes=…, flop=…, dtype=…)"
+        return _gap(_INTENSITY, "the test declares no work", remedy)
+    if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
-        gap = Unmeasured(
+        remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
+        return _gap(_INTENSITY, f"the declared work has no {missing}", remedy)
+    try:
+        return Estimate(
             metric=_INTENSITY,
-            reason=f"the declared work has no {missing}",
-            remedy="declare both: Work(flop=…, bytes=…, dtype=…)",
+            value=work.flop / work.bytes,
+            unit="FLOP/B",
+            source=source,
+            label=work.label,
         )
-        return Roof(attained=graded, estimates=(fraction,), unmeasured=(gap,))
-    intensity = Estimate(
-        metric=_INTENSITY,
-        value=found.intensity_flop_per_byte,
-        unit="FLOP/B",
-        source=time.source,
-        label=work.label,
-    )
-    return Roof(attained=graded, estimates=(fraction, intensity))
+    except RecordError as error:  # more FLOP for a byte than a float holds
+        return _gap(_INTENSITY, error.message, "check the declared work")
 
 
 def _at(found: Attainment, time: Estimate, other_s: float | None) -> float | None:
@@ -151,13 +172,9 @@ def _at(found: Attainment, time: Estimate, other_s: float | None) -> float | Non
     return None if not other_s else found.fraction * (time.value / other_s)
 
 
-def _nothing(reason: str, remedy: str) -> Roof:
-    """Return why neither of the figures is known."""
-    gaps = (
-        Unmeasured(metric=metric, reason=reason, remedy=remedy)
-        for metric in (_FRACTION, _INTENSITY)
-    )
-    return Roof(unmeasured=tuple(gaps))
+def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
+    """Return why a figure is not known."""
+    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
 
 
 def _device(uuid: str, query: DeviceQuery) -> Device | None:

@@ -156,6 +156,16 @@ class Suite:
         """Return whether this run had tests that measure."""
         return bool(self.results) or bool(self._expected())
 
+    def forget(self) -> None:
+        """Let go of what was measured: pytest collects garbage as it ends, twice."""
+        self.results.clear()
+        self.first_cases.clear()
+        self._by_test.clear()
+        self.memory.forget()
+        self.repeated = ()
+        self.verdicts = ()
+        self.run = None
+
     def tidy(self) -> None:
         """Remove what was kept for this run alone."""
         if self.bench.seat.expected is not None:

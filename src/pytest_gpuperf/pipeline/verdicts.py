@@ -223,7 +223,7 @@ def _steady(case: Case, seen: Look, suspects: Sequence[str]) -> bool:
     return (
         unsuspected
         and case.limit is not None
-        and not case.metric.exact
+        and not case.counts
         and len(case.stored) >= _LEAST_SESSIONS
     )
 

@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.pipeline.doctor import examine, measure
-from pytest_gpuperf.report.peaks import peaks_bytes
+from pytest_gpuperf.report.forms import peaks_bytes
 
 FACTS = DriverFacts(
     name="NVIDIA H200",
@@ -152,3 +152,14 @@ def test_notes_of_a_card_are_shown(form: str) -> None:
     found = examine(runtime(), weak)
 
     assert b"power limit is 500 W" in peaks_bytes(found.peaks, (), form)
+
+
+@pytest.mark.parametrize("width", [60, 80, 100, 300])
+def test_peaks_keep_to_the_width(width: int) -> None:
+    """A source that has no room beside its peak stands below it, whole."""
+    found = examine(runtime(), machine())
+    lines = peaks_bytes(found.peaks, ("A remark.",), "text", width=width).decode()
+    words = " ".join(lines.split())
+
+    assert max(map(len, lines.splitlines())) <= width
+    assert all(peak.source in words for peak in found.peaks[0].flop_per_s.values())

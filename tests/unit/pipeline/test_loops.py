@@ -349,3 +349,14 @@ def test_every_value_has_its_metric_and_its_unit() -> None:
             assert METRICS[estimate.metric].unit == estimate.unit
         else:
             assert family_of(estimate.metric, "host") is Family.RECORDED
+
+
+def test_the_peak_of_the_arithmetic_is_a_fact_of_its_share() -> None:
+    """What the test says of its hardware goes before what is known of the device."""
+    declared = Hardware(peak_bw_gb_s=2.0, bytes_per_token=1.0, peak_flop_per_s=2e12)
+    known = loop_values(loop(), work=WORK, peaks=PEAKS).facts
+    said = loop_values(loop(), work=WORK, peaks=PEAKS, hardware=declared).facts
+
+    assert known["peak"] == "bf16 1000 GFLOP/s (datasheet)"
+    assert said["peak"] == "bf16 2000 GFLOP/s (declared)"
+    assert "peak" not in loop_values(loop()).facts

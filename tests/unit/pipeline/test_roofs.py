@@ -206,10 +206,10 @@ def test_warm_data_need_the_roof_of_the_l2() -> None:
         ),
     ],
 )
-def test_without_a_roof_both_figures_say_why(
+def test_without_a_roof_the_fraction_says_why(
     work: Work | None, known: Peaks | None, reason: str
 ) -> None:
-    """The same reason and a remedy for each, and no estimate."""
+    """A reason and a remedy, and no estimate."""
     roof = held(work, known)
 
     assert roof.estimates == ()
@@ -218,8 +218,38 @@ def test_without_a_roof_both_figures_say_why(
         "roofline.fraction",
         "roofline.intensity",
     ]
-    assert {gap.reason for gap in roof.unmeasured} == {reason}
+    assert roof.unmeasured[0].reason == reason
     assert all(gap.remedy for gap in roof.unmeasured)
+
+
+@pytest.mark.parametrize("known", [None, peaks(), peaks(dram=1e12)])
+def test_an_intensity_needs_no_peak(known: Peaks | None) -> None:
+    """It is the declared work's alone, whatever is not known of the device."""
+    work = Work(flop=6e9, bytes=2e9, dtype="bf16")
+    roof = held(work, known)
+    (intensity,) = roof.estimates
+    (gap,) = roof.unmeasured
+
+    assert (intensity.metric, intensity.value) == ("roofline.intensity", 3.0)
+    assert intensity.label is SourceLabel.DECLARED
+    assert gap.metric == "roofline.fraction"
+
+
+def test_an_intensity_beyond_all_numbers_is_unmeasured() -> None:
+    """A record holds no infinity: the reason says what is wrong with the work."""
+    roof = held(Work(flop=1e308, bytes=1e-300, dtype="bf16"), None)
+
+    assert roof.estimates == ()
+    assert "inf is not a finite number" in roof.unmeasured[1].reason
+
+
+def test_a_cpu_has_no_l2_to_be_held_against() -> None:
+    """Its caches are not told from its memory: what is warm has the roof of `dram`."""
+    known = peaks_in_use(runtime(in_use=False), machine(), {"cpu": {"dram": 1e12}})
+    roof = held(Work(bytes=1e9), known, warm=True)
+
+    assert roof.attained is not None
+    assert roof.attained.roof == "dram"
 
 
 def test_a_time_of_zero_has_no_fraction() -> None:

@@ -1,0 +1,99 @@
+"""pipeline.limits: a least grade of a loop is a limit on its throughput."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.config import Config, Plan
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.pipeline.limits import judge_limits
+from pytest_gpuperf.pipeline.memory import Memory
+
+NOISE = 0.2  # wider than the interval of a host's throughput
+
+
+def loop(efficiency: float | None, *, rate: float = 50.0) -> Record:
+    """Return the record of a loop with a share of what the hardware allows."""
+    grade = None if efficiency is None else Grade.from_efficiency(efficiency).value
+    summary = StepSummary(
+        unit="token",
+        units=rate,
+        step_count=5,
+        counted_count=5,
+        warmup_count=0,
+        void_count=0,
+        step_s=1.0,
+        period_s=1.0,
+        wait_s=0.0,
+        data_was_recorded=True,
+        grade=grade,
+        efficiency_fraction=efficiency,
+    )
+    return Record(
+        key=RecordKey(test_id="test_it.py::test_it"),
+        kind=Kind.STEPS,
+        estimates=(
+            Estimate(metric="throughput", value=rate, unit="1/s", source="host"),
+        ),
+        steps=summary,
+    )
+
+
+def judged(grade: str, *records: Record) -> tuple[Verdict, ...]:
+    """Return the verdicts on a least grade."""
+    plan = replace(Plan(), min_grade=grade)
+    return judge_limits(plan, "test_it.py::test_it", records, Memory(Config(root=".")))
+
+
+@given(
+    efficiency=st.floats(0.001, 1.0),
+    rate=st.floats(1e-3, 1e9),
+    grade=st.sampled_from("ABCDF"),
+)
+def test_a_least_grade_agrees_with_the_grade(
+    efficiency: float, rate: float, grade: str
+) -> None:
+    """Farther than noise from the border it passes where the grade is good enough."""
+    (verdict,) = judged(grade, loop(efficiency, rate=rate))
+    near = {
+        Grade.from_efficiency(efficiency * factor) >= grade
+        for factor in (1 - NOISE, 1.0, 1 + NOISE)
+    }
+    if len(near) == 1:
+        assert verdict.outcome.value == ("passed" if near.pop() else "failed")
+    assert verdict.metric == "throughput"
+
+
+def test_a_least_grade_by_a_hair_is_inconclusive() -> None:
+    """Another session might have found the other grade: fresh processes decide it."""
+    (verdict,) = judged("A", loop(0.61))
+
+    assert verdict.outcome.value == "inconclusive"
+    assert verdict.limit is not None
+    assert verdict.limit.text == (
+        'min_grade="A" (60 % of the bandwidth bound, throughput >= 49.18 /s)'
+    )
+
+
+@pytest.mark.parametrize("efficiency", [None, 0.0])
+def test_a_loop_without_a_bound_is_unmeasured(efficiency: float | None) -> None:
+    """No share, no grade to be held against; the remedy says how to give one."""
+    (verdict,) = judged("F", loop(efficiency))
+
+    assert (verdict.metric, verdict.outcome.value) == ("scorecard.grade", "unmeasured")
+    assert "is not known" in verdict.detail[0]
+    assert "hardware=Hardware(" in verdict.remedy
+
+
+def test_of_several_loops_those_with_a_grade_are_judged() -> None:
+    """A least grade is for each of them, as a limit is for all that have its metric."""
+    outcomes = [v.outcome.value for v in judged("B", loop(0.9), loop(None), loop(0.1))]
+
+    assert outcomes == ["passed", "failed"]
