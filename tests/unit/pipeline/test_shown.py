@@ -118,8 +118,8 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
 def test_a_run_says_what_it_does_not_have() -> None:
     """What is judged without a value is there all the same."""
     assert absent_from_run(runs.gpu_run(), ["time", "registers"]) == ()
-    (told,) = absent_from_run(runs.gpu_run(), ["tiem"])
-    assert told == "not in this run: tiem; did you mean time?"
+    (told,) = absent_from_run(runs.gpu_run(), ["tme"])
+    assert told == "not in this run: tme; did you mean time?"
 
 
 def test_counters_are_no_metrics_of_the_catalogue() -> None:
