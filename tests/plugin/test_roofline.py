@@ -313,3 +313,23 @@ def test_another_peak_makes_its_shares_incomparable(project: Project) -> None:
 
     project.run(*options, "--gpuperf-compare-across=peak")
     assert "incomparable" not in {outcome for _, outcome in project.outcomes()}
+
+
+def test_a_value_can_be_asked_for_from_a_better_source(project: Project) -> None:
+    """A fraction of a declared roof is no better known than that, and says so."""
+    ended = ran(
+        project,
+        """
+    @MEASURED
+    @pytest.mark.parametrize("least", ["estimated", "declared", "measured", "sure"])
+    def test_it(gpuperf, least):
+        perf = gpuperf.measure(wait, work=Work(bytes=1e6))
+        assert perf.roofline.fraction.sourced(least) == perf.roofline.fraction
+        assert perf.time.sourced("measured") == perf.time
+    """,
+        "-rfs",
+    )
+
+    assert ended.parseoutcomes() == {"passed": 2, "skipped": 1, "failed": 1}
+    assert lines(ended, "roofline.fraction: it is declared, and measured or better")
+    assert lines(ended, "'sure' is no label of a source", "write one of: detected")
