@@ -216,7 +216,7 @@ def test_credentials_are_masked(text: str, shown: str) -> None:
     assert options.masked(text) == shown
 
 
-def test_help_says_percent_once(pytester: pytest.Pytester) -> None:
+def test_help_says_percent_once(pytester: pytest.Pytester, root: str) -> None:
     """Of an option and of its ini value: only one of the two is formatted."""
     shown = pytester.runpytest(*PLUGIN, "--help").stdout.str()
 
