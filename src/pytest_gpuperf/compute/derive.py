@@ -68,11 +68,6 @@ def _sum(*numbers: float) -> float:
     return sum(numbers)
 
 
-def _product(first: float, second: float) -> float:
-    """Return one counter times another."""
-    return first * second
-
-
 def _ratio(part: float, whole: float) -> float | None:
     """Return a share of a whole; None of nothing."""
     return part / whole if whole > 0 else None
