@@ -332,7 +332,7 @@ def test_progress_shows_a_suspect_and_what_became_of_it(
     assert ended.outlines[place].startswith(
         "gpuperf: 1 test waited for the end of the run; 2 fresh processes"
     )
-    assert outcome.split() == ["F", "[100%]"]
+    assert outcome.split()[0] == "F"  # older versions of pytest show no share behind
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
 
 
@@ -396,7 +396,8 @@ def test_a_regression_that_was_expected_and_did_not_come(project: Project) -> No
     ended = project.run(*GATE, "--junitxml=junit.xml")
 
     assert ended.parseoutcomes() == {"passed": 1, "xpassed": 1, "failed": 1}
-    assert lines(ended, "FAILED", "test_x[c]", "XPASS(strict)")
+    assert lines(ended, "FAILED", "test_x[c]")
+    assert lines(ended, "XPASS(strict)")
 
 
 def test_a_regression_is_none_of_the_errors_that_were_expected(
