@@ -1,0 +1,75 @@
+"""Door 2: the `gpuperf` command; PYTEST_DONT_REWRITE.
+
+Nothing but argparse is imported before a command is known.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.arguments import parser
+from pytest_gpuperf.cli.output import UNREADABLE, WRONG_USAGE, print_bytes, say
+from pytest_gpuperf.errors import ConfigError, GpuPerfError
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+__all__ = ["main"]
+
+_INTERRUPTED = 130  # 128 + SIGINT
+_PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
+
+
+def main(argv: Sequence[str] | None = None) -> int:
+    """Run one command with these arguments, or this process's; return the exit code."""
+    try:
+        code = _reported(parser().parse_args(argv))
+        sys.stdout.flush()
+    except BrokenPipeError:
+        # what is still buffered would raise once more when Python ends
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return _PIPE_CLOSED
+    except KeyboardInterrupt:
+        return _INTERRUPTED
+    return code
+
+
+def _reported(arguments: argparse.Namespace) -> int:
+    """Run a command and say on standard error what kept it from its work."""
+    try:
+        return _run(arguments)
+    except GpuPerfError as error:
+        lines = [f"gpuperf: error: {error.message}"]
+        lines += [f"    remedy: {error.remedy}"] if error.remedy else []
+        say(lines)
+        return WRONG_USAGE if isinstance(error, ConfigError) else UNREADABLE
+
+
+def _run(arguments: argparse.Namespace) -> int:
+    """Run the command that was named."""
+    if arguments.version:
+        return _version()
+    if arguments.command is None:
+        message = "no command was named"
+        raise ConfigError(
+            message, remedy="name one: gpuperf show FILE; see gpuperf --help"
+        )
+    module, _, function = arguments.command.partition(":")
+    run = getattr(import_module(f"{__name__}.{module}"), function)
+    code: int = run(arguments)
+    return code
+
+
+def _version() -> int:
+    """Print the version; importlib.metadata is imported only then."""
+    from importlib.metadata import PackageNotFoundError, version
+
+    try:
+        return print_bytes(f"gpuperf {version('pytest-gpuperf')}\n".encode())
+    except PackageNotFoundError as error:
+        message = "the package is not installed, so it has no version"
+        raise ConfigError(message, remedy="pip install pytest-gpuperf") from error

@@ -1,0 +1,157 @@
+"""The command line: what each command takes, and what runs it; PYTEST_DONT_REWRITE.
+
+A command is named as "module:function" of this package, so that only the one that runs
+is imported.
+"""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.errors import UnitError
+
+if TYPE_CHECKING:
+    from typing import TypeAlias
+
+    # what add_subparsers returns has no public name
+    _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
+
+__all__ = ["parser"]
+
+_EXIT_CODES = """\
+exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
+3 nothing could be decided (only with --strict); 4 an input file is unreadable;
+of doctor: 0 ready; 1 degraded: no GPU; 2 blocked: what was asked for was not done"""
+
+
+def parser() -> argparse.ArgumentParser:
+    """Return the parser of all commands."""
+    whole = argparse.ArgumentParser(
+        prog="gpuperf",
+        description="Show and compare what pytest-gpuperf and Nsight Compute measured.",
+        epilog=_EXIT_CODES,
+    )
+    whole.set_defaults(command=None)
+    whole.add_argument("--version", action="store_true", help="print it")
+    commands = whole.add_subparsers(metavar="COMMAND")
+    form = argparse.ArgumentParser(add_help=False)
+    form.add_argument(
+        "--format", choices=("text", "json", "markdown"), default="text", help="(text)"
+    )
+    for add in (_add_show, _add_compare, _add_doctor, _add_scorecard):
+        add(commands, form)
+    return whole
+
+
+def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `show`."""
+    show = commands.add_parser(
+        "show", parents=[form], help="print a .ncu-rep capture or a run's JSON file"
+    )
+    show.add_argument("file", metavar="FILE")
+    show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
+    show.set_defaults(command="show:show")
+
+
+def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `compare`."""
+    compare = commands.add_parser(
+        "compare", parents=[form], help="judge the last run against those before it"
+    )
+    compare.add_argument("files", metavar="RUN.json", nargs="+")
+    compare.add_argument(
+        "--max-regression",
+        type=_share,
+        default="5%",
+        metavar="SHARE",
+        help="largest change for the worse that passes, as 5%%, or off (5%%)",
+    )
+    compare.add_argument(
+        "--strict", action="store_true", help="exit 3 where nothing was decided"
+    )
+    compare.set_defaults(command="show:compare")
+
+
+def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `doctor`."""
+    doctor = commands.add_parser(
+        "doctor", parents=[form], help="print the GPUs of this machine and their peaks"
+    )
+    doctor.add_argument(
+        "--measure-peaks",
+        action="store_true",
+        help="measure what DRAM and matrix products reach, and keep it for this user",
+    )
+    doctor.set_defaults(command="doctor:doctor")
+
+
+def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `scorecard`."""
+    scorecard = commands.add_parser(
+        "scorecard", parents=[form], help="print the scorecard of a step profile"
+    )
+    scorecard.add_argument("profile", metavar="PROFILE.json")
+    scorecard.add_argument(
+        "--throughput", type=_rate, required=True, metavar="N", help="tokens/s"
+    )
+    scorecard.add_argument(
+        "--hardware",
+        required=True,
+        metavar="NAME|FILE.json|GB/S,BYTES",
+        help="peak bandwidth, and bytes that a token moves",
+    )
+    scorecard.add_argument("--baseline", metavar="SCORECARD.json", help="an older one")
+    scorecard.add_argument(
+        "--policy",
+        choices=("reference", "measured"),
+        default="reference",
+        help="whose rules; measured says what it does not know (reference)",
+    )
+    scorecard.set_defaults(command="scorecard:scorecard")
+
+
+def _metric_names(text: str) -> tuple[str, ...]:
+    """Return the names of --metrics."""
+    names = tuple(filter(None, map(str.strip, text.split(","))))
+    if not names:
+        message = "no metric is named; write --metrics=a,b"
+        raise argparse.ArgumentTypeError(message)
+    return names
+
+
+def _finite(text: str) -> float:
+    """Return a number that is neither NaN nor infinite."""
+    try:
+        number = float(text)
+    except ValueError:
+        number = float("nan")
+    if number - number != 0:  # of NaN and infinity; math is not imported here
+        message = f"{text!r} is not a finite number"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def _rate(text: str) -> float:
+    """Return a finite number of things per second."""
+    number = _finite(text)
+    if number < 0:
+        message = f"{text!r} is below 0: nothing is done so often"
+        raise argparse.ArgumentTypeError(message)
+    return number
+
+
+def _share(text: str) -> float | None:
+    """Return the largest change that passes, from `5%` or `off`."""
+    from pytest_gpuperf.model.quantity import parse_quantity
+
+    if text == "off":
+        return None
+    try:
+        quantity = parse_quantity(text)
+    except UnitError:
+        quantity = None
+    if quantity is None or quantity.si != "fraction" or quantity.value < 0:
+        message = f"{text!r} is no share: write 5% or off"
+        raise argparse.ArgumentTypeError(message)
+    return quantity.value
