@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
     from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.limit import Limit
+    from pytest_gpuperf.model.roofline import DeclaredPeaks
     from pytest_gpuperf.model.work import Work
 
 __all__ = ["COLLECTORS", "Config", "JitCache", "Plan", "Update"]
 
 # what --gpuperf-collectors may name, best first
-COLLECTORS = ("replay", "host", "binary", "ncu-report")
+COLLECTORS = (
+    *("replay", "cupti", "events", "host"),
+    *("ncu", "nvml", "binary", "ncu-report"),
+)
 
 
 class Update(str, Enum):
@@ -64,9 +67,15 @@ class Config(Frozen, frozen=True, kw_only=True):
         jit_cache: Whether each process that confirms has compilation and autotuning
             caches of its own, so that choices are drawn anew.
 
+        ncu_timeout_s: How long counting may take under ncu [s], > 0; None: as the number
+            of tests says.
+
         disable: Whether bodies run unmeasured.
 
         collectors: What was asked for; empty: the best that is there.
+
+        chip: The chip for which names of counters are checked while collecting; "off":
+            for none; None: for that of this machine's GPU.
 
         record: The folder to keep readings in; None: they are not kept.
 
@@ -76,7 +85,8 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         junit_properties: Whether JUnit gets values and verdicts as properties.
 
-        given: The options that a person set, as text, credentials masked.
+        given: The options that a person set, as text, credentials masked; `rootdir` where
+            it is not the folder in which pytest was started, seen from there.
 
         peaks: Declared peak by device and field [B/s or FLOP/s].
 
@@ -94,8 +104,10 @@ class Config(Frozen, frozen=True, kw_only=True):
     confirm: int = 5
     runs: int = 1
     jit_cache: JitCache = JitCache.FRESH
+    ncu_timeout_s: float | None = None
     disable: bool = False
     collectors: tuple[str, ...] = ()
+    chip: str | None = None
     record: str | None = None
     replay: str | None = None
     json: str | None = None

@@ -6,10 +6,14 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   └── UnknownMetricError            .name .close_matches
 ├── CollectError                      no samples could be had
 │   ├── CollectorUnavailableError     a tool, library or device is not there
+│   │   ├── CounterPermissionError    the driver keeps its counters for admins
+│   │   ├── CountersBusyError         another program holds the GPU's counters
+│   │   └── DeviceHeldError           .path .holder; another run holds the GPU
 │   ├── CollectorTimeoutError         a tool did not end in time
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
+│   │   └── NothingProfiledError      a profiler ended well and saw no kernel
 │   └── CaptureFormatError            .path; a file that is not what it says
-├── MeasureError                      the test asked for a measurement that has no meaning
+├── MeasureError                      a question without meaning; ncu/profiled refines it
 ├── MetricUnavailableError            .metric .reason; a value that this run does not have
 │   ├── MissingPeakError              .fields; a roof whose height is not known
 │   └── WeakSourceError               .label .least; a value of a weaker source than asked
@@ -40,11 +44,15 @@ __all__ = [
     "CollectorTimeoutError",
     "CollectorUnavailableError",
     "ConfigError",
+    "CounterPermissionError",
+    "CountersBusyError",
+    "DeviceHeldError",
     "GpuPerfError",
     "LimitSyntaxError",
     "MeasureError",
     "MetricUnavailableError",
     "MissingPeakError",
+    "NothingProfiledError",
     "PerfAssertionError",
     "RecordError",
     "ReportError",
@@ -150,6 +158,38 @@ class CollectorUnavailableError(CollectError):
     slug = "collector-unavailable"
 
 
+class CounterPermissionError(CollectorUnavailableError):
+    """The driver lets only administrators read the GPU's counters."""
+
+    slug = "counter-permission"
+
+
+class CountersBusyError(CollectorUnavailableError):
+    """Another program holds the GPU's counters: only one can have them."""
+
+    slug = "counters-busy"
+
+
+class DeviceHeldError(CollectorUnavailableError):
+    """
+    Another run held the GPU for longer than this one waits.
+
+    Attributes:
+        path: The lock's file.
+
+        holder: The id of the process that holds it; None: it did not say.
+    """
+
+    slug = "device-held"
+
+    def __init__(
+        self, message: str, *, remedy: str, path: str, holder: int | None
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.path = path
+        self.holder = holder
+
+
 class CollectorTimeoutError(CollectError):
     """A tool did not end within its time."""
 
@@ -183,6 +223,12 @@ class CollectorFailedError(CollectError):
         self.argv = argv
         self.exit_code = exit_code
         self.log_tail = log_tail
+
+
+class NothingProfiledError(CollectorFailedError):
+    """A profiler ended well and saw no kernel: nobody launched one, or a filter."""
+
+    slug = "nothing-profiled"
 
 
 class CaptureFormatError(CollectError):

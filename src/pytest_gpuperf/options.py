@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal, NamedTuple
@@ -13,10 +14,11 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from pytest_gpuperf.config import Config, JitCache, Update
-    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
     from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.roofline import DeclaredPeaks
 
     _T = TypeVar("_T")
+    _Word = TypeVar("_Word", Update, JitCache)
 
 __all__ = [
     "CHILD_VARIABLE",
@@ -52,7 +54,10 @@ _OPTIONS = (
     _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
     _Option("gpuperf-runs", "N", "processes that measure every test (1)"),
     _Option("gpuperf-disable", None, "run bodies unmeasured"),
-    _Option("gpuperf-collectors", "LIST", "auto, or: host, binary, ncu-report"),
+    _Option("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
+    _Option(
+        "gpuperf-chip", "CHIP", "check names of counters for it: GH100, sm_90; off"
+    ),
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON"),
@@ -69,6 +74,7 @@ _INI = (
         "gpuperf_peaks",
         "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
+    ("gpuperf_ncu_timeout", "seconds that counting may take under ncu"),
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
 
@@ -81,22 +87,12 @@ def declare(parser: pytest.Parser) -> None:
     group = parser.getgroup("gpuperf", "GPU performance (pytest-gpuperf)")
     for option in _OPTIONS:
         dest = option.name.replace("-", "_")
-        flag = f"--{option.name}"
         text = option.text.replace("%", "%%")  # argparse formats it, an ini help stays
-        if option.metavar is None:
-            # None, not False: an absent flag must not hide the ini value
-            group.addoption(
-                flag, dest=dest, action="store_true", default=None, help=text
-            )
-        else:
-            group.addoption(
-                flag,
-                dest=dest,
-                metavar=option.metavar,
-                default=None,
-                help=text,
-            )
-        kind: Literal["bool", "string"] = "bool" if option.metavar is None else "string"
+        is_flag = option.metavar is None
+        how = {"action": "store_true"} if is_flag else {"metavar": option.metavar}
+        # None, not False: an absent flag must not hide the ini value
+        group.addoption(f"--{option.name}", dest=dest, default=None, help=text, **how)
+        kind: Literal["bool", "string"] = "bool" if is_flag else "string"
         parser.addini(dest, f"{option.text} (--{option.name})", type=kind, default=None)
     for name, text in _INI:
         parser.addini(name, text, type="string", default=None)
@@ -145,7 +141,7 @@ def _read(config: pytest.Config) -> Config:
     Raises:
         pytest.UsageError: Values are wrong; all of them are named at once.
     """
-    from pytest_gpuperf.config import Config, JitCache
+    from pytest_gpuperf.config import Config, JitCache, Update
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
@@ -155,16 +151,18 @@ def _read(config: pytest.Config) -> Config:
         root=str(config.rootpath),
         baseline=baseline,
         baseline_named=named,
-        update=reader.read("gpuperf_update", _update, None),
+        update=reader.read("gpuperf_update", _word(Update), None),
         max_regression=limit,
         min_judged=reader.read("gpuperf_min_judged", _share, None),
         strict=reader.flag("gpuperf_strict"),
         compare_across=reader.read("gpuperf_compare_across", _facts, frozenset()),
         confirm=reader.read("gpuperf_confirm", _count(0), 5),
         runs=reader.read("gpuperf_runs", _count(1), 1),
-        jit_cache=reader.read("gpuperf_jit_cache", _jit_cache, JitCache.FRESH),
+        jit_cache=reader.read("gpuperf_jit_cache", _word(JitCache), JitCache.FRESH),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", _count(1), None),
         disable=reader.flag("gpuperf_disable"),
         collectors=reader.read("gpuperf_collectors", _collectors, ()),
+        chip=reader.read("gpuperf_chip", str.strip, None),
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
@@ -184,7 +182,7 @@ class _Reader:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.mistakes: list[str] = []
-        self.given: dict[str, str] = {}
+        self.given = _place(config)
         self._folder = config.rootpath  # of relative paths in the value being read
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
@@ -259,6 +257,10 @@ class _Reader:
                 "--gpuperf-record and --gpuperf-replay exclude each other: "
                 "drop one of them"
             )
+        if read.collectors and not read.replay:
+            from pytest_gpuperf.collect.registry import refusals
+
+            self.mistakes += refusals(read.collectors)
         if read.disable and (read.update or read.record):
             self.mistakes.append(
                 "--gpuperf-disable measures nothing that could be kept: drop it, or "
@@ -269,6 +271,15 @@ class _Reader:
         """Raise all mistakes at once."""
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
+
+
+def _place(config: pytest.Config) -> dict[str, str]:
+    """Return where the root lies for who typed a command elsewhere; for others nothing."""
+    try:
+        place = os.path.relpath(config.rootpath, config.invocation_params.dir)
+    except ValueError:  # it is on another drive
+        place = str(config.rootpath)
+    return {} if place == "." else {"rootdir": place}
 
 
 def masked(text: str) -> str:
@@ -353,7 +364,7 @@ def _facts(text: str) -> frozenset[str]:
 
 def _peaks(text: str) -> DeclaredPeaks:
     """Return the peaks that a project declares of its devices."""
-    from pytest_gpuperf.model.declared_peaks import parse_peaks
+    from pytest_gpuperf.model.roofline import parse_peaks
 
     return _parsed(parse_peaks, text)
 
@@ -375,23 +386,15 @@ def _parsed(parse: Callable[[str], _T], text: str) -> _T:
         raise ValueError(str(error)) from error
 
 
-def _update(text: str) -> Update:
-    """Return what is to be stored."""
-    from pytest_gpuperf.config import Update
+def _word(kind: type[_Word]) -> Callable[[str], _Word]:
+    """Return a reader of the words of an Enum."""
 
-    try:
-        return Update(text.strip())
-    except ValueError:
-        message = "write new, improved or all"
-        raise ValueError(message) from None
+    def parse(text: str) -> _Word:
+        try:
+            return kind(text.strip())
+        except ValueError:
+            *words, last = (each.value for each in kind)
+            message = f"write {', '.join(words)} or {last}"
+            raise ValueError(message) from None
 
-
-def _jit_cache(text: str) -> JitCache:
-    """Return whether confirming processes compile anew."""
-    from pytest_gpuperf.config import JitCache
-
-    try:
-        return JitCache(text.strip())
-    except ValueError:
-        message = "write fresh or keep"
-        raise ValueError(message) from None
+    return parse

@@ -25,6 +25,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "confirm": ("0", 0, "7", 7),
     "runs": ("1", 1, "3", 3),
     "collectors": ("host", ("host",), "binary,host", ("binary", "host")),
+    "chip": ("GH100", "GH100", " sm_90", "sm_90"),
     "record": ("a", "{root}/a", "b", "{root}/b"),
     "replay": ("kept", "{root}/kept", ".", "{root}"),
     "json": ("a.json", "{root}/a.json", "kept/b.json", "{root}/kept/b.json"),

@@ -9,8 +9,7 @@ from typing import TypeVar
 
 import msgspec
 
-from pytest_gpuperf.baseline.history import by_key
-from pytest_gpuperf.baseline.layout import (
+from pytest_gpuperf.baseline.encode import (
     SCHEMA_VERSION,
     Content,
     Head,
@@ -18,6 +17,7 @@ from pytest_gpuperf.baseline.layout import (
     Row,
     Section,
 )
+from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,
@@ -25,9 +25,8 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import collector_paused
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
 
 __all__ = ["decode"]
 

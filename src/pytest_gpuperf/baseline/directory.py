@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.baseline.decode import decode
-from pytest_gpuperf.baseline.encode import encode
+from pytest_gpuperf.baseline.encode import digest, encode
 from pytest_gpuperf.baseline.files import (
     TEMPORARY,
     kind_of,
@@ -19,11 +19,9 @@ from pytest_gpuperf.baseline.files import (
     write_whole,
 )
 from pytest_gpuperf.baseline.history import StoreChange, applied, slugs_holding
-from pytest_gpuperf.baseline.layout import digest
 from pytest_gpuperf.errors import BaselineCorruptError
 from pytest_gpuperf.model.fingerprint import slug as slugged
-from pytest_gpuperf.model.history import StoredRecord
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
 __all__ = ["DirectoryStore", "file_name", "folder_name"]
 

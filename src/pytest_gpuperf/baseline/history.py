@@ -6,8 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
-from pytest_gpuperf.model.record import Record, RecordKey
+from pytest_gpuperf.model.record import Record, RecordKey, StoredRecord, StoredValue
 from pytest_gpuperf.model.sample import Estimate
 
 __all__ = [

@@ -63,6 +63,23 @@ _LOAD_AHEAD = (
     "are already on the device, and less decoding in the loop."
 )
 
+_LAUNCH_LESS = (
+    "Launch less: replay the step's launches as a graph, or fuse its small kernels; the "
+    "device had nothing to do while the host was still launching."
+)
+_RUN_AHEAD = (
+    "Let the host run ahead: nothing in the step should read a value back from the "
+    "device (a loss that is printed, a shape that depends on data) or wait for it."
+)
+_LARGER_GRID = (
+    "Give each launch more work: its blocks do not fill the device once. A larger batch, "
+    "or kernels side by side on several streams, would."
+)
+_HIDE_LATENCY = (
+    "Give each multiprocessor more to switch between: more warps (fewer registers, less "
+    "shared memory), or more independent loads in each."
+)
+
 _Card = TypeVar("_Card", TrainingScorecard, MeasuredScorecard)
 
 
@@ -240,15 +257,43 @@ MEASURED_RULES: tuple[Rule[MeasuredScorecard], ...] = (
         text=_LOAD_AHEAD,
     ),
     Rule(
+        id="slow-launch",
+        condition="grade C or worse, and the device idles while the host launches",
+        fires=_limited_by(StepLimiter.LAUNCH),
+        evidence=("efficiency",),
+        text=_LAUNCH_LESS,
+    ),
+    Rule(
+        id="slow-wait",
+        condition="grade C or worse, and the device idles while nothing is launched",
+        fires=_limited_by(StepLimiter.WAIT),
+        evidence=("efficiency",),
+        text=_RUN_AHEAD,
+    ),
+    Rule(
+        id="small-grid",
+        condition="grade C or worse, and by the counters the grid is too small",
+        fires=_limited_by(StepLimiter.GRID),
+        evidence=("efficiency",),
+        text=_LARGER_GRID,
+    ),
+    Rule(
+        id="slow-latency",
+        condition="grade C or worse, and by the counters latency is what limits",
+        fires=_limited_by(StepLimiter.LATENCY),
+        evidence=("efficiency",),
+        text=_HIDE_LATENCY,
+    ),
+    Rule(
         id="slow-compute",
-        condition="grade C or worse, and arithmetic is the lower roof",
+        condition="grade C or worse, and arithmetic is the bottleneck",
         fires=_limited_by(StepLimiter.COMPUTE),
         evidence=("compute_fraction",),
         text=_CHEAPER_ARITHMETIC,
     ),
     Rule(
         id="slow-memory",
-        condition="grade C or worse, and bandwidth is the lower roof",
+        condition="grade C or worse, and memory is the bottleneck",
         fires=_limited_by(StepLimiter.MEMORY_BW),
         evidence=("bandwidth_fraction",),
         text=_FEWER_BYTES,

@@ -6,14 +6,13 @@ import math
 from collections.abc import Mapping, Sequence
 
 from pytest_gpuperf.compute.columns import Array, Columns, columns
-from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
 from pytest_gpuperf.compute.spread import (
     LEAST_DEVIATION,
     LEAST_TESTS,
     Prior,
     fit_prior,
 )
-from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
 

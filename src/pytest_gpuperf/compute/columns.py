@@ -10,9 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from itertools import chain
 from typing import Any
 
-from pytest_gpuperf.compute.comparison import Comparison, Shift
 from pytest_gpuperf.compute.spread import Z_95
-from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.change import Comparison, SessionValue, Shift
 from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Array", "Columns", "columns"]

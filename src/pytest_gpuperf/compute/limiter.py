@@ -11,10 +11,9 @@ from pytest_gpuperf.compute.derive import (
     needed_counters,
     value_of,
 )
-from pytest_gpuperf.compute.stalls import STALL_COUNTERS, stall_shares, top_stall
-from pytest_gpuperf.model.counters import PIPES
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.limiter import (
+from pytest_gpuperf.compute.occupancy import STALL_COUNTERS, stall_shares, top_stall
+from pytest_gpuperf.model.counters import (
+    PIPES,
     Analysis,
     Bound,
     BoundSide,
@@ -23,8 +22,9 @@ from pytest_gpuperf.model.limiter import (
     LimiterName,
     Unknown,
 )
+from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["ANALYSIS_COUNTERS", "Gap", "analyse", "bound", "limiter"]
+__all__ = ["ANALYSIS_COUNTERS", "LIMITING", "Gap", "analyse", "bound", "limiter"]
 
 _REACHED = 0.6  # product rule; Nsight Compute calls less of every roof a latency issue
 _NEAR = 0.1  # ours: at less of every roof, the closest one bounds nothing
@@ -59,6 +59,17 @@ _METRICS = (
     "waves.tail_fraction",
     "occupancy.achieved",
     "sm.active_fraction",
+)
+# what is enough to name a limiter, though not every pipe and every stall
+LIMITING = (
+    "duration_s",
+    "dram_throughput_fraction",
+    "l2_throughput_fraction",
+    "l1_throughput_fraction",
+    "tensor_pipe_fraction",
+    _WHOLE[BoundSide.COMPUTE],
+    "warps_active_fraction",
+    "waves_count",
 )
 ANALYSIS_COUNTERS = (
     "duration_s",

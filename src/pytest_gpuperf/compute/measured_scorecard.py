@@ -3,87 +3,65 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 
 from pytest_gpuperf.compute.advice import (
     MEASURED_RULES,
     Rule,
     recommendations,
 )
-from pytest_gpuperf.compute.scorecard_decisions import (
-    TOLERANCES,
-    Tolerances,
-    decisions,
-)
+from pytest_gpuperf.compute.scorecard_decisions import decisions, older_sessions
+from pytest_gpuperf.compute.scorecard_invariants import checked
 from pytest_gpuperf.compute.stats import median, median_interval, quantile
-from pytest_gpuperf.model.grade import Bands, Grade
+from pytest_gpuperf.compute.step_bottleneck import (
+    MEASURED,
+    MeasuredPolicy,
+    bottleneck,
+    unknowns,
+)
+from pytest_gpuperf.model.counters import STANDARD
+from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.measured_scorecard import (
     UNATTRIBUTED,
+    Invariant,
     LayerTime,
     MeasuredScorecard,
     OperationTime,
     PhaseShare,
-    StepLimiter,
     StepTime,
 )
 from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
+from pytest_gpuperf.model.roofline import weakest
+from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 from pytest_gpuperf.model.steps import SpanKind, kind_of
 
 __all__ = ["MEASURED", "MeasuredPolicy", "measured_scorecard"]
 
+Scorecards = (
+    MeasuredScorecard
+    | TrainingScorecard
+    | Sequence[MeasuredScorecard | TrainingScorecard]
+)
+
 _LONGEST_MS = 1e15  # 30 thousand years; sums of such times stay finite
-_WAITING = {
-    SpanKind.TRANSFER.value: StepLimiter.TRANSFER,
-    SpanKind.COMMUNICATION.value: StepLimiter.COMMUNICATION,
-    SpanKind.DATA.value: StepLimiter.DATA,
+_BY_MEMORY = ("peak_bw_gb_s", "bytes_per_token")
+_BY_COMPUTE = ("peak_flop_per_s", "flop_per_token")
+# the numbers of a card and what of the hardware they are made of beside the profile
+_MADE_OF: dict[str, tuple[str, ...]] = {
+    "bandwidth_fraction": _BY_MEMORY,
+    "compute_fraction": _BY_COMPUTE,
+    "coverage": (),
+    "throughput": (),
+    "step": (),
+    "device": (),
+    "backward_forward_ratio": (),
+    "layer_ratio_low": (),
+    "layer_ratio_median": (),
+    "layer_ratio_high": (),
 }
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredPolicy:
-    """
-    Where the lines are drawn.
-
-    Attributes:
-        memory_bands: Where the grades begin when memory is the lower roof, or the only
-            one that is known.
-
-        compute_bands: The same, when arithmetic is the lower roof.
-
-        waiting_fraction: Share of a step from which a kind of phase that does not
-            compute is the bottleneck, when it is above it.
-
-        least_coverage: Least share of the step that the phases must explain; below it
-            no bottleneck is named.
-
-        most_coverage: Above it phases overlap, and no bottleneck is named either.
-
-        busy_fraction: Share of the bandwidth from which memory is the bottleneck where
-            the arithmetic is not known.
-
-        above_roof: Efficiency above which the declared work or the peak is doubted.
-
-        tolerances: Changes that pass.
-    """
-
-    memory_bands: Bands = field(
-        default_factory=lambda: Bands(a=0.85, b=0.70, c=0.50, d=0.25)
-    )
-    compute_bands: Bands = field(
-        default_factory=lambda: Bands(a=0.70, b=0.55, c=0.35, d=0.15)
-    )
-    waiting_fraction: float = 0.30
-    least_coverage: float = 0.80
-    most_coverage: float = 1.05
-    busy_fraction: float = 0.60
-    above_roof: float = 1.05
-    tolerances: Tolerances = TOLERANCES
-
-
-MEASURED = MeasuredPolicy()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -112,7 +90,8 @@ def measured_scorecard(
     *,
     throughput: float,
     hardware: Hardware,
-    baseline: MeasuredScorecard | TrainingScorecard | None = None,
+    baseline: Scorecards | None = None,
+    invariants: Sequence[Invariant | str] = (),
     policy: MeasuredPolicy = MEASURED,
     rules: Sequence[Rule[MeasuredScorecard]] = MEASURED_RULES,
     unit: str = "token",
@@ -128,7 +107,12 @@ def measured_scorecard(
 
         hardware: The hardware, and what a unit asks of it.
 
-        baseline: An older scorecard of either policy.
+        baseline: An older scorecard of either policy; or several of them, the oldest
+            first. The last one is compared with, and three or more say how much sessions
+            differ.
+
+        invariants: What must hold of the step whatever its speed, as text that
+            `parse_invariant` reads, or made.
 
         policy: Where the lines are drawn.
 
@@ -140,8 +124,9 @@ def measured_scorecard(
         The scorecard; its notes say what is not known.
 
     Raises:
-        RecordError: The throughput is not finite, or a time is below zero; all
-            of the mistakes are named.
+        RecordError: The throughput is not finite, a time or a counter is below zero, a
+            counter is no standard one, or an invariant asks for a quantity that there is
+            not; all of the mistakes are named.
 
     References:
         docs/scorecard.md, section 2.
@@ -152,16 +137,42 @@ def measured_scorecard(
         *not_finite("", {"throughput": throughput}),
     ]
     if isinstance(profile, StepProfile):
-        wrong += _impossible(profile)
+        wrong += [*_impossible(profile), *_no_counters(profile.counters)]
     refuse(wrong, remedy="give what was measured")
+    scorecard = _numbers(profile, throughput, _roof(hardware), policy, unit)
+    holding = bottleneck(scorecard, profile.counters, policy)
+    scorecard = replace(
+        scorecard,
+        bottleneck=holding.limiter,
+        evidence=holding.evidence,
+        sources=_sources(scorecard, hardware),
+        invariants=checked(invariants, scorecard, profile),
+    )
+    older = older_sessions(baseline)
+    scorecard = replace(
+        scorecard,
+        notes=(*unknowns(scorecard, profile, policy), *_of_machine(scorecard, older)),
+        decisions=decisions(scorecard, older, policy.tolerances),
+    )
+    advice = recommendations(scorecard, profile, rules=rules)
+    return replace(scorecard, recommendations=advice)
+
+
+def _numbers(
+    profile: StepProfile,
+    throughput: float,
+    roof: _Roof,
+    policy: MeasuredPolicy,
+    unit: str,
+) -> MeasuredScorecard:
+    """Return the numbers of a step; nothing is judged yet."""
     rate = throughput if throughput > 0 else None
-    roof = _roof(hardware)
     efficiency = _over(rate, roof.attainable)
     step = _step_time(profile)
     shares, coverage = _shares(profile, step)
     layers = tuple(map(_layer, profile.per_layer))
     ratios = [each.ratio for each in layers if each.ratio is not None]
-    scorecard = MeasuredScorecard(
+    return MeasuredScorecard(
         unit=unit,
         grade=_grade(efficiency, roof, policy),
         efficiency=efficiency,
@@ -182,18 +193,9 @@ def measured_scorecard(
         layer_ratio_high=max(ratios, default=None),
         layers=layers,
         operations=_operations(profile.per_layer),
+        device=profile.device,
+        machine=profile.machine,
     )
-    limiter = _bottleneck(scorecard, policy)
-    scorecard = replace(
-        scorecard,
-        bottleneck=limiter,
-        notes=tuple(_notes(scorecard, limiter, profile, policy)),
-        decisions=()
-        if baseline is None
-        else decisions(scorecard, baseline, policy.tolerances),
-    )
-    advice = recommendations(scorecard, profile, rules=rules)
-    return replace(scorecard, recommendations=advice)
 
 
 def _impossible(profile: StepProfile) -> Iterator[Mistake]:
@@ -207,9 +209,23 @@ def _impossible(profile: StepProfile) -> Iterator[Mistake]:
         times[f"per_layer[{at}].bwd_ms"] = layer.bwd_ms
         for name, ms in layer.ops.items():
             times[f"per_layer[{at}].ops.{name}"] = ms
+    device = profile.device
+    if device is not None:
+        times["device.busy_ms"] = device.busy_ms
+        times["device.launching_ms"] = device.launching_ms
+        times["device.waiting_ms"] = device.waiting_ms
     for path, ms in times.items():
         if not 0 <= ms <= _LONGEST_MS:
             yield Mistake(path=path, text=f"{ms!r} ms is no time of a step")
+
+
+def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
+    """Yield the counters that there are not, and values that none has."""
+    for name, value in counters.items():
+        if name not in STANDARD:
+            yield Mistake(path=f"counters.{name}", text="there is no such counter")
+        elif value < 0:
+            yield Mistake(path=f"counters.{name}", text=f"{value!r} is below zero")
 
 
 def _exclusive(phase: Phase) -> float:
@@ -218,12 +234,53 @@ def _exclusive(phase: Phase) -> float:
 
 
 def _roof(hardware: Hardware) -> _Roof:
-    """Return what the hardware allows; a number that is not above zero is none."""
+    """Return what the hardware allows; what is unavailable or not above 0 is none."""
     flop_per_s, flop = hardware.peak_flop_per_s, hardware.flop_per_token
+    by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
+    by_compute = _over(flop_per_s, flop)
     return _Roof(
-        by_memory=_over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token),
-        by_compute=_over(flop_per_s, flop),
+        by_memory=by_memory if _labelled(hardware, _BY_MEMORY) else None,
+        by_compute=by_compute if _labelled(hardware, _BY_COMPUTE) else None,
     )
+
+
+def _labelled(hardware: Hardware, names: Iterable[str]) -> bool:
+    """Return whether some numbers of hardware come from somewhere."""
+    return all(hardware.label(name) is not SourceLabel.UNAVAILABLE for name in names)
+
+
+def _sources(
+    scorecard: MeasuredScorecard, hardware: Hardware
+) -> dict[str, SourceLabel]:
+    """Return the weakest label of what each known number is made of."""
+    roofs = ("bandwidth_fraction", "compute_fraction")
+    known = {
+        name: parts
+        for name, parts in _MADE_OF.items()
+        if getattr(scorecard, name) is not None
+    }
+    used = [part for roof in roofs for part in known.get(roof, ())]
+    if scorecard.efficiency is not None:
+        known["efficiency"] = tuple(used)
+    if scorecard.grade is not None:
+        known["grade"] = tuple(used)
+    return {
+        name: weakest(SourceLabel.MEASURED, *map(hardware.label, parts))
+        for name, parts in known.items()
+    }
+
+
+def _of_machine(
+    scorecard: MeasuredScorecard, older: Sequence[MeasuredScorecard | TrainingScorecard]
+) -> Iterator[str]:
+    """Yield that nobody knows whether the baseline is of this machine."""
+    if not older:
+        return
+    base = older[-1]
+    named = isinstance(base, MeasuredScorecard) and base.machine
+    if not (named and scorecard.machine):
+        side = "this run" if named else "the baseline"
+        yield f"{side} names no machine: another one may have been compared with"
 
 
 def _grade(
@@ -312,63 +369,3 @@ def _operations(layers: Iterable[Layer]) -> tuple[OperationTime, ...]:
         for name, ms in totals.items()
     )
     return tuple(sorted(found, key=lambda each: (-each.ms, each.name)))
-
-
-def _bottleneck(
-    scorecard: MeasuredScorecard, policy: MeasuredPolicy
-) -> StepLimiter | None:
-    """Return the largest kind of waiting that is too large, else the lower roof."""
-    if not _explained(scorecard.coverage, policy):
-        return None
-    for share in scorecard.shares:  # largest first
-        if share.kind in _WAITING and share.fraction > policy.waiting_fraction:
-            return _WAITING[share.kind]
-    if scorecard.bound is not None:
-        lower = {"memory": StepLimiter.MEMORY_BW, "compute": StepLimiter.COMPUTE}
-        return lower[scorecard.bound]
-    busy = scorecard.bandwidth_fraction
-    if busy is not None and busy >= policy.busy_fraction:
-        return StepLimiter.MEMORY_BW
-    return None
-
-
-def _explained(coverage: float | None, policy: MeasuredPolicy) -> bool:
-    """Return whether the phases say enough of a step, and nothing twice."""
-    return (
-        coverage is not None
-        and policy.least_coverage <= coverage <= policy.most_coverage
-    )
-
-
-def _notes(
-    scorecard: MeasuredScorecard,
-    limiter: StepLimiter | None,
-    profile: StepProfile,
-    policy: MeasuredPolicy,
-) -> Iterator[str]:
-    """Yield what is not known, and why."""
-    if scorecard.throughput is None:
-        yield "the throughput is not above zero: it was not measured"
-    if scorecard.efficiency is None:
-        yield "no efficiency: neither roof is known"
-    elif scorecard.efficiency > policy.above_roof:
-        yield "no grade: more than the roof allows; check the declared work and the peak"
-    if scorecard.step is None:
-        yield "no step time is known"
-    elif scorecard.step.count == 0:
-        yield "only the mean of the steps is known: nothing is said of its noise"
-    yield from _coverage_notes(scorecard.coverage, policy)
-    if limiter is None and _explained(scorecard.coverage, policy):
-        yield "no bottleneck: copies are few and the work is declared for one roof only"
-    if profile.absent:
-        yield f"the profile does not have: {', '.join(sorted(profile.absent))}"
-
-
-def _coverage_notes(coverage: float | None, policy: MeasuredPolicy) -> Iterator[str]:
-    """Yield why the phases do not allow a bottleneck to be named."""
-    if coverage is None:
-        yield "no bottleneck: the profile has no phases, or no step time"
-    elif coverage < policy.least_coverage:
-        yield "no bottleneck: too much of the step is in no phase"
-    elif coverage > policy.most_coverage:
-        yield "no bottleneck: the phases overlap, or one is nested in another"

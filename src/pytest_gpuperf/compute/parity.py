@@ -2,20 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import math
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field, replace
 
-from pytest_gpuperf.model.parity import ParityComparison, ParityGap, ParityProfile
+from pytest_gpuperf.model.mistakes import Mistake, refuse
+from pytest_gpuperf.model.parity import (
+    MeasuredParity,
+    OperationGap,
+    ParityComparison,
+    ParityGap,
+    ParityProfile,
+)
 
 __all__ = [
+    "MEASURED_PARITY",
     "ParityComparison",
     "ParityGap",
+    "ParityPolicy",
     "ParityProfile",
     "compare_parity",
+    "measured_parity",
 ]
 
 # aprender/entrenar's numbers
 _LARGEST_RATIO = 1.10
 _GAP_COUNT = 5
+
+_LONGEST_MS = 1e15  # 30 thousand years; sums of such times stay finite
 
 
 def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityComparison:
@@ -62,3 +76,170 @@ def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
             yield ParityGap(
                 op=name, ours_ms=mine, reference_ms=others, ratio=mine / others
             )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ParityPolicy:
+    """
+    Where the lines are drawn.
+
+    Attributes:
+        tolerance: How much slower ours may be, of throughput, of shared time, and of an
+            operation that counts; 0.10 is a tenth.
+
+        least_op_fraction: Share of its runtime's operations from which an operation
+            counts, on either side.
+
+        least_overlap: Share of both sides' time that shared operations must take; below
+            it nothing is decided.
+
+        launch_tolerance: How many more launches ours may need, relative; None: shown,
+            and decides nothing: launches cost time, and the time is judged.
+
+        aliases: The reference's name of an operation by our name, where they differ.
+    """
+
+    tolerance: float = 0.10
+    least_op_fraction: float = 0.01
+    least_overlap: float = 0.80
+    launch_tolerance: float | None = None
+    aliases: Mapping[str, str] = field(default_factory=dict)
+
+
+MEASURED_PARITY = ParityPolicy()
+
+
+def measured_parity(
+    ours: ParityProfile,
+    reference: ParityProfile,
+    *,
+    policy: ParityPolicy = MEASURED_PARITY,
+) -> MeasuredParity:
+    """
+    Return two runtimes compared by throughput and time.
+
+    Parity holds where throughput, the time of all shared operations, and each that
+    counts are within the tolerance, and enough of both sides is shared to say so.
+
+    Args:
+        ours: Our runtime.
+
+        reference: The other.
+
+        policy: Where the lines are drawn.
+
+    Raises:
+        RecordError: A time is below zero; all of them are named.
+
+    References:
+        docs/scorecard.md, section 2.
+    """
+    refuse([*_impossible("ours", ours), *_impossible("reference", reference)])
+    mine, others = _renamed(ours.ops, policy.aliases), dict(reference.ops)
+    gaps = _operation_gaps(mine, others, policy)
+    shared_ours = math.fsum(gap.ours_ms for gap in gaps)
+    shared_reference = math.fsum(gap.reference_ms for gap in gaps)
+    comparison = MeasuredParity(
+        ours_runtime=ours.runtime,
+        reference_runtime=reference.runtime,
+        achieved=None,
+        reasons=(),
+        throughput_ratio=_over(reference.throughput_tok_s, ours.throughput_tok_s),
+        launch_ratio=_over(
+            ours.kernel_launches_per_step, reference.kernel_launches_per_step
+        ),
+        matched_ratio=_over(shared_ours, shared_reference),
+        ours_overlap=_share(shared_ours, mine),
+        reference_overlap=_share(shared_reference, others),
+        gaps=gaps,
+        ours_only=_only(mine, others),
+        reference_only=_only(others, mine),
+    )
+    unknown = tuple(_unknown(comparison, policy))
+    slower = tuple(_slower(comparison, policy))
+    achieved = False if slower else None if unknown else True
+    return replace(comparison, achieved=achieved, reasons=(*slower, *unknown))
+
+
+def _impossible(side: str, profile: ParityProfile) -> Iterator[Mistake]:
+    """Yield the times that no step can take."""
+    for name in sorted(profile.ops):
+        ms = profile.ops[name]
+        if not 0 <= ms <= _LONGEST_MS:
+            yield Mistake(
+                path=f"{side}.ops.{name}", text=f"{ms!r} ms is no time of a step"
+            )
+
+
+def _renamed(ops: Mapping[str, float], aliases: Mapping[str, str]) -> dict[str, float]:
+    """Return times under the reference's names; those of one name add up."""
+    times: dict[str, list[float]] = {}
+    for name, ms in ops.items():
+        times.setdefault(aliases.get(name, name), []).append(ms)
+    return {name: math.fsum(each) for name, each in times.items()}
+
+
+def _operation_gaps(
+    mine: Mapping[str, float], others: Mapping[str, float], policy: ParityPolicy
+) -> tuple[OperationGap, ...]:
+    """Return the shared operations, the largest loss first."""
+    shared = sorted(mine.keys() & others.keys())
+    lost = math.fsum(max(0.0, mine[name] - others[name]) for name in shared)
+    totals = math.fsum(mine.values()), math.fsum(others.values())
+    least = policy.least_op_fraction
+    gaps = (
+        OperationGap(
+            op=name,
+            ours_ms=mine[name],
+            reference_ms=others[name],
+            gap_ms=mine[name] - others[name],
+            gap_fraction=_over(mine[name] - others[name], lost),
+            ratio=_over(mine[name], others[name]),
+            counts=mine[name] >= least * totals[0] or others[name] >= least * totals[1],
+        )
+        for name in shared
+    )
+    return tuple(sorted(gaps, key=lambda gap: (-gap.gap_ms, gap.op)))
+
+
+def _over(part: float, whole: float) -> float | None:
+    """Return a quotient of two numbers; None where it means nothing."""
+    if part < 0 or whole <= 0:
+        return None
+    quotient = part / whole
+    return quotient if math.isfinite(quotient) else None
+
+
+def _share(shared: float, ops: Mapping[str, float]) -> float | None:
+    """Return the share of the operations' time that is shared; None: they take none."""
+    return _over(shared, math.fsum(ops.values()))
+
+
+def _only(mine: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
+    """Return what one side has alone, longest first, then by name."""
+    alone = sorted(mine.keys() - others.keys(), key=lambda name: (-mine[name], name))
+    return {name: mine[name] for name in alone}
+
+
+def _unknown(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
+    """Yield why parity cannot be said to hold."""
+    if comparison.throughput_ratio is None:
+        yield "a side has no throughput"
+    overlaps = comparison.ours_overlap, comparison.reference_overlap
+    if any(share is None or share < policy.least_overlap for share in overlaps):
+        yield "too little of the time is in operations that both have"
+
+
+def _slower(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
+    """Yield what is slower than it may be."""
+    most = 1 + policy.tolerance
+    if (comparison.throughput_ratio or 0.0) > most:
+        yield "throughput"
+    if (comparison.matched_ratio or 0.0) > most:
+        yield "time in shared operations"
+    for gap in comparison.gaps:
+        if gap.counts and gap.ours_ms > most * gap.reference_ms:
+            yield f"operation {gap.op}"
+    launches = policy.launch_tolerance
+    if launches is not None and (comparison.launch_ratio or 0.0) > 1 + launches:
+        yield "launches"

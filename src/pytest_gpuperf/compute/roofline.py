@@ -162,8 +162,14 @@ def declared_roofline(
         peak_label=roof.label if roof else SourceLabel.UNAVAILABLE,
         source=roof.source if roof else "",
         intensity_flop_per_byte=_intensity(work),
-        at_clock_fraction=_at_clock(work, time_s, compute, memory, clock_hz),
     )
+    reason = _no_clock(compute, clock_hz)
+    if compute is None or clock_hz is None or reason:
+        found = replace(found, at_clock_reason=reason)
+    else:
+        scaled = _at_clock(compute, clock_hz)
+        at_clock, _ = _reached(work, time_s, scaled, memory)
+        found = replace(found, at_clock_fraction=at_clock)
     if least is not None and weakest(found.label, least) is not least:
         raise WeakSourceError(
             "roofline.fraction",
@@ -298,20 +304,19 @@ def _quotient(amount: float | None, peak: Peak | None) -> float:
     return amount / peak.value
 
 
-def _at_clock(
-    work: Work,
-    time_s: float,
-    compute: Peak | None,
-    memory: Peak | None,
-    clock_hz: float | None,
-) -> float | None:
-    """Return the fraction under the compute roof of the clock that was measured."""
-    if clock_hz is None or compute is None:
-        return None
-    if compute.value is None or compute.clock_hz is None:
-        return None
-    scaled = replace(compute, value=compute.value * clock_hz / compute.clock_hz)
-    return _reached(work, time_s, scaled, memory)[0]
+def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
+    """Return why there is no fraction at the clock of a call; "": there is one."""
+    if compute is None:
+        return "the declared work has no FLOP, and memory does not follow the SM clock"
+    if compute.clock_hz is None:
+        return f"the clock of the compute peak is not known ({compute.source})"
+    return "" if clock_hz is not None else "the SM clock was not read during the call"
+
+
+def _at_clock(compute: Peak, clock_hz: float) -> Peak:
+    """Return a compute peak, whose clock is known, at another clock."""
+    scale = clock_hz / (compute.clock_hz or clock_hz)
+    return replace(compute, value=(compute.value or 0.0) * scale)
 
 
 def _intensity(work: Work) -> float | None:

@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 
+from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
+from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.measured_scorecard import (
     Basis,
     Decision,
@@ -15,7 +17,7 @@ from pytest_gpuperf.model.measured_scorecard import (
 from pytest_gpuperf.model.scorecard import TrainingScorecard
 from pytest_gpuperf.model.verdict import Outcome
 
-__all__ = ["TOLERANCES", "Tolerances", "decisions"]
+__all__ = ["TOLERANCES", "Tolerances", "decisions", "older_sessions"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -24,9 +26,11 @@ class Tolerances:
     Changes that pass.
 
     Attributes:
-        samples: Relative change, where every step's time is known on both sides.
+        samples: Relative change, where every step's time is known on both sides, or how
+            much sessions differ.
 
-        means: Relative change, where a side has a single number.
+        means: Relative change, where a side has a single number and nothing is known of
+            its noise.
 
         coverage: Change of coverage, absolute.
     """
@@ -38,7 +42,10 @@ class Tolerances:
 
 TOLERANCES = Tolerances()
 
+Card = MeasuredScorecard | TrainingScorecard
+
 _MISSING = "the baseline has it, this run does not"
+_STRADDLES = "the interval reaches over the tolerance"
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -52,26 +59,118 @@ class _Side:
     computed: bool = True  # the coverage; else the profile's writer said it
 
 
+def older_sessions(baseline: Card | Sequence[Card] | None) -> tuple[Card, ...]:
+    """Return the scorecards of a baseline, the oldest first."""
+    if baseline is None:
+        return ()
+    if isinstance(baseline, (MeasuredScorecard, TrainingScorecard)):
+        return (baseline,)
+    return tuple(baseline)
+
+
 def decisions(
-    now: MeasuredScorecard,
-    baseline: MeasuredScorecard | TrainingScorecard,
-    tolerances: Tolerances,
+    now: MeasuredScorecard, older: Sequence[Card], tolerances: Tolerances
 ) -> tuple[Decision, ...]:
     """
     Return what became of every quantity that the baseline has.
 
     Throughput and step time are one quantity as long as a step does the same work:
-    then the step time is judged and the throughput shares its decision.
+    then the step time is judged and the throughput shares its decision. Nothing is
+    judged against another machine.
 
     Args:
         now: The scorecard.
 
-        baseline: The older one.
+        older: Scorecards of older sessions, the oldest first; the last one is compared
+            with. Three or more of this machine widen the tolerances to what is noise.
 
         tolerances: Changes that pass.
     """
-    sides = _side(now), _side(baseline)
-    return (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
+    if not older:
+        return ()
+    sides = _side(now), _side(older[-1])
+    other = _other_machine(now, older[-1])
+    found = (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
+    if other:
+        return tuple(_incomparable(each, other) for each in found)
+    alike = [_side(each) for each in older if not _other_machine(now, each)]
+    return tuple(
+        _with_noise(each, _noise(each.metric, alike), tolerances) for each in found
+    )
+
+
+def _other_machine(now: MeasuredScorecard, older: Card) -> str:
+    """Return how the machine of an older scorecard differs; "": not that anyone knows."""
+    then = older.machine if isinstance(older, MeasuredScorecard) else {}
+    moved = [
+        f"{name} {then[name]}, now {now.machine[name]}"
+        for name in sorted(then.keys() & now.machine.keys())
+        if then[name] != now.machine[name]
+    ]
+    return f"the baseline is of another machine: {'; '.join(moved)}" if moved else ""
+
+
+def _incomparable(decision: Decision, why: str) -> Decision:
+    """Return that two values are of two machines; one that was lost stays lost."""
+    if decision.outcome is Outcome.UNMEASURED:
+        return decision
+    return Decision(
+        metric=decision.metric,
+        outcome=Outcome.INCOMPARABLE,
+        basis=Basis.NOTHING,
+        now=decision.now,
+        base=decision.base,
+        shared_by=decision.shared_by,
+        why=why,
+    )
+
+
+def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
+    """Return how much sessions differ in a time or a rate; None: too few say so."""
+    field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
+    values = [] if field is None else [getattr(each, field) for each in sessions]
+    known = [
+        SessionValue(session_id=str(place), run_values=(value,))
+        for place, value in enumerate(values)
+        if value is not None
+    ]
+    return session_spread(known)
+
+
+def _with_noise(
+    decision: Decision, noise: Spread | None, tolerances: Tolerances
+) -> Decision:
+    """Return a decision by the larger of the tolerance and what sessions differ."""
+    if noise is None or decision.basis not in {Basis.SAMPLES, Basis.MEANS}:
+        return decision
+    sampled = decision.basis is Basis.SAMPLES
+    # the difference of two sessions, each as far off as one alone can be
+    floor = math.expm1(math.sqrt(2) * half_width(noise))
+    tolerance = max(tolerances.samples, floor)
+    log_ratio = decision.log_ratio or 0.0
+    low = log_ratio if decision.low is None else decision.low
+    high = log_ratio if decision.high is None else decision.high
+    outcome = _outcome(low, high, tolerance)
+    return replace(
+        decision,
+        outcome=outcome,
+        basis=Basis.SAMPLES if sampled else Basis.SESSIONS,
+        tolerance=tolerance,
+        noise_fraction=noise.fraction,
+        why=_STRADDLES if outcome is Outcome.INCONCLUSIVE else "",
+    )
+
+
+def _outcome(low: float, high: float, tolerance: float) -> Outcome:
+    """Return what the ends of a log ratio, which may be one, say of a change."""
+    most = math.log1p(tolerance)
+    if low > most:
+        return Outcome.REGRESSED
+    if high < -most:
+        return Outcome.IMPROVED
+    if -most <= low and high <= most:
+        return Outcome.UNCHANGED
+    return Outcome.INCONCLUSIVE
 
 
 def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
@@ -150,27 +249,19 @@ def _step(
             "step_time_ms", now.step_ms, base.step_ms, log_ratio, tolerances, shared
         )
     low, high = ends
-    most = math.log1p(tolerances.samples)
-    if low > most:
-        outcome = Outcome.REGRESSED
-    elif high < -most:
-        outcome = Outcome.IMPROVED
-    elif -most <= low and high <= most:
-        outcome = Outcome.UNCHANGED
-    else:
-        outcome = Outcome.INCONCLUSIVE
-    straddles = "the interval reaches over the tolerance"
+    outcome = _outcome(low, high, tolerances.samples)
     return Decision(
         metric="step_time_ms",
         outcome=outcome,
         basis=Basis.SAMPLES,
         now=now.step_ms,
         base=base.step_ms,
+        tolerance=tolerances.samples,
         log_ratio=log_ratio,
         low=low,
         high=high,
         shared_by=shared,
-        why=straddles if outcome is Outcome.INCONCLUSIVE else "",
+        why=_STRADDLES if outcome is Outcome.INCONCLUSIVE else "",
     )
 
 
@@ -201,16 +292,13 @@ def _of_means(
             base=base,
             why=_MISSING,
         )
-    most = math.log1p(tolerances.means)
-    outcome = Outcome.UNCHANGED
-    if abs(log_ratio) > most:
-        outcome = Outcome.REGRESSED if log_ratio > 0 else Outcome.IMPROVED
     return Decision(
         metric=metric,
-        outcome=outcome,
+        outcome=_outcome(log_ratio, log_ratio, tolerances.means),
         basis=Basis.MEANS,
         now=now,
         base=base,
+        tolerance=tolerances.means,
         log_ratio=log_ratio,
         shared_by=shared,
     )
@@ -235,5 +323,6 @@ def _coverage(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decis
         basis=basis,
         now=now.coverage,
         base=base.coverage,
+        tolerance=None if basis is Basis.NOTHING else tolerances.coverage,
         why=why,
     )

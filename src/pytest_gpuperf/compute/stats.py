@@ -23,7 +23,6 @@ __all__ = [
     "order_rank",
     "quantile",
     "samples_for_interval",
-    "samples_needed",
 ]
 
 CONFIDENCE = 0.99  # of every interval that is shown; docs/judging.md section 2
@@ -140,33 +139,6 @@ def half_width_fraction(
 def samples_for_interval(confidence: float = CONFIDENCE) -> int:
     """Return the smallest number of samples whose median has an interval: 8 for 99 %."""
     return max(2, math.ceil(1 - math.log2(1 - confidence)))
-
-
-def samples_needed(
-    values: Sequence[float], fraction: float, confidence: float = CONFIDENCE
-) -> int:
-    """
-    Return how many samples would narrow the median's half-width to a fraction of it.
-
-    A stop rule that asks again only after so many samples sorts a few times instead of
-    once a sample: the half-width falls with the square root of their number.
-
-    Args:
-        values: The samples so far.
-
-        fraction: The half-width wanted, relative to the median, above 0.
-
-        confidence: Of the interval.
-
-    Returns:
-        The total number, never below what an interval needs; `len(values)` or less
-        where it is already reached.
-    """
-    least = samples_for_interval(confidence)
-    reached = half_width_fraction(values, confidence)
-    if reached is None:
-        return max(least, 2 * len(values))
-    return max(least, math.ceil(len(values) * (reached / fraction) ** 2))
 
 
 def _quantile_of_sorted(ordered: Sequence[float], fraction: float) -> float:

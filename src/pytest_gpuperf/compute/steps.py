@@ -15,14 +15,23 @@ from math import fsum
 from statistics import NormalDist
 
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.compute.intervals import Interval, length_s, uncovered
 from pytest_gpuperf.compute.step_parts import layers_of, operations_of, phases_of
 from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.steps import Compiled, Loop, Span, SpanKind, Step
 
-__all__ = ["own_segments", "rate_interval", "summarize"]
+__all__ = [
+    "Interval",
+    "length_s",
+    "merged",
+    "own_segments",
+    "rate_interval",
+    "summarize",
+    "uncovered",
+]
 
 _COMPUTE = frozenset({SpanKind.FORWARD, SpanKind.BACKWARD, SpanKind.OPTIMIZER})
+
+Interval = tuple[float, float]  # start and end [s], in this order
 
 
 def summarize(loop: Loop) -> StepSummary | None:
@@ -110,6 +119,58 @@ def own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
         whole = (span.start_s, span.end_s)
         for piece in uncovered([whole], inside[place]) if place in inside else (whole,):
             yield span.kind, piece
+
+
+def merged(intervals: Iterable[Interval]) -> list[Interval]:
+    """
+    Return the union of some intervals as disjoint ones, in order; empty ones vanish.
+
+    Example:
+        >>> merged([(3, 4), (0, 2), (1, 3)])
+        [(0, 4)]
+    """
+    union: list[Interval] = []
+    for start_s, end_s in sorted(intervals):
+        if start_s == end_s:
+            continue
+        if union and start_s <= union[-1][1]:
+            union[-1] = (union[-1][0], max(union[-1][1], end_s))
+        else:
+            union.append((start_s, end_s))
+    return union
+
+
+def length_s(intervals: Iterable[Interval]) -> float:
+    """Return how long the union of some intervals is [s]."""
+    return fsum(end_s - start_s for start_s, end_s in merged(intervals))
+
+
+def uncovered(
+    intervals: Iterable[Interval], cover: Iterable[Interval]
+) -> list[Interval]:
+    """
+    Return the parts of some intervals that no other covers, disjoint and in order.
+
+    Example:
+        >>> uncovered([(0, 10)], [(2, 3), (8, 12)])
+        [(0, 2), (3, 8)]
+    """
+    left: list[Interval] = []
+    covers = merged(cover)
+    place = 0  # of the first cover that may still reach what comes
+    for start_s, end_s in merged(intervals):
+        begun_s = start_s
+        while place < len(covers) and covers[place][1] <= start_s:
+            place += 1
+        for from_s, to_s in covers[place:]:
+            if from_s >= end_s:
+                break
+            if from_s > begun_s:
+                left.append((begun_s, from_s))
+            begun_s = max(begun_s, to_s)
+        if begun_s < end_s:
+            left.append((begun_s, end_s))
+    return left
 
 
 def _covered_s(step: Step) -> float:

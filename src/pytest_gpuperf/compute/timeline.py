@@ -25,8 +25,17 @@ from pytest_gpuperf.model.telemetry import (
     Weights,
     WorkloadClass,
 )
+from pytest_gpuperf.model.utilization import UtilizationWindow
 
-__all__ = ["AVERAGED", "Level", "Scoring", "WindowSummary", "compute_all", "summarise"]
+__all__ = [
+    "AVERAGED",
+    "Level",
+    "Scoring",
+    "WindowSummary",
+    "compute_all",
+    "summarise",
+    "window_summary",
+]
 
 # A mean of these says nothing: the last one counts.
 _LAST = (
@@ -212,6 +221,59 @@ def summarise(
             window.add(scoring.computed(record, before), part_s, before)
         previous[key] = record
     return tuple(windows[key].summary(key, scoring) for key in sorted(windows))
+
+
+def window_summary(
+    records: Iterable[CanonicalRecord],
+    *,
+    start_s: float,
+    end_s: float,
+    longest_s: float = float("inf"),
+    scoring: Scoring | None = None,
+) -> tuple[UtilizationWindow, ...]:
+    """
+    Return what each GPU did during a test, as its record holds and reports show it.
+
+    Args:
+        records: Readings, as `summarise` takes them.
+
+        start_s: When the test began, by the readings' monotonic clock [s].
+
+        end_s: When it ended [s], not before.
+
+        longest_s: How much time one reading can describe [s].
+
+        scoring: How the readings are scored; by default as `compute` does.
+
+    Returns:
+        One window for each GPU of which there is a reading, by index and uuid.
+
+    Raises:
+        ValueError: The window ends before it begins.
+    """
+    found = summarise(
+        records, start_s=start_s, end_s=end_s, longest_s=longest_s, scoring=scoring
+    )
+    return tuple(map(_as_window, found))
+
+
+def _as_window(summary: WindowSummary) -> UtilizationWindow:
+    """Return a summary without the levels of its readings."""
+    score, average = summary.real_util, summary.average
+    judged = average is not None and not any(n in average.missing for n in NEEDED)
+    return UtilizationWindow(
+        gpu_index=summary.gpu_index,
+        gpu_uuid=summary.gpu_uuid,
+        duration_s=summary.end_s - summary.start_s,
+        reading_count=summary.reading_count,
+        class_s={w.label: seconds for w, seconds in summary.sample_class_s.items()},
+        incomplete_s=summary.incomplete_s,
+        unobserved_s=summary.unobserved_s,
+        real_util=None if score is None else score.mean,
+        real_util_p50=None if score is None else score.p50,
+        real_util_p95=None if score is None else score.p95,
+        average_class=average.workload_class.label if average and judged else None,
+    )
 
 
 @dataclass(slots=True, kw_only=True)

@@ -14,7 +14,7 @@ from __future__ import annotations
 import difflib
 import re
 import unicodedata
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import (
@@ -27,9 +27,8 @@ from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.quantity import Quantity, parse_quantity
 
-__all__ = ["LimitProblem", "parse_limit", "parse_limits", "parse_max_regression"]
+__all__ = ["parse_limit", "parse_max_regression"]
 
-LimitProblem = LimitSyntaxError | UnknownMetricError | UnitError
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]*(?:\.[A-Za-z0-9_]+)*")
 _KERNEL = re.compile(r"""\[\s*(?P<quote>["'])(?P<pattern>.*?)(?P=quote)\s*\]""")
@@ -46,12 +45,23 @@ _MICRO = frozenset("\u00b5\u03bc")  # the micro sign and the Greek letter: both 
 _UNITLESS = frozenset(  # a bare number cannot be misread: the name holds the unit
     {"count", "fraction", "bytes", "ratio", "1/s", "FLOP/B"}
 )
-_EXAMPLES = MappingProxyType({"s": "60 us", "J": "5 mJ", "W": "300 W"})
+_EXAMPLES = MappingProxyType(
+    {
+        "s": "60 us",
+        "J": "5 mJ",
+        "W": "300 W",
+        "1/s": "a bare number: throughput >= 1000",
+        "bytes": "2 MB",
+        "count": "a bare number",
+        "fraction": "80 %",
+        "ratio": "a bare number",
+    }
+)
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
 _NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
 _PER_KERNEL = frozenset(  # and every counter
     {"registers", "stack_bytes", "spills_bytes", "shared_bytes", "waves"}
-    | {name for name in METRICS if name.startswith("occupancy.")}
+    | {name for name in METRICS if name.startswith(("occupancy.", "instructions."))}
     | {name for name, metric in METRICS.items() if metric.family is Family.COUNTER}
 )
 _NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
@@ -89,7 +99,7 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
     metric, place = _metric(text, start, known)
     kernel, place = _kernel(text, place)
     operator, place = _operator(text, place, metric)
-    quantity = _quantity(text, place)
+    quantity = _quantity(text, place, metric)
     _check_unit(text, metric, quantity)
     _check_kernel(text, metric, kernel)
     _check_possible(text, place, metric, operator, quantity.value)
@@ -101,24 +111,6 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
         unit=quantity.si,
         kernel=kernel,
     )
-
-
-def parse_limits(
-    texts: Iterable[str], known: Collection[str] = ()
-) -> tuple[tuple[Limit, ...], tuple[LimitProblem, ...]]:
-    """
-    Return the limits that parse, and what is wrong with each of the others.
-
-    Nothing is raised: whoever collects limits tells all their mistakes at once.
-    """
-    limits: list[Limit] = []
-    problems: list[LimitProblem] = []
-    for text in texts:
-        try:
-            limits.append(parse_limit(text, known))
-        except (LimitSyntaxError, UnknownMetricError, UnitError) as problem:
-            problems.append(problem)
-    return tuple(limits), tuple(problems)
 
 
 def parse_max_regression(
@@ -256,7 +248,7 @@ def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
     return found, _skip(text, place + len(found))
 
 
-def _quantity(text: str, place: int) -> Quantity:
+def _quantity(text: str, place: int, metric: str) -> Quantity:
     """Return the number and its unit, which must be the rest of the text."""
     rest = text[place:].rstrip()
     if not rest:
@@ -267,7 +259,10 @@ def _quantity(text: str, place: int) -> Quantity:
     try:
         return parse_quantity(rest)
     except UnitError as error:
-        raise _syntax(error.message, error.remedy, text, after) from error
+        remedy = error.remedy
+        if metric in METRICS and METRICS[metric].unit == "1/s":  # of any kind of work
+            remedy = f"write it as {_EXAMPLES['1/s']}"
+        raise _syntax(error.message, remedy, text, after) from error
 
 
 def _refuse_trailing(text: str, place: int) -> int:

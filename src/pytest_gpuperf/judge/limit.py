@@ -23,7 +23,7 @@ from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
-from pytest_gpuperf.model.metric import METRICS, Family
+from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
 from pytest_gpuperf.model.sample import Estimate
@@ -107,7 +107,7 @@ def judge_limit(
             outcome=Outcome.UNMEASURED,
             reason=Reason.NOT_MEASURED,
             limit=limit,
-            detail=(found.reason, *found.detail),
+            detail=(found.reason,),
             remedy=found.remedy,
         )
     if lost:
@@ -209,9 +209,6 @@ def _interval(
 
 def _prior(estimate: Estimate) -> Spread | None:
     """Return the spread to assume of a metric without a baseline; None: it has none."""
-    known = METRICS.get(estimate.metric)
-    if known is not None and known.exact:
-        return None
     return PRIORS.get(family_of(estimate.metric, estimate.source))
 
 
@@ -220,7 +217,7 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     Return the standard deviation of a session's value, as several runs narrow it.
 
     The spread between sessions holds that between processes; averaging k of them takes
-    away the latter's share alone, and never more than a k-th of it all remains at least.
+    away the latter's share alone, so that a k-th of the whole variance remains at least.
     What samples leave open is never less than their own half-width.
     """
     measured = again or (estimate,)
@@ -233,8 +230,7 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     between_runs = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
     averaged = between_runs / len(logs)
     left = max(spread.fraction**2 - between_runs, 0.0) + averaged
-    least = spread.fraction**2 / len(logs)
-    return max(math.sqrt(max(left, least)), floor)
+    return max(math.sqrt(left), floor)
 
 
 def _half_width(estimate: Estimate) -> float | None:

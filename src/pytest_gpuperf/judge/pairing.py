@@ -6,13 +6,12 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
 from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Stored
-from pytest_gpuperf.judge.source import best_source
+from pytest_gpuperf.judge.selection import best_source
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.record import Record, StoredRecord, StoredValue
 from pytest_gpuperf.model.sample import Estimate
 
 __all__ = ["case_of", "confirmation_of"]

@@ -12,7 +12,6 @@ from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import changes, fit_priors, holm, is_exact
-from pytest_gpuperf.compute.comparison import Comparison, Level, Shift
 from pytest_gpuperf.compute.spread import Prior
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, direction
 from pytest_gpuperf.judge.rows import (
@@ -24,11 +23,10 @@ from pytest_gpuperf.judge.rows import (
 )
 from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
 from pytest_gpuperf.judge.shift import class_shifts
-from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.model.change import Change, Comparison, Level, SessionValue, Shift
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.history import StoredRecord
 from pytest_gpuperf.model.metric import Better
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, StoredRecord
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = [

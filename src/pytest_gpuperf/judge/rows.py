@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Sequence
+from statistics import fmean
 
-from pytest_gpuperf.compute.comparison import Comparison
+from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored, direction
 from pytest_gpuperf.judge.ruling import verdict_of
-from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.change import Comparison, SessionValue
 from pytest_gpuperf.model.fingerprint import family_of
-from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.metric import Better, Family
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = [
@@ -19,6 +21,8 @@ __all__ = [
     "early_verdict",
     "group_of",
     "kernel_verdict",
+    "may_regress",
+    "needs_confirming",
     "shift_group",
 ]
 
@@ -127,6 +131,40 @@ def shift_group(case: Case) -> str:
     return f"{case.bound_class.value} {case.metric.name}"
 
 
+def may_regress(case: Case, policy: Policy | None = None) -> bool:
+    """
+    Return whether a case may be suspected once the whole suite is known.
+
+    A test whose outcome was told cannot fail afterwards, and how unlikely a change is
+    follows from the variances of all tests: so the size of the change alone counts here,
+    of the same values and on the same scale as at the end.
+
+    Args:
+        case: One pair of test and metric, as its first process measured it.
+
+        policy: The rule's constants.
+    """
+    policy = policy or Policy()
+    comparison = comparable(case, policy)
+    if case.limit is None or comparison is None:
+        return False
+    if is_exact(comparison):
+        share, change = 1.0, exact_change(comparison).effect
+    else:
+        share, change = policy.suspect_share, _effect(comparison)
+    if change is None:  # something became of nothing: no limit is a share of that
+        change = math.copysign(math.inf, _mean(comparison.current))
+    worse = -change if direction(case.metric) is Better.HIGHER else change
+    return worse > share * case.limit
+
+
+def needs_confirming(case: Case, policy: Policy | None = None) -> bool:
+    """Return whether only fresh processes can tell noise of a case from a change."""
+    comparison = comparable(case, policy or Policy())
+    exact = comparison is not None and is_exact(comparison)
+    return not (exact or case.of_file)
+
+
 def _confirmed(
     session_id: str, confirmation: Confirmation, choice: str | None
 ) -> SessionValue:
@@ -151,8 +189,8 @@ def _incomparable(case: Case) -> Verdict | None:
                 f"{name}: {then} -> {now}"
                 for name, (then, now) in sorted(case.differences.items())
             ),
-            remedy="store sessions of this machine with --gpuperf-update=new, or judge "
-            f"all the same with --gpuperf-compare-across={','.join(facts)}",
+            remedy=f"store sessions {_of_what(facts)} with --gpuperf-update=new, or "
+            f"judge all the same with --gpuperf-compare-across={','.join(facts)}",
         )
     if case.other_sources:
         return verdict_of(
@@ -173,6 +211,11 @@ def _incomparable(case: Case) -> Verdict | None:
         detail=("only other machines have stored sessions",) if elsewhere else (),
         remedy="store this session with --gpuperf-update=new",
     )
+
+
+def _of_what(facts: Sequence[str]) -> str:
+    """Return what new sessions would be of; a peak may be another on the same machine."""
+    return "with this peak" if list(facts) == ["peak"] else "of this machine"
 
 
 def _unmeasured(case: Case) -> Verdict | None:
@@ -255,3 +298,27 @@ def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
 def _short(choice: str | None) -> str:
     """Return a choice as a reader tells it from another."""
     return "unknown kernels" if choice is None else f"kernels {choice[:_HASH]}"
+
+
+def _effect(comparison: Comparison) -> float | None:
+    """Return a change as a fraction; None: it is from 0."""
+    sessions = (comparison.current, *comparison.stored)
+    if all(value > 0 for session in sessions for value in session.run_values):
+        now, *then = map(_log_mean, sessions)
+        return math.expm1(now - fmean(then))
+    current, *stored = (_mean(session) for session in sessions)
+    reference = fmean(stored)
+    if reference == 0:
+        return None if current else 0.0
+    return (current - reference) / abs(reference)
+
+
+def _log_mean(session: SessionValue) -> float:
+    """Return the mean of the logarithms of a session's processes; most have one."""
+    first, *others = session.run_values
+    return fmean(map(math.log, session.run_values)) if others else math.log(first)
+
+
+def _mean(session: SessionValue) -> float:
+    """Return the mean of a session's processes."""
+    return fmean(session.run_values)

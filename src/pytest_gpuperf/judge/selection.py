@@ -1,21 +1,99 @@
-"""The estimate that a limit is about, in the limit's unit; PYTEST_DONT_REWRITE."""
+"""The estimate that a limit is about, of the best source and in the limit's unit; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
+from types import MappingProxyType
 
-from pytest_gpuperf.judge.source import best_source
-from pytest_gpuperf.model.counter_unit import counter_unit
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
-from pytest_gpuperf.model.metric import METRICS, is_counter
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.metric import METRICS, Family, is_compiled, is_counter
+from pytest_gpuperf.model.quantity import counter_unit
+from pytest_gpuperf.model.record import Kind, Record
 from pytest_gpuperf.model.sample import Estimate
 
-__all__ = ["Gap", "select"]
+__all__ = ["Gap", "best_source", "select", "unseen", "ways_to"]
 
-_SHOWN_KERNELS = 10  # of a record without the kernel that a limit names
+_PHASE = "phase."  # how the time of a loop's phase begins
+_SHOWN_KERNELS = 5  # of a record without the kernel that a limit names
+
+# nearest to the device first; one that is not listed comes after all that are
+_BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
+
+_ANY_TIME = (Kind.MEASURE, Kind.RANGE, Kind.STEPS)
+_MANY_TIMES = (Kind.MEASURE, Kind.STEPS)
+_ONE_CALL = (Kind.MEASURE, Kind.RANGE)
+_COMPILED = (Kind.BINARY, Kind.CAPTURE)
+# which of the fixture's ways give a metric; what counters become is known by its family,
+# and instructions of compiled code by their name
+_WAYS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
+    {
+        "time": _ANY_TIME,
+        "time.wall": _ANY_TIME,
+        "time.p50": _MANY_TIMES,
+        "time.p95": _MANY_TIMES,
+        "time.min": _MANY_TIMES,
+        "time.first_call": _MANY_TIMES,
+        "time.host": (Kind.MEASURE,),
+        "throughput": (Kind.STEPS,),
+        "data.wait_fraction": (Kind.STEPS,),
+        "mfu": (Kind.STEPS,),
+        "compile.time": _ANY_TIME,
+        "compile.count": _ANY_TIME,
+        "compile.graph_breaks": (Kind.STEPS,),
+        "comm.exposed_time": (Kind.STEPS,),
+        "memory.peak_bytes": _ANY_TIME,
+        "memory.leaked_bytes": _ONE_CALL,
+        "allocations.count": _ONE_CALL,
+        "time.busy": _ONE_CALL,
+        "time.idle_fraction": _ONE_CALL,
+        "launches.count": (*_ONE_CALL, Kind.CAPTURE),
+        "launches.host_count": _ONE_CALL,
+        "launches.latency": _ONE_CALL,
+        "synchronizations.count": _ONE_CALL,
+        "transfers.host_to_device_bytes": _ONE_CALL,
+        "transfers.device_to_host_bytes": _ONE_CALL,
+        "transfers.pageable_bytes": _ONE_CALL,
+        "energy": _ONE_CALL,
+        "power": _ONE_CALL,
+        "registers": _COMPILED,
+        "shared_bytes": _COMPILED,
+        "occupancy.theoretical": _COMPILED,
+        "stack_bytes": (Kind.BINARY,),
+        "spills_bytes": (Kind.BINARY,),
+        "waves": (Kind.CAPTURE,),
+        "roofline.fraction": _ONE_CALL,
+        "roofline.at_clock_fraction": _ONE_CALL,
+        "roofline.intensity": _ONE_CALL,
+        "speedup": (Kind.COMPARE,),
+    }
+)
+_SEEN_BY: Mapping[str, str] = MappingProxyType(  # of a call, by one collector alone
+    {
+        **dict.fromkeys(("energy", "power"), "nvml"),
+        **dict.fromkeys(
+            (
+                *("time.busy", "time.idle_fraction", "compile.time", "compile.count"),
+                *("launches.count", "launches.host_count", "launches.latency"),
+                *("synchronizations.count", "transfers.pageable_bytes"),
+                *("transfers.host_to_device_bytes", "transfers.device_to_host_bytes"),
+            ),
+            "cupti",
+        ),
+    }
+)
+_SIGHT: Mapping[Kind, str] = MappingProxyType(
+    {
+        Kind.MEASURE: "timing a call does not give it",
+        Kind.RANGE: "timing a block does not give it",
+        Kind.COMPARE: "a comparison gives the speedup alone",
+        Kind.BINARY: "a compiled kernel does not say it: nothing runs",
+        Kind.CAPTURE: "a report holds counters, and none of them is this metric",
+        Kind.RECORD: "a number of the test's own is all that was recorded",
+        Kind.STEPS: "timing the steps of a loop does not give it",
+    }
+)
 
 
 class Gap(Frozen, frozen=True, kw_only=True):
@@ -26,13 +104,10 @@ class Gap(Frozen, frozen=True, kw_only=True):
         reason: As a fragment.
 
         remedy: As a sentence.
-
-        detail: What else is known.
     """
 
     reason: str
     remedy: str
-    detail: tuple[str, ...] = ()
 
 
 def select(limit: Limit, record: Record) -> Estimate | Gap:
@@ -61,18 +136,83 @@ def select(limit: Limit, record: Record) -> Estimate | Gap:
     return _worst(limit, fitting)
 
 
+def best_source(sources: Iterable[str]) -> str | None:
+    """
+    Return the source that is nearest to the device; None: there is none.
+
+    Example:
+        >>> best_source(["host", "cupti"])
+        'cupti'
+    """
+    return min(sources, key=_rank, default=None)
+
+
+def ways_to(metric: str) -> tuple[Kind, ...]:
+    """
+    Return which of the fixture's ways give a metric.
+
+    Example:
+        >>> [way.value for way in ways_to("registers")]
+        ['binary', 'capture']
+    """
+    if is_compiled(metric):
+        return (Kind.BINARY,)
+    known = METRICS.get(metric)
+    if is_counter(metric) or (known is not None and known.family is Family.COUNTER):
+        return (Kind.CAPTURE,)
+    return _WAYS.get(metric, (Kind.RECORD,))
+
+
+def unseen(metric: str, kind: Kind) -> Gap:
+    """
+    Return why one way of measuring does not give a metric, and which way does.
+
+    Args:
+        metric: Of the catalogue, a counter, or a number that a test has recorded.
+
+        kind: The way that was taken.
+    """
+    ways = ways_to(metric)
+    if kind in ways and metric in _SEEN_BY:
+        return Gap(
+            reason=f"only the collector {_SEEN_BY[metric]} sees it, which was not there",
+            remedy="see `gpuperf doctor` for why it is not",
+        )
+    if kind in ways:
+        return Gap(
+            reason="this measurement gave no value of it",
+            remedy="see docs/metrics.md for what measures it",
+        )
+    if kind is Kind.COMPARE and Kind.MEASURE in ways:
+        return Gap(reason=_SIGHT[kind], remedy="ask one of its sides, as pair.a.time")
+    *others, last = (f"gpuperf.{way.value}" for way in ways)
+    listed = " or ".join(filter(None, (", ".join(others), last)))
+    return Gap(reason=_SIGHT[kind], remedy=f"take it with {listed}")
+
+
 def _missing(limit: Limit, record: Record) -> Gap:
     """Return why a metric is not in a record."""
+    told = _told(limit, record)
+    if told is not None:
+        return told
+    phases = [e.metric for e in record.estimates if e.metric.startswith(_PHASE)]
+    if limit.metric.startswith(_PHASE) and phases:
+        remedy = f"name one that the loop recorded: {', '.join(phases)}"
+    elif is_counter(limit.metric):
+        remedy = f'declare it: counters=["{limit.metric}"]'
+    elif limit.metric in METRICS:
+        return unseen(limit.metric, record.kind)
+    else:
+        remedy = f'record it: gpuperf.record("{limit.metric}", …)'
+    return Gap(reason="it was not measured", remedy=remedy)
+
+
+def _told(limit: Limit, record: Record) -> Gap | None:
+    """Return why whoever measured says that a metric has no value; None: nobody does."""
     for gap in record.unmeasured:
         if gap.metric == limit.metric:
             return Gap(reason=gap.reason, remedy=gap.remedy)
-    if is_counter(limit.metric):
-        remedy = f'declare it: counters=["{limit.metric}"]'
-    elif limit.metric in METRICS:
-        remedy = "see docs/metrics.md for what measures it"
-    else:
-        remedy = f'record it: gpuperf.record("{limit.metric}", …)'
-    return Gap(reason=f"{limit.metric} was not measured", remedy=remedy)
+    return None
 
 
 def _of_kernels(
@@ -85,10 +225,9 @@ def _of_kernels(
     whole = [e for e in found if e.kernel is None]
     if whole or len(found) == 1:  # of one kernel alone the whole is its own
         return whole[:1] or list(found)
-    return Gap(
+    return _told(limit, record) or Gap(
         reason=f"{limit.metric} is known by kernel only",
         remedy=f'name the kernel: {limit.metric}["{found[0].kernel}"]',
-        detail=_named(found),
     )
 
 
@@ -110,18 +249,17 @@ def _no_kernel(limit: Limit, found: Sequence[Estimate]) -> Gap:
         )
     return Gap(
         reason=f'no kernel fits "{limit.kernel}"',
-        remedy="write a pattern that fits one of these kernels",
-        detail=names,
+        remedy=f"write a pattern that fits one of {names}",
     )
 
 
-def _named(found: Sequence[Estimate]) -> tuple[str, ...]:
+def _named(found: Sequence[Estimate]) -> str:
     """Return the kernels of some estimates, not more than a reader can use."""
     names = list(dict.fromkeys(e.kernel for e in found if e.kernel is not None))
     shown = names[:_SHOWN_KERNELS]
     if len(names) > len(shown):
-        shown.append(f"{len(names) - len(shown)} more kernels")
-    return tuple(shown)
+        shown.append(f"{len(names) - len(shown)} more")
+    return ", ".join(shown)
 
 
 def _in_unit_of(limit: Limit, estimate: Estimate) -> Estimate | None:
@@ -164,3 +302,9 @@ def _worst(limit: Limit, found: Sequence[Estimate]) -> Estimate:
     if limit.operator in {">=", ">"}:
         return min(found, key=lambda e: e.value)
     return max(found, key=lambda e: abs(e.value - limit.threshold))
+
+
+def _rank(source: str) -> tuple[int, str]:
+    """Return the place of a source among all; by name where they are equal."""
+    known = source in _BEST_FIRST
+    return (_BEST_FIRST.index(source) if known else len(_BEST_FIRST), source)

@@ -14,11 +14,10 @@ from pytest_gpuperf.compute.bulk import (
     session_shifts,
 )
 from pytest_gpuperf.compute.change import is_exact
-from pytest_gpuperf.compute.comparison import Comparison, Shift
 from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group
-from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.change import Comparison, SessionValue, Shift
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift

@@ -1,4 +1,4 @@
-"""Hardware counters of one launch, by names of our own; PYTEST_DONT_REWRITE.
+"""Hardware counters of one launch, and what keeps it from being faster; PYTEST_DONT_REWRITE.
 
 Each tool and each GPU generation has other names for the same quantity; these are the
 ones that every formula is written in. The unit is the last word of a name.
@@ -7,19 +7,28 @@ ones that every formula is written in. The unit is the last word of a name.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
     "DECLARED_BYTES",
     "PIPES",
     "STALLS",
     "STANDARD",
+    "Analysis",
+    "Bound",
+    "BoundSide",
     "CounterMode",
+    "Evidence",
+    "KernelAnalysis",
     "LaunchCounters",
+    "Limiter",
+    "LimiterName",
+    "Unknown",
     "merged",
     "mode_conflict",
 ]
@@ -165,3 +174,152 @@ def merged(first: LaunchCounters, second: LaunchCounters) -> LaunchCounters:
             conflict, path="counters.mode", remedy="collect them in one mode"
         )
     return replace(first, values={**second.values, **first.values})
+
+
+class LimiterName(str, Enum):
+    """The kinds of limiter, in the order in which they are looked for."""
+
+    LAUNCH = "launch"
+    SYNCHRONIZATION = "synchronization"
+    TRANSFER = "transfer"
+    DRAM = "dram"
+    L2 = "l2"
+    L1 = "l1"
+    MEMORY = "memory"  # one of them, and the counters do not say which
+    TENSOR = "tensor"
+    PIPE = "pipe"
+    GRID = "grid too small"
+    LATENCY = "latency"
+
+
+class BoundSide(str, Enum):
+    """The side of the machine that is busier."""
+
+    MEMORY = "memory"
+    COMPUTE = "compute"
+
+
+class Evidence(Frozen, frozen=True, kw_only=True):
+    """
+    One number that a decision rests on.
+
+    Attributes:
+        name: What it measures: a roof (`dram`, `l2`, a pipe), `waves`, `occupancy`…
+
+        value: The number.
+
+        unit: `fraction` or `count`.
+    """
+
+    name: str
+    value: float
+    unit: str = "fraction"
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite(f"evidence[{self.name}]", self.value)
+
+
+class Limiter(Frozen, frozen=True, kw_only=True, tag="limiter"):
+    """
+    What keeps a kernel from being faster, and why we think so.
+
+    Attributes:
+        name: Its kind.
+
+        detail: Which pipe, or the stall that takes the most; None: there is no more to
+            say, or it was not collected.
+
+        evidence: The numbers that decided, the deciding one first.
+    """
+
+    name: LimiterName
+    detail: str | None = None
+    evidence: tuple[Evidence, ...] = ()
+
+
+class Unknown(Frozen, frozen=True, kw_only=True, tag="unknown"):
+    """
+    Why the counters of some launches do not say what was asked.
+
+    Attributes:
+        reason: As a fragment.
+
+        missing: Counters that would say it, by standard names; empty: all are there.
+
+        remedy: What to do about it, as a sentence; empty: collect what is missing.
+    """
+
+    reason: str
+    missing: tuple[str, ...] = ()
+    remedy: str = ""
+
+
+class Bound(Frozen, frozen=True, kw_only=True):
+    """
+    The roof that a kernel comes closest to, reached or not.
+
+    Attributes:
+        side: Whether it is one of memory or one of computing.
+
+        roof: `dram`, `l2`, `l1`, `tensor`, or a pipe.
+
+        fraction: How much of that roof was used, 0 to 1 and, where counters of several
+            passes differ, a little more.
+    """
+
+    side: BoundSide
+    roof: str
+    fraction: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("bound.fraction", self.fraction)
+
+
+class Analysis(Frozen, frozen=True, kw_only=True):
+    """
+    What the counters of one launch say together.
+
+    Attributes:
+        duration_s: Time of the kernel as it was profiled [s]; None: not collected.
+
+        bound: The roof it comes closest to; None: none was collected, or none is near.
+
+        limiter: What limits it, or why the counters do not say.
+    """
+
+    limiter: Limiter | Unknown
+    duration_s: float | None = None
+    bound: Bound | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("analysis.duration_s", self.duration_s)
+
+
+class KernelAnalysis(Frozen, frozen=True, kw_only=True):
+    """
+    What the counters of a kernel's longest launch say of it.
+
+    Attributes:
+        kernel: Its name as the driver spells it.
+
+        demangled: The same as people read it.
+
+        launches_count: Its launches, >= 1.
+
+        total_s: Time of all of them [s]; None: one was not timed.
+
+        analysis: What the counters of the longest one say.
+    """
+
+    kernel: str
+    demangled: str
+    launches_count: int
+    analysis: Analysis
+    total_s: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite(f"analysis[{self.kernel}].total_s", self.total_s)

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.mistakes import finite
 
 __all__ = ["Environment", "Session"]
 

@@ -118,6 +118,15 @@ class Fields:
                 self._wrong(self._at(name), f"{text!r} is not one of its values")
             return default
 
+    def texts_by_name(self, name: str) -> dict[str, str]:
+        """Return texts by name; none where the field is missing."""
+        items = self._items(name, optional=True)
+        return {key: self._text(each, path) for key, each, path in items}
+
+    def record(self, name: str) -> Fields:
+        """Return an object."""
+        return Fields(self._fields.get(name), self._at(name), self._mistakes)
+
     def objects(self, name: str, *, optional: bool = False) -> list[Fields]:
         """Return objects in their order."""
         listed = self._list(name, optional=optional)

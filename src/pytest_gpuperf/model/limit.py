@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.mistakes import finite
 
 __all__ = ["Limit", "Operator"]
 

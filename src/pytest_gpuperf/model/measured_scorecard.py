@@ -5,17 +5,24 @@ Milliseconds, as in the step profile that it is made from; shares are fractions.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 from enum import Enum
 
+from pytest_gpuperf.model.counters import Evidence
 from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.mistakes import Mistake, not_finite, refuse, stated
+from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Recommendation
+from pytest_gpuperf.model.step_profile import DeviceTime
 from pytest_gpuperf.model.verdict import Outcome
 
 __all__ = [
     "UNATTRIBUTED",
     "Basis",
     "Decision",
+    "Invariant",
+    "InvariantResult",
     "LayerTime",
     "MeasuredScorecard",
     "OperationTime",
@@ -34,14 +41,19 @@ class StepLimiter(str, Enum):
     TRANSFER = "transfer"
     COMMUNICATION = "communication"
     DATA = "data"
+    LAUNCH = "launch"  # the device idles while the host launches
+    WAIT = "wait"  # it idles and the host does something else
     COMPUTE = "compute"
     MEMORY_BW = "memory_bw"
+    GRID = "grid too small"
+    LATENCY = "latency"
 
 
 class Basis(str, Enum):
     """What a decision rests on."""
 
     SAMPLES = "samples"  # intervals of medians
+    SESSIONS = "sessions"  # single numbers, and how much they differ between sessions
     MEANS = "means"  # one number on a side: nothing is known of its noise
     NOTHING = "nothing"  # a side has no number
 
@@ -152,6 +164,12 @@ class Decision:
 
         base: The baseline's; None: the baseline has none.
 
+        tolerance: Change that passes: relative, of the coverage absolute; None: nothing
+            was held against one.
+
+        noise_fraction: How much it differs between the baseline's sessions, relative;
+            None: not known, for there are fewer than three.
+
         log_ratio: Natural logarithm of how many times worse it is: above 0 it is worse.
             None: nothing to compare, or judged by its difference, as the coverage is.
 
@@ -169,10 +187,73 @@ class Decision:
     basis: Basis
     now: float | None = None
     base: float | None = None
+    tolerance: float | None = None
+    noise_fraction: float | None = None
     log_ratio: float | None = None
     low: float | None = None
     high: float | None = None
     shared_by: tuple[str, ...] = ()
+    why: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Invariant:
+    """
+    What must hold of a step whatever its speed: a ratio, or a number, between bounds.
+
+    Attributes:
+        name: What it is called, and shown as.
+
+        part: The quantity, by a name of `compute.scorecard_invariants`.
+
+        whole: What it is divided by; None: nothing.
+
+        low: The least that it may be; None: there is no least.
+
+        high: The most; None: there is no most.
+    """
+
+    name: str
+    part: str
+    whole: str | None = None
+    low: float | None = None
+    high: float | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse bounds that are no numbers, that nothing lies between, or none at all."""
+        bounds = stated({"low": self.low, "high": self.high})
+        refuse(list(not_finite("invariant", bounds)))
+        if not bounds:
+            refuse([Mistake(path="invariant", text=f"{self.name} has no bound")])
+        if self.low is not None and self.high is not None and self.low > self.high:
+            text = f"nothing is between {self.low!r} and {self.high!r}"
+            refuse([Mistake(path="invariant", text=text)])
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class InvariantResult:
+    """
+    Whether an invariant holds.
+
+    Attributes:
+        name: The invariant's.
+
+        outcome: PASSED, FAILED or UNMEASURED.
+
+        value: The number that was held against the bounds; None: not known.
+
+        low: The least that it may be.
+
+        high: The most.
+
+        why: Why it is not known, as a fragment.
+    """
+
+    name: str
+    outcome: Outcome
+    value: float | None = None
+    low: float | None = None
+    high: float | None = None
     why: str = ""
 
 
@@ -200,6 +281,11 @@ class MeasuredScorecard:
 
         bottleneck: What holds the step back.
 
+        evidence: The numbers of counters that named the bottleneck, the deciding one
+            first; empty: no counter did.
+
+        device: What the device did in a mean step; None: nobody traced it.
+
         shares: Where a step's time goes, largest share first.
 
         coverage: Exclusive time of all phases over the step.
@@ -222,6 +308,13 @@ class MeasuredScorecard:
 
         operations: All operations, longest first, then by name.
 
+        sources: The weakest label of what each known number is made of, by field. What
+            a profile says counts as measured.
+
+        machine: What it ran on; empty: the profile did not say.
+
+        invariants: Whether what was asked for holds.
+
         decisions: Every quantity that the baseline has.
 
         recommendations: What to do.
@@ -237,6 +330,8 @@ class MeasuredScorecard:
     bandwidth_fraction: float | None = None
     compute_fraction: float | None = None
     bottleneck: StepLimiter | None = None
+    evidence: tuple[Evidence, ...] = ()
+    device: DeviceTime | None = None
     shares: tuple[PhaseShare, ...] = ()
     coverage: float | None = None
     throughput: float | None = None
@@ -248,6 +343,9 @@ class MeasuredScorecard:
     layer_ratio_high: float | None = None
     layers: tuple[LayerTime, ...] = ()
     operations: tuple[OperationTime, ...] = ()
+    sources: Mapping[str, SourceLabel] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
+    invariants: tuple[InvariantResult, ...] = ()
     decisions: tuple[Decision, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()
     notes: tuple[str, ...] = ()

@@ -10,7 +10,16 @@ from types import MappingProxyType
 from pytest_gpuperf.errors import UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["METRICS", "Better", "Family", "Metric", "is_counter", "metric_named"]
+__all__ = [
+    "INSTRUCTION_CLASSES",
+    "METRICS",
+    "Better",
+    "Family",
+    "Metric",
+    "is_compiled",
+    "is_counter",
+    "metric_named",
+]
 
 
 class Better(str, Enum):
@@ -160,6 +169,13 @@ _ROWS: tuple[tuple[str, str, Better, Family, str], ...] = (
         "achieved of what the roof allows",
     ),
     (
+        "roofline.at_clock_fraction",
+        "fraction",
+        Better.HIGHER,
+        Family.DEVICE_TIME,
+        "the same, with the compute peak at the clock of the call",
+    ),
+    (
         "roofline.intensity",
         "FLOP/B",
         Better.NEITHER,
@@ -171,6 +187,67 @@ _ROWS: tuple[tuple[str, str, Better, Family, str], ...] = (
     ("power", "W", Better.NEITHER, Family.DEVICE_TIME, "board power"),
     ("comm.exposed_time", "s", Better.LOWER, Family.DEVICE_TIME, "communication alone"),
 )
+
+_MOVED = (1, 2, 4, 8, 16, 32)  # what a thread can move in one access [B]
+
+INSTRUCTION_CLASSES = MappingProxyType(  # of compiled code; `loop.` before it: in loops
+    {
+        "compiled": "all",
+        "global_load": "loads from global memory",
+        **{f"global_load_{n}": f"of these, {n} bytes a thread" for n in _MOVED},
+        "global_store": "stores to global memory",
+        **{f"global_store_{n}": f"of these, {n} bytes a thread" for n in _MOVED},
+        "generic_load": "loads from memory that the code does not name",
+        "generic_store": "stores to memory that the code does not name",
+        "shared_load": "loads from shared memory",
+        "shared_store": "stores to shared memory",
+        "local_load": "loads from local memory",
+        "local_store": "stores to local memory",
+        "async_copy": "asynchronous copies from and to shared memory",
+        "ldgsts": "of these, cp.async",
+        "bulk_copy": "of these, cp.async.bulk",
+        "tma": "of these, by tensor map",
+        "tensor": "tensor core operations",
+        "hmma": "of these, HMMA",
+        "imma": "of these, IMMA",
+        "dmma": "of these, DMMA",
+        "bmma": "of these, BMMA",
+        "qmma": "of these, QMMA",
+        "omma": "of these, OMMA",
+        "wgmma": "of these, by a group of four warps",
+        "hgmma": "of these, HGMMA",
+        "igmma": "of these, IGMMA",
+        "qgmma": "of these, QGMMA",
+        "bgmma": "of these, BGMMA",
+        "tcgen05": "of these, on tensor memory",
+        "utchmma": "of these, UTCHMMA",
+        "utcimma": "of these, UTCIMMA",
+        "utcqmma": "of these, UTCQMMA",
+        "utcomma": "of these, UTCOMMA",
+        "fp64": "arithmetic of 64 bits",
+        "fp32": "arithmetic of 32 bits",
+        "fp16": "arithmetic of 16 bits, two at a time",
+        "barrier": "barriers of a block or cluster",
+        "mbarrier": "operations on barriers in shared memory",
+        "atomic": "atomic operations",
+        "atomic_global": "of these, on global memory",
+        "atomic_shared": "of these, on shared memory",
+        "branch": "jumps",
+        "call": "calls",
+    }
+)
+_IN_CODE = {
+    f"instructions.{scope}{name}": Metric(
+        name=f"instructions.{scope}{name}",
+        unit="count",
+        better=Better.LOWER if name.startswith("local_") else Better.NEITHER,
+        family=Family.RESOURCE,
+        meaning=f"{meaning}, in loops" if scope else meaning,
+        exact=True,
+    )
+    for scope in ("", "loop.")
+    for name, meaning in INSTRUCTION_CLASSES.items()
+}
 
 METRICS = MappingProxyType(
     {
@@ -184,6 +261,7 @@ METRICS = MappingProxyType(
         )
         for name, unit, better, family, meaning in _ROWS
     }
+    | _IN_CODE
 )
 
 _COUNTER = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*")
@@ -192,6 +270,11 @@ _COUNTER = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9
 def is_counter(name: str) -> bool:
     """Return whether a name has the form of an ncu or CUPTI counter."""
     return _COUNTER.fullmatch(name) is not None
+
+
+def is_compiled(name: str) -> bool:
+    """Return whether a metric counts instructions of compiled code."""
+    return name in _IN_CODE
 
 
 def metric_named(name: str) -> Metric:

@@ -1,4 +1,4 @@
-"""The mistakes of one input, told together; PYTEST_DONT_REWRITE."""
+"""What a record refuses: one number at once, the mistakes of an input together; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
@@ -12,9 +12,11 @@ from pytest_gpuperf.errors import RecordError
 
 __all__ = [
     "Mistake",
+    "finite",
     "no_number",
     "not_finite",
     "not_made",
+    "positive",
     "refuse",
     "shown",
     "stated",
@@ -134,3 +136,42 @@ def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:
     first, *others = mistakes
     text = "; ".join([first.text, *map(str, others)])
     raise RecordError(text, path=first.path, remedy=remedy)
+
+
+def finite(path: str, *values: float | None) -> None:
+    """
+    Refuse NaN and infinity, and what is no number at all.
+
+    Args:
+        path: The field, for the message.
+
+        values: Numbers; None means that the source did not say, and passes.
+
+    Raises:
+        RecordError: One of them is not finite.
+    """
+    for value in values:
+        if value is None or (type(value) is float and math.isfinite(value)):
+            continue  # nearly always, and records are many
+        wrong = no_number(value)
+        if wrong:
+            raise RecordError(wrong, path=path)
+
+
+def positive(path: str, *values: float | None) -> None:
+    """
+    Refuse what is zero, below it, or not finite.
+
+    Args:
+        path: The field, for the message.
+
+        values: Numbers; None passes.
+
+    Raises:
+        RecordError: One of them is not above zero, or not finite.
+    """
+    finite(path, *values)
+    for value in values:
+        if value is not None and value <= 0:
+            message = f"{value!r} is not above zero"
+            raise RecordError(message, path=path)

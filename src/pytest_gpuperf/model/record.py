@@ -1,19 +1,35 @@
-"""What was measured for one test and range; PYTEST_DONT_REWRITE."""
+"""What was measured for one test and range, and what a baseline keeps of it; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import Annotated
 
+import msgspec
+
+from pytest_gpuperf.model.activity import ActivitySummary
+from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
 from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.work import Work
 
-__all__ = ["BoundClass", "Kind", "Note", "Record", "RecordKey", "Role", "Void"]
+__all__ = [
+    "BoundClass",
+    "Kind",
+    "Note",
+    "Record",
+    "RecordKey",
+    "Role",
+    "StoredRecord",
+    "StoredValue",
+    "Void",
+]
 
 
 class Kind(str, Enum):
@@ -130,6 +146,10 @@ class Record(Frozen, frozen=True, kw_only=True):
         steps: What a loop amounts to; None: it is no loop.
 
         roofline: How much of its roof it reached; None: not known, or no work declared.
+
+        activity: What the device did in a call; None: nobody could see it.
+
+        analyses: What limits its kernels, the longest first; empty: no counters.
     """
 
     key: RecordKey
@@ -150,3 +170,58 @@ class Record(Frozen, frozen=True, kw_only=True):
     notes: tuple[Note, ...] = ()
     steps: StepSummary | None = None
     roofline: Attainment | None = None
+    activity: ActivitySummary | None = None
+    analyses: tuple[KernelAnalysis, ...] = ()
+
+
+class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    One metric of one measurement in one session; in a file, a list.
+
+    Attributes:
+        metric: The metric's name.
+
+        unit: The unit of `run_values`.
+
+        source: The collector that gave them.
+
+        run_values: The value of each process of the session [unit], >= 1 of them.
+
+        half_widths: Half-width of each process's interval over its value, >= 0; empty
+            where there was no interval.
+
+        better: "lower", "higher" or "neither"; kept for the user's own metrics.
+    """
+
+    metric: str
+    unit: str
+    source: str
+    run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
+    half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
+    better: str | None = None
+
+
+class StoredRecord(BulkRecord, frozen=True, kw_only=True):
+    """
+    One measurement in one session: a line of the baseline.
+
+    Attributes:
+        key: What it is a measurement of.
+
+        session: When and where.
+
+        values: One for each metric and source.
+
+        choice: Hash of the kernels that ran; None where nobody could see them.
+
+        facts: Hard facts by family: what a comparable record must share.
+
+        soft_facts: Facts that are printed when they moved.
+    """
+
+    key: RecordKey
+    session: Session
+    values: tuple[StoredValue, ...]
+    choice: str | None = None
+    facts: Mapping[str, Mapping[str, str]] = {}
+    soft_facts: Mapping[str, str] = {}

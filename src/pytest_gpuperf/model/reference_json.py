@@ -13,6 +13,7 @@ from pytest_gpuperf.model.fields import Fields, load_json
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.mistakes import Mistake, refuse
 from pytest_gpuperf.model.parity import ParityComparison, ParityProfile
+from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import (
     Bottleneck,
     Hardware,
@@ -22,7 +23,12 @@ from pytest_gpuperf.model.scorecard import (
     ScorecardRegression,
     TrainingScorecard,
 )
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
+from pytest_gpuperf.model.step_profile import (
+    DeviceTime,
+    Layer,
+    Phase,
+    StepProfile,
+)
 from pytest_gpuperf.model.steps import SpanKind
 
 __all__ = [
@@ -37,6 +43,8 @@ __all__ = [
 ]
 
 _REMEDY = "correct the file, or the program that wrote it"
+_HARDWARE = ("peak_bw_gb_s", "bytes_per_token", "peak_flop_per_s", "flop_per_token")
+_DEVICE = ("busy_ms", "launching_ms", "waiting_ms")
 
 _T = TypeVar("_T")
 
@@ -48,9 +56,9 @@ def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
     Args:
         obj: The parsed object, or its text; all of its fields may be missing.
 
-        ours: Whether to read also what only pytest-gpuperf writes: `step_ms`, and of a
-            phase `kind` and `exclusive_ms`. Other tools ignore these, and so does this
-            without it.
+        ours: Whether to read also what only pytest-gpuperf knows: `step_ms`, `device`,
+            `counters`, `machine`, and of a phase `kind` and `exclusive_ms`. Other tools
+            ignore these, and so does this without it.
 
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
@@ -65,8 +73,8 @@ def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
     Args:
         obj: The parsed object, or its text: `peak_bw_gb_s`, `bytes_per_token`.
 
-        ours: Whether to read also what only pytest-gpuperf knows: `peak_flop_per_s` and
-            `flop_per_token`.
+        ours: Whether to read also what only pytest-gpuperf knows: `peak_flop_per_s`,
+            `flop_per_token`, and `source` and `sources`, which label the numbers.
 
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
@@ -78,6 +86,7 @@ def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
             bytes_per_token=fields.number("bytes_per_token"),
             peak_flop_per_s=fields.optional_number("peak_flop_per_s") if ours else None,
             flop_per_token=fields.optional_number("flop_per_token") if ours else None,
+            **(_labels(fields) if ours else {}),
         )
 
     return _decoded(obj, build)
@@ -181,10 +190,9 @@ def encode_step_profile(profile: StepProfile) -> dict[str, Any]:
         "gemm_pct": profile.gemm_pct,
         "total_ms": profile.total_ms,
     }
-    samples = {"step_ms": list(profile.step_ms)} if profile.step_ms else {}
     return {
         name: each for name, each in known.items() if name not in profile.absent
-    } | samples
+    } | _of_ours(profile)
 
 
 def encode_parity(comparison: ParityComparison) -> dict[str, Any]:
@@ -230,6 +238,7 @@ def _profile(fields: Fields, *, ours: bool) -> StepProfile:
         "total_ms",
     )
     phases = fields.objects_by_name("phases")
+    has_device = fields.has("device")
     return StepProfile(
         steps=fields.count("steps", 0),
         avg_step_ms=fields.number("avg_step_ms", 0.0),
@@ -240,8 +249,48 @@ def _profile(fields: Fields, *, ours: bool) -> StepProfile:
         gemm_pct=fields.number("gemm_pct", 0.0),
         total_ms=fields.number("total_ms", 0.0),
         step_ms=fields.number_list("step_ms") if ours else (),
+        device=_device(fields.record("device")) if ours and has_device else None,
+        counters=fields.numbers("counters", optional=True) if ours else {},
+        machine=fields.texts_by_name("machine") if ours else {},
         absent=frozenset(name for name in names if not fields.has(name)),
     )
+
+
+def _labels(fields: Fields) -> dict[str, Any]:
+    """Return where the numbers of hardware come from, as far as a file says."""
+    found: dict[str, Any] = {}
+    if fields.has("source"):
+        found["source"] = fields.choice("source", _label, "declared")
+    if fields.has("sources"):
+        labels = fields.record("sources")
+        found["sources"] = {
+            name: labels.choice(name, _label, "declared")
+            for name in _HARDWARE
+            if labels.has(name)
+        }
+    return found
+
+
+def _label(text: str) -> str:
+    """Return a text that is a source's label."""
+    return SourceLabel(text).value
+
+
+def _of_ours(profile: StepProfile) -> dict[str, Any]:
+    """Return what only pytest-gpuperf reads of a profile, as far as it is known."""
+    device = profile.device
+    found: dict[str, Any] = {
+        "step_ms": list(profile.step_ms),
+        "device": device and {name: getattr(device, name) for name in _DEVICE},
+        "counters": dict(profile.counters),
+        "machine": dict(profile.machine),
+    }
+    return {name: each for name, each in found.items() if each}
+
+
+def _device(fields: Fields) -> DeviceTime:
+    """Return what a device did in a step."""
+    return DeviceTime(**{name: fields.number(name) for name in _DEVICE})
 
 
 def _phase(fields: Fields, *, ours: bool) -> Phase:

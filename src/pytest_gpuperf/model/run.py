@@ -1,16 +1,17 @@
-"""A whole run: header, records, verdicts; PYTEST_DONT_REWRITE."""
+"""A whole run: header, records, verdicts, and what each test gave; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import BoundClass, Record
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
-__all__ = ["Completeness", "Header", "MachineShift", "Run"]
+__all__ = ["Completeness", "Header", "MachineShift", "Measured", "Run"]
 
 
 class Completeness(Frozen, frozen=True, kw_only=True):
@@ -120,3 +121,39 @@ class Run(Frozen, frozen=True, kw_only=True):
     verdicts: tuple[Verdict, ...] = ()
     xfailed: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
+
+
+class Measured(Frozen, frozen=True, kw_only=True):
+    """
+    All that a test measured, and the verdicts of its limits.
+
+    Attributes:
+        test_id: The node id, without what xdist appends.
+
+        records: One for each measurement; without samples where they travel by spool.
+
+        verdicts: One for each limit of its markers; empty where its body failed.
+
+        refusals: Values it asked for in vain.
+
+        max_regression: Largest change by metric [fraction]; empty: what the run says.
+
+        body_failed: Whether it failed for another reason than its limits.
+
+        group: A heading in reports.
+
+        lost: Collectors that turned out to be of no use in its process, and why.
+    """
+
+    test_id: str
+    records: tuple[Record, ...] = ()
+    verdicts: tuple[Verdict, ...] = ()
+    refusals: tuple[Unmeasured, ...] = ()
+    max_regression: Mapping[str, float | None] = {}
+    body_failed: bool = False
+    group: str | None = None
+    lost: tuple[Unmeasured, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("measured.max_regression", *self.max_regression.values())

@@ -6,8 +6,8 @@ from enum import Enum
 from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.mistakes import finite
 
 __all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
 

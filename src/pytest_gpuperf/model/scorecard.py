@@ -6,13 +6,20 @@ Milliseconds and percent, as in the JSON that it is read from and written to.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
+from pytest_gpuperf.model.mistakes import (
+    Mistake,
+    not_finite,
+    refuse,
+    shown,
+    stated,
+)
+from pytest_gpuperf.model.sample import SourceLabel
 
 __all__ = [
     "BOTTLENECK_LIMITS",
@@ -137,7 +144,9 @@ class Hardware:
 
         flop_per_token: Operations that a token needs [FLOP]; None: not said.
 
-        source: Where the numbers come from, as "declared" or "datasheet".
+        source: Where the numbers come from: a label, as "declared" or "datasheet".
+
+        sources: The labels of single numbers, by field, where they are not `source`.
     """
 
     peak_bw_gb_s: float
@@ -145,9 +154,10 @@ class Hardware:
     peak_flop_per_s: float | None = None
     flop_per_token: float | None = None
     source: str = "declared"
+    sources: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is no finite number, and a label that is none."""
         needed = {
             "peak_bw_gb_s": self.peak_bw_gb_s,
             "bytes_per_token": self.bytes_per_token,
@@ -156,7 +166,16 @@ class Hardware:
             "peak_flop_per_s": self.peak_flop_per_s,
             "flop_per_token": self.flop_per_token,
         }
-        refuse(list(not_finite("hardware", needed | stated(optional))))
+        refuse(
+            [
+                *not_finite("hardware", needed | stated(optional)),
+                *_mislabelled(self.source, self.sources, {*needed, *optional}),
+            ]
+        )
+
+    def label(self, name: str) -> SourceLabel:
+        """Return where one of the numbers comes from, by the name of its field."""
+        return SourceLabel(self.sources.get(name, self.source))
 
     @property
     def peak_throughput_tok_s(self) -> float:
@@ -167,14 +186,34 @@ class Hardware:
         return bytes_per_s / self.bytes_per_token
 
 
-# 158e6 bytes: one small quantised model with adapters (aprender/entrenar's presets)
+def _mislabelled(
+    source: object, sources: Mapping[str, str], fields: Collection[str]
+) -> Iterator[Mistake]:
+    """Yield the labels of hardware that are none, or of no field."""
+    labels = [label.value for label in SourceLabel]
+    given = {"source": source} | {f"sources.{name}": sources[name] for name in sources}
+    for path, label in given.items():
+        if label not in labels:
+            text = f"{shown(label)} is no label; write one of {', '.join(labels)}"
+            yield Mistake(path=f"hardware.{path}", text=text)
+    for name in sorted(sources.keys() - set(fields)):
+        text = f"hardware has no number {name!r}"
+        yield Mistake(path=f"hardware.sources.{name}", text=text)
+
+
+def _preset(peak_bw_gb_s: float) -> Hardware:
+    """Return a preset: a sheet's bandwidth, and the bytes of somebody's model."""
+    return Hardware(
+        peak_bw_gb_s=peak_bw_gb_s,
+        # one small quantised model with adapters (aprender/entrenar's presets)
+        bytes_per_token=158e6,
+        source="datasheet",
+        sources={"bytes_per_token": "estimated"},
+    )
+
+
 HARDWARE: Mapping[str, Hardware] = MappingProxyType(
-    {
-        "rtx-4060-laptop": Hardware(
-            peak_bw_gb_s=256.0, bytes_per_token=158e6, source="datasheet"
-        ),
-        "gb10": Hardware(peak_bw_gb_s=273.0, bytes_per_token=158e6, source="datasheet"),
-    }
+    {"rtx-4060-laptop": _preset(256.0), "gb10": _preset(273.0)}
 )
 
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 from pytest_gpuperf.model.steps import SpanKind
 
-__all__ = ["Layer", "Phase", "StepProfile"]
+__all__ = ["DeviceTime", "Layer", "Phase", "StepProfile"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -77,6 +77,33 @@ class Layer:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class DeviceTime:
+    """
+    What the device did in a mean step, as a trace shows it; together, the step.
+
+    Attributes:
+        busy_ms: In which it worked, whatever worked side by side counted once [ms].
+
+        launching_ms: In which it idled and the host was in a call that launches [ms].
+
+        waiting_ms: In which it idled otherwise [ms].
+    """
+
+    busy_ms: float
+    launching_ms: float
+    waiting_ms: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is no finite number."""
+        numbers = {
+            "busy_ms": self.busy_ms,
+            "launching_ms": self.launching_ms,
+            "waiting_ms": self.waiting_ms,
+        }
+        refuse(list(not_finite("device", numbers)))
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class StepProfile:
     """
     A profile of training steps.
@@ -103,6 +130,14 @@ class StepProfile:
 
         step_ms: Wall time of each step [ms]; empty: only the mean is known.
 
+        device: What the device did in a mean step; None: nobody traced it.
+
+        counters: What hardware counters say of a mean step, by the standard names of
+            `model.counters`; empty: none were read.
+
+        machine: What it ran on, as {"gpu": …, "driver": …}; empty: the source did not
+            say.
+
         absent: Names of the fields that the source did not have.
     """
 
@@ -115,6 +150,9 @@ class StepProfile:
     gemm_pct: float = 0.0
     total_ms: float = 0.0
     step_ms: tuple[float, ...] = ()
+    device: DeviceTime | None = None
+    counters: Mapping[str, float] = field(default_factory=dict)
+    machine: Mapping[str, str] = field(default_factory=dict)
     absent: frozenset[str] = field(default=frozenset(), compare=False)
 
     def __post_init__(self) -> None:
@@ -127,4 +165,9 @@ class StepProfile:
             "total_ms": self.total_ms,
         }
         samples = {f"step_ms[{place}]": ms for place, ms in enumerate(self.step_ms)}
-        refuse(list(not_finite("profile", numbers | samples)))
+        refuse(
+            [
+                *not_finite("profile", numbers | samples),
+                *not_finite("profile.counters", self.counters),
+            ]
+        )

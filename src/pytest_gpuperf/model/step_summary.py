@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from pytest_gpuperf.model.border import finite, positive
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.mistakes import finite, positive
 from pytest_gpuperf.model.steps import Compiled, SpanKind, Waiting
 
 __all__ = ["LayerTimes", "OperationTimes", "PhaseTimes", "StepSummary"]

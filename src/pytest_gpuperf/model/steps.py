@@ -9,8 +9,8 @@ from __future__ import annotations
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.border import finite, positive
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.mistakes import finite, positive
 
 __all__ = [
     "Compiled",

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
-from pytest_gpuperf.model.border import finite
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.sample import Estimate
 

@@ -10,6 +10,7 @@ from pytest_gpuperf.report import display
 __all__ = ["assert_lines", "estimate_lines"]
 
 _LONGEST = 200  # of the text of a thing that is no number
+_MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 
 
 def assert_lines(
@@ -88,6 +89,8 @@ def _distance(op: str, left: float | None, right: float | None) -> list[str]:
     share = (left - right) / abs(right)
     if not math.isfinite(share):
         return []
+    if left / right >= _MANY_TIMES:
+        return [f"    {left / right:.0f} times as much"]
     return [f"    off by {display.change(share, limits=(0.0,))}"]
 
 

@@ -5,13 +5,20 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Protocol
 
-from pytest_gpuperf.model.limiter import Analysis
+from pytest_gpuperf.model.counters import Analysis
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.limiters import limiter_columns, unknown_texts
-from pytest_gpuperf.report.lines import Line, Style, wrapped
-from pytest_gpuperf.report.tables import Column, markdown_table, shorten, text_table
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    markdown_table,
+    shorten,
+    text_table,
+    wrapped,
+)
 
 __all__ = ["Analyses", "CaptureLike", "capture_lines", "capture_markdown"]
 

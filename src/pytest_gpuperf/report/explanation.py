@@ -5,31 +5,34 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import STYLES, Line, wrapped
-from pytest_gpuperf.report.tables import shorten
+from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
 __all__ = [
     "accept_command",
     "evidence",
     "explanation",
+    "fitted",
     "joint_explanation",
     "listed",
     "longrepr_lines",
-    "longrepr_text",
     "reproduce_command",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
 _WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
-_NAME_WIDTH = 60  # of a test's name in a list of several
+_NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
+_LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
+_COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed again
 _COMMIT_DIGITS = 7  # as git shortens them
 _SHOWN_NAMES = 8  # of measurements that share a block
 _SHOWN_FACTS = 6  # moved facts of one line; more are counted
 _DOUBLED = 1.0  # a smallest change above it is no figure that anybody can use
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
+_MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 
 # the options that decide what a run measures and how it judges
 _JUDGING = (
@@ -74,7 +77,8 @@ def explanation(
     """
     implied = verdict.metric == "time" and verdict.change is not None
     subject = "" if implied else f" {_subject(verdict)}{'' if _shows(verdict) else ':'}"
-    head = f"{words.label(verdict.outcome)} {name}:{subject} {evidence(verdict)}"
+    called = shorten(name, max(_NAME_WIDTH, width - _LABEL_WIDTH))
+    head = f"{words.label(verdict.outcome)} {called}:{subject} {evidence(verdict)}"
     yield from wrapped(head, width=width, style=STYLES[verdict.outcome])
     yield from _body(verdict, options, width)
 
@@ -146,12 +150,22 @@ def longrepr_lines(
     yield from _body(verdict, options, width)
 
 
-def longrepr_text(
-    verdict: Verdict, *, options: Mapping[str, str] = _NO_OPTIONS, width: int = _WIDTH
-) -> str:
-    """Return what a failed test shows as one text; see `longrepr_lines`."""
-    lines = longrepr_lines(verdict, options=options, width=width)
-    return "\n".join(line.text for line in lines)
+def fitted(text: str, *, width: int) -> Iterator[Line]:
+    """
+    Yield what a failed test shows as lines of a terminal; commands are never broken.
+
+    Args:
+        text: One line for each thing that it says, indented by what it belongs to.
+
+        width: Characters of a line.
+    """
+    for line in text.splitlines():
+        plain = line.lstrip(" ")
+        if plain.startswith(_COMMANDS):
+            yield Line(line)
+        else:
+            depth = (len(line) - len(plain)) // len(INDENT)
+            yield from wrapped(plain, width=width, depth=depth)
 
 
 def evidence(verdict: Verdict) -> str:
@@ -167,13 +181,14 @@ def evidence(verdict: Verdict) -> str:
 def reproduce_command(verdict: Verdict, options: Mapping[str, str]) -> str:
     """Return the command that measures and judges this one test again."""
     given = _flags(options, _JUDGING)
-    return _command(verdict, _with_store(verdict, given))
+    return _command(verdict, options, _with_store(verdict, options, given))
 
 
 def accept_command(verdict: Verdict, options: Mapping[str, str]) -> str:
     """Return the command that makes what was measured the baseline."""
     given = _flags(options, _ACCEPTING)
-    return f"{_command(verdict, _with_store(verdict, given))} --gpuperf-update=all"
+    command = _command(verdict, options, _with_store(verdict, options, given))
+    return f"{command} --gpuperf-update=all"
 
 
 def _why(verdict: Verdict) -> str:
@@ -213,7 +228,8 @@ def _body(
     if told or options is None:
         return
     yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
-    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
+    accepted = options.get("gpuperf_update") == "all"
+    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED} and not accepted:
         yield Line(f"    accept:    {accept_command(verdict, options)}")
 
 
@@ -223,14 +239,14 @@ def _subject(verdict: Verdict) -> str:
     if kernel is None and verdict.limit is not None:
         kernel = verdict.limit.kernel
     text = verdict.metric if kernel is None else f'{verdict.metric}["{kernel}"]'
-    return display.escape(text)
+    return shorten(display.escape(text), _NAME_WIDTH)
 
 
 def _limit_evidence(verdict: Verdict) -> str:
     """Return a value beside the limit that it was held against."""
     limit, estimate = verdict.limit, verdict.estimate
     if limit is None or estimate is None:
-        return "" if limit is None else f"limit {display.escape(limit.text)}"
+        return "" if limit is None else f"limit {_limit_text(limit)}"
     shown, _ = display.beside(
         estimate.value, limit.threshold, estimate.unit, is_limit=True
     )
@@ -239,8 +255,14 @@ def _limit_evidence(verdict: Verdict) -> str:
             verdict.low, verdict.high, estimate.unit, limits=(limit.threshold,)
         )
         shown = f"{shown} ({ends})"
-    text = f"{shown}, limit {display.escape(limit.text)}"
+    text = f"{shown}, limit {_limit_text(limit)}"
     return f"{text}{_missed(verdict, estimate, limit.threshold)}"
+
+
+def _limit_text(limit: Limit) -> str:
+    """Return a limit as it was written, its words no longer than a line can bear."""
+    written = display.escape(limit.text).split(" ")
+    return " ".join(shorten(word, _NAME_WIDTH) for word in written)
 
 
 def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
@@ -249,6 +271,9 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
         return ""
     if estimate.unit in {"fraction", "%"}:
         return ""
+    ratio = estimate.value / threshold
+    if ratio >= _MANY_TIMES:
+        return f", {ratio:.0f} times the limit"
     share = abs(estimate.value - threshold) / abs(threshold)
     return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
 
@@ -331,20 +356,30 @@ def _range(first: str, last: str) -> str:
     return first if first == last else f"{first} … {last}"
 
 
-def _command(verdict: Verdict, flags: tuple[str, ...]) -> str:
+def _command(
+    verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
+) -> str:
     """Return a pytest command line for one test."""
-    words_of = ("pytest", verdict.key.test_id, *flags)
+    words_of = ("pytest", _from_root(verdict.key.test_id, options), *flags)
     return display.escape(" ".join(display.quoted(word) for word in words_of))
 
 
-def _with_store(verdict: Verdict, flags: tuple[str, ...]) -> tuple[str, ...]:
+def _from_root(path: str, options: Mapping[str, str]) -> str:
+    """Return a path below the root as it is typed where pytest was started."""
+    place = options.get("rootdir")
+    return path if place is None else f"{place}/{path}"
+
+
+def _with_store(
+    verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
+) -> tuple[str, ...]:
     """Return flags that name the store: one that was only found would only show."""
     named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
     if named or verdict.change is None:
         return flags
-    return ("--gpuperf-baseline=.gpuperf", *flags)
+    return (f"--gpuperf-baseline={_from_root('.gpuperf', options)}", *flags)
 
 
 def _flags(options: Mapping[str, str], wanted: tuple[str, ...]) -> tuple[str, ...]:

@@ -17,8 +17,14 @@ from pytest_gpuperf.report.captures import (
     capture_lines,
     capture_markdown,
 )
-from pytest_gpuperf.report.lines import Line, Style, wrapped
-from pytest_gpuperf.report.tables import Column, markdown_table, text_table
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    markdown_table,
+    text_table,
+    wrapped,
+)
 
 __all__ = ["capture_bytes", "only_metrics", "peaks_bytes", "run_bytes"]
 

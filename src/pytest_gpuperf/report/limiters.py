@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-from pytest_gpuperf.model.limiter import (
+from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     Evidence,
@@ -13,7 +13,7 @@ from pytest_gpuperf.model.limiter import (
     Unknown,
 )
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.tables import Column
+from pytest_gpuperf.report.lines import Column
 
 __all__ = ["limiter_columns", "limiter_text", "unknown_texts"]
 

@@ -1,19 +1,35 @@
-"""Lines of terminal text with a style; PYTEST_DONT_REWRITE."""
+"""Lines and tables of text that is safe to print; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
 import re
 import textwrap
-from collections.abc import Iterator, Mapping
+import unicodedata
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import Enum
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.verdict import Outcome
 
-__all__ = ["STYLES", "Line", "Style", "wrapped"]
+__all__ = [
+    "INDENT",
+    "STYLES",
+    "Column",
+    "Line",
+    "Style",
+    "markdown_table",
+    "shorten",
+    "text_table",
+    "wrapped",
+]
 
-_INDENT = "    "
+
+INDENT = "    "
 _NO_BREAK = "\u00a0"  # keeps a number and its unit on one line
+
+_GAP = "  "
+_LEAST_WIDTH = 20  # of a shortened column: less of a test's name says nothing
 
 
 class Style(str, Enum):
@@ -36,6 +52,7 @@ _MARKUP: Mapping[Style, Mapping[str, bool]] = {
     Style.DOUBT: {"yellow": True},
     Style.FAINT: {"light": True},
 }
+
 
 STYLES = {
     Outcome.FAILED: Style.BAD,
@@ -95,9 +112,148 @@ def wrapped(
     for part in textwrap.wrap(
         glued,
         width=max(width, 40),  # narrower, a line would hold its indent alone
-        initial_indent=_INDENT * depth,
-        subsequent_indent=_INDENT * (depth + 1),
+        initial_indent=INDENT * depth,
+        subsequent_indent=INDENT * (depth + 1),
         break_long_words=False,
         break_on_hyphens=False,
     ):
         yield Line(part.replace(_NO_BREAK, " "), style)
+
+
+class Column(Frozen, frozen=True, kw_only=True):
+    """
+    One column of a table.
+
+    Attributes:
+        head: What stands above it.
+
+        cells: Its text, from the first row to the last.
+
+        blank: What stands for a cell without text.
+
+        shrinks: Whether its cells may be shortened in the middle.
+
+        right: Whether it is set to the right, as whole numbers are.
+
+        rank: Columns of the highest rank go first where the width is too small; 0 is
+            never dropped.
+    """
+
+    head: str
+    cells: tuple[str, ...]
+    blank: str = ""
+    shrinks: bool = False
+    right: bool = False
+    rank: int = 0
+
+
+def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
+    """
+    Return a table as lines: the heads, then one line a row.
+
+    Args:
+        columns: The columns; one without any text is dropped.
+
+        width: Characters of a line. What does not fit is first shortened, then columns
+            are dropped by their rank; a table that still does not fit is wider.
+    """
+    kept = [column for column in columns if any(column.cells)]
+    while _least(kept) > width and any(column.rank for column in kept):
+        last = max(column.rank for column in kept)
+        kept = [column for column in kept if column.rank != last]
+    if not kept:
+        return ()
+    widths = _widths(kept, width)
+    lines = zip(*(_filled(column) for column in kept), strict=True)
+    heads = [column.head for column in kept]
+    return tuple(_row(cells, kept, widths) for cells in (heads, *lines))
+
+
+def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
+    """Yield a table as Markdown lines; the cells are Markdown already."""
+    kept = [column for column in columns if any(column.cells)]
+    if not kept:
+        return
+    yield _barred([column.head for column in kept])
+    yield _barred(["---:" if column.right else "---" for column in kept])
+    for cells in zip(*(_filled(column) for column in kept), strict=True):
+        yield _barred(cells)
+
+
+def shorten(text: str, width: int) -> str:
+    """
+    Return a text that is no wider, its middle left out: both ends tell tests apart.
+
+    Example:
+        >>> shorten("test_attention[bfloat16-4096-causal]", 20)
+        'test_atte…96-causal]'
+    """
+    if _width(text) <= width:
+        return text
+    if width < 2:  # noqa: PLR2004 - no room for an end beside the dots
+        return "…"[:width]
+    right = width // 2
+    left = width - 1 - right
+    while _width(text[:left]) + 1 + _width(text[-right:]) > width and left > 1:
+        left, right = left - 1, max(1, right - 1)
+    return f"{text[:left]}…{text[-right:]}"
+
+
+def _filled(column: Column) -> tuple[str, ...]:
+    """Return a column's cells, what stands for nothing in its place."""
+    return tuple(cell or column.blank for cell in column.cells)
+
+
+def _least(columns: Sequence[Column]) -> int:
+    """Return the width that columns need when all that shrinks has shrunk."""
+    needs = [
+        min(_natural(column), _LEAST_WIDTH) if column.shrinks else _natural(column)
+        for column in columns
+    ]
+    return sum(needs) + len(_GAP) * max(0, len(needs) - 1)
+
+
+def _natural(column: Column) -> int:
+    """Return the width of a column's widest text."""
+    return max(_width(text) for text in (column.head, *column.cells))
+
+
+def _widths(columns: Sequence[Column], width: int) -> list[int]:
+    """Return the width of every column; those that shrink share what is too much."""
+    widths = [_natural(column) for column in columns]
+    excess = sum(widths) + len(_GAP) * (len(widths) - 1) - width
+    for place, column in enumerate(columns):
+        if excess > 0 and column.shrinks:
+            room = max(0, widths[place] - _LEAST_WIDTH)
+            widths[place] -= min(room, excess)
+            excess -= min(room, excess)
+    return widths
+
+
+def _row(cells: Sequence[str], columns: Sequence[Column], widths: Sequence[int]) -> str:
+    """Return one line of a table."""
+    padded = []
+    for cell, column, width in zip(cells, columns, widths, strict=True):
+        text = shorten(cell, width)
+        blank = " " * (width - _width(text))
+        padded.append(blank + text if column.right else text + blank)
+    return _GAP.join(padded).rstrip()
+
+
+def _barred(cells: Sequence[str]) -> str:
+    """Return one line of a Markdown table."""
+    return f"| {' | '.join(cells)} |"
+
+
+def _width(text: str) -> int:
+    """Return how many places a text takes: wide letters two, combining marks none."""
+    if text.isascii():
+        return len(text)
+    return sum(_places(character) for character in text)
+
+
+def _places(character: str) -> int:
+    """Return how many places a character takes."""
+    if unicodedata.combining(character):
+        return 0
+    return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1

@@ -7,9 +7,9 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
 from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.lines import Column, markdown_table
 from pytest_gpuperf.report.rows import Row, columns, names, rows
 from pytest_gpuperf.report.steps import run_steps_markdown
-from pytest_gpuperf.report.tables import Column, markdown_table
 from pytest_gpuperf.report.terminal import (
     explanation_lines,
     judged_line,

@@ -14,13 +14,14 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.tables import Column
+from pytest_gpuperf.report.lines import Column, shorten
 from pytest_gpuperf.report.tally import XFAILED, expected_failures, worst
 
 __all__ = ["Row", "columns", "names", "rows"]
 
 # have columns of their own
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
+_NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
 class Row(Frozen, frozen=True, kw_only=True):
@@ -154,14 +155,13 @@ class Row(Frozen, frozen=True, kw_only=True):
             for each in estimates
             if each.kernel is None and each.metric not in _IN_COLUMNS
         ]
-        if len(kernels) != 1:
-            return tuple(_named(each) for each in whole)
+        if len(kernels) != 1:  # the best source of each alone
+            best = {each.metric: each for each in reversed(whole)}
+            return tuple(_named(e) for e in whole if best[e.metric] is e)
         (kernel,) = kernels
         shown = whole or [each for each in estimates if each.kernel is not None]
         texts = [_named(each) for each in shown]
-        return (
-            (f"{display.escape(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
-        )
+        return (f"{_short(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
 
 
 def rows(run: Run) -> tuple[Row, ...]:
@@ -247,8 +247,13 @@ def _brief(key: RecordKey) -> str:
 def _named(estimate: Estimate) -> str:
     """Return a value behind its metric's name."""
     text = display.value(estimate.value, estimate.unit)
-    noun = display.escape(words.noun(estimate.metric))
+    noun = _short(words.noun(estimate.metric))
     return f"{noun} {text} {display.spread(estimate)}".strip()
+
+
+def _short(name: str) -> str:
+    """Return a name of the user's or a compiler's, no longer than a line can bear."""
+    return shorten(display.escape(name), _NAME_WIDTH)
 
 
 def _roof(work: Work | None) -> str:

@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import math
 import shutil
 from collections.abc import Iterator
 
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
-from pytest_gpuperf.compute.measured_scorecard import MEASURED
 from pytest_gpuperf.compute.scorecard import REFERENCE, ReferencePolicy
-from pytest_gpuperf.model.measured_scorecard import (
-    Basis,
-    Decision,
-    MeasuredScorecard,
-    StepTime,
-)
-from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
-from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report import display
+from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
+from pytest_gpuperf.model.scorecard import TrainingScorecard
+from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.measured_scorecard import advice_listing, measured_sheet
 from pytest_gpuperf.report.sheet import (
     Item,
     Listing,
@@ -27,12 +20,8 @@ from pytest_gpuperf.report.sheet import (
     sheet_markdown,
     sheet_text,
 )
-from pytest_gpuperf.report.tables import Column
 
 __all__ = ["scorecard_bytes", "scorecard_sheet"]
-
-_NOT_KNOWN = "n/a"
-_SHOWN_OPERATIONS = 10  # of the measured scorecard; the rest is one row
 
 
 def scorecard_bytes(
@@ -74,7 +63,7 @@ def scorecard_sheet(
 ) -> Sheet:
     """Return a scorecard as a page."""
     if isinstance(scorecard, MeasuredScorecard):
-        return _measured(scorecard)
+        return measured_sheet(scorecard)
     return _training(scorecard, policy)
 
 
@@ -107,7 +96,7 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
         tables=(_hotspots(card), _layers(card)),
         listings=(
             Listing(heading="Regressions", items=worse),
-            _advice(card.recommendations),
+            advice_listing(card.recommendations),
         ),
     )
 
@@ -192,153 +181,3 @@ def _layers(card: TrainingScorecard) -> Table:
         ),
         names=frozenset({"longest operation"}),
     )
-
-
-def _advice(found: tuple[Recommendation, ...]) -> Listing:
-    """Return recommendations as a list, each with its evidence."""
-    items = tuple(
-        Item(name=each.rule, text=f"{each.text}{_evidence(each)}") for each in found
-    )
-    return Listing(heading="Advice", items=items)
-
-
-def _evidence(recommendation: Recommendation) -> str:
-    """Return the numbers of an advice in brackets."""
-    told = [
-        f"{name.replace('_', ' ')} {fixed(number, 3)}"
-        for name, number in recommendation.evidence.items()
-    ]
-    return f" ({', '.join(told)})" if told else ""
-
-
-def _measured(card: MeasuredScorecard) -> Sheet:
-    """Return a measured scorecard as a page."""
-    limiter = card.bottleneck
-    facts = (
-        ("grade", _NOT_KNOWN if card.grade is None else str(card.grade)),
-        ("efficiency", _percent(card.efficiency, limits=[1])),
-        ("bottleneck", _NOT_KNOWN if limiter is None else limiter.value),
-        ("throughput", _number(card.throughput, 0, f" {card.unit}/s")),
-        ("step time", _step_time(card.step)),
-        ("backward / forward", _number(card.backward_forward_ratio, 2)),
-        ("of a layer", _layer_ratios(card)),
-        ("of the bandwidth", _percent(card.bandwidth_fraction, limits=[1])),
-        ("of the arithmetic", _percent(card.compute_fraction, limits=[1])),
-        ("in phases", _percent(card.coverage, limits=[1])),
-    )
-    return Sheet(
-        title="Training scorecard, measured policy",
-        facts=facts,
-        tables=(_share_table(card), _operations(card)),
-        listings=(
-            Listing(
-                heading="Against the baseline",
-                items=tuple(_decision(each) for each in card.decisions),
-            ),
-            _advice(card.recommendations),
-            Listing(
-                heading="Not known",
-                items=tuple(Item(text=note) for note in card.notes),
-            ),
-        ),
-    )
-
-
-def _percent(number: float | None, limits: list[float]) -> str:
-    """Return a fraction in percent."""
-    if number is None:
-        return _NOT_KNOWN
-    return fixed(number, 1, limits=limits, percent=True)
-
-
-def _number(number: float | None, places: int, unit: str = "") -> str:
-    """Return a number with its unit."""
-    return _NOT_KNOWN if number is None else f"{fixed(number, places)}{unit}"
-
-
-def _step_time(step: StepTime | None) -> str:
-    """Return how long a step takes, with what is known of its spread."""
-    if step is None:
-        return _NOT_KNOWN
-    if step.median_ms is None or step.p95_ms is None:
-        return f"{fixed(step.mean_ms, 2)} ms (mean)"
-    interval = ""
-    if step.low_ms is not None and step.high_ms is not None:
-        interval = f" ({fixed(step.low_ms, 2)} … {fixed(step.high_ms, 2)})"
-    steps = display.plural(step.count, "step")
-    return (
-        f"{fixed(step.median_ms, 2)} ms{interval}, p95 {fixed(step.p95_ms, 2)} ms, "
-        f"{steps}"
-    )
-
-
-def _layer_ratios(card: MeasuredScorecard) -> str:
-    """Return how the layers' ratios are spread."""
-    ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
-    known = [fixed(end, 2) for end in ends if end is not None]
-    return " … ".join(known) or _NOT_KNOWN
-
-
-def _share_table(card: MeasuredScorecard) -> Table:
-    """Return where a step's time goes as a table."""
-    shares = card.shares
-    return Table(
-        columns=(
-            Column(head="time in", cells=tuple(s.kind for s in shares)),
-            Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in shares), right=True),
-            Column(
-                head="share",
-                cells=tuple(fixed(s.fraction, 1, percent=True) for s in shares),
-                right=True,
-            ),
-        ),
-    )
-
-
-def _operations(card: MeasuredScorecard) -> Table:
-    """Return the longest operations as a table, the others in one row."""
-    shown = card.operations[:_SHOWN_OPERATIONS]
-    rest = card.operations[_SHOWN_OPERATIONS:]
-    rows = [(each.name, each.ms, each.fraction) for each in shown]
-    if rest:
-        left = sum(each.ms for each in rest), sum(each.fraction or 0 for each in rest)
-        rows.append((f"{len(rest)} others", *left))
-    return Table(
-        columns=(
-            Column(head="operation", cells=tuple(r[0] for r in rows), shrinks=True),
-            Column(head="ms", cells=tuple(fixed(r[1], 2) for r in rows), right=True),
-            Column(
-                head="share",
-                cells=tuple(
-                    "" if r[2] is None else fixed(r[2], 1, percent=True) for r in rows
-                ),
-                right=True,
-            ),
-        ),
-        names=frozenset({"operation"}),
-    )
-
-
-def _decision(decision: Decision) -> Item:
-    """Return what became of one quantity."""
-    outcome = decision.outcome
-    worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
-    said = [outcome.value.upper() if worse else outcome.value]
-    if decision.log_ratio:
-        said.append(_by_how_much(decision, decision.log_ratio))
-    if decision.now is not None and decision.base is not None:
-        said.append(f"{fixed(decision.now, 2)}, was {fixed(decision.base, 2)}")
-    if decision.basis is Basis.MEANS and decision.log_ratio is not None:
-        said.append("one number on a side, no noise known")
-    said += [decision.why] if decision.why else []
-    said += [f"so is {other}" for other in decision.shared_by]
-    return Item(name=decision.metric, text="; ".join(said), strong=worse)
-
-
-def _by_how_much(decision: Decision, log_ratio: float) -> str:
-    """Return a log ratio as a relative change, on its side of the tolerance."""
-    tolerances = MEASURED.tolerances
-    known = decision.basis is Basis.SAMPLES
-    most = tolerances.samples if known else tolerances.means
-    size = fixed(math.expm1(abs(log_ratio)), 1, limits=[most], percent=True)
-    return f"{size} {'worse' if log_ratio > 0 else 'better'}"

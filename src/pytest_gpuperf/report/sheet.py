@@ -8,8 +8,7 @@ from decimal import Decimal
 
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.report.escape import code, escape, prose
-from pytest_gpuperf.report.lines import wrapped
-from pytest_gpuperf.report.tables import Column, markdown_table, text_table
+from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
 
 __all__ = ["Item", "Listing", "Sheet", "Table", "fixed", "sheet_markdown", "sheet_text"]
 

@@ -7,7 +7,7 @@ from math import fsum
 
 from pytest_gpuperf.model.step_summary import LayerTimes, OperationTimes, StepSummary
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.tables import Column
+from pytest_gpuperf.report.lines import Column
 
 __all__ = ["step_tables"]
 

@@ -10,10 +10,16 @@ from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.steps import Compiled
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.lines import Line, Style, wrapped
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    markdown_table,
+    text_table,
+    wrapped,
+)
 from pytest_gpuperf.report.rows import names, rows
 from pytest_gpuperf.report.step_tables import step_tables
-from pytest_gpuperf.report.tables import Column, markdown_table, text_table
 
 __all__ = [
     "run_steps_lines",

@@ -1,4 +1,4 @@
-"""How much of a run was judged, and why not the rest; PYTEST_DONT_REWRITE."""
+"""How much of a run was judged and stored, and why not the rest; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
@@ -17,6 +17,8 @@ __all__ = [
     "Tally",
     "expected_failures",
     "judged_line",
+    "nothing_stored",
+    "stored_line",
     "tally",
     "worst",
 ]
@@ -142,6 +144,35 @@ def judged_line(run: Run) -> Line:
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     style = Style.BAD if not counted.judged_count else _gravest(counted)
     return Line(f"{head}: {text}" if text else head, style)
+
+
+def nothing_stored(why: str) -> str:
+    """Return the line of a run that was to store and did not."""
+    return f"nothing was stored: {why}"
+
+
+def stored_line(
+    changes: Mapping[str, Sequence[object]], place: str, barred_count: int
+) -> str:
+    """
+    Return the line that says what was stored, and where.
+
+    Args:
+        changes: Stored sessions by GPU, chip or host.
+
+        place: The store.
+
+        barred_count: Measurements that must not be stored.
+    """
+    count = sum(map(len, changes.values()))
+    barred = display.plural(barred_count, "measurement")
+    left_out = f"{barred} failed, void or inconclusive" if barred_count else ""
+    if not count:
+        return nothing_stored(left_out or "every series has what it needs")
+    stored = display.plural(count, "measurement")
+    folders = ", ".join(sorted(changes))
+    text = display.escape(f"stored {stored} in {place} ({folders})")
+    return f"{text}; not stored: {left_out}" if left_out else text
 
 
 def _unlimited(

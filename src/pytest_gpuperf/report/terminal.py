@@ -13,15 +13,21 @@ from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.assertion import assert_lines, estimate_lines
 from pytest_gpuperf.report.explanation import (
     explanation,
+    fitted,
     joint_explanation,
     listed,
     longrepr_lines,
-    longrepr_text,
 )
-from pytest_gpuperf.report.lines import STYLES, Line, Style, wrapped
+from pytest_gpuperf.report.lines import (
+    STYLES,
+    Line,
+    Style,
+    shorten,
+    text_table,
+    wrapped,
+)
 from pytest_gpuperf.report.rows import Row, columns, names, rows
 from pytest_gpuperf.report.steps import run_steps_lines
-from pytest_gpuperf.report.tables import shorten, text_table
 from pytest_gpuperf.report.tally import (
     PRECEDENCE,
     Tally,
@@ -39,11 +45,11 @@ __all__ = [
     "assert_lines",
     "estimate_lines",
     "explanation_lines",
+    "fitted",
     "header_lines",
     "held_line",
     "judged_line",
     "longrepr_lines",
-    "longrepr_text",
     "run_lines",
     "summary",
     "table_lines",
@@ -57,6 +63,8 @@ EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
+_TIMERS = ("cupti: ", "events: ")  # how a sentence on a timer of the device begins
+_UNASKED = ": not asked for"  # how one ends that says no more than that
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
@@ -116,7 +124,8 @@ def summary(
     yield from table_lines(run, width=width, verbose=verbose)
     yield from run_steps_lines(run, width=width, verbose=verbose)
     yield from explanation_lines(run, commands=commands, width=width, told=told)
-    yield judged_line(run)
+    judged = judged_line(run)
+    yield from wrapped(judged.text, width=width, style=judged.style)
 
 
 def header_lines(
@@ -136,16 +145,29 @@ def header_lines(
 
         width: Characters of a line.
 
-        verbose: Whether every collector that was not used leaves its sentence.
+        verbose: Whether every collector that was not used leaves its sentence; else
+            those alone that would have timed the GPU better.
     """
     facts = _with_gpu(header, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     known = [display.escape(fact) for fact in facts if fact]
     yield Line(_title(known, width - _RULES), Style.TITLE)
-    for sentence in header.sentences if verbose else ():
+    said = header.sentences if verbose else _better_timers(header, device)
+    for sentence in said:
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+
+
+def _better_timers(header: Header, device: Device | None) -> tuple[str, ...]:
+    """Return why a GPU's time does not come from a better source."""
+    return tuple(
+        sentence
+        for sentence in header.sentences
+        if device is not None
+        and sentence.startswith(_TIMERS)
+        and not sentence.endswith(_UNASKED)
+    )
 
 
 def table_lines(
@@ -249,7 +271,7 @@ def held_line(count: int, confirm: int) -> str:
     if not confirm:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
-    return f"{text}; {processes} will confirm what is suspected"
+    return f"{text}; {processes} will confirm suspects that were timed or counted"
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:

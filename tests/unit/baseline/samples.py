@@ -8,8 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
 
 TEST = "tests/test_gemm.py::test_gemm[4096]"
 

@@ -19,8 +19,7 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
     stored_record,
 )
-from pytest_gpuperf.model.history import StoredRecord
-from pytest_gpuperf.model.record import Kind, Record, Role
+from pytest_gpuperf.model.record import Kind, Record, Role, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from unit.baseline.samples import key, session, stored, stored_records, value
 

@@ -16,8 +16,13 @@ from pytest_gpuperf.baseline.directory import (
     folder_name,
 )
 from pytest_gpuperf.baseline.history import by_key
-from pytest_gpuperf.baseline.single import SingleFileStore
-from pytest_gpuperf.baseline.store import Append, Restart, Store, open_store
+from pytest_gpuperf.baseline.store import (
+    Append,
+    Restart,
+    SingleFileStore,
+    Store,
+    open_store,
+)
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     BaselineError,
@@ -25,7 +30,7 @@ from pytest_gpuperf.errors import (
     ConfigError,
     RecordError,
 )
-from pytest_gpuperf.model.history import StoredRecord
+from pytest_gpuperf.model.record import StoredRecord
 from unit.baseline.samples import TEST, key, stored, stored_records, test_ids
 
 PLACES = (".gpuperf", "baseline.json")

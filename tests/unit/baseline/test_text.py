@@ -1,4 +1,4 @@
-"""Rules of baseline.layout, encode and decode: the text of a store's file."""
+"""Rules of baseline.encode and decode: the text of a store's file."""
 
 from __future__ import annotations
 
@@ -22,8 +22,8 @@ from pytest_gpuperf.errors import (
     RecordError,
     SchemaVersionError,
 )
-from pytest_gpuperf.model.history import StoredRecord
 from pytest_gpuperf.model.metric import Family
+from pytest_gpuperf.model.record import StoredRecord
 from unit.baseline.samples import TEST, key, stored, stored_records, value
 
 MODULE = "tests/test_gemm.py"

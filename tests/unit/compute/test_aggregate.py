@@ -1,4 +1,4 @@
-"""compute.aggregate: one value out of those of several launches."""
+"""compute.launches: one value out of those of several launches."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.aggregate import aggregate
+from pytest_gpuperf.compute.launches import aggregate
 
 NUMBERS = st.floats(min_value=-1e15, max_value=1e15)
 DURATIONS = st.floats(min_value=1e-9, max_value=1e9)

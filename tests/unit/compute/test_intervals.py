@@ -1,4 +1,4 @@
-"""compute.intervals: unions and differences of pieces of time."""
+"""compute.steps: unions and differences of pieces of time."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.intervals import Interval, length_s, merged, uncovered
+from pytest_gpuperf.compute.steps import Interval, length_s, merged, uncovered
 
 POINTS = st.integers(0, 60)
 INTERVALS = st.lists(

@@ -9,8 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.launches import over_launches
-from pytest_gpuperf.model.counters import CounterMode, LaunchCounters
-from pytest_gpuperf.model.limiter import Unknown
+from pytest_gpuperf.model.counters import CounterMode, LaunchCounters, Unknown
 
 BYTES = st.integers(min_value=0, max_value=10**12).map(float)
 DURATIONS = st.floats(min_value=1e-6, max_value=10)

@@ -13,8 +13,10 @@ from pytest_gpuperf.compute.limiter import (
     bound,
     limiter,
 )
-from pytest_gpuperf.model.counters import PIPES, STALLS, STANDARD
-from pytest_gpuperf.model.limiter import (
+from pytest_gpuperf.model.counters import (
+    PIPES,
+    STALLS,
+    STANDARD,
     Bound,
     BoundSide,
     Evidence,

@@ -1,4 +1,4 @@
-"""Rules of compute.parity and compute.measured_parity."""
+"""Rules of compute.parity."""
 
 from __future__ import annotations
 
@@ -9,8 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.measured_parity import ParityPolicy, measured_parity
-from pytest_gpuperf.compute.parity import compare_parity
+from pytest_gpuperf.compute.parity import ParityPolicy, compare_parity, measured_parity
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import encode_parity
 from pytest_gpuperf.model.parity import ParityProfile

@@ -573,7 +573,10 @@ def test_a_clock_gives_a_second_fraction() -> None:
     assert half.fraction == pytest.approx(0.5)
     assert half.at_clock_fraction == pytest.approx(1.0)
     assert fed.at_clock_fraction == fed.fraction
-    assert declared_roofline(compute, 2e-3, H200).at_clock_fraction is None
+    unread = declared_roofline(compute, 2e-3, H200)
+    assert unread.at_clock_fraction is None
+    assert unread.at_clock_reason == "the SM clock was not read during the call"
+    assert half.at_clock_reason == ""
     unclocked = peaks(bf16=peak(989.5e12))
     assert (
         declared_roofline(compute, 1e-3, unclocked, clock_hz=1e9).at_clock_fraction

@@ -17,6 +17,7 @@ from pytest_gpuperf.compute.timeline import (
     WindowSummary,
     compute_all,
     summarise,
+    window_summary,
 )
 from pytest_gpuperf.model import CanonicalRecord, WorkloadClass
 from unit.compute.telemetry import full, record, records
@@ -253,3 +254,43 @@ def test_every_reading_is_averaged_or_kept() -> None:
     """A reading of a new name is averaged, unless it is listed with the counters."""
     assert set(AVERAGED).isdisjoint({"energy_joules", "pcie_replay_count", "last_xid"})
     assert "power_watts" in AVERAGED
+
+
+def test_a_window_for_a_record_says_what_its_summary_does() -> None:
+    """Its seconds, its scores, and the class of the average, by their labels."""
+    some = [idle(1.0), heavy(4.0), heavy(9.0)]
+    (short,) = window_summary(some, start_s=0.0, end_s=10.0)
+    long = window(*some)
+
+    assert long.real_util is not None
+    assert long.average is not None
+    assert short.class_s == {"idle": 1.0, "compute-heavy": 8.0}
+    assert (short.duration_s, short.reading_count) == (10.0, 3)
+    assert (short.incomplete_s, short.unobserved_s) == (0.0, 1.0)
+    assert (short.real_util, short.real_util_p50, short.real_util_p95) == (
+        long.real_util.mean,
+        long.real_util.p50,
+        long.real_util.p95,
+    )
+    assert short.average_class == long.average.workload_class.label
+
+
+def test_a_window_of_incomplete_readings_has_no_class() -> None:
+    """Its average would be judged by what is absent."""
+    (found,) = window_summary([record(monotonic_s=5.0)], start_s=0.0, end_s=5.0)
+    (before,) = window_summary([idle(-1.0)], start_s=0.0, end_s=5.0)
+
+    assert (found.average_class, found.real_util, found.class_s) == (None, None, {})
+    assert found.incomplete_s == 5.0
+    assert (before.average_class, before.unobserved_s) == (None, 5.0)
+
+
+@given(some=st.lists(records(), max_size=8), end_s=st.floats(0.0, 1e6))
+def test_the_parts_of_a_window_make_it(
+    some: list[CanonicalRecord], end_s: float
+) -> None:
+    """Of each GPU: classes, incomplete and unobserved seconds."""
+    ordered = sorted(some, key=lambda each: each.monotonic_s)
+    for found in window_summary(ordered, start_s=0.0, end_s=end_s):
+        parts = (*found.class_s.values(), found.incomplete_s, found.unobserved_s)
+        assert math.fsum(parts) == pytest.approx(found.duration_s)

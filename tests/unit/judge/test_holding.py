@@ -1,17 +1,26 @@
-"""judge.holding: whose outcome waits until the whole suite is known."""
+"""judge.rows: whose outcome waits until the whole suite is known."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.case import Case
-from pytest_gpuperf.judge.holding import may_regress
+from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.regression import first_look
+from pytest_gpuperf.judge.rows import (
+    comparison_of,
+    early_verdict,
+    group_of,
+    may_regress,
+)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Family, Metric
-from unit.judge.building import case, stored
+from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.verdict import Verdict
+from unit.judge.building import case, confirmation, stored
 
 THEN = (1.0, 1.01, 0.99)
 VALUES = st.one_of(st.floats(0.5, 2.0), st.sampled_from([-1.0, 0.0, 1.0, 64.0]))
@@ -90,3 +99,89 @@ def test_what_cannot_be_judged_does_not_wait(limit: float | None) -> None:
     then = THEN if limit is None else THEN[:2]
 
     assert not may_regress(case(9.0, then, limit=limit))
+
+
+def elsewhere(**fields: Any) -> Verdict:
+    """Return the verdict that stands before any number is looked at."""
+    verdict = early_verdict(case(1.0, (), **fields), Policy(), None)
+    assert verdict is not None
+    return verdict
+
+
+def test_what_cannot_be_compared_says_why_and_what_to_do() -> None:
+    """Other facts, another source, other machines, or nothing at all."""
+    facts = {"gpu_name": ("L4", "H200"), "driver": ("1", "2")}
+    other = elsewhere(differences=facts)
+    peak = elsewhere(differences={"peak": ("a", "b")})
+    source = elsewhere(other_sources=("events", "host"))
+    machines = elsewhere(other_slug_exists=True)
+    new = elsewhere()
+    store = "store this session with --gpuperf-update=new"
+
+    assert other.detail == ("driver: 1 -> 2", "gpu_name: L4 -> H200")
+    assert other.remedy == (
+        "store sessions of this machine with --gpuperf-update=new, or judge all the "
+        "same with --gpuperf-compare-across=driver,gpu_name"
+    )
+    assert peak.remedy.startswith("store sessions with this peak with")
+    assert source.detail == ("stored: events, host",)
+    assert source.remedy == (
+        "measure with that collector, or store sessions of this one with "
+        "--gpuperf-update=new"
+    )
+    assert machines.detail == ("only other machines have stored sessions",)
+    assert (new.detail, new.remedy, machines.remedy) == ((), store, store)
+
+
+def test_what_has_no_value_says_what_to_do() -> None:
+    """Nothing measured, void, or lost in the processes that confirm."""
+    gone = early_verdict(case(None, THEN), Policy(), None)
+    void = elsewhere(void=Void(code="hot", text="the GPU was hot"), stored=stored(THEN))
+    lost = early_verdict(case(1.0, THEN), Policy(), confirmation(lost=("it died",)))
+
+    assert gone is not None
+    assert gone.detail == ("time was not measured",)
+    assert gone.remedy == "measure it, or take its limit away"
+    assert (void.detail, void.remedy) == (
+        ("the GPU was hot",),
+        "measure it again when that is over",
+    )
+    assert lost is not None
+    assert (lost.detail, lost.remedy) == (
+        ("it died",),
+        "make the test pass when it runs alone",
+    )
+
+
+def test_too_few_sessions_are_counted() -> None:
+    """As are those that are missing."""
+    few = early_verdict(case(1.0, THEN[:1]), Policy(), None)
+
+    assert few is not None
+    assert few.detail == ("1 of 3 sessions",)
+    assert few.remedy == "store 2 more sessions with --gpuperf-update=new"
+
+
+def test_a_case_is_grouped_with_its_like() -> None:
+    """By metric and family of its source; only times move with the machine."""
+    time = comparison_of(case(1.0, THEN), Policy())
+    count = comparison_of(case(1.0, THEN, "registers"), Policy())
+    again = comparison_of(case(1.0, THEN), Policy(), confirmation(1.1, 1.2))
+
+    assert time is not None
+    assert count is not None
+    assert again is not None
+    assert time.group == group_of("time", "cupti") == "time device-time"
+    assert group_of("time", "host") == "time host-time"
+    assert (bool(time.shift_group), count.shift_group) == (True, "")
+    assert (again.current.session_id, again.current.run_values) == ("now", (1.1, 1.2))
+
+
+def test_a_change_is_a_share_of_what_was() -> None:
+    """Where no logarithm is possible too; at the share itself nothing waits."""
+    drift = own(-2.0, (-4.0, -4.0, -4.0), Better.LOWER)
+
+    share = Policy().suspect_share
+
+    assert may_regress(replace(drift, limit=0.49 / share))
+    assert not may_regress(replace(drift, limit=0.5 / share))

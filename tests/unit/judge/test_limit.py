@@ -261,7 +261,11 @@ def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
 @pytest.mark.parametrize(
     ("text", "remedy"),
     [
-        ("energy <= 5 J", "docs/metrics.md"),
+        ("energy <= 5 J", "gpuperf doctor"),
+        ("time.wall <= 5 s", "docs/metrics.md"),
+        ("registers <= 5", "gpuperf.binary or gpuperf.capture"),
+        ("dram.bytes <= 5", "gpuperf.capture"),
+        ("speedup >= 5", "gpuperf.compare"),
         ("dram__bytes.sum <= 5", "counters="),
         ("ttft <= 5 s", "gpuperf.record"),
     ],
@@ -273,6 +277,13 @@ def test_a_missing_metric_without_a_reason_says_what_to_do(
     verdict = judge_limit(parse_limit(text, known={"ttft"}), record())
     assert verdict.outcome is Outcome.UNMEASURED
     assert remedy in verdict.remedy
+
+
+def test_a_comparison_points_to_its_sides() -> None:
+    """It has the speedup alone; a time is one of the sides'."""
+    verdict = judged("time <= 5 s", estimate(2.0, "speedup"), kind=Kind.COMPARE)
+
+    assert verdict.remedy == "ask one of its sides, as pair.a.time"
 
 
 def test_the_best_source_is_judged() -> None:
@@ -323,8 +334,8 @@ def test_a_pattern_that_fits_no_kernel_lists_those_there_are() -> None:
     verdict = judged('registers["K*"] <= 64', *found)
 
     assert verdict.outcome is Outcome.UNMEASURED
-    assert verdict.detail[1:3] == ("k0", "k1")
-    assert verdict.detail[-1] == "2 more kernels"
+    assert verdict.detail == ('no kernel fits "K*"',)
+    assert verdict.remedy.endswith("fits one of k0, k1, k2, k3, k4, 7 more")
 
 
 def test_a_metric_that_is_not_known_by_kernel() -> None:
@@ -346,6 +357,16 @@ def test_a_metric_that_is_known_by_kernel_only() -> None:
     assert alone.estimate == one
     assert several.outcome is Outcome.UNMEASURED
     assert 'dram__bytes.sum["a"]' in several.remedy
+
+
+def test_the_recorded_reason_of_a_missing_whole_comes_first() -> None:
+    """What whoever measured says of a metric is told, though kernels have a value."""
+    known = [estimate(64.0, "registers", kernel=name) for name in ("a", "b")]
+    gap = Unmeasured(metric="registers", reason="c was not read", remedy="link it")
+    verdict = judged("registers <= 64", *known, unmeasured=(gap,))
+
+    assert verdict.detail == ("c was not read",)
+    assert verdict.remedy == "link it"
 
 
 @pytest.mark.parametrize(
@@ -597,3 +618,15 @@ def test_the_unit_does_not_matter(value: float, factor: float) -> None:
     )
     if not math.isclose(value, 1, rel_tol=0.05):  # at the ends roundings may differ
         assert one.outcome is other.outcome
+
+
+def test_of_an_unknown_phase_the_recorded_ones_are_named() -> None:
+    """A name that was mistyped, or that another branch of the loop has."""
+    phases = [estimate(1.0, metric=f"phase.{name}") for name in ("forward", "backward")]
+    limit = parse_limit("phase.forwrad <= 1 s", known={"phase.forwrad"})
+    verdict = judge_limit(limit, record(*phases, kind=Kind.STEPS))
+
+    assert verdict.outcome is Outcome.UNMEASURED
+    assert verdict.remedy == (
+        "name one that the loop recorded: phase.forward, phase.backward"
+    )

@@ -1,4 +1,4 @@
-"""The rules of judge/pairing and judge/source: what is compared with what."""
+"""The rules of judge/pairing and of the best source: what is compared with what."""
 
 from __future__ import annotations
 
@@ -8,10 +8,17 @@ import pytest
 
 from pytest_gpuperf.judge.case import Case, direction
 from pytest_gpuperf.judge.pairing import case_of, confirmation_of
-from pytest_gpuperf.judge.source import best_source
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
+from pytest_gpuperf.judge.selection import best_source
 from pytest_gpuperf.model.metric import METRICS, Better, Family
-from pytest_gpuperf.model.record import BoundClass, Record, RecordKey, Void
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    Record,
+    RecordKey,
+    StoredRecord,
+    StoredValue,
+    Void,
+)
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from unit.judge.building import KEY, estimate, record, session
 
@@ -237,3 +244,67 @@ def test_the_source_nearest_to_the_device_is_best() -> None:
     assert best_source(["mine", "host"]) == "host"
     assert best_source(["b", "a"]) == "a"
     assert best_source([]) is None
+
+
+def test_a_stored_session_keeps_all_that_is_known_of_it() -> None:
+    """Its id, the choice of its kernels and the half-widths of its values."""
+    (found,) = paired([measured()], [kept(3, held(half_widths=(0.02,)))]).stored
+
+    assert (found.value.session_id, found.choice) == ("s3", "A")
+    assert found.value.half_widths == (0.02,)
+
+
+def test_a_lost_metric_still_has_its_sessions() -> None:
+    """Each by its name, with no value to compare with."""
+    found = paired(
+        [measured(estimate(1.0, "registers"))], [kept(3, held()), kept(4, held())]
+    )
+
+    assert found.current is None
+    assert [each.value.session_id for each in found.stored] == ["s3", "s4"]
+    assert [each.value.run_values for each in found.stored] == [(), ()]
+    assert {each.choice for each in found.stored} == {"A"}
+
+
+def test_a_case_knows_how_it_was_measured_and_where_else() -> None:
+    """Its kind is the record's; that other machines have sessions must be said."""
+    found = paired([measured(kind=Kind.RANGE)], [])
+
+    assert found.kind is Kind.RANGE
+    assert found.other_slug_exists is False
+    assert paired([measured()], [], other_slug_exists=True).other_slug_exists
+
+
+def test_confirming_processes_are_no_control_unless_said() -> None:
+    """A control is measured again without being suspected."""
+    subject = paired([measured()], [kept(0, held())])
+
+    assert confirmation_of(subject, [measured()]).control is False
+    assert confirmation_of(subject, [measured()], control=True).control is True
+
+
+def test_a_half_width_needs_both_ends_and_a_value() -> None:
+    """A value of 0 has no share of itself, and one of 1 is like any other."""
+    nothing = estimate(0.0, low=-1.0, high=1.0)
+    whole = estimate(1.0, low=0.5, high=1.5)
+    found = paired([measured(nothing), measured(whole)], [])
+
+    assert found.current is not None
+    assert found.current.half_widths == (0.5,)
+
+
+@pytest.mark.parametrize(
+    ("name", "meaning", "family"),
+    [
+        ("dram__bytes.sum", "hardware counter", Family.COUNTER),
+        ("ttft", "a number of the test's own", Family.RECORDED),
+    ],
+)
+def test_what_is_in_no_catalogue_has_a_name_and_a_meaning(
+    name: str, meaning: str, family: Family
+) -> None:
+    """A counter by its own name, or a number that the test recorded."""
+    found = paired([measured(estimate(1.0, name, unit="s"))], [], name).metric
+
+    assert (found.name, found.meaning, found.family) == (name, meaning, family)
+    assert (found.unit, found.better) == ("s", Better.NEITHER)

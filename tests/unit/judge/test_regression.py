@@ -22,9 +22,15 @@ from pytest_gpuperf.judge.regression import (
 from pytest_gpuperf.judge.rows import comparable, early_verdict
 from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.history import StoredRecord, StoredValue
 from pytest_gpuperf.model.metric import METRICS, Better
-from pytest_gpuperf.model.record import BoundClass, Kind, RecordKey, Void
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    RecordKey,
+    StoredRecord,
+    StoredValue,
+    Void,
+)
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from unit.judge.building import KEY, case, confirmation, estimate, session, stored
@@ -67,6 +73,14 @@ def others(count: int, **fields: Any) -> list[Case]:
 
 
 # rows 1: nothing to compare
+
+
+def test_of_another_peak_the_machine_is_not_to_blame() -> None:
+    """A peak that was declared or measured anew is another on the same machine."""
+    peak = {"peak": ("dram 3350 GB/s (datasheet)", "dram 3000 GB/s (declared)")}
+    (verdict,) = settle([case(1.2, [], differences=peak)])
+
+    assert "store sessions with this peak" in verdict.remedy
 
 
 def test_another_fingerprint_is_incomparable() -> None:
@@ -745,3 +759,63 @@ def test_a_short_loop_is_told_to_record_more_steps(steps: int, remedy: str) -> N
 
     assert verdict.reason is Reason.NOT_SIGNIFICANT
     assert verdict.remedy == remedy
+
+
+# what a first look says, and what nothing gates
+
+
+@pytest.mark.parametrize(
+    ("now", "worse", "better"),
+    [
+        (103.0, True, False),
+        (102.0, False, False),
+        (100.0, False, False),
+        (98.0, False, False),
+        (97.0, False, True),
+    ],
+)
+def test_an_exact_count_looks_changed_beyond_its_limit(
+    now: float, worse: bool, better: bool
+) -> None:
+    """At the limit itself it has not changed, either way; the change is always told."""
+    subject = case(now, (100.0,) * 3, "registers", limit=0.02)
+    lower = replace(subject, metric=replace(subject.metric, better=Better.LOWER))
+    (look,) = first_look([lower])
+
+    assert (look.worse, look.better) == (worse, better)
+    assert look.change is not None
+    assert look.change.exact
+    assert look.change.effect == pytest.approx(now / 100 - 1)
+
+
+def test_a_case_without_a_limit_is_looked_at_and_not_suspected() -> None:
+    """Its change is known all the same."""
+    (look,) = first_look([case(1.2, THEN, limit=None)])
+
+    assert (look.worse, look.better, look.suspect) == (False, False, False)
+    assert look.change is not None
+    assert look.change.effect == pytest.approx(0.2, abs=0.01)
+
+
+def test_a_change_for_the_better_must_be_unlikely_and_large() -> None:
+    """One of the two does not do: noise is large, and certainty may be small."""
+    noisy = first_look([case(0.9, (0.7, 1.4, 1.0, 0.8, 1.2))])[0]
+    small = first_look([case(0.985, (1.0, 1.0, 1.0, 1.0, 1.0, 1.0))])[0]
+    clear = first_look([case(0.8, THEN)])[0]
+
+    assert (noisy.better, small.better, clear.better) == (False, False, True)
+
+
+@pytest.mark.parametrize(
+    ("now", "reason"), [(1.0, Reason.EQUAL), (1.001, Reason.WITHIN_NOISE)]
+)
+def test_what_nothing_gates_is_shown_as_unchanged(now: float, reason: Reason) -> None:
+    """Whatever its change; equal is said of equal values alone."""
+    gated = case(1.2, THEN)
+    free = case(now, (1.0,) * 3, limit=None, key=RecordKey(test_id="free"))
+    (verdict,) = shown([gated, free])
+
+    assert (verdict.outcome, verdict.reason) == (Outcome.UNCHANGED, reason)
+    assert verdict.key.test_id == "free"
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(now - 1, abs=1e-6)

@@ -18,9 +18,8 @@ from fakes import runs
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.codec import decode_run, encode_run
-from pytest_gpuperf.model.measured import Measured
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import Measured, Run
 from pytest_gpuperf.model.work import Work
 from unit.model.records import any_record
 

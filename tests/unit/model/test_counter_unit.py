@@ -1,10 +1,10 @@
-"""The rules of model/counter_unit: what tools write beside a counter."""
+"""The rules of model/quantity: what tools write beside a counter."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.model.counter_unit import counter_unit
+from pytest_gpuperf.model.quantity import counter_unit
 
 
 @pytest.mark.parametrize(

@@ -1,12 +1,11 @@
-"""model.declared_peaks: peaks as a person writes them."""
+"""model.roofline: peaks as a person writes them."""
 
 from __future__ import annotations
 
 import pytest
 
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.declared_peaks import parse_peaks
-from pytest_gpuperf.model.roofline import LEVELS
+from pytest_gpuperf.model.roofline import LEVELS, parse_peaks
 from pytest_gpuperf.model.work import DTYPE_BYTES
 
 

@@ -16,9 +16,32 @@ from pytest_gpuperf.report.explanation import (
     accept_command,
     evidence,
     longrepr_lines,
-    longrepr_text,
     reproduce_command,
 )
+
+
+def shown(verdict: Verdict, *, width: int = 100) -> str:
+    """Return what a failed test shows as one text."""
+    return "\n".join(line.text for line in longrepr_lines(verdict, width=width))
+
+
+def test_a_command_is_typed_where_pytest_was_started() -> None:
+    """In a folder below the root, test and store are named from there."""
+    below = {"rootdir": "../.."}
+    command = reproduce_command(runs.REGRESSED, below)
+
+    assert '"../../tests/test_gemm.py::test_gemm[4096]"' in command
+    assert "--gpuperf-baseline=../../.gpuperf" in command
+    assert "=../../.gpuperf" in accept_command(runs.REGRESSED, below)
+
+
+def test_what_is_accepted_already_is_not_offered_again() -> None:
+    """The run that stores all has accepted what regressed."""
+    told = {"gpuperf_update": "all"}
+    texts = [line.text for line in longrepr_lines(runs.REGRESSED, options=told)]
+
+    assert any("accept:" in line.text for line in longrepr_lines(runs.REGRESSED))
+    assert not any("accept:" in text for text in texts)
 
 
 def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
@@ -41,7 +64,7 @@ def test_the_first_line_of_a_failure_is_the_whole_message() -> None:
 
 def test_an_unmeasured_verdict_is_one_line() -> None:
     """A skip has a reason of one line: what, why, what to do."""
-    assert longrepr_text(runs.UNMEASURED) == (
+    assert shown(runs.UNMEASURED) == (
         "dram.bytes: counters: no permission; allow counters in the driver"
     )
 
@@ -144,7 +167,7 @@ def test_one_commit_on_one_day_is_named_once() -> None:
         moved={f"fact{n}": ("1", "2") for n in range(8)},
     )
     verdict = replace(runs.REGRESSED, baseline=span, confirmations=(0.06,))
-    text = longrepr_text(verdict, width=400)
+    text = shown(verdict, width=400)
 
     assert "baseline: 1 session, 2026-11-20, commit 9be01d4; since then fact0" in text
     assert "fact5 1 -> 2, 2 more" in text
@@ -157,7 +180,7 @@ def test_what_was_not_decided_was_measured_again_and_not_confirmed() -> None:
         runs.REGRESSED, outcome=Outcome.INCONCLUSIVE, reason=Reason.NOT_CONFIRMED
     )
 
-    assert "measured again in 3 fresh processes" in longrepr_text(verdict)
+    assert "measured again in 3 fresh processes" in shown(verdict)
 
 
 IDS = st.text(
@@ -287,3 +310,15 @@ def test_a_large_change_keeps_a_narrow_interval() -> None:
     large = replace(runs.REGRESSED.change, effect=19.0, low=18.0, high=20.0)
 
     assert "(+1800 … +2000 %)" in evidence(replace(runs.REGRESSED, change=large))
+
+
+def test_what_is_many_times_its_limit_is_told_as_a_ratio() -> None:
+    """A limit that was written in another unit by mistake reads as what it is."""
+    assert runs.FAILED.limit is not None
+    assert runs.FAILED.estimate is not None
+    estimate = replace(runs.FAILED.estimate, value=64e6)
+    far = next(iter(longrepr_lines(replace(runs.FAILED, estimate=estimate))))
+    lines = assert_lines("<=", 5.0, 1e-3, left_estimate=runs.time_of(5.0))
+
+    assert far.text.endswith("1000000 times the limit")
+    assert lines[-1] == "    5000 times as much"

@@ -12,8 +12,7 @@ from pytest_gpuperf.collect.ncu.capture import (
     CapturedRange,
     CapturedValue,
 )
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.limiter import (
+from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     BoundSide,
@@ -22,6 +21,7 @@ from pytest_gpuperf.model.limiter import (
     LimiterName,
     Unknown,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
 from pytest_gpuperf.report.forms import capture_bytes
 from pytest_gpuperf.report.limiters import limiter_text

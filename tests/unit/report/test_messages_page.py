@@ -157,7 +157,7 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.INCOMPLETE_RUN: lambda: block(
         judged(case(AGAIN[0], THEN), confirmation(*AGAIN), complete=False)
     ),
-    Reason.NOT_MEASURED: lambda: skip(held("energy <= 5 mJ", estimate(71 * US))),
+    Reason.NOT_MEASURED: lambda: skip(held("registers <= 64", estimate(71 * US))),
     Reason.CHILD_GAVE_NO_VALUE: lambda: block(
         judged(
             case(AGAIN[0], THEN),

@@ -1,12 +1,17 @@
-"""report.tables, report.lines: text that fits."""
+"""report.lines: text that fits."""
 
 from __future__ import annotations
 
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.report.lines import wrapped
-from pytest_gpuperf.report.tables import Column, markdown_table, shorten, text_table
+from pytest_gpuperf.report.lines import (
+    Column,
+    markdown_table,
+    shorten,
+    text_table,
+    wrapped,
+)
 
 
 @given(text=st.text(max_size=40), width=st.integers(min_value=0, max_value=50))

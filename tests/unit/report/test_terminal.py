@@ -8,7 +8,8 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import BoundClass, Note, Void
+from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
 from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
@@ -41,6 +42,7 @@ def test_a_wide_terminal_shows_everything() -> None:
     """The whole screen: title, table, blocks with the gravest last, and the count."""
     expected = drawn("""
     gpuperf: NVIDIA H200, driver 580.159, events, host
+        cupti: the package is not installed; pip install cupti-python
     test                                  time             vs baseline  verdict       roofline   bound
     test_rmsnorm[8192]                    41.2 us  ±0.3 %  -1.2 %       unchanged     87 % dram  memory
     test_gemm[4096]                       183 us   ±0.4 %  +7.9 %       REGRESSED     61 % bf16  compute
@@ -66,7 +68,8 @@ def test_a_wide_terminal_shows_everything() -> None:
         accept:    pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf --gpuperf-update=all
     FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
         reproduce: pytest tests/test_gemm.py::test_registers --gpuperf-baseline=.gpuperf
-    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 blind below 5 %); 2 inconclusive (1 straddles limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 never reported
+    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 blind below 5 %); 2 inconclusive (1 straddles
+        limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 never reported
     """)
 
     assert screen(terminal.run_lines(runs.gpu_run(), width=100)) == expected
@@ -466,13 +469,52 @@ def test_a_failure_that_is_expected_is_called_so() -> None:
     assert lines[-1].text == "judged 1 of 1: 1 xfailed"
 
 
+def test_no_line_of_a_run_is_wider_than_the_terminal() -> None:
+    """Wrapped, or shortened in the middle: names of 300 characters, too."""
+    estimates = tuple(
+        runs.value_of("x" * 300, 3.0, "count", kernel=k) for k in (None, "y" * 300)
+    )
+    long = Record(key=runs.key("z" * 300), kind=Kind.RECORD, estimates=estimates)
+    limit = Limit(
+        text=f"{'x' * 300} <= 1",
+        metric="x" * 300,
+        operator="<=",
+        threshold=1.0,
+        unit="count",
+    )
+    missed = replace(
+        runs.FAILED, key=long.key, limit=limit, metric="x" * 300, estimate=estimates[1]
+    )
+    for run in (runs.run((long,), (missed,)), runs.gpu_run()):
+        for line in terminal.run_lines(run, width=80, commands=False, verbose=True):
+            assert len(line.text) <= 80, line.text
+
+
+def test_a_failure_fits_the_terminal_and_its_commands_are_whole() -> None:
+    """What is typed again is never broken; all else is, under what it belongs to."""
+    command = f"    reproduce: pytest {'x' * 90}"
+    text = f"head {'word ' * 30}\n    body {'word ' * 30}\n{command}"
+    lines = [line.text for line in terminal.fitted(text, width=60)]
+
+    assert lines[-1] == command
+    assert max(map(len, lines[:-1])) <= 60
+    assert [len(line) - len(line.lstrip()) for line in lines[:-1]] == [
+        *(0, 4, 4),
+        *(4, 8, 8),
+    ]
+
+
 def test_what_was_held_is_announced() -> None:
-    """Whoever watches knows why letters follow the last test, and what takes so long."""
+    """
+    Whoever watches knows why letters follow the last test, and what takes so long.
+
+    What a file says is not measured again, whatever is suspected of it.
+    """
     waited = "gpuperf: 2 tests waited for the end of the run"
 
     assert terminal.held_line(2, 0) == waited
     assert terminal.held_line(2, 5) == (
-        f"{waited}; 5 fresh processes will confirm what is suspected"
+        f"{waited}; 5 fresh processes will confirm suspects that were timed or counted"
     )
 
 

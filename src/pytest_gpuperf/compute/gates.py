@@ -1,0 +1,235 @@
+"""What a GPU's sensors mean for what was measured meanwhile; PYTEST_DONT_REWRITE.
+
+Void: something outside the test changed the machine, and no number of it may be judged.
+Capped: the driver's power or temperature limit held the clock down, which is the normal
+state of large matrix products; kept, and void only where the clock went on drifting.
+
+References:
+    docs/judging.md, section 1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from statistics import median
+
+from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import Note, Void
+
+__all__ = ["Gates", "clock_drift_fraction", "gates"]
+
+_DRIFT_FRACTION = 0.02  # docs/judging.md section 1: over the last half of the samples
+_ENDS = (
+    10  # a tenth of the half at each end: long enough for a median, short for a drift
+)
+_FEWEST = 3  # the shortest median that one bad reading does not move
+# nvml.h: board, driver or binding have no such sensor, which is no news
+_ABSENT = frozenset({2, 3, 13, 25, 26})
+
+_VOID_REASONS = (
+    ClockReason.HARDWARE_SLOWDOWN,
+    ClockReason.HARDWARE_THERMAL,
+    ClockReason.POWER_BRAKE,
+)
+_CAPPING = (
+    ClockReason.SOFTWARE_POWER_CAP,
+    ClockReason.SOFTWARE_THERMAL,
+    ClockReason.THERMAL,
+    ClockReason.BOARD_LIMIT,
+    ClockReason.SYNC_BOOST,
+)
+_REMEDIES = {
+    ClockReason.HARDWARE_SLOWDOWN: "look at the board's power supply and cooling",
+    ClockReason.HARDWARE_THERMAL: "cool the board before measuring on it",
+    ClockReason.POWER_BRAKE: "ask who runs the machine about its power supply",
+}
+
+
+class Gates(Frozen, frozen=True, kw_only=True):
+    """
+    What may be done with a measurement.
+
+    Attributes:
+        void: Why it must be neither judged nor stored; None: it may be.
+
+        notes: What its reader should know; what else would make it void is among them.
+    """
+
+    void: Void | None = None
+    notes: tuple[Note, ...] = ()
+
+
+def gates(
+    deltas: DeviceDeltas, *, clocks_hz: Sequence[float] = (), strict: bool = False
+) -> Gates:
+    """
+    Return what the sensors mean for a measurement.
+
+    Args:
+        deltas: What they counted around it.
+
+        clocks_hz: The multiprocessors' clock at each sample [Hz], in order; empty: the
+            driver's own samples of it are used.
+
+        strict: Whether a GPU whose other users cannot be seen is void too.
+
+    Returns:
+        The first of all reasons to void it, worst first, and the notes.
+    """
+    voids = [*_health(deltas), *_hardware(deltas)]
+    notes = [*_events(deltas), *_silence(deltas)]
+    if deltas.company is Company.FOREIGN:
+        voids.append(_foreign(deltas))
+    drift_void, capped = _capped(deltas, clocks_hz or deltas.ring_sm_clocks_hz)
+    voids.extend(drift_void)
+    notes.extend(capped)
+    if deltas.company is Company.UNKNOWN:
+        text = (
+            "whether others computed on the GPU is not known:"
+            f" {deltas.company_reason or 'nobody could see'}"
+        )
+        if strict:
+            remedy = "; measure outside a container, MIG or MPS, or without strict mode"
+            voids.append(Void(code="company-unknown", text=text + remedy))
+        else:
+            notes.append(Note(code="company-unknown", text=text))
+    notes.extend(Note(code=void.code, text=void.text) for void in voids[1:])
+    return Gates(void=voids[0] if voids else None, notes=tuple(notes))
+
+
+def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
+    """
+    Return by how much a clock moved over the last half of its readings.
+
+    The medians of the first and the last tenth of that half are compared, of three
+    readings each at least: jitter is no drift.
+
+    Args:
+        clocks_hz: Readings of the clock [Hz], in order, > 0.
+
+    Returns:
+        The later over the earlier median, less 1; None where there are too few.
+
+    Example:
+        >>> clock_drift_fraction([2000.0] * 10 + [1000.0] * 10)
+        0.0
+    """
+    half = clocks_hz[len(clocks_hz) // 2 :]
+    size = max(_FEWEST, len(half) // _ENDS)
+    if len(half) < 2 * size:
+        return None
+    first = median(half[:size])
+    return median(half[-size:]) / first - 1.0 if first > 0 else None
+
+
+def _health(deltas: DeviceDeltas) -> Iterable[Void]:
+    """Yield what befell the GPU itself."""
+    if deltas.lost is not None:
+        text = f"the GPU was lost: {deltas.lost.reason}; {deltas.lost.remedy}"
+        yield Void(code="device-lost", text=text)
+    moved = [
+        f"{name} {change:+d}" for name, change in deltas.ecc_changes.items() if change
+    ]
+    if moved:
+        text = (
+            f"memory errors were counted meanwhile ({', '.join(moved)}); run it again,"
+            " and have the board tested if that comes back"
+        )
+        yield Void(code="ecc-changed", text=text)
+
+
+def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
+    """Yield what the hardware itself did to the clock."""
+    for reason in _VOID_REASONS:
+        if _held(deltas, reason):
+            text = f"{_said(deltas, reason)} held the clock down; {_REMEDIES[reason]}"
+            yield Void(code=reason.value.replace(" ", "-"), text=text)
+
+
+def _foreign(deltas: DeviceDeltas) -> Void:
+    """Return that others computed on the GPU."""
+    pids = ", ".join(map(str, deltas.foreign_pids))
+    several = len(deltas.foreign_pids) > 1
+    text = (
+        f"process{'es' * several} {pids} computed on the same GPU; end"
+        f" {'them' if several else 'it'}, or measure on another GPU"
+    )
+    return Void(code="foreign-process", text=text)
+
+
+def _capped(
+    deltas: DeviceDeltas, clocks_hz: Sequence[float]
+) -> tuple[list[Void], list[Note]]:
+    """Return what a limit of the driver's means: void where the clock drifted on."""
+    said = [_said(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
+    if not said:
+        return [], _blindness(deltas)
+    drift_fraction = clock_drift_fraction(clocks_hz)
+    text = f"{' and '.join(said)} held the clock down"
+    if drift_fraction is None:
+        return [], [
+            Note(code="capped", text=f"{text}; whether it drifted is not known")
+        ]
+    moved = (
+        f"the clock moved by {drift_fraction:+.1%} over the last half of the samples"
+    )
+    if abs(drift_fraction) > _DRIFT_FRACTION:
+        remedy = "; preheat for longer, or lock the clock below the cap"
+        return [Void(code="clock-drift", text=f"{text} and {moved}{remedy}")], []
+    return [], [Note(code="capped", text=f"{text}; {moved}")]
+
+
+def _blindness(deltas: DeviceDeltas) -> list[Note]:
+    """Return that nobody counts how long the clock was held down."""
+    if deltas.throttled_s or deltas.lost is not None:
+        return []
+    text = (
+        "this GPU does not count how long its clock was held down: only the moments"
+        " before and after were looked at"
+    )
+    return [Note(code="throttling-uncounted", text=text)]
+
+
+def _events(deltas: DeviceDeltas) -> Iterable[Note]:
+    """Yield what the driver reported without a judgement on the machine."""
+    if deltas.xids:
+        codes = ", ".join(map(str, deltas.xids))
+        text = f"the driver reported XID {codes}: see the kernel's log"
+        yield Note(code="xid", text=text)
+    if deltas.pcie_replay_count:
+        text = f"{deltas.pcie_replay_count} PCIe packets were sent again"
+        yield Note(code="pcie-replay", text=text)
+
+
+def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
+    """Yield why sensors that should speak do not, each reason once."""
+    named: dict[str, list[str]] = {}
+    for silent in deltas.silent:
+        if silent.code not in _ABSENT:
+            why = f"{silent.reason}; {silent.remedy}"
+            named.setdefault(why, []).append(silent.sensor)
+    for why, sensors in named.items():
+        text = f"nothing from the sensor of {', '.join(sensors)}: {why}"
+        yield Note(code="sensor-silent", text=text)
+
+
+def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:
+    """Return whether a reason held the clock down, at either moment or in between."""
+    if reason is ClockReason.THERMAL and _split(deltas):
+        return False  # the two kinds are counted by themselves
+    return reason in deltas.reasons or deltas.throttled_s.get(reason, 0.0) > 0
+
+
+def _split(deltas: DeviceDeltas) -> bool:
+    """Return whether the driver tells software and hardware temperature limits apart."""
+    return (
+        ClockReason.SOFTWARE_THERMAL in deltas.throttled_s
+        and ClockReason.HARDWARE_THERMAL in deltas.throttled_s
+    )
+
+
+def _said(deltas: DeviceDeltas, reason: ClockReason) -> str:
+    """Return a reason with the time for which it held, where that was counted."""
+    held_s = deltas.throttled_s.get(reason, 0.0)
+    return f"{reason.value} ({held_s * 1e3:.3g} ms)" if held_s > 0 else reason.value

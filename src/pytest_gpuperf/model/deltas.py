@@ -1,0 +1,175 @@
+"""What a GPU's own sensors say happened while something ran; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from enum import Enum
+
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = ["ClockReason", "Company", "DeviceDeltas", "SecondPass", "Silent"]
+
+
+class ClockReason(str, Enum):
+    """What held a GPU's clock down."""
+
+    SOFTWARE_POWER_CAP = "software power cap"
+    HARDWARE_SLOWDOWN = "hardware slowdown"
+    SYNC_BOOST = "sync boost"
+    SOFTWARE_THERMAL = "software thermal slowdown"
+    HARDWARE_THERMAL = "hardware thermal slowdown"
+    POWER_BRAKE = "power brake"
+    BOARD_LIMIT = "board limit"
+    THERMAL = "thermal slowdown"  # of either kind: older drivers do not tell them apart
+
+
+class Company(str, Enum):
+    """Who else computed on a GPU."""
+
+    ALONE = "alone"
+    FOREIGN = "foreign"
+    UNKNOWN = "unknown"
+
+
+class Silent(Frozen, frozen=True, kw_only=True):
+    """
+    A sensor that says nothing.
+
+    Attributes:
+        sensor: Its name, as "energy".
+
+        code: The error that NVML gave; None: it gave none.
+
+        reason: Why, as a fragment.
+
+        remedy: What to do about it, as a sentence.
+    """
+
+    sensor: str
+    code: int | None
+    reason: str
+    remedy: str
+
+
+class DeviceDeltas(Frozen, frozen=True, kw_only=True):
+    """
+    What the sensors of one GPU counted between two moments; None: they did not say.
+
+    All of it is of the whole GPU, whoever used it.
+
+    Attributes:
+        gpu_uuid: The GPU's name for life, or that of its instance.
+
+        gpu_index: Its place in the driver's order.
+
+        duration_s: Time between the two moments [s], >= 0.
+
+        energy_joules: What the board drew [J]; None also where the time was too short
+            for the counter.
+
+        throttled_s: Time in which each reason held the clock down [s], >= 0; a reason
+            that is not in it has no counter here.
+
+        reasons: Those that held at the first or the last moment.
+
+        pcie_tx_bytes: From the GPU to the host [B].
+
+        pcie_rx_bytes: From the host to the GPU [B].
+
+        pcie_replay_count: PCIe packets sent again.
+
+        nvlink_tx_bytes: Sent over all links [B].
+
+        nvlink_rx_bytes: Received over all links [B].
+
+        ecc_changes: By how much each count of memory errors and replaced rows moved.
+
+        xids: Codes of the XID events, as they came; None: nobody can listen.
+
+        memory_used_bytes: Device memory in use at the last moment, what the driver keeps
+            left out [B].
+
+        memory_used_change_bytes: By how much that grew [B].
+
+        sm_clock_hz: Clock of the multiprocessors at the last moment [Hz].
+
+        temperature_celsius: Of the die at the last moment [°C].
+
+        ring_sm_clocks_hz: The driver's own samples of that clock [Hz], in order.
+
+        ring_power_watts: Its samples of the board's power [W], in order.
+
+        gpm: Averages of hardware counters, by the names of a CanonicalRecord.
+
+        gpm_reason: Why there are none, as a fragment; None: there are, or nobody asked.
+
+        company: Who else computed on the GPU.
+
+        company_reason: Why that is not known, as a fragment; None: it is.
+
+        foreign_pids: Processes of others that were seen on it.
+
+        silent: Sensors that say nothing.
+
+        lost: Why the GPU is gone; None: it is there.
+    """
+
+    gpu_uuid: str
+    gpu_index: int
+    duration_s: float
+    energy_joules: float | None = None
+    throttled_s: Mapping[ClockReason, float] = {}
+    reasons: frozenset[ClockReason] = frozenset()
+    pcie_tx_bytes: int | None = None
+    pcie_rx_bytes: int | None = None
+    pcie_replay_count: int | None = None
+    nvlink_tx_bytes: int | None = None
+    nvlink_rx_bytes: int | None = None
+    ecc_changes: Mapping[str, int] = {}
+    xids: tuple[int, ...] | None = None
+    memory_used_bytes: int | None = None
+    memory_used_change_bytes: int | None = None
+    sm_clock_hz: float | None = None
+    temperature_celsius: float | None = None
+    ring_sm_clocks_hz: tuple[float, ...] = ()
+    ring_power_watts: tuple[float, ...] = ()
+    gpm: Mapping[str, float | None] = {}
+    gpm_reason: str | None = None
+    company: Company = Company.UNKNOWN
+    company_reason: str | None = None
+    foreign_pids: tuple[int, ...] = ()
+    silent: tuple[Silent, ...] = ()
+    lost: Silent | None = None
+
+    def why_silent(self, sensor: str) -> Silent | None:
+        """Return why a sensor says nothing; None: it speaks, or was never asked."""
+        return next((each for each in self.silent if each.sensor == sensor), None)
+
+
+class SecondPass(Frozen, frozen=True, kw_only=True):
+    """
+    What calls cost that follow each other without a gap, apart from those timed.
+
+    Attributes:
+        calls_count: Calls behind `energy_joules`, >= 1; 0 where there is none.
+
+        duration_s: Time that they took [s].
+
+        energy_joules: Energy of a call, with what an idle board draws in that time [J].
+
+        power_watts: The board's mean power meanwhile [W].
+
+        idle_power_watts: What it drew before, doing nothing [W]; nothing is subtracted.
+
+        deltas: What the sensors counted over the whole pass, GPM included.
+
+        missing: What was asked for and could not be had.
+    """
+
+    calls_count: int
+    duration_s: float
+    energy_joules: float | None
+    power_watts: float | None
+    idle_power_watts: float | None
+    deltas: DeviceDeltas
+    missing: tuple[Silent, ...] = ()

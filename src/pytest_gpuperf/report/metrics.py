@@ -1,0 +1,301 @@
+"""What chips can count, and what that costs, as it is printed; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import json
+import shutil
+from collections.abc import Iterator, Mapping, Sequence
+
+from pytest_gpuperf.model.catalogue import (
+    ChipEntry,
+    MetricEntry,
+    NameCheck,
+    PassCost,
+    ReplayGroup,
+)
+from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
+
+__all__ = [
+    "check_bytes",
+    "chip_bytes",
+    "cost_bytes",
+    "described_bytes",
+    "entry_bytes",
+    "replay_sentence",
+]
+
+
+def chip_bytes(
+    chips: Sequence[ChipEntry], form: str, *, width: int | None = None
+) -> bytes:
+    """
+    Return the chips as they are printed [UTF-8].
+
+    Args:
+        chips: The chips.
+
+        form: text, json or markdown.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none. The other functions of this module have the same arguments.
+    """
+    if form == "json":
+        return _json({"chips": [_chip(each) for each in chips]})
+    columns = (
+        Column(head="chip", cells=tuple(each.name for each in chips)),
+        Column(
+            head="capability",
+            cells=tuple(_capability(each) or "" for each in chips),
+            blank="-",
+        ),
+        _numbers("counters", [each.counter_count for each in chips]),
+        _numbers("ratios", [each.ratio_count for each in chips]),
+        _numbers("throughputs", [each.throughput_count for each in chips]),
+    )
+    return _table(columns, form, width)
+
+
+def entry_bytes(
+    chip: str, entries: Sequence[MetricEntry], form: str, *, width: int | None = None
+) -> bytes:
+    """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
+    if form == "json":
+        return _json({"chip": chip, "metrics": [_listed(each) for each in entries]})
+    columns = (
+        Column(head="metric", cells=tuple(escape(each.base) for each in entries)),
+        Column(head="kind", cells=tuple(each.kind for each in entries)),
+        Column(head="unit", cells=tuple(escape(each.unit) for each in entries)),
+        Column(
+            head="what NVIDIA says of it",
+            cells=tuple(escape(each.description) for each in entries),
+        ),
+    )
+    return _table(columns, form, width)
+
+
+def described_bytes(
+    chip: str, entries: Sequence[MetricEntry], form: str, *, width: int | None = None
+) -> bytes:
+    """Return metrics with all that is known of them [UTF-8]; see `chip_bytes`."""
+    if form == "json":
+        metrics = [
+            {
+                **_listed(each),
+                "endings": list(each.endings),
+                "made_of": list(each.made_of),
+                "passes": each.passes,
+            }
+            for each in entries
+        ]
+        return _json({"chip": chip, "metrics": metrics})
+    if form == "markdown":
+        return _text(line for each in entries for line in _described(each, "- **{}**:"))
+    return _text(
+        line.text
+        for each in entries
+        for row in _described(each, "{}:")
+        for line in wrapped(row, width=width or _width())
+    )
+
+
+def check_bytes(
+    chip: str, checks: Sequence[NameCheck], form: str, *, width: int | None = None
+) -> bytes:
+    """Return whether names are metrics [UTF-8], a line each; see `chip_bytes`."""
+    if form == "json":
+        names = [
+            {
+                "name": each.name,
+                "known": each.known,
+                "kind": each.kind or None,
+                "note": each.note,
+                "suggestions": list(each.suggestions),
+            }
+            for each in checks
+        ]
+        known = all(each.known for each in checks)
+        return _json({"chip": chip, "known": known, "names": names})
+    if form == "markdown":
+        columns = (
+            Column(head="name", cells=tuple(escape(each.name) for each in checks)),
+            Column(head="is", cells=tuple(_kind(each) for each in checks)),
+            Column(head="note", cells=tuple(escape(each.told) for each in checks)),
+        )
+        return _table(columns, form, width)
+    return _text(
+        line.text
+        for each in checks
+        for line in wrapped(_checked(each), width=width or _width())
+    )
+
+
+def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
+    """Return what metrics cost together [UTF-8]; see `chip_bytes`."""
+    if form == "json":
+        return _json(
+            {
+                "chip": cost.chip,
+                "passes": cost.passes,
+                "replays": cost.replays,
+                "note": cost.note,
+                "alone": dict(cost.alone),
+                "refused": dict(cost.refused),
+            }
+        )
+    columns = (
+        Column(head="metric", cells=tuple(escape(name) for name in cost.names)),
+        Column(
+            head="passes alone",
+            cells=tuple(_alone(cost, name) for name in cost.names),
+            right=True,
+        ),
+    )
+    room = width or _width()
+    head = f"{cost.chip}: {_passes(cost)}"
+    notes = [f"{escape(name)}: {escape(why)}" for name, why in cost.refused.items()]
+    notes += [cost.note]
+    if form == "markdown":
+        return _text([head, "", *markdown_table(columns), "", *notes])
+    lines = [line.text for text in notes for line in wrapped(text, width=room)]
+    return _text([head, *text_table(columns, width=room), *lines])
+
+
+def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
+    """
+    Return what counting costs a suite, in one sentence.
+
+    Args:
+        chip: The chip that was asked for.
+
+        groups: Its tests, in groups that are collected together.
+    """
+    tests = sum(len(group.tests) for group in groups)
+    names = {name for group in groups for name in group.cost.names}
+    counted = f"{_plural(len(names), 'counter')} of {_plural(tests, 'test')}"
+    each = "; ".join(
+        f"{_plural(len(group.tests), 'test')} in {_passes(group.cost)}"
+        for group in groups
+    )
+    return f"gpuperf: {chip} gives {counted} in {_plural(len(groups), 'group')}: {each}"
+
+
+def _described(entry: MetricEntry, head: str) -> Iterator[str]:
+    """Yield the lines that describe a metric."""
+    yield f"{head.format(escape(entry.name))} {escape(entry.description)}"
+    unit = f", in {escape(entry.unit)}" if entry.unit else ""
+    yield f"  a {entry.kind} of {escape(entry.hardware_unit)}{unit}"
+    alone = (
+        "a kernel does not give it"
+        if entry.passes is None
+        else f"{_plural(entry.passes, 'pass', 'passes')} alone"
+    )
+    yield f"  {alone}"
+    if entry.made_of:
+        yield f"  the largest of {', '.join(map(escape, entry.made_of))}"
+    yield f"  endings: {_endings(entry.endings)}"
+
+
+def _endings(endings: Sequence[str]) -> str:
+    """Return endings in few words: every roll-up takes the same ones."""
+    pairs = [ending[1:].partition(".") for ending in endings]
+    rollups = dict.fromkeys(rollup for rollup, _, _ in pairs)
+    rest = dict.fromkeys(rest for _, _, rest in pairs)
+    if len(rest) == 1 or len(rollups) * len(rest) != len(pairs):
+        return " ".join(endings)
+    first = "" if "" in rest else ", with"
+    more = " or with" if "" in rest else ""
+    listed = " ".join(f".{each}" for each in rest if each)
+    return f"{' '.join(f'.{each}' for each in rollups)}{first}{more} one of {listed}"
+
+
+def _checked(check: NameCheck) -> str:
+    """Return what is to be said of a name."""
+    note = f": {escape(check.told)}" if check.note else ""
+    return f"{escape(check.name)}: {_kind(check)}{note}"
+
+
+def _kind(check: NameCheck) -> str:
+    """Return what a name is."""
+    if not check.known:
+        return "unknown"
+    return {"ncu": "made by Nsight Compute", "base": "without an ending"}.get(
+        check.kind, check.kind
+    )
+
+
+def _passes(cost: PassCost) -> str:
+    """Return what a list of metrics costs."""
+    passes = _plural(cost.passes, "pass", "passes")
+    if cost.replays is None:
+        return f"{passes} and what Nsight Compute adds to them"
+    runs = _plural(cost.replays, "run")
+    return f"{passes} (about {runs} of each launch under Nsight Compute)"
+
+
+def _alone(cost: PassCost, name: str) -> str:
+    """Return the passes of one metric."""
+    if name in cost.refused:
+        return "not of a kernel"
+    return str(cost.alone.get(name, "not counted"))
+
+
+def _plural(count: int, one: str, several: str = "") -> str:
+    """Return a count with its word."""
+    return f"{count} {one if count == 1 else several or one + 's'}"
+
+
+def _chip(entry: ChipEntry) -> Mapping[str, object]:
+    """Return a chip as builtins."""
+    return {
+        "name": entry.name,
+        "capability": _capability(entry),
+        "counters": entry.counter_count,
+        "ratios": entry.ratio_count,
+        "throughputs": entry.throughput_count,
+    }
+
+
+def _capability(entry: ChipEntry) -> str | None:
+    """Return a compute capability as `sm_90`."""
+    pair = entry.capability
+    return None if pair is None else f"sm_{pair[0]}{pair[1]}"
+
+
+def _listed(entry: MetricEntry) -> dict[str, object]:
+    """Return a metric as builtins."""
+    return {
+        "name": entry.name,
+        "base": entry.base,
+        "kind": entry.kind,
+        "unit": entry.unit or None,
+        "hardware_unit": entry.hardware_unit,
+        "description": entry.description,
+    }
+
+
+def _numbers(head: str, values: Sequence[int]) -> Column:
+    """Return a column of counts."""
+    return Column(head=head, cells=tuple(map(str, values)), right=True)
+
+
+def _table(columns: Sequence[Column], form: str, width: int | None) -> bytes:
+    """Return a table in a form."""
+    if form == "markdown":
+        return _text(markdown_table(columns))
+    return _text(text_table(columns, width=width or _width()))
+
+
+def _text(lines: Iterator[str] | Sequence[str]) -> bytes:
+    """Return lines as text."""
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def _json(content: Mapping[str, object]) -> bytes:
+    """Return builtins as JSON."""
+    return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
+
+
+def _width() -> int:
+    """Return the terminal's width."""
+    return shutil.get_terminal_size((100, 24)).columns

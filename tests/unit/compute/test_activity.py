@@ -1,0 +1,292 @@
+"""compute.activity: spans, gaps, choice and metrics of what ran."""
+
+from __future__ import annotations
+
+from array import array
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.compute.activity import choice_of, estimates, notes, summarise
+from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
+from pytest_gpuperf.model.codec import from_builtins, to_builtins
+from pytest_gpuperf.model.frozen import replace
+
+NOW = 1_763_000_000_000_000_000  # ns: a float has steps of 256 ns here
+SHAPE = KernelShape(
+    name="_Z4axpyPf",
+    grid=(8, 1, 1),
+    block=(128, 1, 1),
+    registers_count=32,
+    shared_bytes=0,
+    dynamic_shared_bytes=0,
+    stack_bytes=0,
+)
+Span = tuple[int, int]
+
+
+def launches(*spans: Span, shapes: tuple[KernelShape, ...] = (SHAPE,)) -> Launches:
+    """Return kernels from and to so many ns, of the shapes by turns."""
+    count = len(spans)
+    zeros = array("I", [0] * count)
+    return Launches(
+        shapes=shapes[:count],
+        shape=array("I", [place % len(shapes) for place in range(count)]),
+        start_ns=array("Q", [NOW + start for start, _ in spans]),
+        end_ns=array("Q", [NOW + end for _, end in spans]),
+        call_ns=array("Q", [NOW] * count),
+        device=zeros,
+        stream=zeros,
+        graph=zeros,
+    )
+
+
+def trace(*spans: Span, **fields: object) -> Trace:
+    """Return what was seen of kernels from and to so many ns."""
+    plain = Trace(begun_ns=NOW, ended_ns=NOW + 10**9, launches=launches(*spans))
+    return replace(plain, **fields)
+
+
+def copy(start_ns: int, end_ns: int, **fields: object) -> Copy:
+    """Return a copy of 100 bytes to the device."""
+    plain = Copy(
+        direction="host_to_device",
+        source="pinned",
+        target="device",
+        size_bytes=100,
+        count=1,
+        start_ns=NOW + start_ns,
+        end_ns=NOW + end_ns,
+    )
+    return replace(plain, **fields)
+
+
+class TestTimes:
+    """Span, busy time and gaps are of all that ran."""
+
+    def test_overlap_counts_once_and_a_gap_is_idle(self) -> None:
+        """Two streams beside each other are busy once."""
+        found = summarise(trace((0, 100), (50, 150), (350, 400)))
+        assert found.span_s == pytest.approx(400e-9)
+        assert found.busy_s == pytest.approx(200e-9)
+        assert found.idle_fraction == pytest.approx(0.5)
+        assert (found.gaps_count, found.longest_gap_s) == (1, 200e-9)
+
+    def test_copies_fills_and_graphs_are_work_too(self) -> None:
+        """A gap that a copy fills is none."""
+        found = summarise(
+            trace(
+                (0, 100),
+                copies=(copy(100, 200),),
+                fills=((64, NOW + 200, NOW + 250),),
+                graphs=((NOW + 250, NOW + 300),),
+            )
+        )
+        assert (found.gaps_count, found.idle_fraction) == (0, 0.0)
+        assert found.span_s == pytest.approx(300e-9)
+
+    def test_a_nanosecond_is_not_lost(self) -> None:
+        """Moments of this century as floats would be 256 ns apart."""
+        assert summarise(trace((1, 2))).span_s == 1e-9
+
+    def test_nothing_that_ran_has_no_time(self) -> None:
+        """None is not nought."""
+        found = summarise(trace())
+        assert (found.span_s, found.busy_s, found.idle_fraction) == (None, None, None)
+        assert found.launches_count == 0
+
+    def test_work_without_a_time_is_left_out(self) -> None:
+        """CUPTI writes 0 where it could not tell."""
+        known = trace((0, 100), (10, 20))
+        columns = known.launches
+        untimed = replace(columns, start_ns=array("Q", [NOW, 0]))
+        found = summarise(replace(known, launches=untimed, untimed_count=1))
+        assert found.busy_s == pytest.approx(100e-9)
+        assert "given no time" in notes(found)[0].text
+        assert found.kernels[0].total_s == pytest.approx(100e-9)
+
+    @given(
+        st.lists(
+            st.tuples(st.integers(1, 10**6), st.integers(1, 10**6)).map(
+                lambda pair: (pair[0], sum(pair))
+            ),
+            min_size=1,
+            max_size=20,
+        )
+    )
+    def test_busy_and_gaps_make_up_the_span(self, spans: list[Span]) -> None:
+        """Whatever ran, idle is what is left, and busy is at most all work."""
+        found = summarise(trace(*spans))
+        assert found.span_s is not None
+        assert found.busy_s is not None
+        assert found.idle_fraction is not None
+        assert 0 < found.busy_s <= found.span_s
+        assert found.busy_s <= sum(end - start for start, end in spans) / 1e9 + 1e-12
+        idle_s = found.idle_fraction * found.span_s
+        assert found.busy_s + idle_s == pytest.approx(found.span_s)
+        assert found.longest_gap_s <= idle_s + 1e-12
+        assert (found.gaps_count == 0) == (found.idle_fraction == 0)
+
+
+class TestChoice:
+    """Two runs that chose other kernels are other experiments."""
+
+    @pytest.mark.parametrize(
+        "change",
+        [
+            {"name": "_Z5otherv"},
+            {"grid": (9, 1, 1)},
+            {"block": (64, 1, 1)},
+            {"registers_count": 33},
+            {"shared_bytes": 1},
+            {"dynamic_shared_bytes": 1},
+        ],
+    )
+    def test_each_part_of_a_shape_makes_another(
+        self, change: dict[str, object]
+    ) -> None:
+        """Name, grid, block, registers and shared memory tell choices apart."""
+        assert choice_of({SHAPE: 1}) != choice_of({replace(SHAPE, **change): 1})
+
+    def test_how_often_counts_and_in_which_order_does_not(self) -> None:
+        """It is a multiset."""
+        other = replace(SHAPE, block=(64, 1, 1))
+        assert choice_of({SHAPE: 1, other: 2}) == choice_of({other: 2, SHAPE: 1})
+        assert choice_of({SHAPE: 1, other: 2}) != choice_of({SHAPE: 2, other: 1})
+
+    def test_it_is_the_same_in_every_process(self) -> None:
+        """It is stored: nothing of this process may be in it."""
+        assert choice_of({SHAPE: 3}) == "fa1cce2a3ccdc637"
+
+    def test_the_name_of_an_anonymous_namespace_is_not_part_of_it(self) -> None:
+        """nvcc puts a hash of the build into it."""
+
+        def built(code: str) -> str:
+            space = f"_GLOBAL__N__{code}_7_code_cu_{code}_1234"
+            name = f"_ZN2at{len(space)}{space}6kernelEvi"
+            return choice_of({replace(SHAPE, name=name): 1})
+
+        assert built("4b7ac2d5") == built("00000000ff")
+        assert built("4b7ac2d5") != choice_of({SHAPE: 1})
+
+    def test_it_is_not_known_of_half_the_kernels(self) -> None:
+        """Lost records, other processes, whole graphs: nobody knows what was chosen."""
+        assert summarise(trace((0, 1))).choice == choice_of({SHAPE: 1})
+        for hidden in (
+            {"dropped_count": 1},
+            {"device_children": (7,)},
+            {"graphs": ((NOW, NOW + 1),)},
+        ):
+            assert summarise(trace((0, 1), **hidden)).choice is None
+        assert summarise(trace()).choice is None
+
+
+class TestKernels:
+    """What ran, by shape."""
+
+    def test_most_time_comes_first(self) -> None:
+        """The list is cut from its end; counts and choice are of all."""
+        shapes = tuple(replace(SHAPE, registers_count=n) for n in range(300))
+        spans = [(n * 1000, n * 1000 + n + 1) for n in range(300)]
+        columns = launches(*spans, shapes=shapes)
+        found = summarise(trace(launches=columns), demangle=lambda _: "axpy(float*)")
+        assert (len(found.kernels), found.kernels_count) == (256, 300)
+        assert found.launches_count == 300
+        first = found.kernels[0]
+        assert (first.shape.registers_count, first.count) == (299, 1)
+        assert first.demangled == "axpy(float*)"
+
+    def test_the_summary_of_a_record_comes_back_from_json(self) -> None:
+        """It is part of the record."""
+        found = summarise(trace((0, 5), copies=(copy(5, 6),), latencies_ns=[1, 2]))
+        assert from_builtins(to_builtins(found), type(found)) == found
+
+
+class TestEstimates:
+    """Metrics of what was seen, and a reason for each that was not."""
+
+    def values(self, seen: Trace) -> dict[str, float]:
+        return {e.metric: e.value for e in estimates(summarise(seen))[0]}
+
+    def reasons(self, seen: Trace) -> dict[str, str]:
+        return {u.metric: u.reason for u in estimates(summarise(seen))[1]}
+
+    def test_all_that_was_seen_is_given(self) -> None:
+        """Units are the catalogue's, and the source is said."""
+        seen = trace(
+            (0, 100),
+            (300, 400),
+            copies=(
+                copy(100, 150, source="pageable"),
+                copy(0, 1, direction="device_to_host", target="pageable"),
+                copy(0, 1, direction="device_to_device", source="device"),
+            ),
+            host_launches_count=1,
+            latencies_ns=[4_000],
+            synchronizations={"event": 1, "stream": 2, "stream_wait": 9},
+            allocations=(10, 20),
+            compilations_ns=(3_000_000,),
+        )
+        assert self.values(seen) == pytest.approx(
+            {
+                "time.busy": 250e-9,
+                "time.idle_fraction": 0.375,
+                "launches.count": 2,
+                "launches.host_count": 1,
+                "launches.latency": 4e-6,
+                "synchronizations.count": 3,
+                "allocations.count": 2,
+                "transfers.host_to_device_bytes": 100,
+                "transfers.device_to_host_bytes": 100,
+                "transfers.pageable_bytes": 200,
+                "compile.count": 1,
+                "compile.time": 3e-3,
+            }
+        )
+        assert self.reasons(seen) == {}
+        assert {e.source for e in estimates(summarise(seen))[0]} == {"cupti"}
+
+    def test_nothing_that_ran_is_a_count_of_nought_and_no_time(self) -> None:
+        """No kernel is a fact; its time is not."""
+        assert self.values(trace())["launches.count"] == 0
+        assert set(self.reasons(trace())) == {
+            *("time.busy", "time.idle_fraction", "launches.latency")
+        }
+
+    @pytest.mark.parametrize(
+        ("kind", "metrics"),
+        [
+            ("SYNCHRONIZATION", {"synchronizations.count"}),
+            ("MEMORY2", {"allocations.count"}),
+            ("JIT", {"compile.count", "compile.time"}),
+        ],
+    )
+    def test_what_is_not_recorded_is_unmeasured(
+        self, kind: str, metrics: set[str]
+    ) -> None:
+        """With the reason that CUPTI gave."""
+        seen = trace((0, 1), latencies_ns=[1], unrecorded={kind: "too old (CUPTI 21)"})
+        reasons = self.reasons(seen)
+        assert set(reasons) == metrics
+        assert all("too old (CUPTI 21)" in reason for reason in reasons.values())
+
+    def test_the_work_of_a_child_is_unmeasured(self) -> None:
+        """Named by its number; no count of this process stands for it."""
+        seen = trace((0, 1), children=("77", "78"), device_children=(78,))
+        assert self.values(seen) == {}
+        reasons = self.reasons(seen)
+        assert "launches.count" in reasons
+        assert all("(78)" in reason for reason in reasons.values())
+
+    def test_a_child_beside_work_is_a_note(self) -> None:
+        """It is no reason to throw away what was seen."""
+        seen = trace((0, 1), children=("77",))
+        assert "launches.count" in self.values(seen)
+        assert [note.code for note in notes(summarise(seen))] == ["child-processes"]
+
+    def test_work_told_by_time_is_a_note(self) -> None:
+        """The reader knows which threads carry a label."""
+        (note,) = notes(summarise(trace((0, 1), unlabelled_count=3)))
+        assert note.code == "unlabelled-work"
+        assert note.text.startswith("3 pieces of work were launched")

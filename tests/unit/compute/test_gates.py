@@ -1,0 +1,202 @@
+"""compute.gates: what sensors mean for a measurement."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
+from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas, Silent
+
+ALL_COUNTED = dict.fromkeys(ClockReason, 0.0)
+LOST = Silent(sensor="energy", code=15, reason="it fell off", remedy="restart")
+
+
+def around(**more: Any) -> DeviceDeltas:
+    """Return the deltas of a quiet test, but for what is given."""
+    quiet: dict[str, Any] = {
+        "gpu_uuid": "GPU-1",
+        "gpu_index": 0,
+        "duration_s": 1.0,
+        "throttled_s": ALL_COUNTED,
+        "company": Company.ALONE,
+    }
+    return DeviceDeltas(**(quiet | more))
+
+
+def counted(reason: ClockReason, held_s: float = 0.25) -> dict[ClockReason, float]:
+    return ALL_COUNTED | {reason: held_s}
+
+
+def codes(deltas: DeviceDeltas, **more: Any) -> tuple[str | None, list[str]]:
+    found = gates(deltas, **more)
+    void = None if found.void is None else found.void.code
+    return void, [note.code for note in found.notes]
+
+
+def test_quiet() -> None:
+    """A test that nothing disturbed is neither void nor noted."""
+    assert codes(around()) == (None, [])
+
+
+@pytest.mark.parametrize(
+    ("reason", "code"),
+    [
+        (ClockReason.HARDWARE_SLOWDOWN, "hardware-slowdown"),
+        (ClockReason.HARDWARE_THERMAL, "hardware-thermal-slowdown"),
+        (ClockReason.POWER_BRAKE, "power-brake"),
+    ],
+)
+@pytest.mark.parametrize("counter", [True, False])
+def test_hardware_is_void(reason: ClockReason, code: str, counter: bool) -> None:
+    """What the hardware itself did to the clock voids, counted or only seen."""
+    deltas = (
+        around(throttled_s=counted(reason))
+        if counter
+        else around(reasons=frozenset({reason}))
+    )
+    assert codes(deltas) == (code, [])
+
+
+@pytest.mark.parametrize(
+    "reason",
+    [
+        ClockReason.SOFTWARE_POWER_CAP,
+        ClockReason.SOFTWARE_THERMAL,
+        ClockReason.BOARD_LIMIT,
+        ClockReason.SYNC_BOOST,
+    ],
+)
+def test_capped_is_kept(reason: ClockReason) -> None:
+    """A limit of the driver's is kept with a note while the clock stays."""
+    clocks = [1980e6] * 20 + [1500e6] * 40
+    deltas = around(throttled_s=counted(reason))
+    assert codes(deltas, clocks_hz=clocks) == (None, ["capped"])
+
+
+def test_capped_and_drifting() -> None:
+    """A capped test is void when the clock drifts by more than 2 % at its end."""
+    capped = around(throttled_s=counted(ClockReason.SOFTWARE_POWER_CAP))
+    slow = [1500e6 * (1 - 0.03 * i / 100) for i in range(200)]
+    slower = [1500e6 * (1 - 0.01 * i / 100) for i in range(200)]
+    assert codes(capped, clocks_hz=slow) == ("clock-drift", [])
+    assert codes(capped, clocks_hz=slower) == (None, ["capped"])
+
+
+def test_drift_without_a_cap() -> None:
+    """A clock that drifts while nothing holds it down is no reason to void."""
+    slow = [1500e6 * (1 - 0.03 * i / 100) for i in range(200)]
+    assert codes(around(), clocks_hz=slow) == (None, [])
+
+
+def test_the_drivers_own_clocks_stand_in() -> None:
+    """Where no sample has a clock, the driver's own samples tell of the drift."""
+    ring = tuple(1500e6 * (1 - 0.03 * i / 100) for i in range(200))
+    deltas = around(
+        throttled_s=counted(ClockReason.SOFTWARE_POWER_CAP), ring_sm_clocks_hz=ring
+    )
+    assert codes(deltas) == ("clock-drift", [])
+
+
+def test_unknown_drift() -> None:
+    """Where no clock is known, the note says that the drift is not."""
+    deltas = around(throttled_s=counted(ClockReason.SOFTWARE_POWER_CAP))
+    found = gates(deltas)
+    assert found.void is None
+    assert "not known" in found.notes[0].text
+
+
+def test_thermal_of_an_old_driver() -> None:
+    """A thermal counter that does not tell who held the clock down caps, no more."""
+    only = {ClockReason.THERMAL: 0.5}
+    assert codes(around(throttled_s=only)) == (None, ["capped"])
+
+
+def test_thermal_is_not_counted_twice() -> None:
+    """Where both kinds are counted, their sum says nothing of its own."""
+    split = counted(ClockReason.HARDWARE_THERMAL) | {ClockReason.THERMAL: 0.25}
+    assert codes(around(throttled_s=split)) == ("hardware-thermal-slowdown", [])
+
+
+def test_nothing_counts_throttling() -> None:
+    """A GPU without these counters is said to be one."""
+    assert codes(around(throttled_s={})) == (None, ["throttling-uncounted"])
+
+
+def test_device_lost_comes_first() -> None:
+    """A lost GPU is the reason, whatever else happened; the rest is noted."""
+    deltas = around(
+        lost=LOST, throttled_s=counted(ClockReason.POWER_BRAKE), silent=(LOST,)
+    )
+    void, notes = codes(deltas)
+    assert void == "device-lost"
+    assert "power-brake" in notes
+
+
+@pytest.mark.parametrize("change", [1, -3])
+def test_ecc_change(change: int) -> None:
+    """Counts of memory errors that moved void, reset ones too; zeros do not."""
+    assert codes(around(ecc_changes={"corrected errors": change}))[0] == "ecc-changed"
+    assert codes(around(ecc_changes={"corrected errors": 0})) == (None, [])
+
+
+def test_foreign_process() -> None:
+    """A process of somebody else's that is known voids, and is named."""
+    found = gates(around(company=Company.FOREIGN, foreign_pids=(7, 9)))
+    assert found.void is not None
+    assert found.void.code == "foreign-process"
+    assert "processes 7, 9" in found.void.text
+
+
+def test_company_unknown() -> None:
+    """Others that cannot be seen are said to be so, and void in strict mode only."""
+    deltas = around(company=Company.UNKNOWN, company_reason="this is a container")
+    assert codes(deltas) == (None, ["company-unknown"])
+    assert codes(deltas, strict=True) == ("company-unknown", [])
+
+
+def test_silent_sensors() -> None:
+    """One reason is one note, whatever it silences; what a board lacks is no news."""
+    silent = tuple(
+        Silent(sensor=sensor, code=code, reason=f"r{code}", remedy="do")
+        for sensor, code in (("a", 4), ("b", 4), ("c", 10), ("d", 3), ("e", 13))
+    )
+    found = gates(around(silent=silent))
+    assert found.void is None
+    assert [note.text for note in found.notes] == [
+        "nothing from the sensor of a, b: r4; do",
+        "nothing from the sensor of c: r10; do",
+    ]
+
+
+def test_xid_and_replay() -> None:
+    """What the driver reports without judging the machine is noted."""
+    assert codes(around(xids=(13,), pcie_replay_count=2)) == (
+        None,
+        ["xid", "pcie-replay"],
+    )
+
+
+@given(st.floats(1e6, 3e9), st.integers(6, 400), st.floats(-0.5, 0.5))
+def test_drift_of_a_line(clock_hz: float, count: int, share: float) -> None:
+    """A straight drift over the last half is found, at most a tenth too small."""
+    half = [clock_hz * (1 + share * i / (count - 1)) for i in range(count)]
+    found = clock_drift_fraction([clock_hz] * count + half)
+    assert found is not None
+    if count >= 60:
+        assert abs(found) <= abs(share) * 1.001 + 1e-9
+        assert abs(found) >= abs(share) * 0.85 / (1 + abs(share)) - 1e-9
+
+
+@given(st.lists(st.floats(1e6, 3e9), max_size=11))
+def test_too_few_clocks(clocks: list[float]) -> None:
+    """A half of fewer than two medians says nothing of a drift."""
+    assert len(clocks) > 10 or clock_drift_fraction(clocks) is None
+
+
+def test_one_bad_reading() -> None:
+    """One reading out of line at the end is no drift."""
+    assert clock_drift_fraction([1980e6] * 99 + [345e6]) == 0.0

@@ -1,0 +1,158 @@
+"""The rules of judge/selection: which estimate a limit is about, or why there is none."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+
+from pytest_gpuperf.judge.grammar import parse_limit
+from pytest_gpuperf.judge.selection import Gap, best_source, select
+from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.sample import Estimate
+from unit.judge.building import estimate, record
+
+
+def chosen(text: str, *estimates: Estimate, **fields: object) -> Estimate | Gap:
+    """Return what a limit selects."""
+    known = {e.metric for e in estimates} | {"dram__bytes.sum"}
+    return select(parse_limit(text, known=known), record(*estimates, **fields))
+
+
+def value_of(text: str, *estimates: Estimate, **fields: object) -> float:
+    """Return the value that a limit selects."""
+    found = chosen(text, *estimates, **fields)
+    assert isinstance(found, Estimate)
+    return found.value
+
+
+def gap_of(text: str, *estimates: Estimate, **fields: object) -> Gap:
+    """Return why a limit selects nothing."""
+    found = chosen(text, *estimates, **fields)
+    assert isinstance(found, Gap)
+    return found
+
+
+def resources(name: str, demangled: str) -> KernelResources:
+    """Return a kernel of a record."""
+    return KernelResources(
+        name=name,
+        demangled=demangled,
+        target="sm_90",
+        registers_count=5,
+        stack_bytes=0,
+        shared_bytes=0,
+        constant_bytes=0,
+    )
+
+
+def test_sources_have_an_order_that_is_no_alphabet() -> None:
+    """Nearest to the device first; those that nobody knows last, by name."""
+    assert best_source(["host", "events", "cupti"]) == "cupti"
+    assert best_source(["host", "events"]) == "events"
+    assert best_source(["another", "host"]) == "host"
+    assert best_source(["zeta", "alpha"]) == "alpha"
+    assert best_source([]) is None
+
+
+@pytest.mark.parametrize(
+    ("operator", "value"),
+    [
+        ("<= 8", 9.0),
+        ("< 8", 9.0),
+        (">= 2", 1.0),
+        ("> 2", 1.0),
+        ("== 4", 9.0),
+        ("== 8", 1.0),
+    ],
+)
+def test_of_several_kernels_the_worst_is_meant(operator: str, value: float) -> None:
+    """The largest for an upper limit, the smallest for a lower, else the farthest."""
+    several = [
+        estimate(v, "registers", kernel=name, source="binary")
+        for v, name in ((4.0, "k1"), (9.0, "k2"), (1.0, "k3"))
+    ]
+
+    assert value_of(f'registers["k*"] {operator}', *several) == value
+
+
+def test_the_whole_goes_before_its_kernels() -> None:
+    """Of one kernel alone the whole is its own; a second value of the whole is none."""
+    part = estimate(5.0, "registers", kernel="k", source="binary")
+    whole = [estimate(v, "registers", source="binary") for v in (3.0, 4.0)]
+
+    assert value_of("registers <= 9", part, *whole) == 3.0
+    assert value_of("registers <= 9", part) == 5.0
+
+
+def test_values_by_kernel_alone_need_a_name() -> None:
+    """The remedy shows how the first is named."""
+    parts = [
+        estimate(5.0, "registers", kernel=name, source="binary") for name in ("k", "j")
+    ]
+
+    assert gap_of("registers <= 9", *parts) == Gap(
+        reason="registers is known by kernel only",
+        remedy='name the kernel: registers["k"]',
+    )
+
+
+def test_a_kernel_that_is_not_there_is_told_with_those_that_are() -> None:
+    """Three of them at most; a value that knows no kernel wants no pattern."""
+    part = estimate(5.0, "registers", kernel="gemm", source="binary")
+    whole = estimate(5.0, "registers", source="binary")
+
+    assert gap_of('registers["relu"] <= 9', part) == Gap(
+        reason='no kernel fits "relu"',
+        remedy="write a pattern that fits one of gemm",
+    )
+    assert gap_of('registers["relu"] <= 9', whole) == Gap(
+        reason="registers is not known by kernel here",
+        remedy="write the limit without a kernel: registers",
+    )
+
+
+def test_a_kernel_is_found_by_its_own_readable_name_alone() -> None:
+    """Another kernel's readable name, or an empty one, is not its."""
+    part = estimate(5.0, "registers", kernel="_Z4gemm", source="binary")
+    kernels = (resources("_Z4gemm", "gemm(int)"), resources("_Z4relu", "relu(int)"))
+
+    assert value_of('registers["gemm(*"] <= 9', part, kernels=kernels) == 5.0
+    assert gap_of('registers["relu(*"] <= 9', part, kernels=kernels).reason == (
+        'no kernel fits "relu(*"'
+    )
+
+
+def test_a_counter_comes_in_its_limits_unit() -> None:
+    """With both ends of its interval; one without an interval gets none."""
+    text = "dram__bytes.sum <= 3 MB"
+    wide = estimate(2.0, "dram__bytes.sum", unit="Mbyte", low=1.0, high=4.0)
+    bare = estimate(2.0, "dram__bytes.sum", unit="Mbyte")
+    found = chosen(text, wide)
+    alone = chosen(text, bare)
+
+    assert isinstance(found, Estimate)
+    assert isinstance(alone, Estimate)
+    assert (found.value, found.low, found.high) == (2e6, 1e6, 4e6)
+    assert found.unit == parse_limit(text).unit
+    assert (alone.value, alone.low, alone.high) == (2e6, None, None)
+
+
+def test_a_unit_that_cannot_be_converted_is_told() -> None:
+    """It is no failure of the code: a tool changes units between versions."""
+    odd = estimate(2.0, "dram__bytes.sum", unit="second")
+
+    assert gap_of("dram__bytes.sum <= 3 MB", odd).remedy == (
+        "write the limit in second, or as a bare number"
+    )
+    assert math.isclose(value_of("dram__bytes.sum <= 3", odd), 2.0)
+
+
+def test_what_was_not_measured_says_how_it_would_be() -> None:
+    """A counter is declared, a number recorded, a phase named."""
+    phase = estimate(1.0, "phase.forward", unit="s", source="host")
+
+    assert gap_of("dram__bytes.sum <= 3 MB") == Gap(
+        reason="it was not measured", remedy='declare it: counters=["dram__bytes.sum"]'
+    )
+    assert gap_of("dram__bytes.sum <= 3 MB", phase).remedy.startswith("declare it")
