@@ -11,6 +11,7 @@ same report.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import shlex
@@ -35,6 +36,14 @@ from pytest_gpuperf.collect.runner import ProcessRunner
 names = sys.argv[2].split(",") if len(sys.argv) > 2 else None
 sys.stdout.buffer.write(capture_text(sys.argv[1], runner=ProcessRunner(), metrics=names))
 """
+# what a test does that asks for a tree of results
+TREE = """
+import json, sys
+from pytest_gpuperf.collect.ncu.report import Report
+names = sys.argv[2].split(",") if len(sys.argv) > 2 else None
+found = Report(sys.argv[1]).extract_results_in_range(names)
+json.dump(sum(len(leaf) for _, leaf in found.iter_launches()), sys.stdout)
+"""
 # all names come from one action: reprospect has no way to ask for all of them
 REFERENCE = """
 import json, pathlib, sys
@@ -58,7 +67,11 @@ def peak_kib():
     for line in open("/proc/self/status"):
         if line.startswith("VmHWM:"):  # ru_maxrss would count who started us, too
             return int(line.split()[1])
-read, three = {"capture_text": capture_text, "read_capture": read_capture}[sys.argv[2]], None
+from pytest_gpuperf.collect.ncu.report import Report
+def tree(path, runner, metrics):
+    return Report(path, runner=runner).extract_results_in_range(metrics)
+readers = {"capture_text": capture_text, "read_capture": read_capture, "tree": tree}
+read, three = readers[sys.argv[2]], None
 if len(sys.argv) > 3:
     three = sys.argv[3].split(",")
 before = peak_kib()
@@ -88,32 +101,35 @@ CASES = (
 
 
 def main() -> int:
-    """Time both cases; return 0 where both goals are reached."""
+    """Time both cases, as text and as a tree; return 0 where the goals are reached."""
     options = parsed()
     # installed packages have their bytecode; ours must not be compiled at each start
     environment = dict(os.environ)
     environment.pop("PYTHONDONTWRITEBYTECODE", None)
     reached = True
-    for case in CASES:
-        ours = ours_argv(options, case)
+    for case, program in itertools.product(CASES, (OURS, TREE)):
+        ours = ours_argv(options, case, program)
         reference = [options.reference_python, "-c", REFERENCE, options.report]
         pairs = timed(ours, reference + case.arguments, options.pairs, environment)
         ratio = statistics.median(theirs / mine for mine, theirs in pairs)
         reached &= ratio >= case.goal
         print(
-            f"{case.title}: {statistics.median(mine for mine, _ in pairs):.3f} s against "
+            f"{case.title}, {'text' if program is OURS else 'tree'}: "
+            f"{statistics.median(mine for mine, _ in pairs):.3f} s against "
             f"{statistics.median(theirs for _, theirs in pairs):.3f} s; "
             f"ratio {ratio:.2f} (goal {case.goal}), "
             f"pairs {min(t / m for m, t in pairs):.2f} to "
             f"{max(t / m for m, t in pairs):.2f}"
         )
-        for reader in ("capture_text", "read_capture"):
+    for case in CASES:
+        for reader in ("capture_text", "read_capture", "tree"):
             argv = [sys.executable, "-c", GROWTH, options.report, reader]
             grown = subprocess.run(
                 argv + case.arguments, check=True, capture_output=True, env=environment
             ).stdout
             print(
-                f"  {reader}: the reading process grows by {int(grown) / 1024:.1f} MiB"
+                f"{case.title}, {reader}: the reading process grows by "
+                f"{int(grown) / 1024:.1f} MiB"
             )
     return 0 if reached else 1
 
@@ -131,10 +147,10 @@ def parsed() -> argparse.Namespace:
     return parser.parse_args()
 
 
-def ours_argv(options: argparse.Namespace, case: Case) -> list[str]:
-    """Return our side's command."""
-    if not options.command:
-        return [sys.executable, "-c", OURS, str(options.report), *case.arguments]
+def ours_argv(options: argparse.Namespace, case: Case, program: str) -> list[str]:
+    """Return our side's command; the text may come from the installed one."""
+    if program is TREE or not options.command:
+        return [sys.executable, "-c", program, str(options.report), *case.arguments]
     metrics = [f"--metrics={names}" for names in case.arguments]
     return [*shlex.split(options.command), options.report, "--format=json", *metrics]
 

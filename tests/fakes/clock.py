@@ -30,6 +30,9 @@ class FakeClock:
         self.reading_ns += elapsed_ns
         self.wall_s += elapsed_ns / 1e9
 
+    def sleep(self, duration_s: float) -> None:
+        self.advance(round(duration_s * 1e9))
+
     def taking(self, *first_ns: int, then_ns: int) -> Callable[[], int]:
         """Return a function whose calls take these times, and return their number."""
         times: Iterable[int] = chain(first_ns, repeat(then_ns))

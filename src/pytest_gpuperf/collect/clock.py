@@ -17,6 +17,9 @@ class Clock(Protocol):
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
 
+    def sleep(self, duration_s: float) -> None:
+        """Do nothing for so long [s], >= 0."""
+
 
 class SystemClock:
     """The machine's own clocks."""
@@ -27,3 +30,7 @@ class SystemClock:
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
         return time.time()
+
+    def sleep(self, duration_s: float) -> None:
+        """Do nothing for so long [s], >= 0."""
+        time.sleep(duration_s)

@@ -6,7 +6,6 @@ import gc
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
 import sysconfig
@@ -51,13 +50,9 @@ WITHOUT_CAPTURES = "needs real reports: name their folder in GPUPERF_CAPTURES"
 @pytest.fixture
 def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """An ncu-report wheel with NVIDIA's flat functions replaced by our double."""
-    package = tmp_path / "site" / "ncu_report"
-    package.mkdir(parents=True)
-    (package / "__init__.py").touch()
-    (package / "libnvperf_host.so").touch()
-    shutil.copy(fake_ncu_report.__file__, package / "_ncu_report.py")
-    monkeypatch.syspath_prepend(package.parent)
-    return package / "__init__.py"
+    module = fake_ncu_report.install(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
+    return module
 
 
 @pytest.fixture
@@ -135,6 +130,17 @@ class TestBeforeAProcessIsStarted:
             capture_text(tmp_path / "none.ncu-rep", runner=FakeRunner())
         with pytest.raises(CaptureFormatError, match="a folder"):
             capture_text(tmp_path, runner=FakeRunner())
+
+    def test_refuses_a_name_that_is_no_text(self, tmp_path: Path) -> None:
+        """NVIDIA's reader takes UTF-8 alone, and its crash says nothing of the name."""
+        path = write(tmp_path)
+        try:
+            named = path.rename(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.ncu-rep"))
+        except OSError:
+            pytest.skip("a file system whose names are text")
+
+        with pytest.raises(CaptureFormatError, match="its name is not UTF-8"):
+            capture_text(named, runner=FakeRunner())
 
     def test_does_not_wait_for_a_pipe(self, tmp_path: Path) -> None:
         """Opening a named pipe would hang for ever."""

@@ -1,1 +1,95 @@
-"""NVIDIA Nsight Compute: its reports read, its runs started; PYTEST_DONT_REWRITE."""
+"""NVIDIA Nsight Compute: its reports read, its runs started; PYTEST_DONT_REWRITE.
+
+In: names of metrics, a program to profile, or a report that somebody else made.
+Out: the values that ncu measured, by launch, with its own names and units.
+Never: a number of ours, a verdict, a report parsed in this process.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.cache import Cache
+    from pytest_gpuperf.collect.ncu.command import Command
+    from pytest_gpuperf.collect.ncu.factories import (
+        L1TEXCache,
+        LaunchBlock,
+        LaunchGrid,
+        WarpStall,
+    )
+    from pytest_gpuperf.collect.ncu.metrics import (
+        Metric,
+        MetricCorrelation,
+        MetricCorrelationData,
+        MetricCounter,
+        MetricCounterRollUp,
+        MetricCounterRollUpQuantity,
+        MetricDeviceAttribute,
+        MetricRatio,
+        MetricRatioRollUp,
+        MetricThroughput,
+    )
+    from pytest_gpuperf.collect.ncu.report import Report
+    from pytest_gpuperf.collect.ncu.results import ProfilingMetrics, ProfilingResults
+    from pytest_gpuperf.collect.ncu.session import Session
+
+__all__ = [
+    "Cache",
+    "Command",
+    "L1TEXCache",
+    "LaunchBlock",
+    "LaunchGrid",
+    "Metric",
+    "MetricCorrelation",
+    "MetricCorrelationData",
+    "MetricCounter",
+    "MetricCounterRollUp",
+    "MetricCounterRollUpQuantity",
+    "MetricDeviceAttribute",
+    "MetricRatio",
+    "MetricRatioRollUp",
+    "MetricThroughput",
+    "ProfilingMetrics",
+    "ProfilingResults",
+    "Report",
+    "Session",
+    "WarpStall",
+]
+
+_MODULES = {  # where each public name lives: loaded when it is first used
+    "cache": ("Cache",),
+    "command": ("Command",),
+    "factories": ("L1TEXCache", "LaunchBlock", "LaunchGrid", "WarpStall"),
+    "metrics": (
+        "Metric",
+        "MetricCorrelation",
+        "MetricCorrelationData",
+        "MetricCounter",
+        "MetricCounterRollUp",
+        "MetricCounterRollUpQuantity",
+        "MetricDeviceAttribute",
+        "MetricRatio",
+        "MetricRatioRollUp",
+        "MetricThroughput",
+    ),
+    "report": ("Report",),
+    "results": ("ProfilingMetrics", "ProfilingResults"),
+    "session": ("Session",),
+}
+
+
+def __getattr__(name: str) -> object:
+    """Return a public name from the module it lives in."""
+    module = next((m for m, names in _MODULES.items() if name in names), None)
+    if module is None:
+        message = f"module {__name__!r} has no attribute {name!r}"
+        raise AttributeError(message)
+    from importlib import import_module
+
+    return getattr(import_module(f"{__name__}.{module}"), name)
+
+
+def __dir__() -> list[str]:
+    """Return the public names."""
+    return sorted(__all__)

@@ -18,8 +18,11 @@ __all__ = [
     "CapturedRange",
     "CapturedValue",
     "capture_text",
+    "metric_names",
     "read_capture",
 ]
+
+_MOST_BYTES = 64 * 2**20  # of a report that is read whole for nothing but its names
 
 
 class CapturedValue(Frozen, frozen=True, kw_only=True):
@@ -123,6 +126,21 @@ def read_capture(
             for each in json.loads(text)["ranges"]
         )
     )
+
+
+def metric_names(
+    path: str | os.PathLike[str], *, runner: Runner, python: str = sys.executable
+) -> tuple[str, ...]:
+    """
+    Return the metrics that any launch of a report has; none of a huge report.
+
+    The arguments and errors are those of `capture_text`.
+    """
+    if os.path.getsize(path) > _MOST_BYTES:  # noqa: PTH202 - as in text
+        return ()
+    whole = read_capture(path, runner=runner, python=python)
+    launches = (launch for each in whole.ranges for launch in each.launches)
+    return tuple(dict.fromkeys(name for launch in launches for name in launch.metrics))
 
 
 def _launch(launch: _LaunchObject) -> CapturedLaunch:

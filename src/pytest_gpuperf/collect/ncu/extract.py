@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
-__all__ = ["NOT_A_REPORT", "NO_INTERFACE", "main", "start"]
+__all__ = ["NOT_A_REPORT", "NO_INTERFACE", "Reader", "main", "quote", "start"]
 
 # the exit statuses of sysexits.h: EX_DATAERR and EX_UNAVAILABLE
 NOT_A_REPORT = 65
@@ -31,14 +31,14 @@ _LAUNCHES_PER_PROCESS = 16  # fewer are read sooner (5 ms) than a process is for
 _DESCRIPTORS = 64  # more than are ever open here
 _LIBRARIES = ("libnvperf_host.so", "libnvperf_host.dylib", "nvperf_host.dll")
 _ABSENT = 'null,"unit":null}'
-_KEPT: list[object] = []  # a pointer without a class is complained of when it is freed
+KEPT: list[object] = []  # a pointer without a class is complained of when it is freed
 
 
 class _RefusedError(Exception):
     """A file that NVIDIA's interface opens and that is no whole report."""
 
 
-class _Quoted(dict[str, str]):
+class Quoted(dict[str, str]):
     """The JSON text around each string that repeats, made when first asked for."""
 
     def __init__(self, before: str, after: str) -> None:
@@ -46,7 +46,7 @@ class _Quoted(dict[str, str]):
         self._after = after
 
     def __missing__(self, key: str) -> str:
-        text = self._before + _quote(key) + self._after
+        text = self._before + quote(key) + self._after
         self[key] = text
         return text
 
@@ -56,7 +56,7 @@ def start() -> None:
     os._exit(main(sys.argv[2:]))
 
 
-def main(argv: Sequence[str]) -> int:
+def main(argv: Sequence[str], reader: type[Reader] | None = None) -> int:
     """
     Write one report as JSON to standard output.
 
@@ -66,6 +66,8 @@ def main(argv: Sequence[str]) -> int:
             share the work (0: by its size); then `all`, or `some` and the names of
             the metrics.
 
+        reader: What writes a launch; None: `Reader`.
+
     Returns:
         The exit status: 0; `NOT_A_REPORT` with the reason on standard output;
         `NO_INTERFACE` with the reason there.
@@ -74,22 +76,22 @@ def main(argv: Sequence[str]) -> int:
     stdout = os.dup(1)
     os.dup2(2, 1)  # what the interface itself may print is no part of the text
     if not _can_fork():
-        return _print(argv, stdout)
+        return _print(argv, stdout, reader)
     # read in a copy of this process: the kernel takes 10 ms to free what the interface
     # holds, and whoever waits for this process need not wait for that
-    status, _ = _answer(_fork(lambda: (_print(argv, stdout), "")))
+    status, _ = _answer(_fork(lambda: (_print(argv, stdout, reader), "")))
     return status
 
 
-def _print(argv: Sequence[str], stdout: int) -> int:
+def _print(argv: Sequence[str], stdout: int, reader: type[Reader] | None) -> int:
     """Write the text; return the exit status."""
-    status, text = _read(argv)
+    status, text = _read(argv, reader)
     with open(stdout, "w", encoding="ascii", newline="") as stream:
         stream.write(text)
     return status
 
 
-def _read(argv: Sequence[str]) -> tuple[int, str]:
+def _read(argv: Sequence[str], reader: type[Reader] | None = None) -> tuple[int, str]:
     """Return the exit status and the text."""
     origin, path, processes, selection, *names = argv
     try:
@@ -97,8 +99,9 @@ def _read(argv: Sequence[str]) -> tuple[int, str]:
     except (ImportError, OSError) as error:
         return NO_INTERFACE, ascii(str(error))[1:-1]
     try:
-        reader = _Reader(api, load(path), names if selection == "some" else None)
-        return 0, _share(reader, _process_count(int(processes), reader))
+        asked = names if selection == "some" else None
+        found = (reader or Reader)(api, load(path), asked)
+        return 0, _share(found, _process_count(int(processes), found))
     except _RefusedError as error:
         return NOT_A_REPORT, str(error)
 
@@ -119,24 +122,30 @@ def _interface(origin: str) -> tuple[ModuleType, Callable[[str], object]]:
     return module._ncu_report, module.load_report  # noqa: SLF001 - the flat functions
 
 
-class _Reader:
+class Reader:
     """
     Reads launches of one loaded report into JSON text.
 
     Attributes:
+        api: NVIDIA's flat functions.
+
+        names: The metrics of the answer; None: all that each launch has.
+
         places: Range and index of every launch, in the order of the report.
+
+        strings: Texts as JSON.
     """
 
     def __init__(
         self, api: ModuleType, report: object, names: Sequence[str] | None
     ) -> None:
-        self._api = api
-        self._names = names
+        self.api = api
+        self.names = names
         self._ranges = [
             api.IContext_range_by_idx(report, number)
             for number in range(api.IContext_num_ranges(report))
         ]
-        _KEPT.extend((report, *self._ranges))
+        KEPT.extend((report, *self._ranges))
         counts = [api.IRange_num_actions(each) for each in self._ranges]
         if not all(counts) or not counts:
             message = "it holds no launch: nothing was profiled, or it is cut off"
@@ -146,41 +155,38 @@ class _Reader:
             for number, count in enumerate(counts)
             for index in range(count)
         ]
-        self._heads = _Quoted("", ':{"value":')
-        self._tails = _Quoted(',"unit":', "}")
-        self._strings = _Quoted("", "")
+        self._heads = Quoted("", ':{"value":')
+        self._tails = Quoted(',"unit":', "}")
+        self.strings = Quoted("", "")
         # the first launch that is read loads a library of 110 MB: do it before a fork
         self._first = api.IRange_action_by_idx(self._ranges[0], 0)
 
     def launch(self, place: tuple[int, int]) -> str:
         """Return one launch, with what divides it from the launch before."""
         number, index = place
-        api = self._api
+        api = self.api
         action = (
             api.IRange_action_by_idx(self._ranges[number], index)
             if place != (0, 0)
             else self._first
         )
-        _KEPT.append(action)
-        names, measured = self._names, self._measured(action, place)
-        if names is None:
-            names = api.IAction_metric_names(action)
+        KEPT.append(action)
+        measured = "true" if self._measured(action, place) else "false"
         before = "," if index else ("]}," if number else "") + '{"launches":['
-        kernel = api.IAction_name(action) or ""
+        kernel = quote(api.IAction_name(action) or "")
         demangled = api.IAction_name(action, api.IAction_NameBase_DEMANGLED) or ""
         return (
-            f'{before}{{"index":{index},"kernel":{_quote(kernel)},'
-            f'"demangled":{_quote(demangled)},"nvtx":{self._nvtx(action)},'
-            f'"measured":{"true" if measured else "false"},'
-            f'"metrics":{{{",".join(self._metrics(action, names))}}}}}'
+            f'{before}{{"index":{index},"kernel":{kernel},'
+            f'"demangled":{quote(demangled)},"nvtx":{self.nvtx(action)},'
+            f'"measured":{measured},{self.values(action)}}}'
         )
 
     def _measured(self, action: object, place: tuple[int, int]) -> bool:
         """Whether the profile of this launch did not fail."""
-        api = self._api
+        api = self.api
         usual = api.IAction_metric_by_name(action, "launch__grid_size")
         if usual is not None:  # without the price of all names
-            _KEPT.append(usual)
+            KEPT.append(usual)
             return True
         names = api.IAction_metric_names(action)
         if not names:  # even a failed one has the device's attributes
@@ -190,9 +196,16 @@ class _Reader:
             return True  # a range or a graph has no launch of its own
         return any(name.startswith("launch__") for name in names)
 
+    def values(self, action: object) -> str:
+        """Return the members of a launch that hold what was measured."""
+        names = self.names
+        if names is None:
+            names = self.api.IAction_metric_names(action)
+        return f'"metrics":{{{",".join(self._metrics(action, names))}}}'
+
     def _metrics(self, action: object, names: Iterable[str]) -> list[str]:
         """Return the members of the JSON object `metrics`."""
-        api, heads, tails = self._api, self._heads, self._tails
+        api, heads, tails = self.api, self._heads, self._tails
         by_name, kind_of = api.IAction_metric_by_name, api.IMetric_kind
         as_double, as_uint64 = api.IMetric_as_double, api.IMetric_as_uint64
         unit_of, as_string = api.IMetric_unit, api.IMetric_as_string
@@ -205,7 +218,7 @@ class _Reader:
             if metric is None:
                 members.append(heads[name] + _ABSENT)
                 continue
-            _KEPT.append(metric)
+            KEPT.append(metric)
             kind = kind_of(metric)
             text = "null"
             if kind in floats:
@@ -215,21 +228,21 @@ class _Reader:
             elif kind in integers:
                 text = repr(as_uint64(metric))
             elif kind == string and (found := as_string(metric)) is not None:
-                text = self._strings[found]
+                text = self.strings[found]
             members.append(heads[name] + text + tails[unit_of(metric)])
         return members
 
-    def _nvtx(self, action: object) -> str:
+    def nvtx(self, action: object) -> str:
         """Return the JSON object of NVTX domains: stacks, outermost first."""
-        api = self._api
+        api = self.api
         state = api.IAction_nvtx_state(action)
         if state is None:
             return "{}"
-        _KEPT.append(state)
+        KEPT.append(state)
         domains: dict[str, list[str]] = {}
         for number in api.INvtxState_domains(state):
             domain = api.INvtxState_domain_by_id(state, number)
-            _KEPT.append(domain)
+            KEPT.append(domain)
             domains.setdefault(api.INvtxDomainInfo_name(domain), []).extend(
                 (
                     *api.INvtxDomainInfo_push_pop_ranges(domain),
@@ -237,13 +250,13 @@ class _Reader:
                 )
             )
         members = (
-            f"{_quote(name)}:[{','.join(map(_quote, ranges))}]"
+            f"{quote(name)}:[{','.join(map(quote, ranges))}]"
             for name, ranges in domains.items()
         )
         return f"{{{','.join(members)}}}"
 
 
-def _share(reader: _Reader, processes: int) -> str:
+def _share(reader: Reader, processes: int) -> str:
     """Return the whole text, its first part read here, each other one in a fork."""
     places, count = reader.places, len(reader.places)
     bounds = [count * part // processes for part in range(processes + 1)]
@@ -259,7 +272,7 @@ def _share(reader: _Reader, processes: int) -> str:
     return "".join(pieces)
 
 
-def _part(reader: _Reader, places: Iterable[tuple[int, int]]) -> tuple[int, str]:
+def _part(reader: Reader, places: Iterable[tuple[int, int]]) -> tuple[int, str]:
     """Return some launches, or the reason why the report is refused."""
     try:
         return 0, "".join(map(reader.launch, places))
@@ -267,7 +280,7 @@ def _part(reader: _Reader, places: Iterable[tuple[int, int]]) -> tuple[int, str]
         return NOT_A_REPORT, str(error)
 
 
-def _process_count(asked: int, reader: _Reader) -> int:
+def _process_count(asked: int, reader: Reader) -> int:
     """Return how many processes read the report."""
     if not _can_fork():
         return 1
@@ -312,7 +325,7 @@ def _answer(worker: tuple[int, int]) -> tuple[int, str]:
     os._exit(_FAILED)
 
 
-def _quote(text: str | None) -> str:
+def quote(text: str | None) -> str:
     """Return a string as JSON, in ASCII; bytes that are no text become U+FFFD."""
     if text is None:
         return "null"

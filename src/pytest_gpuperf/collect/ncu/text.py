@@ -18,14 +18,18 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
 )
 
-__all__ = ["capture_text"]
+__all__ = ["advice_text", "capture_text", "check_file", "detail_text"]
 
 _MAGIC = b"NVR\0"  # how all 257 public reports start that were looked at
 _FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is not imported yet, and costs the command 4 ms
 # not by path, which would compile it at each start, nor as `-m`, which would import us
 _START = "import sys; sys.path.append(sys.argv[1]); import extract; extract.start()"
+_DETAIL = _START.replace("extract", "detail")
+_ADVISE = _DETAIL.replace("start()", "advise()")
 # -S: the packages of this environment need not be looked through twice
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c", _START, _FOLDER)
+_LAUNCHES = (b'{"ranges":[{', b"}]}]}\n")  # how a whole answer begins and ends
+_ADVICE = (b'{"rules":', b"}\n")
 _NOT_A_REPORT = 65  # the exit statuses of extract.py, which is not imported here:
 _NO_INTERFACE = 69  # a test compares them
 _LONGEST_REASON = 500
@@ -70,19 +74,91 @@ def capture_text(
 
         CollectorTimeoutError: It took longer than it may.
     """
-    file = os.path.abspath(path)  # noqa: PTH100 - as above; and links stay as they are
-    _check_file(file)
     selection = ("all",) if metrics is None else ("some", *dict.fromkeys(metrics))
+    return _answer(
+        path, _OPTIONS, ("0", *selection), _LAUNCHES, runner, python, timeout_s
+    )
+
+
+def detail_text(
+    path: str | os.PathLike[str],
+    *,
+    runner: Runner,
+    names: Sequence[str],
+    python: str = sys.executable,
+    timeout_s: float = 120.0,
+) -> bytes:
+    """
+    Return all that launches say of themselves and of some metrics, as JSON text.
+
+    Args:
+        path: The `.ncu-rep` file.
+
+        runner: What starts the reading process.
+
+        names:
+            Metrics; `group:` and `breakdown:` stand for their members, `*` for all
+            that each launch has, `correlated:` before a name for its values by opcode
+            or address.
+
+        python: As in `capture_text`, whose errors are raised, too.
+
+        timeout_s: How long reading may take [s], > 0.
+    """
+    options = (*_OPTIONS[:-2], _DETAIL, _FOLDER)
+    selection = ("0", "some", *dict.fromkeys(names))
+    return _answer(path, options, selection, _LAUNCHES, runner, python, timeout_s)
+
+
+def advice_text(
+    path: str | os.PathLike[str],
+    *,
+    runner: Runner,
+    place: tuple[int, int],
+    python: str = sys.executable,
+    timeout_s: float = 120.0,
+) -> bytes:
+    """
+    Return what ncu's rules and samples say of one launch, as JSON text.
+
+    Args:
+        path: The `.ncu-rep` file.
+
+        runner: What starts the reading process.
+
+        place: The launch's range and its index there.
+
+        python: As in `capture_text`, whose errors are raised, too.
+
+        timeout_s: How long reading may take [s], > 0.
+    """
+    options = (*_OPTIONS[:-2], _ADVISE, _FOLDER)
+    selection = (str(place[0]), str(place[1]))
+    return _answer(path, options, selection, _ADVICE, runner, python, timeout_s)
+
+
+def _answer(
+    path: str | os.PathLike[str],
+    options: tuple[str, ...],
+    question: tuple[str, ...],
+    frame: tuple[bytes, bytes],
+    runner: Runner,
+    python: str,
+    timeout_s: float,
+) -> bytes:
+    """Return what a process of its own wrote of a report, between `frame`."""
+    file = os.path.abspath(path)  # noqa: PTH100 - as above; and links stay as they are
+    check_file(file)
     finished = runner.run(
-        (python, *_OPTIONS, _interface(), file, "0", *selection),
+        (python, *options, _interface(), file, *question),
         timeout_s=timeout_s,
         env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
     )
-    _check_end(file, finished)
+    _check_end(file, finished, frame)
     return finished.stdout
 
 
-def _check_file(file: str) -> None:
+def check_file(file: str) -> None:
     """Refuse what cannot be a report, before a process is started for it."""
     try:
         # a folder has no bytes, and a pipe would be waited for
@@ -94,6 +170,9 @@ def _check_file(file: str) -> None:
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
+    if file.encode("utf-8", "replace") != os.fsencode(file):
+        message = "its name is not UTF-8, and NVIDIA's reader opens no other"
+        raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
         raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
     if start != _MAGIC:
@@ -113,7 +192,7 @@ def _interface() -> str:
     return spec.origin
 
 
-def _check_end(file: str, finished: Finished) -> None:
+def _check_end(file: str, finished: Finished, frame: tuple[bytes, bytes]) -> None:
     """Turn every end of the reading process but a good one into an error."""
     text = finished.stdout
     reason = text[:_LONGEST_REASON].decode("ascii", "replace")
@@ -122,7 +201,7 @@ def _check_end(file: str, finished: Finished) -> None:
     if finished.exit_code == _NO_INTERFACE:
         message = f"the package ncu-report cannot be loaded ({reason})"
         raise _unavailable(message)
-    whole = text.startswith(b'{"ranges":[{') and text.endswith(b"}]}]}\n")
+    whole = text.startswith(frame[0]) and text.endswith(frame[1])
     if finished.exit_code == 0 and whole:
         return
     if finished.exit_code < 0:

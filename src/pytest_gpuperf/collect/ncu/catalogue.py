@@ -1,0 +1,375 @@
+"""Names that Nsight Compute takes on each chip, and their cost; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import difflib
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from enum import Enum
+from typing import NamedTuple
+
+from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti.chips import CAPABILITIES, chip_named
+from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
+from pytest_gpuperf.errors import CollectError, ConfigError
+from pytest_gpuperf.model.catalogue import (
+    MetricEntry,
+    NameCheck,
+    PassCost,
+    ReplayGroup,
+)
+
+__all__ = ["Catalogue"]
+
+_HOST_MEMORY = frozenset(  # Thor and Spark: their DRAM is the host's
+    chip for pair in ((11, 0), (12, 1)) for chip in CAPABILITIES[pair]
+)
+_USUAL = (".sum", ".pct", ".avg.pct_of_peak_sustained_elapsed")  # by MetricType
+_ENDING = re.compile(r"\.(?:avg|max|min|sum|pct|ratio|max_rate)(?:\.[a-z_.]*)?$")
+_SUGGESTED = 3
+_CLOSE = 0.7  # difflib's ratio below which two names have little in common
+
+# What Nsight Compute ran, against the passes of its hardware's counters, in 232 sets of
+# metrics of 536 public reports
+_COUNTERS_MORE = 1  # 70 of 92 sets, and within 2 in 89
+_SOURCE_MORE = 3  # between 1 and 4 in 101 of 107 sets
+_COUNTERS_NOTE = (
+    "Nsight Compute mostly makes one pass more than its counters need (70 of 92 public "
+    "reports; 89 within 2)"
+)
+_SOURCE_NOTE = (
+    "counters of source lines take passes of their own: 1 to 4 in 101 of 107 public "
+    "reports, 3 are assumed"
+)
+_OPEN_NOTE = "nobody but Nsight Compute knows the passes of {}"
+
+
+class _Cost(Enum):
+    """What a name of Nsight Compute's own adds to the passes."""
+
+    NOTHING = "known without counting"
+    SOURCE = "counted by source line, in passes of its own"
+    UNKNOWN = "expanded by Nsight Compute when it runs"
+
+
+class _Family(NamedTuple):
+    """Names that Nsight Compute makes itself: no library lists them."""
+
+    pattern: re.Pattern[str]
+    cost: _Cost
+
+
+_WORD = r"[a-z0-9][A-Za-z0-9_]*"
+_ROLLUP = r"(\.(avg|max|min|sum))?"
+_FAMILIES = tuple(
+    _Family(re.compile(pattern), cost)
+    for pattern, cost in (
+        (rf"(launch|profiler|nvlink|numa|c2clink)__{_WORD}{_ROLLUP}", _Cost.NOTHING),
+        (rf"device__attribute_{_WORD}|derived__pct_occupancy_{_WORD}", _Cost.NOTHING),
+        (r"derived_tempMetric\d+", _Cost.NOTHING),
+        (r"sm(sp)?__maximum_warps_(avg_)?per_active_cycle(_pct)?", _Cost.NOTHING),
+        (rf"smsp__pcsamp_{_WORD}|smsp__branch_targets_threads_{_WORD}", _Cost.SOURCE),
+        (r"smsp__sass_inst_executed_memdesc_explicit_evict_type", _Cost.SOURCE),
+        (rf"(sass|derived)__{_WORD}", _Cost.SOURCE),
+        (r"(branch_|thread_)?inst_executed(_[a-z0-9_]+)?", _Cost.SOURCE),
+        (r"memory_(access|l1|l2|type)(_[a-z0-9_]+)?", _Cost.SOURCE),
+        (rf"(group|regex|pmsampling):.+|breakdown:{_WORD}(\.[a-z_.]+)?", _Cost.UNKNOWN),
+    )
+)
+_SASS = "__sass_"  # in the name of a counter that instruments the code
+
+
+class Catalogue:
+    """
+    The metrics of one chip.
+
+    Attributes:
+        chip: Its name.
+    """
+
+    def __init__(self, chip: str, source: library.Library | None = None) -> None:
+        """
+        Load what answers for a chip.
+
+        Args:
+            chip: As `chip_named` takes it.
+
+            source: The library to ask; None: the installed one.
+
+        Raises:
+            ConfigError: There is no such chip.
+
+            CollectorUnavailableError: There is no library.
+        """
+        self._library = source or library.load()
+        self.chip = chip_named(chip, self._library)
+        self._evaluator = nvperf.evaluator(self.chip, self._library)
+
+    def entries(self, kind: MetricType | None = None) -> Iterator[MetricEntry]:
+        """Yield the metrics of a kind, None: of all, by name and without endings."""
+        kinds = MetricType if kind is None else (kind,)
+        for base in sorted(name for each in kinds for name in self._names(each)):
+            yield self._entry(base)
+
+    def search(self, words: Sequence[str]) -> list[MetricEntry]:
+        """Return the metrics in whose name or description each word stands."""
+        wanted = [word.casefold() for word in words]
+        return [
+            entry
+            for entry in self.entries()
+            if all(w in f"{entry.base} {entry.description}".casefold() for w in wanted)
+        ]
+
+    def describe(self, name: str) -> MetricEntry:
+        """
+        Return a metric with all that is known of it, also what it costs alone.
+
+        Args:
+            name: Its name, with an ending or without.
+
+        Raises:
+            ConfigError: The chip has no such metric, or only Nsight Compute knows it.
+        """
+        checked = self.check(name)
+        if not checked.known:
+            raise _unknown_names([checked])
+        if checked.kind == "ncu":
+            message = f"{name} is made by Nsight Compute: {checked.note}"
+            raise ConfigError(message, remedy="see its documentation")
+        found = self._evaluator.properties(name)
+        return MetricEntry(
+            name=name,
+            base=found.base,
+            kind=found.kind.name.lower(),
+            description=found.description,
+            hardware_unit=found.hardware_unit,
+            unit=found.unit,
+            endings=self._evaluator.endings(found.kind),
+            made_of=found.made_of,
+            passes=self._passes(self._counted(checked)),
+        )
+
+    def check(self, name: str) -> NameCheck:
+        """Return whether a name is a metric of this chip; if not, what was meant."""
+        kind = self._evaluator.kind(name)
+        if kind is not None and self._evaluator.accepts(name):
+            return NameCheck(name=name, known=True, kind=kind.name.lower())
+        prefix, _, inner = name.partition(":")
+        if prefix == "breakdown" and self._evaluator.kind(inner) is None:
+            found = self.check(inner)
+            meant = tuple(f"breakdown:{each}" for each in found.suggestions)
+            return NameCheck(
+                name=name, known=False, kind="", note=found.note, suggestions=meant
+            )
+        family = _family(name)
+        if family is not None:
+            note = family.cost.value
+            return NameCheck(name=name, known=True, kind="ncu", note=note)
+        if kind is None:
+            return self._stranger(name)
+        return self._without_ending(name, kind)
+
+    def cost(self, names: Sequence[str]) -> PassCost:
+        """
+        Return in how many passes a kernel gives metrics together.
+
+        Args:
+            names: The metrics; what Nsight Compute makes itself may stand among them.
+
+        Raises:
+            ConfigError: Some are unknown; all of them are named.
+        """
+        checks = [self.check(name) for name in dict.fromkeys(names)]
+        wrong = [each for each in checks if not each.known]
+        if wrong:
+            raise _unknown_names(wrong)
+        alone: dict[str, int] = {}
+        refused: dict[str, str] = {}
+        together: list[str] = []
+        for each in checks:
+            counted = self._counted(each)
+            passes = self._passes(counted)
+            if passes is None:
+                refused[each.name] = f"{self.chip} does not give it of a kernel"
+            elif counted:
+                alone[each.name] = passes
+                together += counted
+        passes = self._evaluator.passes(together)
+        replays, note = _replays(passes, [each.name for each in checks])
+        return PassCost(
+            chip=self.chip,
+            names=tuple(each.name for each in checks),
+            passes=passes,
+            replays=replays,
+            note=note,
+            alone=alone,
+            refused=refused,
+        )
+
+    def grouped(self, wanted: Mapping[str, Sequence[str]]) -> tuple[ReplayGroup, ...]:
+        """
+        Return tests in groups: a test joins another where that costs no further pass.
+
+        Nsight Compute starts once a group, and runs each launch as often as the longest
+        list in it needs.
+
+        Args:
+            wanted: The metrics of each test.
+        """
+        # the scheduler heeds the order: the first list of the same names stands for all
+        ordered: dict[frozenset[str], tuple[str, ...]] = {}
+        lists: dict[tuple[str, ...], list[str]] = {}
+        for test, names in wanted.items():
+            once = ordered.setdefault(frozenset(names), tuple(dict.fromkeys(names)))
+            lists.setdefault(once, []).append(test)
+        passes = {names: self._together(names) for names in lists}
+        groups: list[tuple[int, dict[str, None], list[str]]] = []
+        for names in sorted(lists, key=lambda each: (-passes[each], each)):
+            for needed, joint, tests in groups:
+                more = [name for name in names if name not in joint]
+                if not more or self._together([*joint, *more]) == needed:
+                    joint.update(dict.fromkeys(more))
+                    tests.extend(lists[names])
+                    break
+            else:
+                groups.append((passes[names], dict.fromkeys(names), lists[names]))
+        return tuple(
+            ReplayGroup(tests=tuple(tests), cost=self.cost([*joint]))
+            for _, joint, tests in groups
+        )
+
+    def _names(self, kind: MetricType) -> tuple[str, ...]:
+        """Return the metrics of a kind, without endings."""
+        return self._evaluator.names(kind)
+
+    def _entry(self, base: str) -> MetricEntry:
+        """Return a metric as a list shows it."""
+        found = self._evaluator.properties(base)
+        return MetricEntry(
+            name=base,
+            base=base,
+            kind=found.kind.name.lower(),
+            description=found.description,
+            hardware_unit=found.hardware_unit,
+            unit=found.unit,
+        )
+
+    def _counted(self, checked: NameCheck) -> list[str]:
+        """Return what the hardware has to count for a name, with endings."""
+        name = checked.name
+        if checked.kind == "ncu":
+            prefix, _, inner = name.partition(":")
+            return self._counted(self.check(inner)) if prefix == "breakdown" else []
+        if checked.kind != "base":
+            return [name]
+        return [f"{name}{_USUAL[self._evaluator.properties(name).kind]}"]
+
+    def _together(self, names: Sequence[str]) -> int:
+        """Return the passes of metrics, without those that a kernel does not give."""
+        counted = [part for name in names for part in self._counted(self.check(name))]
+        passes = self._passes(counted)
+        if passes is not None:
+            return passes
+        given = [each for each in counted if self._passes([each]) is not None]
+        return self._evaluator.passes(given)
+
+    def _passes(self, names: Sequence[str]) -> int | None:
+        """Return the passes of metrics; None: a kernel does not give them."""
+        try:
+            return self._evaluator.passes(names)
+        except CollectError:
+            return None
+
+    def _without_ending(self, name: str, kind: MetricType) -> NameCheck:
+        """Return what is to be said of a metric whose ending is missing or wrong."""
+        base = self._evaluator.base(name) or name
+        spelled = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
+        if name == base:
+            note = f"a value needs an ending, as {base}{_USUAL[kind]}"
+            return NameCheck(name=name, known=True, kind="base", note=note)
+        close = difflib.get_close_matches(name, spelled, n=_SUGGESTED, cutoff=_CLOSE)
+        said = f"{base} of {self.chip} is a {kind.name.lower()}"
+        return NameCheck(
+            name=name,
+            known=False,
+            kind="",
+            note=f"{said}, and {name.removeprefix(base)} is no ending of it",
+            suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
+        )
+
+    def _stranger(self, name: str) -> NameCheck:
+        """Return why a name is unknown, and which of the chip's names come close."""
+        ending = _ENDING.search(name)
+        base = name[: ending.start()] if ending else name
+        unit, separator, _ = base.partition("__")
+        every = [each for kind in MetricType for each in self._names(kind)]
+        alike = [each for each in every if each.startswith(f"{unit}__")]
+        note = f"{self.chip} has no such metric"
+        if separator and not alike:
+            note = f"{self.chip} has no {unit}__ metrics"
+            if unit == "dram" and self.chip in _HOST_MEMORY:
+                note += " (its memory is the host's)"
+        if others := self._elsewhere(base):
+            note += f", unlike {', '.join(others)}"
+        close = _nearest(base, alike or every)
+        spelled = (self._ended(each, ending[0] if ending else "") for each in close)
+        return NameCheck(
+            name=name, known=False, kind="", note=note, suggestions=tuple(spelled)
+        )
+
+    def _ended(self, base: str, ending: str) -> str:
+        """Return a base with the ending that was written, where it takes that one."""
+        return base + ending if self._evaluator.accepts(base + ending) else base
+
+    def _elsewhere(self, base: str) -> list[str]:
+        """Return the first chip of each capability that has a metric."""
+        firsts = [chips[0] for chips in CAPABILITIES.values()]
+        known = [chip for chip in firsts if chip in self._library.chips()]
+        return [
+            chip
+            for chip in known
+            if chip != self.chip and _has(nvperf.evaluator(chip, self._library), base)
+        ]
+
+
+def _has(evaluator: Evaluator, base: str) -> bool:
+    """Return whether a chip has a metric."""
+    return evaluator.kind(base) is not None
+
+
+def _family(name: str) -> _Family | None:
+    """Return the family of a name that Nsight Compute makes itself."""
+    return next((each for each in _FAMILIES if each.pattern.fullmatch(name)), None)
+
+
+def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
+    """
+    Return names that come close, best first.
+
+    Newer chips put words into names (`dram__bytes_op_read`): a name that holds all the
+    words comes first, then those that are spelled alike.
+    """
+    words = set(base.split("_"))
+    holding = [each for each in candidates if words <= set(each.split("_"))]
+    holding.sort(key=lambda each: (len(each), each))
+    alike = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+    return [*dict.fromkeys([*holding[:_SUGGESTED], *alike])][:_SUGGESTED]
+
+
+def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
+    """Return how often Nsight Compute runs a launch, and how sure that is."""
+    families = {name: _family(name) for name in names}
+    unknown = [n for n, f in families.items() if f and f.cost is _Cost.UNKNOWN]
+    expanded = [name for name in unknown if not name.startswith("breakdown:")]
+    if expanded:
+        return None, _OPEN_NOTE.format(", ".join(expanded))
+    source = [n for n, f in families.items() if f and f.cost is _Cost.SOURCE]
+    if source or any(_SASS in name for name in names):
+        return passes + _SOURCE_MORE, _SOURCE_NOTE
+    return passes + _COUNTERS_MORE, _COUNTERS_NOTE
+
+
+def _unknown_names(wrong: Sequence[NameCheck]) -> ConfigError:
+    """Return the error for names that are no metrics, all at once."""
+    message = "; ".join(f"{each.name}: {each.told}" for each in wrong)
+    return ConfigError(message, remedy="look for names with gpuperf metrics search")

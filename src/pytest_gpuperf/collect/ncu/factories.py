@@ -1,0 +1,319 @@
+"""Metrics that are asked for again and again, by readable names; PYTEST_DONT_REWRITE.
+
+`L1TEXCache.GlobalLoad.Sectors.create()` is the metric that counts the sectors of global
+loads. What `create` returns unpacks to itself, so that `*...create()` is one metric too;
+`LaunchBlock.create()` yields several.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from enum import Enum
+from typing import ClassVar
+
+from pytest_gpuperf.collect.ncu.metrics import (
+    Metric,
+    MetricCounter,
+    MetricCounterRollUp,
+    MetricName,
+    MetricRatio,
+    Sub,
+)
+from pytest_gpuperf.errors import ConfigError
+
+__all__ = ["L1TEXCache", "LaunchBlock", "LaunchGrid", "Unit", "WarpStall"]
+
+_SUM: tuple[Sub, ...] = (MetricCounterRollUp.SUM,)
+
+
+class Unit(str, Enum):
+    """Where a metric is counted."""
+
+    L1TEX = "l1tex"
+    SM = "sm"
+    SMSP = "smsp"
+
+
+class _Access:
+    """
+    One kind of access to memory.
+
+    Attributes:
+        pretty: How results call it.
+
+        op: How the names of its counters end.
+    """
+
+    pretty: ClassVar[str]
+    op: ClassVar[str]
+
+
+class _GlobalLoad(_Access):
+    """Loads from global memory."""
+
+    pretty = "L1/TEX cache global load"
+    op = "global_op_ld"
+
+
+class _GlobalStore(_Access):
+    """Stores to global memory."""
+
+    pretty = "L1/TEX cache global store"
+    op = "global_op_st"
+
+
+class _LocalStore(_Access):
+    """Stores to local memory, spilled registers among them."""
+
+    pretty = "L1/TEX cache local store"
+    op = "local_op_st"
+
+
+class _Instructions:
+    """Warp instructions that make such an access."""
+
+    access: ClassVar[type[_Access]]
+
+    @classmethod
+    def create(
+        cls,
+        *,
+        unit: Unit | str = Unit.SMSP,
+        mode: str | None = "sass",
+        subs: tuple[Sub, ...] = _SUM,
+    ) -> MetricCounter:
+        """
+        Return the metric.
+
+        Args:
+            unit: Where the instructions are counted: "smsp" or "sm".
+
+            mode: "sass": counted by patching the code; None: by the hardware.
+
+            subs: Its roll-ups.
+
+        Raises:
+            ConfigError: There is no such unit or mode.
+        """
+        _one_of("unit", unit, ("smsp", "sm"))
+        _one_of("mode", mode, ("sass", None))
+        memory, _, op = cls.access.op.partition("_op_")
+        name = MetricName(
+            unit=Unit(unit).value,
+            stage=mode,
+            quantity="inst",
+            qualifier=f"executed_op_{memory}_{op}",
+        )
+        # results of 1.0.x have the key with the blank, also where no mode follows it
+        pretty = f"{cls.access.pretty} instructions {mode or ''}"
+        return MetricCounter(str(name), pretty, subs)
+
+
+class _Counted:
+    """What the cache's pipeline counts of such an access."""
+
+    access: ClassVar[type[_Access]]
+    quantity: ClassVar[str]
+    stage: ClassVar[str] = "t"
+
+    @classmethod
+    def create(cls, *, subs: tuple[Sub, ...] = _SUM) -> MetricCounter:
+        """Return the metric, with its roll-ups."""
+        return cls._metric(subs, None)
+
+    @classmethod
+    def _metric(cls, subs: tuple[Sub, ...], suffix: str | None) -> MetricCounter:
+        """Return the metric, of the look-ups that end in one way or of all."""
+        lookup = f"_lookup_{suffix}" if suffix else ""
+        name = MetricName(
+            unit=Unit.L1TEX.value,
+            stage=cls.stage,
+            quantity=cls.quantity,
+            qualifier=f"pipe_lsu_mem_{cls.access.op}{lookup}",
+        )
+        words = (cls.access.pretty, cls.quantity, suffix)
+        return MetricCounter(str(name), " ".join(w for w in words if w), subs)
+
+
+class _Sectors(_Counted):
+    """Sectors of 32 bytes; `suffix` chooses those that were found, or were not."""
+
+    quantity = "sectors"
+
+    @classmethod
+    def create(
+        cls, *, suffix: str | None = None, subs: tuple[Sub, ...] = _SUM
+    ) -> MetricCounter:
+        """
+        Return the metric.
+
+        Args:
+            suffix: "hit", "miss" or None: all.
+
+            subs: Its roll-ups.
+
+        Raises:
+            ConfigError: There is no such suffix.
+        """
+        _one_of("suffix", suffix, ("hit", "miss", None))
+        return cls._metric(subs, suffix)
+
+
+class _SectorsThat(_Counted):
+    """Sectors whose look-up ended in one way."""
+
+    quantity = "sectors"
+    suffix: ClassVar[str]
+
+    @classmethod
+    def create(cls, *, subs: tuple[Sub, ...] = _SUM) -> MetricCounter:
+        """Return the metric, with its roll-ups."""
+        return cls._metric(subs, cls.suffix)
+
+
+class L1TEXCache:
+    """The L1 and texture cache: instructions, requests, sectors and wavefronts."""
+
+    class GlobalLoad:
+        """Loads from global memory."""
+
+        class Instructions(_Instructions):
+            """Warp instructions."""
+
+            access = _GlobalLoad
+
+        class Requests(_Counted):
+            """Requests to the cache, one for each warp instruction."""
+
+            access = _GlobalLoad
+            quantity = "requests"
+
+        class Sectors(_Sectors):
+            """Sectors that the requests touch."""
+
+            access = _GlobalLoad
+
+        class SectorHits(_SectorsThat):
+            """Sectors that were in the cache."""
+
+            access = _GlobalLoad
+            suffix = "hit"
+
+        class SectorMisses(_SectorsThat):
+            """Sectors that were not in the cache."""
+
+            access = _GlobalLoad
+            suffix = "miss"
+
+        class Wavefronts(_Counted):
+            """Passes through the cache's data stage."""
+
+            access = _GlobalLoad
+            quantity = "wavefronts"
+            stage = "t_output"
+
+    class GlobalStore:
+        """Stores to global memory."""
+
+        class Instructions(_Instructions):
+            """Warp instructions."""
+
+            access = _GlobalStore
+
+        class Requests(_Counted):
+            """Requests to the cache, one for each warp instruction."""
+
+            access = _GlobalStore
+            quantity = "requests"
+
+        class Sectors(_Sectors):
+            """Sectors that the requests touch."""
+
+            access = _GlobalStore
+
+    class LocalStore:
+        """Stores to local memory, spilled registers among them."""
+
+        class Instructions(_Instructions):
+            """Warp instructions."""
+
+            access = _LocalStore
+
+
+class _LaunchSize:
+    """A size of the launch in some of its three dimensions."""
+
+    prefix: ClassVar[str]
+    PREFIX: ClassVar[str]
+
+    @classmethod
+    def create(cls, dims: Iterable[str] = ("x", "y", "z")) -> Iterator[Metric]:
+        """
+        Return the metric of each dimension.
+
+        Args:
+            dims: Of "x", "y" and "z"; empty: all three.
+
+        Raises:
+            ConfigError: There is no such dimension.
+        """
+        chosen = tuple(dims) or ("x", "y", "z")
+        for dim in chosen:
+            _one_of("dims", dim, ("x", "y", "z"))
+        return (Metric(f"{cls.prefix}{dim}") for dim in chosen)
+
+
+class LaunchBlock(_LaunchSize):
+    """Threads of a block."""
+
+    prefix = PREFIX = "launch__block_dim_"
+
+
+class LaunchGrid(_LaunchSize):
+    """Blocks of the grid."""
+
+    prefix = PREFIX = "launch__grid_dim_"
+
+
+class _Stall:
+    """Why resident warps did not issue."""
+
+    reason: ClassVar[str]
+
+    @classmethod
+    def create(cls) -> MetricRatio:
+        """Return the metric: warps that waited for it, in each cycle that issued."""
+        waiting = f"stalled_{cls.reason}_per_issue_active"
+        return MetricRatio(f"smsp__average_warps_issue_{waiting}")
+
+
+class WarpStall:
+    """Reasons for which resident warps wait."""
+
+    class LGThrottle(_Stall):
+        """The queue of local and global accesses is full."""
+
+        reason = "lg_throttle"
+
+    class LongScoreboard(_Stall):
+        """A value from local, global, texture or surface memory is not there yet."""
+
+        reason = "long_scoreboard"
+
+    class MIOThrottle(_Stall):
+        """The queue of the memory input and output instructions is full."""
+
+        reason = "mio_throttle"
+
+    class ShortScoreboard(_Stall):
+        """A value from shared memory or a slow arithmetic unit is not there yet."""
+
+        reason = "short_scoreboard"
+
+
+def _one_of(name: str, given: object, allowed: tuple[object, ...]) -> None:
+    """Refuse a value that is none of those that there are."""
+    if given not in allowed:
+        message = f"{name}={given!r} is none of them"
+        listed = ", ".join(repr(each) for each in allowed)
+        raise ConfigError(message, remedy=f"write one of: {listed}")

@@ -1,0 +1,221 @@
+"""Which launches an NVTX expression of ncu names; PYTEST_DONT_REWRITE.
+
+    expression ::= "regex:"? (domain "@")? (pushpop | started)
+    pushpop    ::= "["? part ("/" part)* "/"? "]"?      at least one of [ / ]
+    part       ::= name | "*" any number of ranges | "+" exactly one
+    started    ::= name ("," name)*                     all of them are open
+
+`[` is the bottom of the stack, `]` its top; without them the parts may lie anywhere in
+it. A character of the grammar within a name is escaped with a backslash. With `regex:`
+each name is a pattern that is searched for, and keeps its backslashes.
+
+Matched here and not by NVIDIA's reader, which aborts the process on `/` and takes an
+invalid pattern for one that matches nothing.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Sequence
+
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = ["DEFAULT_DOMAIN", "NvtxDomain", "NvtxFilter", "matches"]
+
+DEFAULT_DOMAIN = "<default domain>"  # how reports call the domain without a name
+
+_REGEX = "regex:"
+_ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")  # a backslash before anything else is one
+_TOKEN = re.compile(r"\\.|.", re.DOTALL)  # a character with its backslash is one
+_Test = Callable[[str], bool]
+_Part = _Test | str  # a string: one of the two quantifiers
+_ANY, _ONE = "*", "+"
+
+
+class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
+    """
+    The ranges of one NVTX domain that were open when a kernel was launched.
+
+    Attributes:
+        name: The domain.
+
+        stack: Its push/pop ranges, outermost first.
+
+        started: Its start/end ranges, in the order of the report.
+    """
+
+    name: str
+    stack: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
+
+
+class NvtxFilter:
+    """
+    Chooses launches by the NVTX ranges that were open.
+
+    Args:
+        includes: Expressions of which one must match; none: each launch is included.
+
+        excludes: Expressions of which none may match.
+
+    Raises:
+        ConfigError: Expressions that cannot match anything, all of them at once.
+    """
+
+    def __init__(
+        self,
+        includes: Iterable[str] | None = None,
+        excludes: Iterable[str] | None = None,
+    ) -> None:
+        mistakes: list[str] = []
+        self._includes = _parsed(includes, "includes", mistakes)
+        self._excludes = _parsed(excludes, "excludes", mistakes)
+        if mistakes:
+            message = f"NVTX expressions that name no range: {'; '.join(mistakes)}"
+            remedy = "write name/ for a push/pop range, name for a start/end range"
+            raise ConfigError(message, remedy=remedy)
+
+    def __bool__(self) -> bool:
+        """Return whether anything is chosen by NVTX at all."""
+        return bool(self._includes or self._excludes)
+
+    def chooses(self, domains: Sequence[NvtxDomain]) -> bool:
+        """
+        Return whether a launch is chosen.
+
+        Args:
+            domains: What was open when it was launched.
+        """
+        included = not self._includes or any(e.holds(domains) for e in self._includes)
+        return included and not any(e.holds(domains) for e in self._excludes)
+
+
+def matches(expression: str, domains: Sequence[NvtxDomain]) -> bool:
+    """
+    Return whether an expression names what was open at a launch.
+
+    Args:
+        expression: In ncu's language, see the module.
+
+        domains: The ranges that were open.
+
+    Raises:
+        ConfigError: It names no range, or its pattern is not valid.
+    """
+    return NvtxFilter([expression]).chooses(domains)
+
+
+class _Expression:
+    """One parsed expression."""
+
+    def __init__(self, text: str) -> None:
+        """
+        Parse it.
+
+        Raises:
+            ValueError: Why it can match nothing, as a fragment.
+        """
+        is_regex = text.startswith(_REGEX)
+        test = _searched if is_regex else _equal
+        domain, at, body = _divided(text.removeprefix(_REGEX))
+        self._domain = test(domain) if at else _equal(DEFAULT_DOMAIN)
+        self._bottom = body.startswith("[")
+        self._top = _TOKEN.findall(body)[-1:] == ["]"]
+        inner = body.removeprefix("[") if self._bottom else body
+        inner = inner.removesuffix("]") if self._top else inner
+        names = _split(inner, "/")
+        self._is_stack = self._bottom or self._top or len(names) > 1
+        if not self._is_stack:
+            self._started = [test(name) for name in _split(inner, ",")]
+            return
+        # ncu, too, takes no notice of a part between two slashes that is empty
+        self._parts: list[_Part] = [
+            name if name in {_ANY, _ONE} else test(name) for name in names if name
+        ]
+        if not self._parts and not at and not self._bottom and not self._top:
+            message = "no name stands between its slashes"
+            raise ValueError(message)
+
+    def holds(self, domains: Sequence[NvtxDomain]) -> bool:
+        """Return whether it names what was open."""
+        return any(
+            self._fits(each.stack) if self._is_stack else self._all_of(each.started)
+            for each in domains
+            if self._domain(each.name)
+        )
+
+    def _all_of(self, started: Sequence[str]) -> bool:
+        """Return whether each name is that of an open start/end range."""
+        return all(any(map(test, started)) for test in self._started)
+
+    def _fits(self, stack: Sequence[str]) -> bool:
+        """Return whether the parts lie in a stack, side by side."""
+        # as ncu: a quantifier stands between two ranges, so none can come first
+        if not self._parts or isinstance(self._parts[0], str):
+            return False
+        depth = len(stack)
+        # where the parts so far may end in the stack
+        ends = {0} if self._bottom else set(range(depth))
+        for part in self._parts:
+            if not ends:
+                return False
+            if part == _ANY:
+                ends = set(range(min(ends), depth + 1))
+            else:
+                ends = {
+                    end + 1
+                    for end in ends
+                    if end < depth and (part == _ONE or _passes(part, stack[end]))
+                }
+        return depth in ends if self._top else bool(ends)
+
+
+def _parsed(
+    expressions: Iterable[str] | None, title: str, mistakes: list[str]
+) -> tuple[_Expression, ...]:
+    """Return parsed expressions; what is wrong with the others goes to `mistakes`."""
+    if isinstance(expressions, str):  # would be taken letter by letter
+        mistakes.append(f"{title}={expressions!r} is one text: give a list of them")
+        return ()
+    found = []
+    for text in expressions or ():
+        try:
+            found.append(_Expression(text))
+        except (ValueError, re.error) as error:
+            mistakes.append(f"{text!r}: {error}")
+    return tuple(found)
+
+
+def _divided(text: str) -> tuple[str, str, str]:
+    """Return the domain, the `@` where there is one, and what follows it."""
+    domain, *rest = _split(text, "@", 1)
+    return (domain, "@", rest[0]) if rest else ("", "", text)
+
+
+def _split(text: str, mark: str, most: int = 0) -> list[str]:
+    """Return the parts between a mark that is not escaped."""
+    parts = [""]
+    for token in _TOKEN.findall(text):
+        if token == mark and not 0 < most < len(parts):
+            parts.append("")
+        else:
+            parts[-1] += token
+    return parts
+
+
+def _equal(name: str) -> _Test:
+    """Return the test for one name; a range without a name cannot be named."""
+    plain = _ESCAPED.sub(r"\1", name)
+    return lambda found: bool(found) and found == plain
+
+
+def _searched(pattern: str) -> _Test:
+    """Return the test for names that contain a pattern; the empty one names nothing."""
+    compiled = re.compile(pattern)
+    return lambda found: bool(pattern and found and compiled.search(found))
+
+
+def _passes(part: _Part, name: str) -> bool:
+    """Return whether a part that is a name stands for a range."""
+    return not isinstance(part, str) and part(name)

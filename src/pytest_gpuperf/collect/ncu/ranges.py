@@ -1,0 +1,91 @@
+"""NVTX ranges by which Nsight Compute tells measurements apart; PYTEST_DONT_REWRITE.
+
+NVTX is a C header: what a tool listens to are calls compiled from it. The package nvtx
+has them for Python, with domains, which the bindings inside torch and cupy lack.
+"""
+
+from __future__ import annotations
+
+import importlib
+from types import ModuleType
+from typing import Protocol, final
+
+from pytest_gpuperf.errors import CollectorUnavailableError
+
+__all__ = ["DOMAIN", "INCLUDE", "NvtxRanges", "Ranges", "find_ranges", "range_name"]
+
+DOMAIN = "pytest-gpuperf"
+# start/end ranges belong to the process: a launch in a worker thread (autograd has some)
+# is inside too. A name alone, without "/", means a range of that kind.
+INCLUDE = f"regex:{DOMAIN}@.+"
+_NAME_LENGTH = (
+    16  # 64 bits: two of a million ranges share a name once in 40 million runs
+)
+
+
+class Ranges(Protocol):
+    """Opens and closes ranges that a profiler sees; tests put another in its place."""
+
+    def open(self, name: str) -> object:
+        """Open a range of `DOMAIN`; return what closes it."""
+
+    def close(self, opened: object) -> None:
+        """Close a range."""
+
+
+@final
+class NvtxRanges:
+    """
+    Ranges of the package nvtx.
+
+    Args:
+        nvtx: The package.
+    """
+
+    def __init__(self, nvtx: ModuleType) -> None:
+        self._nvtx = nvtx
+
+    def open(self, name: str) -> object:
+        """Open a start/end range of `DOMAIN`; return what closes it."""
+        opened: object = self._nvtx.start_range(message=name, domain=DOMAIN)
+        return opened
+
+    def close(self, opened: object) -> None:
+        """Close a range, from whatever thread."""
+        self._nvtx.end_range(opened)
+
+
+def find_ranges() -> Ranges:
+    """
+    Return the ranges of this process.
+
+    Raises:
+        CollectorUnavailableError: The package nvtx is not installed.
+    """
+    try:
+        return NvtxRanges(importlib.import_module("nvtx"))
+    except ImportError as error:
+        raise CollectorUnavailableError(
+            "the package nvtx is not installed",
+            remedy='pip install "pytest-gpuperf[ncu]"',
+        ) from error
+
+
+def range_name(test_id: str, name: str, repeat: int = 0) -> str:
+    """
+    Return what a measurement is called in a profile.
+
+    A hash, because an id may hold any character that a filter of Nsight Compute means.
+
+    Args:
+        test_id: The test.
+
+        name: The measurement inside it.
+
+        repeat: Which of several runs of it, from 0.
+    """
+    from blake3 import blake3
+
+    framed = "\0".join((test_id, name, str(repeat)))
+    digest = blake3(framed.encode("utf-8", "surrogatepass")).hexdigest()
+    return digest[:_NAME_LENGTH]

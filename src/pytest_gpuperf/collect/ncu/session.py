@@ -1,0 +1,282 @@
+"""Runs Nsight Compute, and says why where it does not work; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import random
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TypedDict
+
+from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.leases import exclusive
+from pytest_gpuperf.collect.ncu.command import Command
+from pytest_gpuperf.collect.ncu.log import (
+    Trouble,
+    errors_in,
+    find_trouble,
+)
+from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
+from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorFailedError,
+    CollectorTimeoutError,
+    CollectorUnavailableError,
+    CounterPermissionError,
+    CountersBusyError,
+    MeasureError,
+    NothingProfiledError,
+)
+from pytest_gpuperf.model.mistakes import Mistake, refuse, shown
+
+__all__ = ["Session"]
+
+_LONGEST_PAUSE_S = 3.0  # before the last attempt; the earlier ones are shorter
+_JITTER = 0.5  # two that have met do not meet again: up to half as long again
+_TAIL_LINES = 40  # as many as a runner keeps
+_INSTALL = (
+    "install Nsight Compute (it comes with the CUDA toolkit, and by itself as "
+    "nsight-compute) and put the folder of ncu on PATH"
+)
+_PROGRAM_FAILED, _EARLY_END = "program-failed", "early-end"  # troubles of the table
+
+
+class _End(TypedDict):
+    argv: tuple[str, ...]
+    exit_code: int
+    log_tail: str
+
+
+def _pause_s(retry: int, retries: int) -> float:
+    """Return how long to wait when so many of the attempts are left [s]."""
+    return _LONGEST_PAUSE_S * (1 - retry / retries)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Session:
+    """
+    Runs one command of ncu, alone on its GPU.
+
+    Attributes:
+        command: What to run.
+
+        runner: What starts processes.
+
+        lock_folder: Where the locks of GPUs are; None: `leases.lease_folder()`.
+
+        device: The GPU that is to be had alone, as all runs on it name it.
+
+        lock_timeout_s: How long to wait for another run to leave it [s], >= 0.
+
+        collectives: Whether the program's kernels wait for one another, as those of
+            NCCL do: kernel replay would hang. None: where its WORLD_SIZE is above 1.
+
+        program_may_fail: Whether a program that ends with a status of its own is no
+            error, as long as there is a report: a pytest whose tests may fail.
+
+        clock: What waits between two attempts.
+
+        jitter: Returns a number of 0 to 1 at random, for the length of each wait.
+    """
+
+    command: Command
+    runner: Runner = field(default_factory=ProcessRunner)
+    lock_folder: Path | None = None
+    device: str = "0"
+    lock_timeout_s: float = 600.0
+    collectives: bool | None = None
+    program_may_fail: bool = False
+    clock: Clock = field(default_factory=SystemClock)
+    jitter: Callable[[], float] = random.random
+
+    def run(
+        self,
+        cwd: str | os.PathLike[str] | None = None,
+        env: Mapping[str, str] | None = None,
+        retries: int = 1,
+        sleep: Callable[[int, int], float] = _pause_s,
+    ) -> Finished:
+        """
+        Profile the program; what was at the places of log and report is gone.
+
+        Only one error passes by itself: another ncu had the counters. So only that one
+        is tried again.
+
+        Args:
+            cwd: The folder to start in, against which relative paths count; None: this
+                process's.
+
+            env: The environment, to which the command's own is added; it is not
+                changed. None: this process's.
+
+            retries: Attempts in all, >= 1.
+
+            sleep: How long to wait [s], of the attempts that are left and of all.
+
+        Returns:
+            How ncu ended; its report is there and not empty.
+
+        Raises:
+            CounterPermissionError: The driver lets only administrators count.
+
+            CountersBusyError: Another program had the counters at each attempt.
+
+            DeviceHeldError: Another run held the GPU.
+
+            CollectorUnavailableError: There is no ncu, or it does not work here.
+
+            NothingProfiledError: ncu saw no kernel.
+
+            CollectorTimeoutError: It took longer; all its processes were ended.
+
+            CollectorFailedError: It failed in another way.
+
+            MeasureError: Kernel replay of kernels that wait for one another.
+
+            RecordError: `retries` is no number of attempts.
+        """
+        if type(retries) is not int or retries < 1:
+            text = f"{shown(retries)} is no number of attempts"
+            refuse([Mistake(path="retries", text=text)], remedy="give 1 or more")
+        environment = self._environment(env)
+        self._refuse_collectives(os.environ if environment is None else environment)
+        folder = None if cwd is None else os.fspath(cwd)
+        with exclusive(
+            self.device, folder=self.lock_folder, timeout_s=self.lock_timeout_s
+        ):
+            for left in range(retries - 1, 0, -1):
+                with contextlib.suppress(CountersBusyError):
+                    return self._attempt(folder, environment)
+                self.clock.sleep(sleep(left, retries) * (1 + _JITTER * self.jitter()))
+            return self._attempt(folder, environment)
+
+    def _environment(self, env: Mapping[str, str] | None) -> dict[str, str] | None:
+        """Return the whole environment of the process; None: this process's."""
+        own = self.command.env
+        if own is None:
+            return None if env is None else dict(env)
+        return {**(os.environ if env is None else env), **own}
+
+    def _refuse_collectives(self, environment: Mapping[str, str]) -> None:
+        """Refuse what would wait for ever: one rank's kernel run again by itself."""
+        size = environment.get("WORLD_SIZE", "")
+        asked = self.collectives
+        waits = size.isdecimal() and int(size) > 1 if asked is None else asked
+        if not waits or self.command.replay_mode != "kernel":
+            return
+        why = f"WORLD_SIZE is {size}" if asked is None else "collectives are announced"
+        message = f"kernel replay would hang in kernels that wait for others ({why})"
+        remedy = 'give replay_mode="application" or "app-range", or profile one process'
+        raise MeasureError(message, remedy=remedy)
+
+    def _attempt(self, cwd: str | None, environment: dict[str, str] | None) -> Finished:
+        """Run ncu once; return how it ended if all is well."""
+        base = Path(cwd or "")
+        log, report = base / self.command.log, base / self.command.report
+        _clear(log, report)
+        try:
+            finished = self.runner.run(
+                self.command.cmd,
+                timeout_s=self.command.timeout_s,
+                cwd=cwd,
+                env=environment,
+            )
+        except CollectorTimeoutError as error:
+            remedy = (
+                "give it more time (timeout_s of Command, in pytest the ini option "
+                "gpuperf_ncu_timeout); kernels that wait for one another hang when they "
+                "are replayed one by one: leave them out"
+            )
+            raise CollectorTimeoutError(
+                error.message, remedy=remedy
+            ) from error.__cause__
+        except CollectorUnavailableError as error:
+            cause = error.__cause__
+            if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
+                raise
+            raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
+        self._check(finished, _said(log, finished), report)
+        return finished
+
+    def _check(self, finished: Finished, said: str, report: Path) -> None:
+        """Raise what kept ncu from profiling all that it should."""
+        there = report.is_file() and report.stat().st_size > 0
+        found = find_trouble(said)
+        if found is not None:
+            trouble, cause = found
+            if not (there and self._harmless(trouble, finished)):
+                raise _error(trouble, cause, finished, said)
+            return
+        errors = errors_in(said)
+        if finished.exit_code < 0:
+            cause = f"ncu was ended by signal {-finished.exit_code}"
+            remedy = "run the program without ncu first; then profile less of it"
+        elif errors or (finished.exit_code and not (self.program_may_fail and there)):
+            words = "; ".join(errors) or "it gave no reason"
+            cause = f"ncu ended with status {finished.exit_code}: {words}"
+            remedy = f"read what it wrote ({self.command.log}), or run it by hand"
+        elif not there:
+            cause = f"ncu ended well and left no report at {report}"
+            remedy = "see that opts do not send the report elsewhere"
+        else:
+            return
+        raise CollectorFailedError(cause, remedy=remedy, **_end(finished, said))
+
+    def _harmless(self, trouble: Trouble, finished: Finished) -> bool:
+        """Whether all the same the report, which is there, has what was asked for."""
+        if trouble.name == _PROGRAM_FAILED:
+            return self.program_may_fail
+        # a child of the program, such as a compiler, need not call CUDA
+        ended_well = finished.exit_code == 0 or self.program_may_fail
+        return trouble.name == _EARLY_END and ended_well
+
+
+def _error(trouble: Trouble, cause: str, finished: Finished, said: str) -> CollectError:
+    """Return the error that a trouble of the table is."""
+    remedy = trouble.remedy
+    if trouble.name == CounterPermissionError.slug:
+        return CounterPermissionError(cause, remedy=remedy)
+    if trouble.name == CountersBusyError.slug:
+        return CountersBusyError(cause, remedy=remedy)
+    if trouble.unavailable:
+        return CollectorUnavailableError(cause, remedy=remedy)
+    if trouble.name == NothingProfiledError.slug:
+        return NothingProfiledError(cause, remedy=remedy, **_end(finished, said))
+    return CollectorFailedError(cause, remedy=remedy, **_end(finished, said))
+
+
+def _clear(log: Path, report: Path) -> None:
+    """
+    Empty the log and remove the report: what is there afterwards is of this run.
+
+    Raises:
+        CollectError: They cannot be written.
+    """
+    try:
+        report.parent.mkdir(parents=True, exist_ok=True)
+        log.write_bytes(b"")
+        report.unlink(missing_ok=True)
+    except OSError as error:
+        message = f"{report}: no report can be written there ({error.strerror})"
+        raise CollectError(message, remedy="give another output") from error
+
+
+def _said(log: Path, finished: Finished) -> str:
+    """Return the log; what ncu printed where it ended before it opened one."""
+    text = log.read_bytes() if log.exists() else b""
+    return (text.strip() or finished.stdout + b"\n" + finished.stderr).decode(
+        "utf-8", "replace"
+    )
+
+
+def _end(finished: Finished, said: str) -> _End:
+    """Return what an error carries: the last lines of the log and of the program."""
+    lines = [line for line in said.splitlines() if line.strip()]
+    tail = "\n".join(lines[-_TAIL_LINES:])
+    return {
+        "argv": finished.argv,
+        "exit_code": finished.exit_code,
+        "log_tail": "\n".join(dict.fromkeys((tail, finished.log_tail))).strip(),
+    }
