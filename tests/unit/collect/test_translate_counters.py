@@ -26,9 +26,14 @@ from pytest_gpuperf.collect.translate.counters import (
 )
 from pytest_gpuperf.compute.derive import value_of
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
-from pytest_gpuperf.compute.stalls import stall_shares
-from pytest_gpuperf.model.counters import DECLARED_BYTES, STANDARD, CounterMode
-from pytest_gpuperf.model.limiter import Limiter, Unknown
+from pytest_gpuperf.compute.occupancy import stall_shares
+from pytest_gpuperf.model.counters import (
+    DECLARED_BYTES,
+    STANDARD,
+    CounterMode,
+    Limiter,
+    Unknown,
+)
 from pytest_gpuperf.model.metric import is_counter
 
 Written = tuple[float | str | None, str | None]

@@ -5,21 +5,22 @@ The only place that spells a vendor's hardware counter for a formula.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping
+from typing import Protocol
 
-from pytest_gpuperf.collect.translate.foreign import (
-    CAPABILITY,
-    ForeignLaunch,
-    capability_of,
-    number_of,
-)
-from pytest_gpuperf.model.counter_unit import counter_unit
 from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.quantity import counter_unit
 
 __all__ = [
+    "CAPABILITY",
     "SPELLINGS",
+    "ForeignLaunch",
+    "ForeignValue",
     "Spelling",
+    "capability_of",
+    "number_of",
     "spelled",
     "standard_counters",
     "vendor_names",
@@ -35,6 +36,11 @@ Capabilities = frozenset[tuple[int, int]]
 # have no counters of it (base metrics of libnvperf_host 2026.3, chip by chip)
 _BY_OPERATION: Capabilities = frozenset({(12, 0)})
 _NO_DRAM: Capabilities = frozenset({(11, 0), (12, 1)})
+
+CAPABILITY = (
+    "device__attribute_compute_capability_major",
+    "device__attribute_compute_capability_minor",
+)
 
 
 class Spelling(Frozen, frozen=True, kw_only=True):
@@ -111,6 +117,7 @@ _BLOCK_LIMITS = {
     "barriers": "barriers",
 }
 _SAMPLED = {"no_instruction": "no_instructions"}  # the sampler has a plural of its own
+
 
 SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
     "duration_s": _plain("gpu__time_duration.sum", "gpu__time_duration.avg"),
@@ -198,6 +205,7 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
     },
 }  # fmt: skip
 
+
 _SCALED = {"bytes": "bytes", "s": "s", "hz": "Hz"}  # last word of a name: its SI unit
 
 
@@ -263,3 +271,37 @@ def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float |
         return number / spelling.per
     unit = counter_unit(launch.metrics[spelling.counter].unit or "")
     return unit.to_si(number) if unit is not None and unit.si == si else None
+
+
+class ForeignValue(Protocol):
+    """A number or a text in a tool's own words."""
+
+    @property
+    def value(self) -> float | str | None:
+        """The number or the text; None: the tool did not say."""
+
+    @property
+    def unit(self) -> str | None:
+        """The tool's own unit."""
+
+
+class ForeignLaunch(Protocol):
+    """A profiled launch, as far as names and units go."""
+
+    @property
+    def metrics(self) -> Mapping[str, ForeignValue]:
+        """Values by the tool's own names."""
+
+
+def number_of(launch: ForeignLaunch, name: str) -> float | None:
+    """Return a number of a launch; None where it has no finite one of that name."""
+    found = launch.metrics.get(name)
+    if found is None or not isinstance(found.value, (int, float)):
+        return None
+    return float(found.value) if math.isfinite(found.value) else None
+
+
+def capability_of(launch: ForeignLaunch) -> tuple[int, int] | None:
+    """Return the compute capability that a launch ran on; None where it is not told."""
+    major, minor = (number_of(launch, name) for name in CAPABILITY)
+    return None if major is None or minor is None else (int(major), int(minor))

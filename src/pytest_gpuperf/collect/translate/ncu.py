@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_gpuperf.collect.translate.counters import vendor_names
-from pytest_gpuperf.collect.translate.foreign import (
+from pytest_gpuperf.collect.translate.counters import (
     ForeignLaunch,
     capability_of,
     number_of,
+    vendor_names,
 )
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import KernelResources

@@ -1,0 +1,325 @@
+"""What the device did, recorded by CUPTI's activity API in this process; PYTEST_DONT_REWRITE.
+
+CUPTI hands over buffers of records; they are put aside, and read after the test. In a
+sample there is one push and one pop of a label, and no Python code of ours but what
+CUPTI calls to get or hand over a buffer of 8 MiB, some 30,000 records.
+
+Kinds are enabled one by one, and of the calls of driver and runtime those alone that
+submit work: launches, graph launches, copies and fills. The kind that records kernels one
+after the other, KERNEL, is never used; a graph is recorded node by node unless asked for
+as a whole. A process can have one user of CUPTI, so that a subscription is taken first,
+as a lock.
+
+*Unverified on hardware*: driven on a double that fills the record classes of cupti-python
+13.0.1 and 13.4.
+
+References:
+    cupti_activity.h, cupti_callbacks.h, cupti_result.h of CUDA 13.0 to 13.5.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import importlib
+import os
+import resource
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from pytest_gpuperf.collect.base import Absence
+from pytest_gpuperf.collect.cupti.presence import (
+    CLOSED,
+    INSTALL,
+    attached_tool,
+    failed,
+    failures_of,
+    lost,
+    missing,
+    take,
+)
+from pytest_gpuperf.collect.translate.activity import Bounds, read_trace
+from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.model.activity import Trace
+from pytest_gpuperf.model.record import Void
+
+__all__ = ["ActivityCollector", "Sink", "Window"]
+
+_WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
+_COMPLETE, _FORCED = 0, 1  # flush flags: complete buffers, or all
+
+Sink = list[Sequence[Any]]  # batches of records, which have no type
+
+
+class ActivityCollector:
+    """
+    Records what the device does for this process.
+
+    Args:
+        synchronize: Waits until the device has done all that it was given.
+
+        cupti: The module `cupti.cupti`; None: it is imported when it is opened.
+
+        environment: This process's variables.
+
+        device_pids: Returns the processes that use a GPU now; None: nobody can say.
+
+        whole_graphs: Record each launch of a graph as one piece of work, which costs
+            less, and does not show its kernels.
+    """
+
+    def __init__(
+        self,
+        synchronize: Callable[[], None],
+        *,
+        cupti: Any = None,  # noqa: ANN401 - an optional library has no types
+        environment: Mapping[str, str] = os.environ,
+        device_pids: Callable[[], Collection[int]] | None = None,
+        whole_graphs: bool = False,
+    ) -> None:
+        self.unrecorded: dict[str, str] = {}
+        self.dropped_count = 0
+        self._synchronize = synchronize
+        self._cupti = cupti
+        self._environment = environment
+        self._device_pids = device_pids
+        self._whole_graphs = whole_graphs
+        self._undo: contextlib.ExitStack | None = None
+        self._sinks: tuple[Sink, ...] = ()
+        self._label = 0
+        self._pid = os.getpid()
+
+    def absent(self) -> Absence | None:
+        """Return why it cannot be used, as far as that is seen without trying."""
+        attached = attached_tool(self._environment)
+        if attached is not None or self._cupti is not None:
+            return attached
+        return missing()
+
+    @property
+    def is_open(self) -> bool:
+        """Whether it records, in this process."""
+        return self._undo is not None and self._pid == os.getpid()
+
+    def open(self) -> None:
+        """
+        Take CUPTI and begin to record.
+
+        Raises:
+            CollectorUnavailableError: CUPTI is not there, held, or refuses.
+        """
+        if self.is_open:
+            return
+        absence = self.absent()
+        if absence is not None:
+            raise CollectorUnavailableError(absence.reason, remedy=absence.remedy)
+        try:
+            cupti = self.library
+        except ImportError as error:
+            message = f"cupti-python does not load: {error}"
+            raise CollectorUnavailableError(message, remedy=INSTALL) from error
+        self._undo, self.unrecorded = take(
+            cupti,
+            self._completed,
+            environment=self._environment,
+            whole_graphs=self._whole_graphs,
+        )
+        self._pid = os.getpid()
+
+    def close(self) -> None:
+        """Stop recording, and let others have CUPTI."""
+        undo, self._undo = self._undo, None
+        if undo is None or self._pid != os.getpid():
+            return  # a forked process has the parent's subscription on paper only
+        with contextlib.suppress(*self.failures):
+            self._synchronize()
+            self.library.activity_flush_all(_FORCED)
+        undo.close()
+
+    @contextlib.contextmanager
+    def window(self) -> Iterator[Window]:
+        """
+        Record what the block does on the device; windows may lie in each other.
+
+        What the block raises passes through. What CUPTI refuses makes the window void
+        and is never raised: it is not the test's fault.
+        """
+        window = Window(self)
+        window.begin(self._synchronize)
+        try:
+            yield window
+        finally:
+            window.end(self._synchronize)
+
+    @property
+    def library(self) -> Any:  # noqa: ANN401 - an optional library has no types
+        """The module `cupti.cupti`."""
+        if self._cupti is None:
+            self._cupti = importlib.import_module("cupti.cupti")
+        return self._cupti
+
+    @property
+    def failures(self) -> tuple[type[Exception], ...]:
+        """What the module raises: a function may be missing, or the driver too old."""
+        return failures_of(self.library)
+
+    def next_label(self) -> int:
+        """Return a label that no other piece of this process has."""
+        self._label += 1
+        return self._label
+
+    def listen(self) -> Sink:
+        """Return a list into which batches of records are put from now on."""
+        sink: Sink = []
+        self._sinks = (*self._sinks, sink)
+        return sink
+
+    def leave(self, sink: Sink) -> None:
+        """Put nothing into a list any more."""
+        self._sinks = tuple(each for each in self._sinks if each is not sink)
+
+    def flush(self) -> None:
+        """Have all complete records handed over; the device must be idle."""
+        self.library.activity_flush_all(_COMPLETE)
+        count = ctypes.c_size_t()
+        self.library.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
+        self.dropped_count += count.value
+
+    def users_among(self, pids: Collection[int]) -> tuple[int, ...]:
+        """Return which processes are known to use a GPU."""
+        if not pids or self._device_pids is None:
+            return ()
+        return tuple(sorted(frozenset(pids) & frozenset(self._device_pids())))
+
+    def _completed(self, records: Sequence[Any]) -> None:
+        """Take a batch: called by CUPTI, in a thread of its own or in ours."""
+        for sink in self._sinks:
+            sink.append(records)
+
+
+class Window:
+    """
+    What one block did on the device.
+
+    Attributes:
+        void: Why it must not be judged; None: it may.
+    """
+
+    def __init__(self, collector: ActivityCollector) -> None:
+        self.void: Void | None = None
+        self._collector = collector
+        self._sink: Sink = []
+        self._bounds: Bounds | None = None
+        self._first = 0
+        self._begun_ns = 0
+        self._returned_ns: int | None = None
+        self._dropped_before = 0
+        self._children_before: frozenset[int] = frozenset()
+        self._ended_before = 0.0
+        self._seen: dict[str, Any] = {}
+        self._trace: Trace | None = None
+
+    def trace(self) -> Trace:
+        """
+        Return what was seen; it is read now, at some microseconds a kernel.
+
+        Raises:
+            MeasureError: The window is still open, or CUPTI failed in it.
+        """
+        if self._trace is None:
+            if self._bounds is None:
+                message = self.void.text if self.void else "the window is still open"
+                raise MeasureError(message, remedy="ask when it has ended well")
+            self._trace = read_trace(self._sink, self._bounds, **self._seen)
+            self._sink = []
+        return self._trace
+
+    def body_begins(self) -> None:
+        """Leave out the waits of the host before now: they are not the body's."""
+        if self.void is None:
+            self._begun_ns = self._collector.library.get_timestamp()
+
+    def body_returned(self) -> None:
+        """Leave out those after now, likewise."""
+        if self.void is None:
+            self._returned_ns = self._collector.library.get_timestamp()
+
+    def begin(self, synchronize: Callable[[], None]) -> None:
+        """Hand over what came before, and label what this thread submits."""
+        collector = self._collector
+        if not collector.is_open:
+            self.void = CLOSED
+            return
+        synchronize()
+        self._children_before = _children()
+        self._ended_before = _ended_children_s()
+        self._first = collector.next_label()
+        cupti = collector.library
+        try:
+            collector.flush()
+            self._dropped_before = collector.dropped_count
+            self._sink = collector.listen()
+            cupti.activity_push_external_correlation_id(_WINDOWS, self._first)
+            self._begun_ns = cupti.get_timestamp()
+        except collector.failures as error:
+            self._fail(error)
+
+    def end(self, synchronize: Callable[[], None]) -> None:
+        """Wait for the device and have the records handed over."""
+        if self.void is not None:
+            return
+        collector = self._collector
+        cupti = collector.library
+        try:
+            returned_ns = self._returned_ns or cupti.get_timestamp()
+            cupti.activity_pop_external_correlation_id(_WINDOWS)
+            synchronize()
+            ended_ns = cupti.get_timestamp()
+            collector.flush()
+        except collector.failures as error:
+            self._fail(error)
+            return
+        finally:
+            collector.leave(self._sink)
+        dropped_count = collector.dropped_count - self._dropped_before
+        if dropped_count:
+            self.void = lost(dropped_count)
+        live = self._children_before | _children()
+        names = [str(pid) for pid in sorted(live)]
+        if _ended_children_s() != self._ended_before:
+            names.append("one that has ended")
+        self._seen = {
+            "dropped_count": dropped_count,
+            "children": tuple(names),
+            "device_children": collector.users_among(live),
+            "unrecorded": dict(collector.unrecorded),
+        }
+        self._bounds = Bounds(
+            label_kind=_WINDOWS,
+            first=self._first,
+            begun_ns=self._begun_ns,
+            returned_ns=returned_ns,
+            ended_ns=ended_ns,
+        )
+
+    def _fail(self, error: Exception) -> None:
+        """Make the window void."""
+        self._collector.leave(self._sink)
+        self._sink = []
+        self.void = failed(error)
+
+
+def _children() -> frozenset[int]:
+    """Return the processes that this one has started and that live."""
+    found: set[int] = set()
+    for path in Path("/proc/self/task").glob("*/children"):
+        with contextlib.suppress(OSError):  # a thread that has just ended
+            found.update(map(int, path.read_text("ascii").split()))
+    return frozenset(found)
+
+
+def _ended_children_s() -> float:
+    """Return the CPU time of all children that have ended [s]; any ending raises it."""
+    usage = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return usage.ru_utime + usage.ru_stime

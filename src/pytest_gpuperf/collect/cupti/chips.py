@@ -1,0 +1,133 @@
+"""Which chips there are, by name and by compute capability; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti.nvperf import MetricType
+from pytest_gpuperf.collect.devices import query_devices, target_capability
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.catalogue import ChipEntry
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.device import Device
+
+__all__ = [
+    "CAPABILITIES",
+    "chip_entries",
+    "chip_here",
+    "chip_named",
+    "chip_of_capability",
+]
+
+# "CUDA GPU Compute Capability" (developer.nvidia.com) with the chips of the boards there;
+# of GB10C, GB20C and GR100 we read no source.
+CAPABILITIES = {
+    (7, 5): ("TU102", "TU104", "TU106", "TU116", "TU117"),
+    (8, 0): ("GA100",),
+    (8, 6): ("GA102", "GA103", "GA104", "GA106", "GA107"),
+    (8, 7): ("GA10B",),
+    (8, 9): ("AD102", "AD103", "AD104", "AD106", "AD107"),
+    (9, 0): ("GH100",),
+    (10, 0): ("GB100", "GB102"),
+    (10, 3): ("GB110", "GB112"),
+    (11, 0): ("GB10B",),
+    (12, 0): ("GB202", "GB203", "GB205", "GB206", "GB207"),
+    (12, 1): ("GB20B",),
+}
+_SUGGESTED = 3
+
+
+def chip_entries(source: library.Library | None = None) -> tuple[ChipEntry, ...]:
+    """
+    Return every chip whose metrics are known, oldest first.
+
+    Args:
+        source: The library to ask; None: the installed one.
+    """
+    asked = source or library.load()
+    of_chip = {chip: pair for pair, chips in CAPABILITIES.items() for chip in chips}
+    return tuple(
+        ChipEntry(
+            name=chip,
+            capability=of_chip.get(chip),
+            counter_count=len(evaluator.names(MetricType.COUNTER)),
+            ratio_count=len(evaluator.names(MetricType.RATIO)),
+            throughput_count=len(evaluator.names(MetricType.THROUGHPUT)),
+        )
+        for chip in asked.chips()
+        for evaluator in (nvperf.evaluator(chip, asked),)
+    )
+
+
+def chip_named(text: str, source: library.Library | None = None) -> str:
+    """
+    Return a chip by its name in any case, or by a compute capability.
+
+    Args:
+        text: `GH100`, `gh100`, or `sm_90`, where the chips of that capability have the
+            same metrics.
+
+        source: The library to ask; None: the installed one.
+
+    Raises:
+        ConfigError: There is no such chip, or several that differ.
+    """
+    asked = source or library.load()
+    known = asked.chips()
+    named = {chip.casefold(): chip for chip in known}.get(text.strip().casefold())
+    if named is not None:
+        return named
+    capability = target_capability(text.strip().casefold())
+    if capability is None:
+        close = difflib.get_close_matches(text.upper(), known, n=_SUGGESTED)
+        meant = f"did you mean {', '.join(close)}; " if close else ""
+        message = f"{text!r} is no chip that the installed libnvperf_host knows"
+        remedy = f"{meant}write one of gpuperf metrics chips, or sm_90"
+        raise ConfigError(message, remedy=remedy)
+    return chip_of_capability(capability, asked)
+
+
+def chip_here(devices: Sequence[Device] | None = None) -> str | None:
+    """
+    Return the chip of this machine's first GPU; None: there is none.
+
+    Args:
+        devices: The GPUs; None: those that NVML knows.
+
+    Raises:
+        ConfigError: Its compute capability stands for no chip, or for several.
+    """
+    known = query_devices().devices if devices is None else devices
+    found = next((each.compute_capability for each in known), None)
+    return None if found is None else chip_of_capability(found)
+
+
+def chip_of_capability(
+    capability: tuple[int, int], source: library.Library | None = None
+) -> str:
+    """
+    Return the chip that stands for a compute capability.
+
+    Args:
+        capability: Major and minor number.
+
+        source: The library to ask; None: the installed one.
+
+    Raises:
+        ConfigError: No chip has it, or several that do not have the same metrics.
+    """
+    asked = source or library.load()
+    chips = [c for c in CAPABILITIES.get(capability, ()) if c in asked.chips()]
+    spelled = f"sm_{capability[0]}{capability[1]}"
+    if not chips:
+        message = f"no chip of {spelled} is known to the installed libnvperf_host"
+        raise ConfigError(message, remedy="see gpuperf metrics chips")
+    evaluators = [nvperf.evaluator(chip, asked) for chip in chips]
+    if any(len({each.names(kind) for each in evaluators}) > 1 for kind in MetricType):
+        message = f"the chips of {spelled} do not have the same metrics"
+        raise ConfigError(message, remedy=f"name one: {', '.join(chips)}")
+    return chips[0]

@@ -1,0 +1,391 @@
+"""Hardware counters of kernels and of ranges, counted in this process; PYTEST_DONT_REWRITE.
+
+A device counts a few things at a time, so a kernel, or the whole body, runs again until
+each metric has had its turn. Against Nsight Compute: no second process and no files, the
+same permission, and neither its rules nor its source-level metrics.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import AbstractContextManager
+
+from pytest_gpuperf.collect.cupti import structs
+from pytest_gpuperf.collect.cupti.host import CounterValue, HostHalf
+from pytest_gpuperf.collect.cupti.libcupti import Libcupti, load
+from pytest_gpuperf.collect.cupti.offline import ProfilerType
+from pytest_gpuperf.collect.cupti.range_session import RangeSession
+from pytest_gpuperf.collect.cupti.structs import RANGE
+from pytest_gpuperf.errors import CollectError, GpuPerfError, MeasureError
+from pytest_gpuperf.model.counters import CounterMode
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import Note, Void
+
+__all__ = [
+    "Counted",
+    "CountedRange",
+    "RangeProfiler",
+    "Ranged",
+    "kernel_replay_refusal",
+]
+
+Ranged = Callable[[str], AbstractContextManager[None]]
+
+_UNHELD_CLOCKS = frozenset({None, "unlocked"})
+_SOURCE = "cupti"
+
+
+class CountedRange(Frozen, frozen=True, kw_only=True):
+    """
+    What was counted of one kernel, or of one range.
+
+    Attributes:
+        name: The range's; of a kernel its place among those that ran, from "0".
+
+        metrics: The counters by CUPTI's own names.
+    """
+
+    name: str
+    metrics: Mapping[str, CounterValue]
+
+
+class Counted(Frozen, frozen=True, kw_only=True):
+    """
+    What was counted of a body.
+
+    Attributes:
+        ranges: In the order in which they ran, >= 1 of them.
+
+        mode: How they were counted.
+
+        tool: What counted, with its version: "cupti 13.4".
+
+        passes_count: How often each kernel, or the body, ran.
+
+        source: Always "cupti".
+
+        notes: What the reader should know.
+
+        void: Why it must not be judged; None: it may.
+    """
+
+    ranges: tuple[CountedRange, ...]
+    mode: CounterMode
+    tool: str
+    passes_count: int
+    source: str = _SOURCE
+    notes: tuple[Note, ...] = ()
+    void: Void | None = None
+
+    def facts(self) -> dict[str, str]:
+        """Return what two such results must share to be compared, by fact."""
+        said = {
+            "tool_version": self.tool,
+            "replay_mode": self.mode.replay,
+            "cache_control": self.mode.cache,
+            "clock_control": self.mode.clock,
+        }
+        return {name: text for name, text in said.items() if text is not None}
+
+
+class RangeProfiler:
+    """
+    Counts metrics of what a body does on the GPU of this thread.
+
+    Clocks are left as they are. Nobody else may profile this GPU meanwhile.
+
+    *Unverified on hardware.*
+
+    Args:
+        metrics: Full names, as `dram__bytes.sum`, >= 1 of them.
+
+        synchronize: Waits until the device has done all that it was given.
+
+        max_ranges: Room for so many kernels or ranges, >= 1; more are dropped, and then
+            the result is void.
+
+        cache: "all": the L2 is emptied before each pass, which libcupti can from 13.4
+            on; "none": it is left as it is.
+
+        library: The libcupti; None: the one of this process.
+
+    Attributes:
+        passes_count: How often each kernel, or the body, will run, >= 1.
+
+    Raises:
+        CollectError: This GPU or user cannot count; the error says why.
+
+        ConfigError: The chip lacks some of the metrics.
+    """
+
+    def __init__(
+        self,
+        metrics: Sequence[str],
+        *,
+        synchronize: Callable[[], None],
+        max_ranges: int = 256,
+        cache: str = "none",
+        library: Libcupti | None = None,
+    ) -> None:
+        _refuse_request(metrics, max_ranges, cache)
+        self._library = library or load()
+        self._synchronize = synchronize
+        self._max_ranges = max_ranges
+        self._context = self._library.context()
+        device = self._context.device
+        self._notes = self._library.require_support(device, structs.RANGE_API)
+        chip = self._library.chip(device)
+        self._host = HostHalf(self._library, chip, ProfilerType.RANGE_PROFILER, metrics)
+        self.passes_count = self._host.passes_count
+        self._units = self._host.units()
+        self._cache = self._cache_mode(cache)
+
+    def close(self) -> None:
+        """Let go of what libcupti holds; it may be called again."""
+        self._host.close()
+
+    def count_kernels(
+        self, body: Callable[[], object], *, launches_graphs: bool = False
+    ) -> Counted:
+        """
+        Count each kernel that a body launches; the body runs once.
+
+        Each kernel is run `passes_count` times, alone, on memory that is put back to what
+        it was; so kernels no longer overlap.
+
+        Args:
+            body: What launches them, in this thread.
+
+            launches_graphs: Whether it launches CUDA graphs, whose kernels are not told
+                apart.
+
+        Raises:
+            MeasureError: Its kernels cannot be run again one by one.
+
+            CollectError: It launched none, or libcupti refused.
+        """
+        refused = kernel_replay_refusal(os.environ, launches_graphs=launches_graphs)
+        if refused is not None:
+            raise refused
+        with self._enabled() as session:
+            session.configure(structs.AUTO_RANGE, structs.KERNEL_REPLAY)
+            session.start()
+            body()
+            self._synchronize()
+            missing = None if session.stop() else _missing(self.passes_count)
+            return self._counted(session, "kernel", self.passes_count, missing)
+
+    def count_ranges(self, body: Callable[[Ranged], object]) -> Counted:
+        """
+        Count named ranges of a body, which runs again until all is counted.
+
+        Nothing is put back between two passes: the body has to do the same each time.
+        Kernels overlap as they do otherwise.
+
+        Args:
+            body: Called with what begins and ends a range: `with ranged("forward"): ...`.
+
+        Raises:
+            MeasureError: It began other ranges in a later run, one inside of another, or
+                one twice.
+
+            CollectError: It began none, libcupti refused, or it asked for more passes
+                than it had announced.
+        """
+        with self._enabled() as session:
+            session.configure(structs.USER_RANGE, structs.USER_REPLAY)
+            names: list[str] = []
+            runs_count, is_done = 0, False
+            while not is_done:
+                if runs_count == 2 * self.passes_count:  # one level: a pass a run
+                    raise _endless(self.passes_count, runs_count)
+                session.start()
+                body(session.ranged)
+                self._synchronize()
+                is_done = session.stop()
+                runs_count += 1
+                names = names if runs_count > 1 else session.names
+                if session.names != names:
+                    raise _other_ranges(names, session.names, runs_count)
+            return self._counted(session, "user", runs_count)
+
+    @contextlib.contextmanager
+    def _enabled(self) -> Iterator[RangeSession]:
+        """Yield a session; what goes wrong in it is not hidden by what its end says."""
+        mode = structs.ALL_CACHES if self._cache == "all" else structs.NO_CACHES
+        session = RangeSession(
+            self._library, self._host, self._context, self._max_ranges, mode
+        )
+        try:
+            session.make_room()
+            yield session
+        except BaseException:
+            with contextlib.suppress(CollectError):
+                session.disable()
+            raise
+        session.disable()
+
+    def _counted(
+        self,
+        session: RangeSession,
+        replay: str,
+        passes_count: int,
+        missing: Void | None = None,
+    ) -> Counted:
+        """Return what a session has counted."""
+        dropped_count = session.decode()
+        ranges = tuple(
+            CountedRange(
+                name=session.name(index),
+                metrics=self._host.values(session.image, index, self._units),
+            )
+            for index in range(session.ranges_count())
+        )
+        if not ranges:
+            raise _nothing(replay)
+        clock, later = session.clock, self._library.clock_state(self._context)
+        return Counted(
+            ranges=ranges,
+            mode=CounterMode(replay=replay, cache=self._cache, clock="none"),
+            tool=self._library.name,
+            passes_count=passes_count,
+            notes=(*self._notes, *_clock_notes(clock), *_absence_notes(ranges)),
+            void=missing
+            or _dropped(dropped_count, self._max_ranges)
+            or _moved(clock, later),
+        )
+
+    def _cache_mode(self, asked: str) -> str:
+        """Return how caches are treated; a note says where it is not as asked."""
+        able = self._library.version >= structs.GREW[f"{RANGE}Enable"]
+        if asked == "none" or able:
+            return asked
+        text = (
+            f"{self._library.name} cannot empty caches before a pass, 13.4 is the first"
+            " that can: they are as the pass before left them"
+        )
+        self._notes = (*self._notes, Note(code="cache-control", text=text))
+        return "none"
+
+
+def kernel_replay_refusal(
+    environment: Mapping[str, str], *, launches_graphs: bool
+) -> MeasureError | None:
+    """
+    Return why kernels must not be run again one by one; None: they may.
+
+    Args:
+        environment: Variables of this process.
+
+        launches_graphs: Whether CUDA graphs are launched.
+    """
+    size = environment.get("WORLD_SIZE", "")
+    remedy = "count ranges of the body, which is repeated as a whole"
+    if size.isdecimal() and int(size) > 1:
+        message = (
+            "kernel replay would hang in kernels that wait for those of other ranks"
+            f" (WORLD_SIZE is {size})"
+        )
+        return MeasureError(message, remedy=f"{remedy}, or profile one process")
+    if launches_graphs:
+        message = "kernel replay does not tell the kernels of a CUDA graph apart"
+        return MeasureError(message, remedy=f"{remedy}, or launch without graphs")
+    return None
+
+
+def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None:
+    """Refuse what has no meaning, all of it at once."""
+    mistakes = [
+        mistake
+        for wrong, mistake in (
+            (not metrics, "no metric is asked for"),
+            (max_ranges < 1, f"there is no room for {max_ranges} ranges"),
+            (cache not in {"all", "none"}, f"cache={cache!r} is no cache mode"),
+        )
+        if wrong
+    ]
+    if mistakes:
+        remedy = 'give metrics, max_ranges >= 1 and cache="all" or "none"'
+        raise MeasureError("; ".join(mistakes), remedy=remedy)
+
+
+def _nothing(replay: str) -> GpuPerfError:
+    """Return the error for a body in which nothing was counted."""
+    if replay == "kernel":
+        message = "nothing was counted: the body launched no kernel in this context"
+        return CollectError(
+            message, remedy="launch one in it, on the GPU that is in use"
+        )
+    message = "nothing was counted: the body began no range"
+    return CollectError(message, remedy='put what is to be counted in ranged("name")')
+
+
+def _endless(passes_count: int, runs_count: int) -> CollectError:
+    """Return the error for passes that do not come to an end."""
+    message = f"{runs_count} runs of the body were not enough for {passes_count} passes"
+    return CollectError(message, remedy="count fewer metrics, or the kernels instead")
+
+
+def _other_ranges(
+    names: Sequence[str], later: Sequence[str], runs_count: int
+) -> MeasureError:
+    """Return the error for a body that does not do the same each time."""
+    said, found = (", ".join(each) or "no range" for each in (names, later))
+    message = f"run {runs_count} of the body began {found}, and the first one {said}"
+    return MeasureError(
+        message, remedy="begin the same ranges in every run of the body"
+    )
+
+
+def _missing(passes_count: int) -> Void:
+    """Return why kernels that were not run in every pass are not enough."""
+    text = f"libcupti did not run each of {passes_count} passes: count fewer metrics"
+    return Void(code="passes-missing", text=text)
+
+
+def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
+    """Return why a part of what ran is not enough; None: nothing is missing."""
+    if not dropped_count:
+        return None
+    several = "ranges were" if dropped_count > 1 else "range was"
+    text = (
+        f"{dropped_count} {several} dropped, there was room for {max_ranges}: give"
+        " max_ranges"
+    )
+    return Void(code="dropped-ranges", text=text)
+
+
+def _moved(clock: str | None, later: str | None) -> Void | None:
+    """Return why passes are no longer of one experiment; None: they are."""
+    if clock == later:
+        return None
+    text = (
+        f"the clock was {clock or 'not known'} before counting and"
+        f" {later or 'not known'} after it: leave it alone meanwhile"
+    )
+    return Void(code="clock-control-moved", text=text)
+
+
+def _clock_notes(clock: str | None) -> tuple[Note, ...]:
+    """Return a note on a clock that somebody holds."""
+    if clock in _UNHELD_CLOCKS:
+        return ()
+    text = f"the clock is {clock}, and not by this plugin, which leaves it as it is"
+    return (Note(code="clock-held", text=text),)
+
+
+def _absence_notes(ranges: Sequence[CountedRange]) -> tuple[Note, ...]:
+    """Return a note on metrics that no range has a number of."""
+    absent = [
+        name
+        for name in ranges[0].metrics
+        if all(each.metrics[name].value is None for each in ranges)
+    ]
+    if not absent:
+        return ()
+    text = (
+        f"no value of {', '.join(absent)}: nothing was counted for it, or it is 0 / 0"
+    )
+    return (Note(code="absent-counters", text=text),)

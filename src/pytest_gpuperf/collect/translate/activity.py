@@ -1,0 +1,389 @@
+"""CUPTI's activity records into a Trace, or into the times of samples; PYTEST_DONT_REWRITE.
+
+A piece of work belongs to whom its *label* says, which CUPTI writes beside the call that
+submitted it: the external id of the calling thread. Threads that nobody labelled
+(autograd's, a framework's own) submit work without one; that is told by when it was
+submitted, and counted.
+"""
+
+from __future__ import annotations
+
+from array import array
+from bisect import bisect_right
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+from pytest_gpuperf.collect.translate.cupti import (
+    ALLOCATION,
+    COMPILE,
+    COPIES,
+    DIRECTIONS,
+    FILL,
+    GRAPH,
+    KERNEL,
+    MEMORY,
+    OVERHEADS,
+    RANGE_END,
+    RANGE_START,
+    STATIC,
+    WAITS,
+    Batches,
+    Sorted,
+)
+from pytest_gpuperf.model.activity import (
+    Copy,
+    KernelShape,
+    Launches,
+    NamedRange,
+    Trace,
+)
+from pytest_gpuperf.model.frozen import Frozen, collector_paused
+
+__all__ = [
+    "Bounds",
+    "Sampled",
+    "read_samples",
+    "read_trace",
+]
+
+_UNKNOWN = "unknown"
+
+
+class Bounds(Frozen, frozen=True, kw_only=True):
+    """
+    Where a window begins and ends.
+
+    Attributes:
+        label_kind: Which of CUPTI's external ids are its labels.
+
+        first: Its own label; higher ones were given while it was open.
+
+        begun_ns: When it began [ns].
+
+        returned_ns: When its body had returned, before the device was waited for [ns].
+
+        ended_ns: When the device was idle again [ns].
+    """
+
+    label_kind: int
+    first: int
+    begun_ns: int
+    returned_ns: int
+    ended_ns: int
+
+
+class Sampled(Frozen, frozen=True, kw_only=True):
+    """
+    What one sample did on the device.
+
+    Attributes:
+        span_s: First start to last end [s]; None: nothing ran, or its time is not known.
+
+        sequence: What it launched, in order; equal for equal work.
+    """
+
+    span_s: float | None
+    sequence: tuple[object, ...]
+
+
+class _Owner:
+    """
+    Says what belongs to a window.
+
+    Attributes:
+        unlabelled_count: How much of it was told by time.
+    """
+
+    def __init__(self, found: Sorted, bounds: Bounds) -> None:
+        self.unlabelled_count = 0
+        self._labels, self._calls = found.labels, found.calls
+        self._bounds = bounds
+
+    def owns(self, correlation: int, start_ns: int) -> bool:
+        """Return whether a piece of work belongs to the window."""
+        bounds = self._bounds
+        label = self._labels.get(correlation)
+        if label is not None:
+            return label >= bounds.first
+        moment_ns = self._calls.get(correlation, start_ns)
+        mine = bounds.begun_ns <= moment_ns <= bounds.ended_ns
+        self.unlabelled_count += mine
+        return mine
+
+    def owns_call(self, correlation: int) -> bool:
+        """Return whether a call belongs to the window; it counts nothing."""
+        bounds = self._bounds
+        label = self._labels.get(correlation)
+        if label is not None:
+            return label >= bounds.first
+        return bounds.begun_ns <= self._calls[correlation] <= bounds.ended_ns
+
+    def of(self, records: Iterable[Any]) -> list[Any]:
+        """Return the work that belongs to the window."""
+        owns = self.owns
+        return [each for each in records if owns(each.correlation_id, each.start)]
+
+
+def read_trace(
+    batches: Batches,
+    bounds: Bounds,
+    *,
+    dropped_count: int = 0,
+    children: tuple[str, ...] = (),
+    device_children: tuple[int, ...] = (),
+    unrecorded: dict[str, str] | None = None,
+) -> Trace:
+    """
+    Return what a window saw.
+
+    Args:
+        batches: Lists of records, as CUPTI handed them over.
+
+        bounds: Where it begins and ends.
+
+        dropped_count: As `Trace`'s.
+
+        children: As `Trace`'s.
+
+        device_children: As `Trace`'s.
+
+        unrecorded: As `Trace`'s.
+    """
+    with collector_paused():
+        found = Sorted(batches, bounds.label_kind)
+        owner = _Owner(found, bounds)
+        kernels = owner.of(found.work[KERNEL])
+        copies = tuple(
+            _copy(each)
+            for kind in sorted(COPIES)
+            for each in owner.of(found.work[kind])
+        )
+        fills = tuple((r.bytes, r.start, r.end) for r in owner.of(found.work[FILL]))
+        whole = owner.of(found.work[GRAPH])
+        graphs = tuple((r.start, r.end) for r in whole)
+        launches = _launches(kernels, found.calls)
+        spans = chain(
+            zip(launches.start_ns, launches.end_ns, strict=True),
+            ((each.start_ns, each.end_ns) for each in copies),
+            ((start, end) for _, start, end in fills),
+            graphs,
+        )
+        began = bounds.begun_ns.__le__
+        return Trace(
+            begun_ns=bounds.begun_ns,
+            ended_ns=bounds.ended_ns,
+            launches=launches,
+            copies=copies,
+            fills=fills,
+            graphs=graphs,
+            host_launches_count=sum(map(owner.owns_call, found.launching)),
+            latencies_ns=_latencies(chain(kernels, whole), found),
+            synchronizations=_waits(found, bounds),
+            allocations=tuple(
+                r.bytes
+                for r in found.of_kind("MEMORY2")
+                if r.memory_operation_type == ALLOCATION
+                and r.memory_kind not in STATIC
+                and bounds.begun_ns <= r.timestamp <= bounds.ended_ns
+            ),
+            compilations_ns=tuple(
+                r.end - r.start
+                for r in found.of_kind("JIT")
+                if r.jit_operation_type == COMPILE and _inside(r, bounds)
+            ),
+            overheads_ns=_overheads(found, bounds),
+            ranges=tuple(r for r in _ranges(found) if began(r.start_ns)),
+            unlabelled_count=owner.unlabelled_count,
+            untimed_count=sum(not (start and end) for start, end in spans),
+            dropped_count=dropped_count,
+            children=children,
+            device_children=device_children,
+            unrecorded=unrecorded or {},
+        )
+
+
+def read_samples(
+    batches: Batches, *, label_kind: int, first: int, begins_ns: Sequence[int]
+) -> list[Sampled]:
+    """
+    Return what each of some samples did on the device.
+
+    Work labelled 0 was submitted between samples, as a flush of caches is, and counts in
+    none. Work without a label is told by when it was submitted: from a sample's start to
+    the next one's, for the device was idle there.
+
+    Args:
+        batches: Lists of records, as CUPTI handed them over.
+
+        label_kind: Which external ids are labels.
+
+        first: The label of the first sample; the others follow.
+
+        begins_ns: When each sample began [ns].
+    """
+    with collector_paused():
+        found = Sorted(batches, label_kind)
+        labels, calls = found.labels, found.calls
+        count = len(begins_ns)
+        work: list[list[tuple[int, int, object]]] = [[] for _ in begins_ns]
+        for kind, records in found.work.items():
+            named = _IDENTITIES[kind]
+            for record in records:
+                correlation, start = record.correlation_id, record.start
+                label = labels.get(correlation)
+                if label is None:
+                    moment_ns = calls.get(correlation, start)
+                    place = bisect_right(begins_ns, moment_ns) - 1
+                else:
+                    place = label - first
+                if 0 <= place < count:
+                    work[place].append((start, record.end, named(record)))
+    return [_sampled(each) for each in work]
+
+
+def _launches(kernels: Sequence[Any], calls: dict[int, int]) -> Launches:
+    """Return kernels as columns."""
+    places: dict[tuple[Any, ...], int] = {}
+    place_of = places.setdefault
+    shape, device, stream, graph = (array("I") for _ in range(4))
+    start_ns, end_ns, call_ns = (array("Q") for _ in range(3))
+    for k in kernels:
+        shape.append(place_of(_shape_key(k), len(places)))
+        start_ns.append(k.start)
+        end_ns.append(k.end)
+        call_ns.append(calls.get(k.correlation_id, 0))
+        device.append(k.device_id)
+        stream.append(k.stream_id)
+        graph.append(k.graph_id)
+    return Launches(
+        shapes=tuple(_shape(key) for key in places),
+        shape=shape,
+        start_ns=start_ns,
+        end_ns=end_ns,
+        call_ns=call_ns,
+        device=device,
+        stream=stream,
+        graph=graph,
+    )
+
+
+def _shape_key(k: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a record has no type
+    """Return what tells one shape from another."""
+    return (
+        k.name,
+        k.grid_x,
+        k.grid_y,
+        k.grid_z,
+        k.block_x,
+        k.block_y,
+        k.block_z,
+        k.registers_per_thread,
+        k.static_shared_memory,
+        k.dynamic_shared_memory,
+        k.local_memory_per_thread,
+    )
+
+
+def _shape(key: tuple[Any, ...]) -> KernelShape:
+    """Return the shape of a key."""
+    name, *numbers = key
+    return KernelShape(
+        name=name or _UNKNOWN,
+        grid=(numbers[0], numbers[1], numbers[2]),
+        block=(numbers[3], numbers[4], numbers[5]),
+        registers_count=numbers[6],
+        shared_bytes=numbers[7],
+        dynamic_shared_bytes=numbers[8],
+        stack_bytes=numbers[9],
+    )
+
+
+def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
+    """Return one copy."""
+    return Copy(
+        direction=DIRECTIONS.get(r.copy_kind, _UNKNOWN),
+        source=MEMORY.get(r.src_kind, _UNKNOWN),
+        target=MEMORY.get(r.dst_kind, _UNKNOWN),
+        size_bytes=r.bytes,
+        count=max(1, getattr(r, "copy_count", 1)),  # a copy between peers has none
+        start_ns=r.start,
+        end_ns=r.end,
+    )
+
+
+def _latencies(work: Iterable[Any], found: Sorted) -> array[int]:
+    """
+    Return for each launching call the time to its first kernel [ns].
+
+    CUPTI puts the device's clock onto the host's by interpolation, so that a kernel may
+    seem to begin a little before its call; that is no time at all.
+    """
+    firsts: dict[int, int] = {}
+    for record in work:
+        correlation, start = record.correlation_id, record.start
+        known = start and correlation in found.launching
+        if known and start < firsts.get(correlation, start + 1):
+            firsts[correlation] = start
+    calls = found.calls
+    return array("q", (max(0, s - calls[called]) for called, s in firsts.items()))
+
+
+def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has no type
+    """Return whether something began inside a window."""
+    return bool(bounds.begun_ns <= record.start <= bounds.ended_ns)
+
+
+def _waits(found: Sorted, bounds: Bounds) -> dict[str, int]:
+    """Return waits by kind; the one that ends the window is not one of them."""
+    return Counter(
+        WAITS.get(r.type, _UNKNOWN)
+        for r in found.of_kind("SYNCHRONIZATION")
+        if bounds.begun_ns <= r.start < bounds.returned_ns
+    )
+
+
+def _overheads(found: Sorted, bounds: Bounds) -> dict[str, int]:
+    """Return CUPTI's own cost by kind [ns]."""
+    total: Counter[str] = Counter()
+    for r in found.of_kind("OVERHEAD"):
+        if _inside(r, bounds):
+            total[OVERHEADS.get(r.overhead_kind, _UNKNOWN)] += r.end - r.start
+    return total
+
+
+def _ranges(found: Sorted) -> Iterator[NamedRange]:
+    """Yield the NVTX ranges whose start and end were both seen."""
+    open_ranges: dict[int, Any] = {}
+    for r in found.of_kind("MARKER"):
+        if r.flags_ & RANGE_START:
+            open_ranges[r.id] = r
+        elif r.flags_ & RANGE_END and r.id in open_ranges:
+            start = open_ranges.pop(r.id)
+            yield NamedRange(
+                name=start.name or "",
+                domain=start.domain or "",
+                start_ns=start.timestamp,
+                end_ns=r.timestamp,
+            )
+
+
+def _sampled(work: list[tuple[int, int, object]]) -> Sampled:
+    """Return what one sample did."""
+    starts = [start for start, _, _ in work]
+    ends = [end for _, end, _ in work]
+    timed = bool(work) and all(starts) and all(ends)
+    return Sampled(
+        span_s=(max(ends) - min(starts)) / _NS_PER_S if timed else None,
+        sequence=tuple(what for _, _, what in sorted(work, key=lambda each: each[0])),
+    )
+
+
+_NS_PER_S = 1e9
+_IDENTITIES: dict[int, Callable[[Any], object]] = {
+    KERNEL: _shape_key,
+    FILL: lambda r: ("memset", r.bytes),
+    GRAPH: lambda r: ("graph", r.graph_id),
+    **dict.fromkeys(COPIES, lambda r: ("memcpy", r.copy_kind, r.bytes)),
+}

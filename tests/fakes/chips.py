@@ -1,0 +1,16 @@
+"""What the tests of chips share: the installed library, or a skip that names it."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.collect.cupti import library
+from pytest_gpuperf.errors import CollectorUnavailableError
+
+
+def need_library() -> library.Library:
+    """Return the installed libnvperf_host; without one the test is skipped."""
+    try:
+        return library.load()
+    except CollectorUnavailableError:
+        pytest.skip("libnvperf_host is not installed (pip install nvidia-cuda-cupti)")

@@ -1,0 +1,251 @@
+"""collect.cupti.profiler_host: CUPTI's answers with a driver and without."""
+
+from __future__ import annotations
+
+import ctypes.util
+import inspect
+import os
+import subprocess
+import sys
+import textwrap
+from collections.abc import Callable
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from fakes.chips import need_library
+from pytest_gpuperf.collect import cupti
+from pytest_gpuperf.collect.cupti import (
+    MetricCollectionScope,
+    MetricType,
+    ProfilerHost,
+    ProfilerType,
+    profiler_host,
+)
+from pytest_gpuperf.errors import CollectorUnavailableError
+
+C_LIBRARY = ctypes.util.find_library("c") or "libc.so.6"
+DOUBLE = """
+    class Said:
+        description, hw_unit, dim_unit = "bytes", "dram", "byte"
+        metric_type, metric_collection_scope = 0, 1
+
+    class ProfilerHost:
+        def __init__(self, chip, kind, set_name=None):
+            self.said = chip, int(kind), set_name
+        def initialize(self):
+            print("initialize", *self.said)
+        def deinitialize(self):
+            print("deinitialize")
+        def get_metric_properties(self, name):
+            return Said()
+        def get_base_metrics(self, kind):
+            return ["dram__bytes"]
+
+    def get_supported_chips():
+        return ["GX999"]
+
+    def get_single_pass_sets(chip):
+        return ["one", "two"]
+"""
+ASKED = """
+    from pytest_gpuperf.collect.cupti import *
+    from pytest_gpuperf.collect.cupti.profiler_host import answered_by
+
+    print(answered_by(), get_supported_chips(), get_single_pass_sets("GX999"))
+    host = ProfilerHost("GX999", ProfilerType.PM_SAMPLING, "one")
+    host.initialize()
+    host.initialize()
+    print(host.get_base_metrics(MetricType.COUNTER))
+    print(host.get_metric_properties("dram__bytes").metric_collection_scope.name)
+    host.deinitialize()
+    host.deinitialize()
+"""
+
+
+@pytest.fixture
+def host() -> ProfilerHost:
+    """Return an initialized host of GH100 that asks no driver."""
+    need_library()
+    if "libnvperf_host" not in profiler_host.answered_by():
+        pytest.skip("a driver is here: CUPTI answers itself")
+    made = ProfilerHost("GH100", ProfilerType.RANGE_PROFILER)
+    made.initialize()
+    return made
+
+
+def test_public_names_are_there_and_lazy() -> None:
+    """Each public name resolves, and no other does."""
+    for name in cupti.__all__:
+        assert getattr(cupti, name).__name__ == name
+    with pytest.raises(AttributeError):
+        cupti.get_everything  # noqa: B018 - that it raises is what is tested
+
+
+@pytest.mark.parametrize(
+    "name", ["ProfilerType", "MetricType", "MetricCollectionScope"]
+)
+def test_enumerations_are_those_of_cupti(name: str) -> None:
+    """Every member has the number that cupti-python gives it."""
+    theirs = pytest.importorskip("cupti.profiler_host")
+    ours = getattr(cupti, name)
+    members = getattr(theirs, name).__members__
+    public = {k: int(v) for k, v in members.items() if not k.startswith("_")}
+    assert {k: int(v) for k, v in ours.__members__.items()} == public
+
+
+def test_signatures_are_those_of_cupti() -> None:
+    """Whoever calls NVIDIA's functions by keyword can call ours."""
+    theirs = pytest.importorskip("cupti.profiler_host")
+    for name in cupti.__all__:
+        if name == "MetricProperties" or hasattr(getattr(cupti, name), "__members__"):
+            continue
+        ours = inspect.signature(getattr(cupti, name)).parameters
+        assert list(ours) == list(inspect.signature(getattr(theirs, name)).parameters)
+    for name, method in vars(theirs.ProfilerHost).items():
+        if callable(method) and not name.startswith("_"):
+            ours = inspect.signature(getattr(ProfilerHost, name)).parameters
+            assert list(ours) == list(inspect.signature(method).parameters), name
+
+
+def test_nothing_is_answered_before_initialize() -> None:
+    """Each method that asks raises RuntimeError on a host that is not initialized."""
+    host = ProfilerHost("GH100", ProfilerType.RANGE_PROFILER)
+    nothing = np.zeros(0, dtype=np.uint8)
+    asks: list[Callable[[], object]] = [
+        lambda: host.get_base_metrics(MetricType.COUNTER),
+        lambda: host.get_sub_metrics("dram__bytes", MetricType.COUNTER),
+        lambda: host.get_metric_properties("dram__bytes"),
+        lambda: host.create_config_image(["dram__bytes.sum"]),
+        lambda: host.evaluate_metric_values(nothing, [], 0),
+    ]
+    for ask in asks:
+        with pytest.raises(RuntimeError, match="initialize"):
+            ask()
+    host.deinitialize()  # of what was never initialized
+
+
+def test_metrics_have_endings_and_properties(host: ProfilerHost) -> None:
+    """Offline, endings and properties are CUPTI's; the scope is said by nobody."""
+    assert "dram__bytes" in host.get_base_metrics(MetricType.COUNTER)
+    assert ".sum.per_second" in host.get_sub_metrics("dram__bytes", MetricType.COUNTER)
+    ratio = host.get_sub_metrics("lts__t_sector_hit_rate", MetricType.RATIO)
+    assert ratio == [".max_rate", ".pct", ".ratio"]
+    found = host.get_metric_properties("dram__bytes.sum.per_second")
+    assert (found.hw_unit, found.dim_unit) == ("dram", "byte/second")
+    assert found.metric_type is MetricType.COUNTER
+    assert found.metric_collection_scope is MetricCollectionScope.INVALID
+
+
+def test_an_image_says_its_passes(host: ProfilerHost) -> None:
+    """The passes of an image are counted; what is no image is a ValueError."""
+    image = host.create_config_image(
+        ["sm__throughput.avg.pct_of_peak_sustained_elapsed"]
+    )
+    assert image.dtype == np.uint8
+    assert cupti.get_num_of_passes(image) == 8
+    for wrong in (image[:0], image[:6], np.zeros(64, dtype=np.uint8)):
+        with pytest.raises(ValueError, match="no configuration image"):
+            cupti.get_num_of_passes(wrong)
+
+
+def test_mistakes_are_value_errors(host: ProfilerHost) -> None:
+    """An unknown chip, metric, kind or type is the ValueError that CUPTI raises."""
+    wrong: list[Callable[[], object]] = [
+        lambda: host.create_config_image(["nonsense"]),
+        lambda: host.get_metric_properties("dram__bytes.summ"),
+        lambda: host.get_sub_metrics("dram__bytes", MetricType.RATIO),
+        lambda: host.get_base_metrics(9),  # type: ignore[arg-type] # that is the mistake
+        lambda: ProfilerHost("GH100", 9),  # type: ignore[arg-type] # the same
+        lambda: ProfilerHost("GX999", ProfilerType.RANGE_PROFILER).initialize(),
+        lambda: cupti.get_single_pass_sets("GX999"),
+        lambda: cupti.get_single_pass_sets(""),
+        lambda: cupti.get_metrics_in_single_pass_set("GH100", ""),
+    ]
+    for ask in wrong:
+        with pytest.raises(ValueError, match=r"\w"):
+            ask()
+
+
+def test_what_only_cupti_knows_is_an_error_with_a_remedy(host: ProfilerHost) -> None:
+    """Nothing is made up offline: the error says why, and where it would be answered."""
+    nothing = np.zeros(8, dtype=np.uint8)
+    asks: list[Callable[[], object]] = [
+        lambda: cupti.get_single_pass_sets("GH100"),
+        lambda: cupti.get_metrics_in_single_pass_set("GH100", "a"),
+        lambda: cupti.get_max_num_hardware_metrics_per_pass(
+            "GH100", ProfilerType.PM_SAMPLING
+        ),
+        lambda: ProfilerHost("GH100", ProfilerType.PM_SAMPLING).initialize(),
+        lambda: host.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0),
+    ]
+    for ask in asks:
+        with pytest.raises(
+            CollectorUnavailableError, match="only CUPTI knows"
+        ) as caught:
+            ask()
+        assert "machine with a GPU" in caught.value.remedy
+
+
+def test_a_host_can_be_let_go_of_and_taken_up_again(host: ProfilerHost) -> None:
+    """After deinitialize nothing is answered, and after initialize it is."""
+    host.deinitialize()
+    host.deinitialize()
+    with pytest.raises(RuntimeError):
+        host.get_base_metrics(MetricType.RATIO)
+    host.initialize()
+    assert host.get_base_metrics(MetricType.RATIO)
+
+
+def test_why_cupti_does_not_answer_is_said() -> None:
+    """Each way of being without CUPTI leaves its own sentence."""
+    assert "driver" in profiler_host.choose("libnothing.so.1")[1]
+    found, reason = profiler_host.choose(C_LIBRARY, "no_such_module")
+    assert found is None
+    assert "no_such_module" in reason
+    found, reason = profiler_host.choose(C_LIBRARY, "json")
+    assert found is None
+    assert "get_supported_chips" in reason
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="the loader's path is Linux's")
+def test_where_a_driver_is_cupti_answers(tmp_path: Path) -> None:
+    """With a driver and NVIDIA's module every question goes to that module."""
+    (tmp_path / "libcuda.so.1").symlink_to(c_library_path())
+    package = tmp_path / "cupti"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "profiler_host.py").write_text(dedented(DOUBLE))
+    paths = [str(tmp_path), str(Path(cupti.__file__).parents[3])]
+    done = subprocess.run(
+        [sys.executable, "-c", dedented(ASKED)],
+        capture_output=True,
+        check=False,
+        text=True,
+        env={
+            **os.environ,
+            "LD_LIBRARY_PATH": str(tmp_path),
+            "PYTHONPATH": os.pathsep.join(paths),
+        },
+    )
+    assert done.stderr == ""
+    assert done.stdout.splitlines() == [
+        "cupti.profiler_host ['GX999'] ['one', 'two']",
+        "initialize GX999 1 one",
+        "['dram__bytes']",
+        "DEVICE",
+        "deinitialize",
+    ]
+
+
+def c_library_path() -> str:
+    """Return the file of a library that is loaded in every process."""
+    maps = Path("/proc/self/maps").read_text()
+    lines = (line.split()[-1] for line in maps.splitlines())
+    return next(path for path in lines if Path(path).name.startswith("libc."))
+
+
+def dedented(text: str) -> str:
+    """Return a program without the indentation it has here."""
+    return textwrap.dedent(text)
