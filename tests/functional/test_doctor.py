@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-GOOD, DEGRADED, BLOCKED = 0, 1, 2
+BLOCKED = 2
+CODES = {"ready": 0, "degraded": 1, "blocked": BLOCKED}
 
 
 def doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
@@ -25,16 +26,47 @@ def doctor(*arguments: str, **environment: str) -> subprocess.CompletedProcess[s
     )
 
 
-def test_the_exit_code_says_whether_there_is_a_gpu() -> None:
-    """And where there is none, a remark says why."""
+def test_the_exit_code_says_what_the_json_says() -> None:
+    """And where there is no GPU, a finding and a remark say why."""
     done = doctor("--format=json")
     said = json.loads(done.stdout)
 
     assert done.stderr == ""
-    assert done.returncode == (GOOD if said["devices"] else DEGRADED)
+    assert done.returncode == CODES[said["state"]]
+    assert said["ready"] is (said["state"] == "ready")
+    assert said["devices"] or said["state"] != "ready"
     assert len(said["remarks"]) >= (1 if said["devices"] else 2)
     for each in said["devices"]:
         assert {"dram", "fp32", "bf16"} <= set(each["peaks"])
+
+
+def test_every_finding_is_whole() -> None:
+    """Each topic once, on a machine with a GPU and without."""
+    found = json.loads(doctor("--format=json").stdout)["findings"]
+
+    assert len({each["id"] for each in found}) == len(found) >= 30
+    for each in found:
+        assert set(each) == {
+            *("id", "status", "concerns", "cause", "evidence", "remedy"),
+        }
+        assert each["cause"]
+        acted = each["status"] in {"stops", "bends"}
+        assert not acted or (each["remedy"] and each["evidence"])
+
+
+def test_a_variable_that_hides_every_gpu_is_found() -> None:
+    """The environment of the command is what is looked at; its values are not told."""
+    found = json.loads(
+        doctor(
+            "--format=json",
+            CUDA_VISIBLE_DEVICES="-1",
+            CUDA_INJECTION64_PATH="/hidden/s3cret.so",
+        ).stdout
+    )["findings"]
+    status = {each["id"]: each["status"] for each in found}
+
+    assert status["visible-devices"] == status["attached-tool"] == "stops"
+    assert "s3cret" not in json.dumps(found)
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])
@@ -45,6 +77,8 @@ def test_people_are_told_the_same(form: str) -> None:
 
     words = " ".join(done.stdout.split())
     assert all(remark in words for remark in said["remarks"])
+    assert said["verdict"] in words
+    assert all(each["id"] in words for each in said["findings"])
     assert all(each["device"] in words for each in said["devices"])
 
 
