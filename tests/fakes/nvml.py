@@ -8,6 +8,8 @@ from types import ModuleType, SimpleNamespace
 
 import pynvml
 
+OLDER_DRIVER = -1  # of `errors`: the binding knows no such record of the driver
+
 
 @dataclass(kw_only=True)
 class FakeGpu:
@@ -29,6 +31,15 @@ class FakeGpu:
     core_count: int = 16_896
     memory_bus_bits: int = 6144
     slice_sm_count: int = 16
+    free_bytes: int = 150_000_000_000
+    persistence: int = 1
+    compute_mode: int = 0
+    virtualization: int = 0
+    sm_clock_mhz: int = 1485
+    reasons: int = 0x2  # held by a setting
+    enforced_milliwatts: int = 700_000
+    users: dict[int, int | None] = field(default_factory=dict)  # pid: bytes held
+    viewers: dict[int, int | None] = field(default_factory=dict)  # the same of graphics
     errors: dict[str, int] = field(default_factory=dict)
 
 
@@ -36,6 +47,7 @@ class FakeNvml(ModuleType):
     """NVML with scripted GPUs; its errors are the real library's own classes."""
 
     NVMLError = pynvml.NVMLError
+    NVMLLibraryMismatchError = pynvml.NVMLLibraryMismatchError
     NVML_CLOCK_SM = pynvml.NVML_CLOCK_SM
     NVML_CLOCK_MEM = pynvml.NVML_CLOCK_MEM
 
@@ -43,6 +55,9 @@ class FakeNvml(ModuleType):
         self,
         *gpus: FakeGpu,
         driver_version: str | bytes = "580.95.05",
+        cuda_version: int = 13000,
+        confidential: int = 0,
+        dev_tools: int = 0,
         errors: dict[str, int] | None = None,
     ) -> None:
         super().__init__("pynvml")
@@ -56,7 +71,7 @@ class FakeNvml(ModuleType):
             "nvmlDeviceGetName": lambda gpu: gpu.name,
             "nvmlDeviceGetUUID": lambda gpu: gpu.uuid,
             "nvmlDeviceGetMemoryInfo": lambda gpu: SimpleNamespace(
-                total=gpu.memory_bytes
+                total=gpu.memory_bytes, free=gpu.free_bytes
             ),
             "nvmlDeviceGetCudaComputeCapability": lambda gpu: gpu.compute_capability,
             "nvmlDeviceGetMaxClockInfo": lambda gpu, kind: gpu.max_clocks_mhz[kind],
@@ -70,6 +85,20 @@ class FakeNvml(ModuleType):
                 multiprocessorCount=gpu.slice_sm_count
             ),
             "nvmlDeviceGetMigMode": lambda gpu: [gpu.mig, gpu.mig],
+            "nvmlSystemGetCudaDriverVersion": lambda: cuda_version,
+            "nvmlSystemGetConfComputeState": lambda: SimpleNamespace(
+                environment=0, ccFeature=confidential, devToolsMode=dev_tools
+            ),
+            "nvmlDeviceGetPersistenceMode": lambda gpu: gpu.persistence,
+            "nvmlDeviceGetComputeMode": lambda gpu: gpu.compute_mode,
+            "nvmlDeviceGetVirtualizationMode": lambda gpu: gpu.virtualization,
+            "nvmlDeviceGetClockInfo": lambda gpu, kind: gpu.sm_clock_mhz,
+            "nvmlDeviceGetCurrentClocksEventReasons": lambda gpu: gpu.reasons,
+            "nvmlDeviceGetEnforcedPowerLimit": lambda gpu: gpu.enforced_milliwatts,
+            "nvmlDeviceGetComputeRunningProcesses": lambda gpu: _processes(gpu.users),
+            "nvmlDeviceGetGraphicsRunningProcesses": (
+                lambda gpu: _processes(gpu.viewers)
+            ),
         }
         for name, function in self.functions.items():
             setattr(self, name, self._refusing(name, function, errors or {}))
@@ -88,8 +117,15 @@ class FakeNvml(ModuleType):
             for argument in arguments:
                 if isinstance(argument, FakeGpu):
                     refusals.update(argument.errors)
+            if refusals.get(name) == OLDER_DRIVER:
+                raise pynvml.NVMLLibraryMismatchError(name)
             if name in refusals:
                 raise pynvml.NVMLError(refusals[name])
             return function(*arguments)
 
         return call
+
+
+def _processes(held: dict[int, int | None]) -> list[SimpleNamespace]:
+    """Return processes as pynvml lists them."""
+    return [SimpleNamespace(pid=pid, usedGpuMemory=held[pid]) for pid in held]

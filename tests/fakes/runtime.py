@@ -1,4 +1,4 @@
-"""A DeviceRuntime that waits on a fake clock, and a CUDA driver that does nothing."""
+"""A DeviceRuntime that waits on a fake clock, and a CUDA driver with a scripted device."""
 
 from __future__ import annotations
 
@@ -6,6 +6,7 @@ from typing import Any
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.runtime import DriverFacts
+from pytest_gpuperf.model.record import Void
 
 
 class FakeRuntime:
@@ -56,11 +57,64 @@ class FakeRuntime:
         return self.facts if uuid == "GPU-fake" else None
 
 
+class FakeTimer:
+    """
+    A DeviceTimer whose samples are scripted, and that sees what is launched.
+
+    Attributes:
+        refused: Why no sample of the next set may be used.
+
+        launched: What each sample launches, in order; after the last, None.
+
+        events: "NAME begin" and "NAME end", in order.
+    """
+
+    def __init__(self, name: str, *values: float | None) -> None:
+        self.name = name
+        self.refused: Void | None = None
+        self.launched: list[object] = []
+        self.events: list[str] = []
+        self._values = values
+        self._ended_count = 0
+        self._asked_count = 0
+
+    def begin(self) -> None:
+        self.events.append(f"{self.name} begin")
+
+    def end(self) -> None:
+        self.events.append(f"{self.name} end")
+        self._ended_count += 1
+
+    def taken(self) -> list[float | None]:
+        """Return the scripted values in turn, over and over."""
+        asked = range(self._asked_count, self._ended_count)
+        self._asked_count = self._ended_count
+        return [self._values[number % len(self._values)] for number in asked]
+
+    def refusal(self) -> Void | None:
+        return self.refused
+
+    def sequence(self) -> object:
+        return self.launched.pop(0) if self.launched else None
+
+
 class FakeDriver:
     """
     libcuda as ctypes gives it: functions that fill what they are pointed at.
 
+    Its device does what `launch` gives it, each stream in its order and beside the others.
+    A waiting call moves the clock to the time when what it waits for is done.
+
     Attributes:
+        clock: The time of the host and the device.
+
+        record_ns: What recording an event takes on the host [ns].
+
+        wait_ns: What waiting takes beyond the device's own time [ns].
+
+        elapsed_ms: What every pair of events is said to be apart [ms]; None: what the
+            device took.
+
         context: Handle of the current context; None: there is none.
 
         failing: Error code by function.
@@ -74,7 +128,20 @@ class FakeDriver:
         name: What every device is called.
     """
 
-    def __init__(self, *, context: int | None = 0x1000, l2_bytes: int = 1024) -> None:
+    def __init__(
+        self,
+        *,
+        context: int | None = 0x1000,
+        l2_bytes: int = 1024,
+        clock: FakeClock | None = None,
+    ) -> None:
+        self.clock = clock or FakeClock()
+        self.record_ns = 0
+        self.wait_ns = 0
+        self.elapsed_ms: float | None = None
+        self._busy_until_ns: dict[int, int] = {}
+        self._reached_ns: dict[int, int] = {}  # by event; one not recorded is not in it
+        self._events_count = 0
         self.context = context
         self.failing: dict[str, int] = {}
         self.calls: list[tuple[object, ...]] = []
@@ -86,8 +153,39 @@ class FakeDriver:
         handle._obj.value = self.context
         return self.failing.get("cuCtxGetCurrent", 0)
 
+    def launch(self, duration_ns: int, stream: int = 0) -> None:
+        """Give the device work in a stream, and go on at once."""
+        start_ns = max(self.clock.now_ns(), self._busy_until_ns.get(stream, 0))
+        self._busy_until_ns[stream] = start_ns + duration_ns
+
     def cuCtxSynchronize(self) -> int:
+        self._wait_until(max(self._busy_until_ns.values(), default=0))
         return self._called("cuCtxSynchronize")
+
+    def cuEventCreate(self, event: Any, flags: Any) -> int:
+        self._events_count += 1
+        event._obj.value = self._events_count
+        return self._called("cuEventCreate", flags.value)
+
+    def cuEventRecord(self, event: Any, stream: Any) -> int:
+        name = stream.value or 0
+        now_ns = self.clock.now_ns()
+        self._reached_ns[event.value] = max(now_ns, self._busy_until_ns.get(name, 0))
+        self.clock.advance(self.record_ns)
+        return self._called("cuEventRecord", event.value, name)
+
+    def cuEventSynchronize(self, event: Any) -> int:
+        self._wait_until(self._reached_ns.get(event.value, 0))
+        return self._called("cuEventSynchronize", event.value)
+
+    def cuEventElapsedTime(self, elapsed_ms: Any, start: Any, end: Any) -> int:
+        apart_ns = self._reached_ns[end.value] - self._reached_ns[start.value]
+        known_ms = self.elapsed_ms
+        elapsed_ms._obj.value = apart_ns / 1e6 if known_ms is None else known_ms
+        return self._called("cuEventElapsedTime")
+
+    def _wait_until(self, reading_ns: int) -> None:
+        self.clock.advance(max(0, reading_ns - self.clock.now_ns()) + self.wait_ns)
 
     def cuCtxResetPersistingL2Cache(self) -> int:
         return self._called("cuCtxResetPersistingL2Cache")

@@ -1,18 +1,52 @@
-"""The seams of the room and the plain records that cross them; PYTEST_DONT_REWRITE."""
+"""The seams of the room, and the plain records that cross them; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from typing import Protocol
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
+from itertools import cycle, islice, repeat
+from typing import Protocol, runtime_checkable
 
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 
-__all__ = ["CACHE_MODES", "Collector", "StopRule", "TimedCall", "Timing"]
+__all__ = [
+    "CACHE_MODES",
+    "Absence",
+    "Arguments",
+    "Collector",
+    "DeviceTimer",
+    "Sequenced",
+    "StopRule",
+    "TimedCall",
+    "Timing",
+    "Watching",
+    "arguments",
+    "calls",
+    "settle",
+    "unsettled",
+]
+
+Arguments = tuple[tuple[object, ...], dict[str, object]]
 
 # what a test may ask for; a Timing may also say "none"
 CACHE_MODES = ("cold", "warm")
+_MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
+
+
+class Absence(Frozen, frozen=True, kw_only=True):
+    """
+    Why a collector cannot be used.
+
+    Attributes:
+        reason: A fragment, as "no recorded run was named".
+
+        remedy: One imperative sentence without its full stop.
+    """
+
+    reason: str
+    remedy: str
 
 
 class StopRule(Protocol):
@@ -89,9 +123,16 @@ class Timing(Frozen, frozen=True, kw_only=True):
     A timed callable or block.
 
     Attributes:
-        samples: Time of a call [s], in the order they were taken, >= 1 of them.
+        samples: Time of a call [s], in the order they were taken, >= 1 of them, by the
+            best source.
 
-        source: The collector.
+        source: The collector that gave them: "cupti", "events" or "host".
+
+        others: The same samples by every other source that ran, best first; as many as
+            there are in `samples`. Sources are never compared with each other.
+
+        returned: Time until each call returned [s], before anything was waited for, by
+            the host's clock; empty: nothing was waited for.
 
         iterations_count: Calls behind each sample, >= 1.
 
@@ -106,6 +147,9 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
         result: What the last timed call returned; None for a block.
 
+        sm_clock_hz: The median of the multiprocessor's clock after each sample [Hz];
+            None: nobody read it.
+
         notes: What the reader should know.
 
         void: Why it must not be judged; None: it may.
@@ -113,14 +157,86 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
     samples: tuple[float, ...]
     source: str
+    others: Mapping[str, tuple[float, ...]] = {}
+    returned: tuple[float, ...] = ()
     iterations_count: int = 1
     discarded_count: int = 0
     first_call_s: float | None = None
     warmup_count: int = 0
     cache_mode: str = "none"
     result: object = None
+    sm_clock_hz: float | None = None
     notes: tuple[Note, ...] = ()
     void: Void | None = None
+
+
+class DeviceTimer(Protocol):
+    """
+    Times the device's side of calls, from inside their process.
+
+    A *set* is what one measurement takes: pairs of `begin` and `end`, asked for by
+    `taken` now and then, and at its end by `refusal` once, which begins the next set.
+
+    Attributes:
+        name: The source of its samples: "cupti" or "events".
+    """
+
+    name: str
+
+    def begin(self) -> None:
+        """
+        Start a sample, after the flush, on an idle device, right before the call.
+
+        A sample that raised had no `end`, and is none.
+        """
+
+    def end(self) -> None:
+        """End it, right after the call returned, before the device is waited for."""
+
+    def taken(self) -> Sequence[float | None]:
+        """
+        Return the device's time of each sample since it was last asked [s].
+
+        Asked while the device is idle.
+
+        Returns:
+            One for each pair of `begin` and `end`, in their order; None: this one could
+            not be timed.
+        """
+
+    def refusal(self) -> Void | None:
+        """
+        Return why no sample of the set may be used; None: they may.
+
+        The next best source stands in for the whole set then, and a note says why.
+        """
+
+
+@runtime_checkable
+class Sequenced(Protocol):
+    """A device timer that sees what a call launches."""
+
+    def sequence(self) -> object:
+        """
+        Return what the last sample launched, in order, on a device that is idle now.
+
+        Returns:
+            Anything that is equal for equal sequences; None: it is not known.
+        """
+
+
+@runtime_checkable
+class Watching(Protocol):
+    """A device timer that may end a sample before the device has."""
+
+    def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
+        """
+        Return what waits for the device and sees whether it outlives the sample.
+
+        To be put in the place of `synchronize` after `end`, in warm-up and where there is
+        no second sample. The device is waited for here too, to learn how long waiting for
+        an idle one takes.
+        """
 
 
 class Collector(Protocol):
@@ -135,3 +251,61 @@ class Collector(Protocol):
         Raises:
             MeasureError: The request has no meaning, and it says what would have.
         """
+
+
+def arguments(request: TimedCall, given: object) -> Arguments:
+    """
+    Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
+
+    Args:
+        request: Whose keyword arguments are kept where the item gives no others.
+
+        given: A tuple, (tuple, dict), the one argument, or None for the request's own.
+    """
+    kwargs = dict(request.kwargs)
+    if given is None:
+        return request.args, kwargs
+    if not isinstance(given, tuple):
+        return (given,), kwargs
+    if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict):  # noqa: PLR2004 - (args, kwargs)
+        return given[0], kwargs | given[1]
+    return given, kwargs
+
+
+def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
+    """Return what gives the next call, with its arguments bound."""
+    fn, setup = request.fn, request.setup
+    if setup is not None:
+        return lambda: _bound(fn, *arguments(request, setup()))
+    if request.inputs is not None:
+        pool = [_bound(fn, *arguments(request, given)) for given in request.inputs]
+        return cycle(pool).__next__
+    return repeat(_bound(fn, request.args, dict(request.kwargs))).__next__
+
+
+def unsettled(output: object) -> list[Callable[[], object]]:
+    """
+    Return the waits of an output that is still being computed, as jax returns it.
+
+    Looked at: the output, or the first members of a tuple, list or dict.
+    """
+    members: Iterable[object] = (output,)
+    if isinstance(output, (tuple, list)):
+        members = output[:_MEMBERS]
+    elif isinstance(output, dict):
+        members = islice(output.values(), _MEMBERS)
+    waits = (getattr(member, "block_until_ready", None) for member in members)
+    return [wait for wait in waits if wait is not None]
+
+
+def settle(output: object) -> None:
+    """Wait until an output has been computed."""
+    for wait in unsettled(output):
+        wait()
+
+
+def _bound(
+    fn: Callable[..., object], args: tuple[object, ...], kwargs: dict[str, object]
+) -> Callable[[], object]:
+    """Return a callable without arguments; one that needs none is not wrapped."""
+    return partial(fn, *args, **kwargs) if args or kwargs else fn

@@ -13,8 +13,7 @@ import statistics
 from collections.abc import Awaitable, Sequence
 from itertools import chain
 
-from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.calls import arguments
+from pytest_gpuperf.collect.base import TimedCall, arguments
 from pytest_gpuperf.collect.contents import Content, contents, digest, scalar_bytes
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void

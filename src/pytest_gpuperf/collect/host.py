@@ -1,7 +1,8 @@
 """The host's clock around any callable; PYTEST_DONT_REWRITE.
 
 A sample is call to device synchronise where the process uses a device, and the call alone
-where it does not. `cache="cold"` can be honoured with a device only: without one, nothing
+where it does not. Timers of the device's side, where they are given, time the same calls:
+the best of them gives the samples, and the host's stand beside them. `cache="cold"` can be honoured with a device only: without one, nothing
 is done about caches, `Timing.cache_mode` says "none", the header says it once
 (registry), and no test carries a note about it.
 """
@@ -17,12 +18,13 @@ from itertools import pairwise
 from types import TracebackType
 from typing import final
 
-from pytest_gpuperf.collect.base import StopRule, TimedCall, Timing
+from pytest_gpuperf.collect.base import DeviceTimer, StopRule, TimedCall, Timing
 from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.readings import Reading, Sieve, Timers, sieve
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.sampling import NS_PER_S, Bench, Lane
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.record import Note, Void
 
 __all__ = ["HostCollector", "RangeTimer"]
 
@@ -36,7 +38,7 @@ _CLOCK_READINGS = 200
 
 class HostCollector:
     """
-    Times a callable with the host's clock.
+    Times a callable with the host's clock, and with the device's where it has one.
 
     Garbage is collected between samples, never in one; the collector is left as it was
     found, whatever the callable raises. What it raises passes through untouched.
@@ -45,13 +47,27 @@ class HostCollector:
         clock: Gives the time.
 
         runtime: Waits for the device, if there is one.
+
+        timers: Of the device's side, the best first.
+
+        sm_clock_hz: Returns the SM clock now [Hz], None where it is not known; None:
+            nobody can say. Asked after each sample, never in one.
     """
 
     name = "host"
 
-    def __init__(self, clock: Clock, runtime: DeviceRuntime) -> None:
+    def __init__(
+        self,
+        clock: Clock,
+        runtime: DeviceRuntime,
+        timers: Sequence[DeviceTimer] = (),
+        *,
+        sm_clock_hz: Callable[[], float | None] | None = None,
+    ) -> None:
         self._clock = clock
         self._runtime = runtime
+        self._timers = tuple(timers)
+        self._sm_clock_hz = sm_clock_hz
         self._resolution_ns: int | None = None
 
     def measure(self, request: TimedCall, *, stop: StopRule) -> Timing:
@@ -74,8 +90,8 @@ class HostCollector:
         with self._bench() as bench:
             lane = Lane(request, bench)
             lane.warm_up()
-            _fill((lane,), (request,), stop, bench.now_ns)
-            return lane.timing(self.name)
+            _fill((lane,), (request,), stop, bench)
+            return lane.timing(_sieved((lane,), bench.timers, ended=True))
 
     def interleave(
         self, first: TimedCall, second: TimedCall, *, stop: StopRule
@@ -108,8 +124,9 @@ class HostCollector:
             lanes = (Lane(first, bench), Lane(second, bench))
             for lane in lanes:
                 lane.warm_up()
-            _fill(lanes, (first, second), stop, bench.now_ns)
-            return lanes[0].timing(self.name), lanes[1].timing(self.name)
+            _fill(lanes, (first, second), stop, bench)
+            chosen = _sieved(lanes, bench.timers, ended=True)
+            return lanes[0].timing(chosen), lanes[1].timing(chosen)
 
     def measure_range(self) -> RangeTimer:
         """
@@ -118,7 +135,7 @@ class HostCollector:
         No warm-up, no flush, garbage collection as it is: one sample, from an idle device
         to an idle device.
         """
-        return RangeTimer(self._clock.now_ns, self._runtime, self.name)
+        return RangeTimer(self._clock.now_ns, self._runtime, self._timers)
 
     @contextmanager
     def _bench(self) -> Iterator[Bench]:
@@ -133,6 +150,7 @@ class HostCollector:
                 now_ns=self._clock.now_ns,
                 resolution_ns=self._resolution_ns,
                 runtime=self._runtime,
+                timers=Timers(self._timers, self._sm_clock_hz),
                 sweep=_sweep if collecting else _leave,
             )
         finally:
@@ -150,18 +168,28 @@ class RangeTimer:
     """
 
     def __init__(
-        self, now_ns: Callable[[], int], runtime: DeviceRuntime, source: str
+        self,
+        now_ns: Callable[[], int],
+        runtime: DeviceRuntime,
+        timers: Sequence[DeviceTimer] = (),
     ) -> None:
         self.timing: Timing | None = None
         self._now_ns = now_ns
         self._runtime = runtime
-        self._source = source
+        self._wait = runtime.synchronize
+        self._given = timers
+        self._timers: Timers | None = None  # none where the device was not in use yet
         self._modules_count = 0
         self._start_ns = 0
 
     def __enter__(self) -> RangeTimer:
         """Wait for the device, then start."""
         self._runtime.synchronize()
+        if self._given and self._runtime.active():
+            self._timers = Timers(self._given)
+            self._wait = self._timers.watched(self._wait)
+            for begin in self._timers.begins:
+                begin()
         self._modules_count = len(sys.modules)
         self._start_ns = self._now_ns()
         return self
@@ -175,13 +203,40 @@ class RangeTimer:
         """Wait for the device, then stop; what the block raised passes through."""
         if kind is not None:
             return
-        self._runtime.synchronize()
+        returned_ns = self._now_ns() - self._start_ns
+        if self._timers is not None:
+            for end in self._timers.ends:
+                end()
+        self._wait()
         elapsed_ns = self._now_ns() - self._start_ns
         loaded = len(sys.modules) != self._modules_count
-        self.timing = Timing(
-            samples=(elapsed_ns / NS_PER_S,),
-            source=self._source,
-            notes=(_LOADED_NOTE,) if loaded else (),
+        in_use = self._runtime.active()
+        reading = Reading(
+            wall_s=elapsed_ns / NS_PER_S,
+            returned_s=returned_ns / NS_PER_S if in_use else None,
+        )
+        self.timing = self._timing(reading, in_use=in_use, loaded=loaded)
+
+    def _timing(self, reading: Reading, *, in_use: bool, loaded: bool) -> Timing:
+        """Return the timing of the one sample, by the best source that has it."""
+        notes = [_LOADED_NOTE] if loaded else []
+        timers = self._timers
+        if timers is None:
+            chosen = sieve(((reading,),), (), {})
+            if self._given and in_use:
+                notes.append(_STARTED_NOTE)
+        else:
+            timers.took(reading)
+            timers.collect()
+            chosen = sieve(((reading,),), timers.names, timers.refusals())
+        best, *others = chosen.sources
+        returned_s = reading.returned_s
+        return Timing(
+            samples=chosen.values((reading,), best),
+            source=best,
+            others={name: chosen.values((reading,), name) for name in others},
+            returned=() if returned_s is None else (returned_s,),
+            notes=(*chosen.notes, *notes),
         )
 
 
@@ -189,16 +244,21 @@ _LOADED_NOTE = Note(
     code="loaded-modules",
     text="the block imported modules, and that is part of its time",
 )
+_STARTED_NOTE = Note(
+    code="started-device",
+    text="the block was the first to use the device, so that its time is the host's",
+)
 
 
 def _fill(
     lanes: Sequence[Lane],
     requests: Sequence[TimedCall],
     stop: StopRule,
-    now_ns: Callable[[], int],
+    bench: Bench,
 ) -> None:
     """Take samples from each lane by turns until there are enough."""
     __tracebackhide__ = True
+    now_ns = bench.now_ns
     budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
     minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
     fixed = requests[0].iterations
@@ -208,7 +268,7 @@ def _fill(
     while True:
         _take_one_each(lanes, order)
         order.reverse()
-        count, refused = len(lanes[0].samples), lanes[0].discarded_count
+        count, refused = len(lanes[0].readings), lanes[0].discarded_count
         if fixed is not None:  # refused ones too: all ranks must call equally often
             if count + refused >= fixed:
                 return
@@ -217,9 +277,32 @@ def _fill(
         if _exhausted(count, refused, spent_ns >= budget_ns):
             return
         if count >= check_at and spent_ns >= minimum_ns:
-            if all(stop.enough(lane.samples) for lane in lanes):
+            if _enough(lanes, stop, bench.timers):
                 return
             check_at = int(count * _CHECK_GROWTH)
+
+
+def _enough(lanes: Sequence[Lane], stop: StopRule, timers: Timers) -> bool:
+    """Return whether more samples of the best source would add nothing."""
+    chosen = _sieved(lanes, timers)
+    best = chosen.sources[0]
+    return len(chosen.kept) >= _LEAST_SAMPLES and all(
+        stop.enough(chosen.values(lane.readings, best)) for lane in lanes
+    )
+
+
+def _sieved(lanes: Sequence[Lane], timers: Timers, *, ended: bool = False) -> Sieve:
+    """Return the sources and the samples that count; `ended`: there will be no more."""
+    names: tuple[str, ...] = ()
+    barred: dict[str, Void] = {}
+    if any(lane.on_device for lane in lanes):
+        timers.collect()
+        names = timers.names
+        for lane in lanes:
+            barred |= lane.barred
+        if ended:
+            barred |= timers.refusals()
+    return sieve([lane.readings for lane in lanes], names, barred)
 
 
 def _exhausted(count: int, refused: int, spent: bool) -> bool:  # noqa: FBT001 - a finding, not a switch
@@ -235,11 +318,11 @@ def _exhausted(count: int, refused: int, spent: bool) -> bool:  # noqa: FBT001 -
 def _take_one_each(lanes: Sequence[Lane], order: Sequence[Lane]) -> None:
     """Take a sample from each lane in the given order; keep all of them or none."""
     __tracebackhide__ = True
-    values = [(lane, lane.sample()) for lane in order]
-    kept = [(lane, value) for lane, value in values if value is not None]
+    taken = [(lane, lane.sample()) for lane in order]
+    kept = [(lane, reading) for lane, reading in taken if reading is not None]
     if len(kept) == len(lanes):
-        for lane, value in kept:
-            lane.accept(value)
+        for lane, reading in kept:
+            lane.accept(reading)
         return
     for lane in lanes:
         lane.discarded_count += 1

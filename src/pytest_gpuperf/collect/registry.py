@@ -4,30 +4,31 @@ from __future__ import annotations
 
 import difflib
 import importlib.util
-from collections.abc import Mapping
+import os
+import shutil
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 
-from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
+from pytest_gpuperf.collect.base import Absence
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Absence", "Choice", "absent_collectors", "choose"]
+__all__ = [
+    "DEVICE_COLLECTORS",
+    "DEVICE_TIMERS",
+    "Absence",
+    "Choice",
+    "absent_collectors",
+    "choose",
+    "refusals",
+    "still_absent",
+]
 
 _ALONE = "replay"  # a kept run holds every reading: nothing is measured beside it
-
-
-class Absence(Frozen, frozen=True, kw_only=True):
-    """
-    Why a collector cannot be used.
-
-    Attributes:
-        reason: A fragment, as "no recorded run was named".
-
-        remedy: One imperative sentence without its full stop.
-    """
-
-    reason: str
-    remedy: str
+DEVICE_TIMERS = ("cupti", "events")  # what times the device's side, the best first
+DEVICE_COLLECTORS = (*DEVICE_TIMERS, "nvml")  # what has nothing to see without a GPU
 
 
 class Choice(Frozen, frozen=True, kw_only=True):
@@ -45,34 +46,91 @@ class Choice(Frozen, frozen=True, kw_only=True):
     sentences: tuple[str, ...]
 
 
-def absent_collectors(*, replaying: bool) -> dict[str, Absence]:
+def absent_collectors(
+    *, replaying: bool, no_device_reason: str | None = None
+) -> dict[str, Absence]:
     """
-    Return why collectors cannot be used in this process, by name; nothing is imported.
+    Return why collectors cannot be used in this process, by name.
+
+    Nothing is imported or tried: what holds CUPTI shows when it is asked for.
 
     Args:
         replaying: Whether a kept run was named.
+
+        no_device_reason: Why there is no GPU; None: there is one.
     """
-    absent: dict[str, Absence] = {}
+    absent = _absent_device_collectors(no_device_reason)
     if not replaying:
         absent["replay"] = Absence(
             reason="no kept run was named", remedy="name one with --gpuperf-replay"
         )
-    if importlib.util.find_spec("ncu_report") is None:
-        absent["ncu-report"] = Absence(
-            reason="the package ncu-report is not installed",
-            remedy='pip install "pytest-gpuperf[ncu]"',
+    lacking = [
+        package
+        for package, module in (("ncu-report", "ncu_report"), ("nvtx", "nvtx"))
+        if importlib.util.find_spec(module) is None
+    ]
+    if "ncu-report" in lacking:
+        absent["ncu-report"] = _not_installed("ncu-report")
+    if shutil.which("ncu") is None:
+        absent["ncu"] = Absence(
+            reason="there is no ncu on PATH",
+            remedy="install Nsight Compute and put the folder of ncu on PATH",
         )
+    elif lacking:
+        absent["ncu"] = _not_installed(*lacking)
     try:
-        find_cuobjdump()
+        find_tool(CUOBJDUMP)
     except CollectorUnavailableError as error:
         absent["binary"] = Absence(reason=error.message, remedy=error.remedy)
     return absent
+
+
+def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Absence]:
+    """Return why collectors of the device cannot be used, by name."""
+    if no_device_reason is not None:
+        nothing = Absence(
+            reason=f"there is no GPU: {no_device_reason}",
+            remedy="run it where there is one",
+        )
+        return dict.fromkeys(DEVICE_COLLECTORS, nothing)
+    from pytest_gpuperf.collect.cupti.presence import attached_tool, missing
+
+    absence = attached_tool(os.environ) or missing()
+    return {} if absence is None else {"cupti": absence}
+
+
+def still_absent(
+    absent: Mapping[str, Absence], used: Collection[str]
+) -> dict[str, Absence]:
+    """
+    Return why collectors are not used, without those that have given values.
+
+    A device that is not NVIDIA's shows only when it is in use.
+
+    Args:
+        absent: Why a collector was not expected to be of use, by its name.
+
+        used: Sources of what was measured.
+    """
+    return {name: why for name, why in absent.items() if name not in used}
+
+
+def _not_installed(*packages: str) -> Absence:
+    """Return the absence of a collector whose packages are not there."""
+    several = len(packages) > 1
+    listed = " and ".join(packages)
+    return Absence(
+        reason=f"the package{'s' * several} {listed} {'are' if several else 'is'} not "
+        "installed",
+        remedy='pip install "pytest-gpuperf[ncu]"',
+    )
 
 
 def choose(
     asked: tuple[str, ...],
     *,
     absent: Mapping[str, Absence],
+    lost: Mapping[str, Absence] = MappingProxyType({}),
     device_name: str | None = None,
     device_reason: str = "",
 ) -> Choice:
@@ -85,6 +143,9 @@ def choose(
 
         absent: Why a collector cannot be used, by its name; what is not in it can.
 
+        lost: Why one that was there could not be used after all, by its name: as when
+            another tool holds CUPTI.
+
         device_name: The GPU's; None: there is none.
 
         device_reason: Why there is no GPU, as a fragment.
@@ -96,19 +157,40 @@ def choose(
         CollectorUnavailableError: A collector that was asked for cannot be used.
     """
     wanted = _wanted(asked)
-    usable = tuple(name for name in COLLECTORS if name not in absent)
+    usable = tuple(name for name in COLLECTORS if name not in {*absent, *lost})
     if wanted:
         _refuse_absent(wanted, absent)
-        taken = tuple(name for name in COLLECTORS if name in wanted)
+        taken = tuple(name for name in COLLECTORS if name in wanted.difference(lost))
     else:
         taken = (_ALONE,) if _ALONE in usable else usable
+    known = {**(dict.fromkeys(COLLECTORS) if wanted else absent), **lost}
     sentences = [
-        _sentence(name, taken, absent, by_name=bool(wanted))
-        for name in COLLECTORS
-        if name not in taken
+        _sentence(name, taken, known) for name in COLLECTORS if name not in taken
     ]
     sentences.append(_device_sentence(taken, device_name, device_reason))
     return Choice(collectors=taken, sentences=tuple(sentences))
+
+
+def refusals(asked: tuple[str, ...]) -> list[str]:
+    """
+    Return why collectors that a person asked for cannot be used; empty: they can.
+
+    The GPU is looked for only where one of them needs it.
+    """
+    no_device_reason = None
+    if not frozenset(DEVICE_COLLECTORS).isdisjoint(asked):
+        from pytest_gpuperf.collect.devices import query_devices
+
+        query = query_devices()
+        no_device_reason = None if query.devices else query.reason
+    absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)
+    if "events" in absent and importlib.util.find_spec("torch") is not None:
+        del absent["events"]  # it may come to use a device that NVML does not know
+    try:
+        choose(asked, absent=absent)
+    except (CollectorUnavailableError, ConfigError) as error:
+        return [f"--gpuperf-collectors: {error}"]
+    return []
 
 
 def _wanted(asked: tuple[str, ...]) -> frozenset[str]:
@@ -157,18 +239,15 @@ def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Absence]) -> Non
 
 
 def _sentence(
-    name: str,
-    taken: tuple[str, ...],
-    absent: Mapping[str, Absence],
-    *,
-    by_name: bool,
+    name: str, taken: tuple[str, ...], known: Mapping[str, Absence | None]
 ) -> str:
-    """Return why a collector is not used."""
-    if by_name:
+    """Return why a collector is not used; None in `known`: nobody asked for it."""
+    if name not in known:
+        return f"{name}: not needed beside {', '.join(taken)}"
+    absence = known[name]
+    if absence is None:
         return f"{name}: not asked for"
-    if name in absent:
-        return f"{name}: {absent[name].reason}; {absent[name].remedy}"
-    return f"{name}: not needed beside {', '.join(taken)}"
+    return f"{name}: {absence.reason}; {absence.remedy}"
 
 
 def _device_sentence(
@@ -177,12 +256,20 @@ def _device_sentence(
     """Return what the run has to do with a GPU, and with its caches."""
     if _ALONE in taken:
         return "GPU: not used, a recorded run is replayed"
+    if device_name is None and not frozenset(DEVICE_TIMERS).isdisjoint(taken):
+        return "GPU: one that NVML does not know; times are the device's own"
     if device_name is None:
         return (
             f"no GPU: {device_reason or 'none was found'}; times are the host's, caches"
             " as they come"
         )
+    timers = [name for name in DEVICE_TIMERS if name in taken]
+    if timers:
+        return (
+            f"{device_name}: times are the device's own, by {timers[0]}, and the host's"
+            " beside them"
+        )
     return (
-        f"{device_name}: there, but this version times on the host, from the call to the"
-        " device's synchronisation"
+        f"{device_name}: times are the host's, from the call to the device's"
+        " synchronisation"
     )

@@ -15,9 +15,12 @@ __all__ = [
     "CudaRuntime",
     "DeviceRuntime",
     "DriverFacts",
+    "FirstInUse",
     "NoDevice",
+    "driver_library",
     "find_runtime",
     "load_driver",
+    "raise_failure",
 ]
 
 _SUCCESS = 0
@@ -63,7 +66,9 @@ class DriverFacts(Frozen, frozen=True, kw_only=True):
 class DeviceRuntime(Protocol):
     """What a timed sample needs of a device; tests put a scripted one in its place."""
 
-    vendor: str
+    @property
+    def vendor(self) -> str:
+        """Whose device it is: "nvidia", "amd", "intel", "apple"; "": none is in use."""
 
     def active(self) -> bool:
         """Return whether this thread works with a device now."""
@@ -268,16 +273,90 @@ class CudaRuntime:
         """Call a driver function and turn its error code into an error of ours."""
         driver = self._driver
         status = int(getattr(driver, name)(*args))
-        if status in {_SUCCESS, _DEINITIALIZED}:
-            return
-        text = ctypes.c_char_p()
-        driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))  # type: ignore[union-attr] # _context found it
-        error = (text.value or b"an unknown error").decode("ascii", "replace")
-        message = f"{name} failed with {error} ({status})"
-        raise CollectError(
-            message,
-            remedy="run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it",
-        )
+        if status not in {_SUCCESS, _DEINITIALIZED}:
+            raise_failure(driver, name, status)
+
+
+class FirstInUse:
+    """
+    The runtime that this process uses first, of several that it may come to use.
+
+    Once one has been in use it stays: a process that works with two vendors' devices at a
+    time is timed on the first.
+
+    Args:
+        runtimes: The likeliest first, >= 1 of them.
+    """
+
+    def __init__(self, *runtimes: DeviceRuntime) -> None:
+        self._runtimes = runtimes
+        self._chosen: DeviceRuntime | None = None
+
+    @property
+    def vendor(self) -> str:
+        """Whose device it is; "": none is in use."""
+        return self._chosen.vendor if self.active() and self._chosen else ""
+
+    def active(self) -> bool:
+        """Return whether this thread works with a device now."""
+        if self._chosen is None:
+            self._chosen = next(
+                (each for each in self._runtimes if each.active()), None
+            )
+            return self._chosen is not None
+        return self._chosen.active()
+
+    def synchronize(self) -> None:
+        """Wait until the device has done all that it was given."""
+        if self._chosen is not None or self.active():
+            self._used().synchronize()
+
+    def flush_l2(self) -> None:
+        """Push everything out of the device's L2."""
+        if self.active():
+            self._used().flush_l2()
+
+    def device_uuid(self) -> str | None:
+        """Return the name for life of the device in use; None: none is in use."""
+        return self._used().device_uuid() if self.active() else None
+
+    def facts_of(self, uuid: str) -> DriverFacts | None:
+        """Return what a driver says of a device; None: none knows it."""
+        found = (each.facts_of(uuid) for each in self._runtimes)
+        return next((facts for facts in found if facts is not None), None)
+
+    def _used(self) -> DeviceRuntime:
+        """Return the runtime in use."""
+        return self._chosen or self._runtimes[0]
+
+
+def raise_failure(driver: Any, name: str, status: int) -> None:  # noqa: ANN401 - a ctypes library has no type
+    """
+    Raise for the error code of a driver function.
+
+    Args:
+        driver: The CUDA driver library.
+
+        name: The function that returned it.
+
+        status: The code, not 0.
+
+    Raises:
+        CollectError: With the driver's own name of the code.
+    """
+    text = ctypes.c_char_p()
+    driver.cuGetErrorName(ctypes.c_int(status), ctypes.byref(text))
+    error = (text.value or b"an unknown error").decode("ascii", "replace")
+    message = f"{name} failed with {error} ({status})"
+    raise CollectError(
+        message,
+        remedy="run the test with CUDA_LAUNCH_BLOCKING=1 to find the call behind it",
+    )
+
+
+def driver_library() -> LoadedLibrary:
+    """Return what finds the CUDA driver library once somebody has loaded it."""
+    return LoadedLibrary("libcuda.so.1", windows_name="nvcuda.dll")
 
 
 def find_runtime() -> DeviceRuntime:
@@ -285,11 +364,14 @@ def find_runtime() -> DeviceRuntime:
     Return the runtime that this process may come to use.
 
     On Linux and Windows that is CUDA's, which looks again each time whether the driver
-    library has been loaded by then; elsewhere there is none.
+    library has been loaded by then, or torch's for a device that is not CUDA's; on macOS
+    torch's alone.
     """
+    from pytest_gpuperf.collect.torch_device import TorchRuntime
+
     if sys.platform == "darwin":
-        return NoDevice()
-    return CudaRuntime(LoadedLibrary("libcuda.so.1", windows_name="nvcuda.dll"))
+        return TorchRuntime()
+    return FirstInUse(CudaRuntime(driver_library()), TorchRuntime())
 
 
 def load_driver() -> Any | None:  # noqa: ANN401 - a ctypes library has no type

@@ -17,7 +17,7 @@ from typing import TypeVar, final
 
 from pytest_gpuperf.collect import marks
 from pytest_gpuperf.collect.clock import Clock
-from pytest_gpuperf.collect.frameworks import Frameworks
+from pytest_gpuperf.collect.loaded import Frameworks
 from pytest_gpuperf.collect.marks import Mark, SpanBlock, StepBlock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.spans import EndedSpan, EndedStep, steps_of

@@ -14,10 +14,19 @@ from types import SimpleNamespace
 import pytest
 
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.binary.cuobjdump import find_cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.ptxas_log import read_ptxas_log
 from pytest_gpuperf.collect.binary.read import read_binary
+from pytest_gpuperf.collect.binary.tools import (
+    CUOBJDUMP,
+    NVDISASM,
+    Tool,
+    find_tool,
+    in_toolkit,
+    in_triton,
+    in_wheel,
+    on_path,
+)
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -32,7 +41,7 @@ GOLD = Path(__file__).parents[2] / "gold" / "binary"
 
 def _tool_reason() -> str:
     try:
-        find_cuobjdump()
+        find_tool(CUOBJDUMP)
     except CollectorUnavailableError as error:
         return str(error)
     return ""
@@ -466,16 +475,23 @@ def test_without_a_demangler_nothing_is_started() -> None:
 
 def test_the_first_place_that_has_the_tool_wins() -> None:
     """Places are asked in their order, and no further than needed."""
-    places = [lambda: None, lambda: "/first", lambda: "/second"]
+    places = [lambda _: None, lambda tool: f"/1/{tool.name}", lambda _: "/second"]
 
-    assert find_cuobjdump(places) == "/first"
+    assert find_tool(NVDISASM, places) == "/1/nvdisasm"
 
 
-def test_without_the_tool_the_remedy_is_a_command() -> None:
+@pytest.mark.parametrize("tool", [CUOBJDUMP, NVDISASM])
+def test_without_the_tool_the_remedy_is_a_command(tool: Tool) -> None:
     """A missing tool names the extra to install."""
-    with pytest.raises(CollectorUnavailableError) as caught:
-        find_cuobjdump([lambda: None])
+    with pytest.raises(CollectorUnavailableError, match=tool.name) as caught:
+        find_tool(tool, [lambda _: None])
     assert 'pip install "pytest-gpuperf[binary]"' in caught.value.remedy
+
+
+def test_a_wheel_is_asked_for_what_it_brought() -> None:
+    """One that is not installed, or brought no such tool, has none."""
+    assert in_wheel(Tool(name="cuobjdump", wheel="no-such-wheel")) is None
+    assert in_wheel(Tool(name="no-such-tool", wheel="pytest")) is None
 
 
 def test_path_and_toolkit_are_looked_at(
@@ -487,17 +503,15 @@ def test_path_and_toolkit_are_looked_at(
     tool = home / "bin" / "cuobjdump"
     tool.write_text("#!/bin/sh\n")
     tool.chmod(0o755)
-    from pytest_gpuperf.collect.binary import cuobjdump
-
     monkeypatch.setenv("PATH", "")
     monkeypatch.delenv("CUDA_PATH", raising=False)
     monkeypatch.setenv("CUDA_HOME", str(home))
-    assert cuobjdump._on_path() is None
-    assert cuobjdump._in_toolkit() == str(tool)
+    assert on_path(CUOBJDUMP) is None
+    assert in_toolkit(CUOBJDUMP) == str(tool)
     monkeypatch.delenv("CUDA_HOME")
-    assert cuobjdump._in_toolkit() is None
+    assert in_toolkit(CUOBJDUMP) is None
     monkeypatch.setenv("PATH", str(home / "bin"))
-    assert find_cuobjdump() == str(tool)
+    assert find_tool(CUOBJDUMP) == str(tool)
 
 
 def test_tritons_copy_is_found_without_importing_triton(
@@ -510,9 +524,7 @@ def test_tritons_copy_is_found_without_importing_triton(
     (folder / "cuobjdump").write_text("#!/bin/sh\n")
     (folder / "cuobjdump").chmod(0o755)
     monkeypatch.syspath_prepend(str(tmp_path))
-    from pytest_gpuperf.collect.binary import cuobjdump
-
-    assert cuobjdump._in_triton() == str(folder / "cuobjdump")
+    assert in_triton(CUOBJDUMP) == str(folder / "cuobjdump")
 
 
 def test_the_log_of_several_targets_keeps_them_apart() -> None:

@@ -10,8 +10,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.calls import arguments
+from pytest_gpuperf.collect.base import TimedCall, arguments
 from pytest_gpuperf.collect.contents import contents, digest, scalar_bytes
 from pytest_gpuperf.collect.contract import (
     Contract,

@@ -1,4 +1,4 @@
-"""Rules of collect.devices and collect.chips."""
+"""Rules of collect.devices."""
 
 from __future__ import annotations
 

@@ -702,7 +702,7 @@ def test_a_block_is_timed_once(clock: FakeClock) -> None:
         runtime.pending_ns = 2 * MS
         collecting = gc.isenabled()
 
-    assert timer.timing == Timing(samples=(0.003,), source="host")
+    assert timer.timing == Timing(samples=(0.003,), source="host", returned=(0.001,))
     assert collecting
 
 

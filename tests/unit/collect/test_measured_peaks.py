@@ -6,6 +6,7 @@ import json
 import os
 import sys
 import types
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -47,6 +48,34 @@ def test_a_copy_reads_and_writes() -> None:
         "dram": pytest.approx(2e12, rel=1e-4),
         "bf16": pytest.approx(8e14, rel=1e-4),
     }
+
+
+class Cached(FakeFramework):
+    """Copies that fit twice into an L2 of 4000 bytes are five times as fast."""
+
+    def copier(self, size_bytes: int) -> Callable[[], object]:
+        sizes.append(size_bytes)
+        return super().copier(size_bytes if size_bytes > 2000 else size_bytes // 5)
+
+
+sizes: list[int] = []
+
+
+def test_copies_inside_the_l2_are_timed_together(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Source and target are half of it; one copy would be too short to be timed."""
+    sizes.clear()
+    monkeypatch.setattr(measuring, "_COPY_BYTES", 1_000_000)
+    clock = FakeClock()
+    framework = Cached(clock, bytes_per_s=1e9)
+
+    assert measure_peaks(framework, clock, l2_bytes=4000) == {
+        "dram": pytest.approx(2e9, rel=1e-2),
+        "l2": pytest.approx(1e10, rel=1e-2),
+    }
+    assert sizes == [1_000_000, 1000]
+    assert "l2" not in measure_peaks(framework, clock, l2_bytes=None)
 
 
 @pytest.mark.parametrize("error", [RuntimeError("out of memory"), MemoryError("full")])

@@ -2,23 +2,39 @@
 
 from __future__ import annotations
 
+import importlib
+import sys
+from pathlib import Path
+
 import pytest
 
-from pytest_gpuperf.collect.registry import Absence, absent_collectors, choose
+from pytest_gpuperf.collect.cupti import presence
+from pytest_gpuperf.collect.registry import (
+    Absence,
+    absent_collectors,
+    choose,
+    still_absent,
+)
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 
 NO_REPLAY = Absence(reason="no recorded run was named", remedy="give --gpuperf-replay")
+NO_GPU = Absence(reason="there is no GPU: none", remedy="run it where there is one")
+HELD = Absence(reason="nsys holds CUPTI", remedy="start pytest without it")
+NO_DEVICE = dict.fromkeys(("cupti", "events", "nvml"), NO_GPU)
 NO_BINARY = Absence(reason="no disassembler", remedy="install one")
 
 
 def test_auto_takes_what_is_there() -> None:
     """Unasked, all usable collectors are taken, best first."""
-    choice = choose((), absent={"replay": NO_REPLAY})
+    choice = choose((), absent={"replay": NO_REPLAY, **NO_DEVICE})
 
-    assert choice.collectors == ("host", "binary", "ncu-report")
+    assert choice.collectors == ("host", "ncu", "binary", "ncu-report")
     assert choice.sentences == (
         "replay: no recorded run was named; give --gpuperf-replay",
+        "cupti: there is no GPU: none; run it where there is one",
+        "events: there is no GPU: none; run it where there is one",
+        "nvml: there is no GPU: none; run it where there is one",
         "no GPU: none was found; times are the host's, caches as they come",
     )
 
@@ -58,7 +74,11 @@ def test_a_recorded_run_is_replayed_alone() -> None:
 
     assert choice.collectors == ("replay",)
     assert choice.sentences == (
+        "cupti: not needed beside replay",
+        "events: not needed beside replay",
         "host: not needed beside replay",
+        "ncu: not needed beside replay",
+        "nvml: not needed beside replay",
         "binary: no disassembler; install one",
         "ncu-report: not needed beside replay",
         "GPU: not used, a recorded run is replayed",
@@ -70,20 +90,97 @@ def test_what_was_asked_for_is_taken_in_order_of_quality() -> None:
     choice = choose(("ncu-report", "host", "host"), absent={"replay": NO_REPLAY})
 
     assert choice.collectors == ("host", "ncu-report")
-    assert choice.sentences[:2] == ("replay: not asked for", "binary: not asked for")
+    assert choice.sentences[:-1] == (
+        "replay: not asked for",
+        "cupti: not asked for",
+        "events: not asked for",
+        "ncu: not asked for",
+        "nvml: not asked for",
+        "binary: not asked for",
+    )
 
 
-def test_the_device_is_named() -> None:
-    """A GPU that is there, and is not what measures, is said."""
-    choice = choose((), absent={"replay": NO_REPLAY}, device_name="NVIDIA H200")
+@pytest.mark.parametrize(
+    ("absent", "says"),
+    [
+        ({}, "NVIDIA H200: times are the device's own, by cupti, and the host's"),
+        ({"cupti": HELD}, "NVIDIA H200: times are the device's own, by events, and"),
+        ({"cupti": HELD, "events": HELD}, "NVIDIA H200: times are the host's, from"),
+    ],
+)
+def test_the_device_is_named_with_what_times_it(
+    absent: dict[str, Absence], says: str
+) -> None:
+    """The best source that is there: cupti, then events, then the host's clock."""
+    choice = choose(
+        (), absent={"replay": NO_REPLAY, **absent}, device_name="NVIDIA H200"
+    )
 
-    assert choice.sentences[-1].startswith("NVIDIA H200: there, but this version times")
+    assert choice.sentences[-1].startswith(says)
+
+
+@pytest.mark.parametrize("asked", [(), ("cupti", "events", "host")])
+def test_what_was_lost_says_who_holds_it(asked: tuple[str, ...]) -> None:
+    """A collector that is held by another shows only in use, and is no error then."""
+    choice = choose(
+        asked,
+        absent={"replay": NO_REPLAY},
+        lost={"cupti": HELD},
+        device_name="NVIDIA H200",
+    )
+
+    assert "cupti" not in choice.collectors
+    assert "cupti: nsys holds CUPTI; start pytest without it" in choice.sentences
+    assert "by events" in choice.sentences[-1]
+
+
+def test_a_device_that_nvml_does_not_know_shows_in_use() -> None:
+    """What has given values is not absent, whatever was expected of it."""
+    found = still_absent({"replay": NO_REPLAY, **NO_DEVICE}, {"events", "host"})
+    choice = choose((), absent=found, device_reason="none")
+
+    assert choice.collectors[:2] == ("events", "host")
+    assert choice.sentences[-1].startswith("GPU: one that NVML does not know; times")
+
+
+def test_what_sees_a_device_needs_one() -> None:
+    """Without a GPU the reason is why there is none, and nothing is imported."""
+    absent = absent_collectors(replaying=True, no_device_reason="no driver")
+
+    for name in ("cupti", "events", "nvml"):
+        assert absent[name].reason == "there is no GPU: no driver"
+
+
+def test_cupti_needs_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
+    """With a GPU it is the package that may be missing; its extra is the remedy."""
+    for name in presence.ATTACHED_TOOLS:
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setattr(sys, "path", [])
+    monkeypatch.delitem(sys.modules, "cupti", raising=False)
+    importlib.invalidate_caches()
+    absent = absent_collectors(replaying=True)
+
+    assert absent["cupti"].reason == "the package cupti-python is not installed"
+    assert absent["cupti"].remedy == 'pip install "pytest-gpuperf[cupti]"'
+    assert "events" not in absent
+    assert "nvml" not in absent
+
+
+@pytest.mark.parametrize("name", sorted(presence.ATTACHED_TOOLS))
+def test_an_attached_tool_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
+    """It holds CUPTI from the start; the other collectors stay what they are."""
+    monkeypatch.setenv(name, "1")
+    absent = absent_collectors(replaying=True)
+
+    assert presence.ATTACHED_TOOLS[name] in absent["cupti"].reason
+    assert name in absent["cupti"].remedy
+    assert "events" not in absent
 
 
 def test_why_there_is_no_device_is_said() -> None:
     """The reason of the device query is in the sentence."""
     choice = choose((), absent={}, device_reason="x")
-    with_host = choose(("host",), absent={}, device_reason="no driver")
+    with_host = choose(("host",), absent=NO_DEVICE, device_reason="no driver")
 
     assert "replayed" in choice.sentences[-1]
     assert with_host.sentences[-1].startswith("no GPU: no driver; ")
@@ -95,7 +192,7 @@ def test_unknown_names_are_all_reported_at_once() -> None:
         choose(("hst", "cuptii", "ncu_report"), absent={})
 
     assert caught.value.message == "unknown collector 'cuptii', 'hst', 'ncu_report'"
-    assert "did you mean host, ncu-report" in caught.value.remedy
+    assert "did you mean cupti, host, ncu-report" in caught.value.remedy
 
 
 def test_a_name_like_no_other_gets_the_list() -> None:
@@ -128,3 +225,22 @@ def test_the_host_is_always_there() -> None:
     assert "replay" in absent_collectors(replaying=False)
     assert "replay" not in absent_collectors(replaying=True)
     assert "host" not in absent_collectors(replaying=False)
+
+
+def test_ncu_needs_the_tool_and_the_packages_around_it(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The first thing that lacks is told: the tool, then what marks and reads for it."""
+    monkeypatch.setenv("PATH", str(tmp_path))
+    assert absent_collectors(replaying=False)["ncu"].reason == "there is no ncu on PATH"
+
+    tool = tmp_path / "ncu"
+    tool.touch(0o755)
+    monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    absent = absent_collectors(replaying=False)["ncu"]
+    assert absent.reason == "the packages ncu-report and nvtx are not installed"
+
+    for name in ("ncu_report.py", "nvtx.py"):
+        (tmp_path / name).touch()
+    importlib.invalidate_caches()
+    assert "ncu" not in absent_collectors(replaying=False)

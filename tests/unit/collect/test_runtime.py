@@ -14,6 +14,7 @@ from pytest_gpuperf.collect.runtime import (
     NoDevice,
     find_runtime,
 )
+from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError
 
 
@@ -141,10 +142,11 @@ def test_finding_a_runtime_loads_no_library() -> None:
 
 
 def test_mac_has_no_cuda(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Where there is no CUDA there is no device."""
+    """There is torch's device at most, which nobody has started here."""
     monkeypatch.setattr(sys, "platform", "darwin")
 
-    assert isinstance(find_runtime(), NoDevice)
+    assert isinstance(find_runtime(), TorchRuntime)
+    assert not find_runtime().active()
 
 
 FACTS = {13: 1_980_000, 16: 132, 18: 0, 36: 3_201_000, 37: 6144, 38: 62_914_560}

@@ -1,30 +1,22 @@
-"""NVIDIA's cuobjdump: where it is, how it is asked, what it answers; PYTEST_DONT_REWRITE."""
+"""NVIDIA's cuobjdump: how it is asked, what it answers; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
-import importlib.metadata
-import importlib.util
-import os
 import re
-import shutil
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, refusal
 from pytest_gpuperf.collect.runner import Finished, Runner
-from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "FunctionUsage",
     "extract_cubins",
-    "find_cuobjdump",
     "function_usage",
     "holds_no_device_code",
-    "refusal",
 ]
 
-_WHEEL = "nvidia-cuda-cuobjdump"
-_NAMES = ("cuobjdump", "cuobjdump.exe")
 _TIMEOUT_S = 120.0
 _EXTRACTED = re.compile(
     r"^Extracting ELF file\s+\d+: (.+\.(sm_\w+)\.cubin)\s*$", re.MULTILINE
@@ -55,62 +47,6 @@ class FunctionUsage(Frozen, frozen=True, kw_only=True):
     stack_bytes: int | None
     shared_bytes: int
     constant_bytes: int
-
-
-def _on_path() -> str | None:
-    """Return the one on PATH."""
-    return shutil.which("cuobjdump")
-
-
-def _in_wheel() -> str | None:
-    """Return the one that PyPI's wheel brought."""
-    try:
-        files = importlib.metadata.files(_WHEEL) or ()
-    except importlib.metadata.PackageNotFoundError:
-        return None
-    for file in files:
-        if file.name in _NAMES:
-            return shutil.which(str(file.locate()))
-    return None
-
-
-def _in_triton() -> str | None:
-    """Return the one that Triton brought, without importing Triton."""
-    spec = importlib.util.find_spec("triton")
-    if spec is None or spec.origin is None:
-        return None
-    folder = Path(spec.origin).parent / "backends" / "nvidia" / "bin"
-    return shutil.which("cuobjdump", path=str(folder))
-
-
-def _in_toolkit() -> str | None:
-    """Return the one of the CUDA toolkit that the environment names."""
-    homes = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
-    folders = [str(Path(home) / "bin") for home in homes if home]
-    return shutil.which("cuobjdump", path=os.pathsep.join(folders)) if folders else None
-
-
-_PLACES = (_on_path, _in_wheel, _in_triton, _in_toolkit)
-
-
-def find_cuobjdump(places: Sequence[Callable[[], str | None]] = _PLACES) -> str:
-    """
-    Return the path of cuobjdump.
-
-    Args:
-        places: Where to look, in this order: on PATH, in PyPI's wheel, in Triton, in
-            the toolkit that CUDA_HOME or CUDA_PATH names.
-
-    Raises:
-        CollectorUnavailableError: It is in none of them.
-    """
-    for place in places:
-        if found := place():
-            return found
-    raise CollectorUnavailableError(
-        "cuobjdump is not on PATH, in PyPI's wheel, in Triton or in CUDA_HOME",
-        remedy='run: pip install "pytest-gpuperf[binary]"',
-    )
 
 
 def extract_cubins(
@@ -157,23 +93,10 @@ def function_usage(
     argv = [tool, "-res-usage", str(cubin)]
     finished = runner.run(argv, timeout_s=_TIMEOUT_S)
     if finished.exit_code:
-        raise refusal(finished)
+        raise refusal(CUOBJDUMP, finished)
     text = finished.stdout.decode("utf-8", "replace")
     usages = (_usage(name, line, finished) for name, line in _FUNCTION.findall(text))
     return tuple(usage for usage in usages if usage is not None)
-
-
-def refusal(finished: Finished) -> CollectorFailedError:
-    """Return the error for a tool that gave no numbers, in its own words."""
-    words = finished.log_tail or f"no output, exit status {finished.exit_code}"
-    return CollectorFailedError(
-        f"cuobjdump cannot read it: {words}",
-        remedy="put the cuobjdump of the toolkit that compiled it on PATH, "
-        "or update it (pip install -U nvidia-cuda-cuobjdump)",
-        argv=finished.argv,
-        exit_code=finished.exit_code,
-        log_tail=finished.log_tail,
-    )
 
 
 def holds_no_device_code(finished: Finished) -> bool:
@@ -193,7 +116,7 @@ def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
     registers_count, shared_bytes = numbers.get("REG"), numbers.get("SHARED")
     constant_bytes = numbers["CONSTANT"]
     if registers_count is None or shared_bytes is None or constant_bytes is None:
-        raise refusal(finished)
+        raise refusal(CUOBJDUMP, finished)
     stack_bytes, local_bytes = numbers.get("STACK"), numbers["LOCAL"]
     return FunctionUsage(
         name=name,

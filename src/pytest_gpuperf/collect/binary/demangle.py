@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import ctypes
 import shutil
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 
-__all__ = ["demangled_names"]
+__all__ = ["demangled_names", "native_demangler"]
 
 _TOOLS = ("cu++filt", "c++filt")
 _TIMEOUT_S = 20.0
@@ -44,3 +45,39 @@ def demangled_names(
     if finished.exit_code or len(lines) != len(distinct):
         return {}
     return dict(zip(distinct, lines, strict=True))
+
+
+def native_demangler(library: str = "libstdc++.so.6") -> Callable[[str], str | None]:
+    """
+    Return what makes a readable name in this process, with no program started.
+
+    A name that is not mangled (Triton's, one declared `extern "C"`) is readable as it is.
+
+    Args:
+        library: The C++ runtime that has `__cxa_demangle`, as the loader knows it.
+
+    Returns:
+        A function of a name; it returns None where the library is not there or does not
+        know the name.
+    """
+    try:
+        demangle = ctypes.CDLL(library)["__cxa_demangle"]
+        free = ctypes.CDLL(None).free
+    except (OSError, AttributeError, TypeError):  # Windows has no CDLL(None)
+        return lambda name: None if name.startswith("_Z") else name
+    demangle.restype = ctypes.c_void_p
+    demangle.argtypes = [ctypes.c_char_p, *[ctypes.c_void_p] * 3]
+    free.argtypes = [ctypes.c_void_p]
+
+    def readable(name: str) -> str | None:
+        if not name.startswith("_Z"):
+            return name
+        text = demangle(name.encode(), None, None, None)
+        if not text:
+            return None
+        try:
+            return ctypes.string_at(text).decode("utf-8", "replace")
+        finally:
+            free(text)
+
+    return readable

@@ -1,23 +1,28 @@
-"""Binaries in, the resources of their kernels out; PYTEST_DONT_REWRITE."""
+"""Binaries in, the resources and instructions of their kernels out; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect.binary import cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.elf import HEAD_BYTES, cubin_problem, kind_of
+from pytest_gpuperf.collect.binary.instructions import (
+    InstructionMix,
+    instruction_mix,
+)
 from pytest_gpuperf.collect.binary.ptxas_log import CompilerFacts, read_ptxas_log
 from pytest_gpuperf.collect.binary.sources import Image, LaunchFacts, images_of
-from pytest_gpuperf.collect.chips import target_capability
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
+from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
-from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.launch import KernelResources
 
-__all__ = ["read_binary"]
+__all__ = ["Cubin", "read_binary", "read_cubins", "read_mixes"]
 
 # From 9.0 on the compiler places a kernel's own shared memory behind the share that
 # the driver keeps, and cuobjdump counts both (seen with ptxas 11.8 to 13.4).
@@ -32,6 +37,20 @@ _REFUSED = {
 }
 
 
+class Cubin(Frozen, frozen=True, kw_only=True):
+    """
+    The code for one target, and the kernels in it.
+
+    Attributes:
+        content: The whole file.
+
+        kernels: What each of them needs, in the file's order.
+    """
+
+    content: bytes
+    kernels: tuple[KernelResources, ...]
+
+
 def read_binary(
     source: object,
     *,
@@ -44,6 +63,36 @@ def read_binary(
 ) -> tuple[KernelResources, ...]:
     """
     Return what each kernel of a binary needs of the chip it was compiled for.
+
+    Arguments and errors are those of `read_cubins`.
+
+    Returns:
+        One entry for each kernel and target, in the binary's order.
+    """
+    cubins = read_cubins(
+        source,
+        runner=runner,
+        block=block,
+        dynamic_shared_bytes=dynamic_shared_bytes,
+        ptxas_log=ptxas_log,
+        target=target,
+        tool=tool,
+    )
+    return tuple(kernel for cubin in cubins for kernel in cubin.kernels)
+
+
+def read_cubins(
+    source: object,
+    *,
+    runner: Runner,
+    block: int | None = None,
+    dynamic_shared_bytes: int | None = None,
+    ptxas_log: str | None = None,
+    target: str | None = None,
+    tool: str | None = None,
+) -> tuple[Cubin, ...]:
+    """
+    Return the cubins of a binary, with what their kernels need of the chip.
 
     Args:
         source: A path, bytes, what Triton's compiler returns, or a sequence of them.
@@ -63,8 +112,8 @@ def read_binary(
         tool: The path of cuobjdump; None: it is looked for.
 
     Returns:
-        One entry for each kernel and target, in the binary's order. The stack of a
-        kernel that calls itself is what the compiler could bound, or None.
+        Cubins in the binary's order. The stack of a kernel that calls itself is what
+        the compiler could bound, or None.
 
     Raises:
         CaptureFormatError: A file that is missing, cut off, not linked or no binary,
@@ -84,16 +133,55 @@ def read_binary(
     facts = {} if ptxas_log is None else read_ptxas_log(ptxas_log)
     for image in images:
         _refuse_by_head(image)
-    tool = tool or cuobjdump.find_cuobjdump()
-    kernels = [
-        kernel
+    tool = tool or find_tool(CUOBJDUMP)
+    cubins = [
+        cubin
         for image in images
-        for kernel in _kernels_of(image, target, facts, tool=tool, runner=runner)
+        for cubin in _read_image(image, target, facts, tool=tool, runner=runner)
     ]
-    names = demangled_names([kernel.name for kernel in kernels], runner=runner)
+    mangled = [kernel.name for cubin in cubins for kernel in cubin.kernels]
+    names = demangled_names(mangled, runner=runner)
     return tuple(
-        replace(kernel, demangled=names.get(kernel.name)) for kernel in kernels
+        Cubin(
+            content=cubin.content,
+            kernels=tuple(
+                replace(k, demangled=names.get(k.name)) for k in cubin.kernels
+            ),
+        )
+        for cubin in cubins
     )
+
+
+def read_mixes(
+    cubins: Sequence[Cubin], *, runner: Runner, tool: str | None = None
+) -> tuple[InstructionMix, ...]:
+    """
+    Return of which instructions each kernel consists.
+
+    Args:
+        cubins: What `read_cubins` returned.
+
+        runner: Starts nvdisasm.
+
+        tool: The path of nvdisasm; None: it is looked for.
+
+    Returns:
+        One entry for each kernel, in the order of the cubins and of their kernels.
+
+    Raises:
+        CollectorUnavailableError: There is no nvdisasm.
+
+        CollectorFailedError: nvdisasm cannot read a cubin.
+    """
+    tool = tool or find_tool(NVDISASM)
+    mixes: list[InstructionMix] = []
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        path = Path(folder, "image.cubin")
+        for cubin in cubins:
+            path.write_bytes(cubin.content)
+            names = [kernel.name for kernel in cubin.kernels]
+            mixes += instruction_mix(tool, path, names, runner=runner)
+    return tuple(mixes)
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
@@ -138,25 +226,27 @@ def _refuse_unfinished(content: bytes, image: Image) -> None:
         raise CaptureFormatError(problem[0], remedy=problem[1], path=image.label)
 
 
-def _kernels_of(
+def _read_image(
     image: Image,
     target: str | None,
     facts: Mapping[tuple[str, str], CompilerFacts],
     *,
     tool: str,
     runner: Runner,
-) -> list[KernelResources]:
-    """Return the kernels of one image."""
+) -> list[Cubin]:
+    """Return the cubins of one image."""
     with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
-        cubins = _cubins_of(image, target, Path(folder), tool=tool, runner=runner)
-        kernels = []
-        for cubin, of in cubins.items():
-            _refuse_unfinished(cubin.read_bytes(), image)
-            usages = cuobjdump.function_usage(tool, cubin, runner=runner)
-            kernels += [_resources(use, of, image.launch, facts) for use in usages]
-    if not kernels:
+        files = _cubins_of(image, target, Path(folder), tool=tool, runner=runner)
+        cubins = []
+        for file, of in files.items():
+            content = file.read_bytes()
+            _refuse_unfinished(content, image)
+            usages = cuobjdump.function_usage(tool, file, runner=runner)
+            kernels = [_resources(use, of, image.launch, facts) for use in usages]
+            cubins.append(Cubin(content=content, kernels=tuple(kernels)))
+    if not any(cubin.kernels for cubin in cubins):
         raise CaptureFormatError("holds no kernel", remedy=_GIVE, path=image.label)
-    return kernels
+    return cubins
 
 
 def _cubins_of(
@@ -173,7 +263,7 @@ def _cubins_of(
     if cuobjdump.holds_no_device_code(finished) and kind_of(_head(image)) != "cubin":
         raise CaptureFormatError("holds no device code", remedy=_GIVE, path=image.label)
     if finished.exit_code:
-        raise cuobjdump.refusal(finished)
+        raise refusal(CUOBJDUMP, finished)
     if not cubins:
         raise CaptureFormatError(
             "holds no kernel compiled for a chip",

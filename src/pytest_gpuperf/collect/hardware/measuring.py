@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 __all__ = ["ArrayFramework", "find_framework", "measure_peaks"]
 
 _COPY_BYTES = 1 << 30  # far beyond every L2 (126 MiB on B200), 0.5 ms on an H200
+_L2_PARTS = 4  # a quarter is read and a quarter written: half of the L2
 _MATRIX = 8192  # large enough that a product is compute-bound on every GPU since Volta
 # No fp64: libraries choose between two units for it, and do not say which it was.
 _DTYPES = ("fp32", "tf32", "bf16", "fp16")
@@ -41,7 +42,9 @@ class ArrayFramework(Protocol):
         """Wait until the device has done all of it."""
 
 
-def measure_peaks(framework: ArrayFramework, clock: Clock) -> dict[str, float]:
+def measure_peaks(
+    framework: ArrayFramework, clock: Clock, *, l2_bytes: int | None = None
+) -> dict[str, float]:
     """
     Return what the device of a framework reaches.
 
@@ -52,9 +55,11 @@ def measure_peaks(framework: ArrayFramework, clock: Clock) -> dict[str, float]:
 
         clock: Gives the time.
 
+        l2_bytes: Size of the device's L2; None: not known, and it is not measured.
+
     Returns:
-        B/s of "dram", every byte counted once read and once written; FLOP/s by data
-        type that the framework multiplies.
+        B/s of "dram" and "l2", every byte counted once read and once written; FLOP/s by
+        data type that the framework multiplies.
 
     Raises:
         CollectError: The framework failed, for want of memory among others.
@@ -62,6 +67,8 @@ def measure_peaks(framework: ArrayFramework, clock: Clock) -> dict[str, float]:
     try:
         copy_s = _time_s(framework.copier(_COPY_BYTES), framework, clock)
         peaks = {"dram": 2 * _COPY_BYTES / copy_s}
+        if l2_bytes:
+            peaks["l2"] = _l2_bytes_per_s(l2_bytes, framework, clock)
         for dtype in _DTYPES:
             multiply = framework.multiplier(_MATRIX, dtype)
             if multiply is not None:
@@ -70,6 +77,24 @@ def measure_peaks(framework: ArrayFramework, clock: Clock) -> dict[str, float]:
         message = f"{framework.name} could not measure: {error}"
         raise CollectError(message, remedy="free the GPU's memory first") from error
     return peaks
+
+
+def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> float:
+    """
+    Return what copies reach that never leave the L2 [B/s].
+
+    Source and target together are half of it, so that neither pushes the other out. One
+    such copy takes some microseconds, as long as launching it: many are timed as one.
+    """
+    size_bytes = max(1, l2_bytes // _L2_PARTS)
+    count = -(-_COPY_BYTES // size_bytes)
+    copy = framework.copier(size_bytes)
+
+    def copies() -> None:
+        for _ in range(count):
+            copy()
+
+    return 2 * size_bytes * count / _time_s(copies, framework, clock)
 
 
 def find_framework() -> ArrayFramework:

@@ -1,0 +1,510 @@
+"""collect.nvml_sampler: the sampler's parts on the Python double, its process on the compiled one."""
+
+from __future__ import annotations
+
+import json
+import math
+import os
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from fakes.clock import FakeClock
+from fakes.nvml_library import BURST, compiled, scripted
+from pytest_gpuperf.collect import nvml_child
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, Source, schedule
+from pytest_gpuperf.collect.nvml_sampler import Sampler, _newest
+from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
+from pytest_gpuperf.collect.translate.nvml import canonical
+from pytest_gpuperf.compute.timeline import summarise
+from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+
+UUID = "GPU-00000000-0000-4000-8000-000000000000"
+PERIOD_NS = 10_000_000
+GPM = tuple(GPM_METRICS)
+
+
+class Script:
+    """Time that passes as sampling takes it, and an end after so many samples."""
+
+    def __init__(self, taking_ns: list[int]) -> None:
+        self.clock = FakeClock()
+        self.taking_ns = taking_ns
+        self.sampled_ns: list[int] = []
+        self.skipped = 0
+
+    def sample(self) -> None:
+        self.sampled_ns.append(self.clock.reading_ns)
+        self.clock.advance(self.taking_ns[len(self.sampled_ns) - 1])
+
+    def skip(self, periods: int) -> None:
+        self.skipped += periods
+
+    def wait(self, duration_s: float) -> bool:
+        self.clock.sleep(duration_s)
+        return len(self.sampled_ns) == len(self.taking_ns)
+
+    def run(self) -> Script:
+        schedule(self.sample, self.skip, PERIOD_NS, self.clock.now_ns, self.wait)
+        return self
+
+
+@given(st.lists(st.integers(0, 5 * PERIOD_NS), min_size=1, max_size=50))
+def test_deadlines(taking_ns: list[int]) -> None:
+    """Samples fall on whole periods whatever they take; what is left out is counted."""
+    found = Script(taking_ns).run()
+    assert all(at_ns % PERIOD_NS == 0 for at_ns in found.sampled_ns)
+    slots = found.clock.reading_ns // PERIOD_NS
+    assert len(found.sampled_ns) + found.skipped == slots
+
+
+def test_no_drift() -> None:
+    """A thousand samples that take a third of their period end on time."""
+    found = Script([PERIOD_NS // 3] * 1000).run()
+    assert found.sampled_ns[-1] == 999 * PERIOD_NS
+    assert found.skipped == 0
+
+
+def ring(capacity: int) -> tuple[Ring, memoryview[float]]:
+    length = nvml_child.HEAD_LENGTH + capacity * nvml_child.record_length(len(GPM))
+    doubles = memoryview(bytearray(8 * length)).cast("d")
+    made = Ring(doubles, capacity=capacity, gpm_count=len(GPM), period_s=0.01)
+    return made, doubles
+
+
+def values(**known: float) -> list[float]:
+    return [known.get(column, math.nan) for column in COLUMNS] + [math.nan] * len(GPM)
+
+
+@given(st.integers(1, 20), st.integers(0, 60))
+def test_ring(capacity: int, count: int) -> None:
+    """A ring keeps the newest records that fit, the newest first."""
+    made, doubles = ring(capacity)
+    for i in range(count):
+        made.put(float(i), 0.0, 0, values())
+    kept = [row[1] for row in _newest(doubles)]
+    assert kept == [
+        float(i) for i in range(count - 1, max(-1, count - 1 - capacity), -1)
+    ]
+
+
+def test_a_record_that_is_being_written() -> None:
+    """A record whose two numbers differ is left out."""
+    made, doubles = ring(4)
+    for i in range(4):
+        made.put(float(i), 0.0, 0, values())
+    length = nvml_child.record_length(len(GPM))
+    doubles[nvml_child.HEAD_LENGTH + 2 * length] = 7.0
+    assert [row[1] for row in _newest(doubles)] == [3.0, 1.0, 0.0]
+
+
+def test_source() -> None:
+    """A source reads each sensor; a failing one is silent, with its code."""
+    clock = FakeClock()
+    failed: list[tuple[str, int]] = []
+    script = BURST + ",*,error.nvmlDeviceGetUtilizationRates,4\n"
+    with scripted(script, clock=clock) as (nvml, library):
+        nvml.nvmlInit()
+        source = Source(nvml, UUID, GPM, lambda *both: failed.append(both))
+        clock.advance(300_000_000)
+        first = dict(zip(COLUMNS, source.read(0.3), strict=False))
+        clock.advance(150_000_000)
+        second = source.read(0.45)
+        calls = library.calls
+        assert calls.count("nvmlDeviceGetUtilizationRates") == 1
+    assert first["power_milliwatts"] == 640_000
+    assert first["used_bytes"] == 40_000_000_000
+    assert math.isnan(first["gpu_percent"])
+    assert math.isnan(first["gpm_since_s"])
+    assert dict(zip(COLUMNS, second, strict=False))["gpm_since_s"] == 0.3
+    assert second[len(COLUMNS) + GPM.index(2)] == pytest.approx(97.5)
+    assert ("gpu_percent", 4) in failed
+    assert ("nvlink_tx_kib", 3) in failed
+
+
+def test_a_source_of_an_old_driver() -> None:
+    """What has another name in an older driver is read by that."""
+    missing = frozenset({"nvmlDeviceGetTemperatureV"})
+    with scripted(BURST, missing=missing) as (nvml, _):
+        nvml.nvmlInit()
+        read = Source(nvml, UUID, GPM, lambda *both: None).read(1.0)
+    assert dict(zip(COLUMNS, read, strict=False))["celsius"] == 35
+
+
+def test_a_source_of_an_instance() -> None:
+    """An instance of a GPU has averages of its own."""
+    clock = FakeClock()
+    name = f"MIG-{UUID[4:]}"
+    with scripted(BURST + f",0,uuid,{name}\n", clock=clock) as (nvml, library):
+        nvml.nvmlInit()
+        source = Source(nvml, name, GPM, lambda *both: None)
+        source.read(0.0)
+        clock.advance(150_000_000)
+        source.read(0.15)
+        assert library.calls.count("nvmlGpmMigSampleGet") == 2
+
+
+def test_an_average_that_failed_once() -> None:
+    """An average that could not be had is of the whole time when it can."""
+    clock = FakeClock()
+    script = BURST + (
+        "0,*,error.nvmlGpmMetricsGet,10\n300,*,error.nvmlGpmMetricsGet,0\n"
+    )
+    with scripted(script, clock=clock) as (nvml, _):
+        nvml.nvmlInit()
+        source = Source(nvml, UUID, GPM, lambda *both: None)
+        source.read(0.0)
+        since = []
+        for at_s in (0.2, 0.4):
+            clock.advance(200_000_000)
+            found = dict(zip(COLUMNS, source.read(at_s), strict=False))
+            since.append(found["gpm_since_s"])
+    assert math.isnan(since[0])
+    assert since[1] == 0.0
+
+
+def test_a_lost_source() -> None:
+    """A GPU that is lost is asked nothing more, and its records stay empty."""
+    clock = FakeClock()
+    failed: list[tuple[str, int]] = []
+    script = BURST + "500,*,error.field.83,15\n"
+    with scripted(script, clock=clock) as (nvml, library):
+        nvml.nvmlInit()
+        source = Source(nvml, UUID, GPM, lambda *both: failed.append(both))
+        clock.advance(500_000_000)
+        source.read(0.5)
+        before = len(library.calls)
+        assert all(math.isnan(each) for each in source.read(1.0))
+        assert len(library.calls) == before
+    assert ("energy_millijoules", 15) in failed
+
+
+def row(at_s: float, **known: float) -> tuple[float, ...]:
+    """Return a record of a ring; `gpm` is the SM's share, in percent."""
+    share = known.pop("gpm", math.nan)
+    found = values(**known)
+    found[len(COLUMNS) + GPM.index(2)] = share
+    return (1.0, at_s, 1e9 + at_s, 0.0, *found, 1.0)
+
+
+def test_averages_fill_what_they_describe() -> None:
+    """A GPM average holds for each sample since the average before it."""
+    rows = [
+        row(0.0),
+        row(0.05),
+        row(0.1, gpm=50.0, gpm_since_s=0.0),
+        row(0.15),
+        row(0.2, gpm=80.0, gpm_since_s=0.1),
+        row(0.25),
+    ]
+    found = canonical(rows, (UUID,), [3])
+    assert [each.sm_active_fraction for each in found] == [
+        None,
+        0.5,
+        0.5,
+        0.8,
+        0.8,
+        None,
+    ]
+    assert {each.gpu_index for each in found} == {3}
+
+
+def test_rates_of_counters() -> None:
+    """Rates are differences of counters; the first record, and a reset, have none."""
+    rows = [
+        row(0.0, pcie_tx_bytes=100, nvlink_tx_kib=1, nvlink_rx_kib=1),
+        row(0.5, pcie_tx_bytes=600, nvlink_tx_kib=2, nvlink_rx_kib=2),
+        row(1.0, pcie_tx_bytes=0, nvlink_tx_kib=2),
+    ]
+    found = canonical(rows, (UUID,), [0])
+    assert [each.pcie_tx_bytes_per_s for each in found] == [None, 1000.0, None]
+    assert [each.nvlink_bytes_per_s for each in found] == [None, 4096.0, None]
+
+
+def test_units() -> None:
+    """A record has SI units and whole counts."""
+    (found,) = canonical(
+        [
+            row(
+                0.0,
+                power_milliwatts=640_000,
+                sm_mhz=1980,
+                gpu_percent=99,
+                remap_failed=0,
+            )
+        ],
+        (UUID,),
+        [0],
+    )
+    assert found.power_watts == pytest.approx(640.0)
+    assert found.sm_clock_hz == 1980e6
+    assert found.gpu_busy_fraction == pytest.approx(0.99)
+    assert found.row_remap_failed is False
+
+
+@pytest.mark.parametrize("hz", [0.0, -1.0, 101.0, math.nan])
+def test_frequency(hz: float) -> None:
+    """More than 100 samples a second, or none, is refused."""
+    with pytest.raises(MeasureError, match="Hz"):
+        Sampler([UUID], SystemClock(), hz=hz)
+
+
+# ---- the process, on the compiled double
+
+
+@pytest.fixture(scope="module")
+def library(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = compiled(tmp_path_factory.mktemp("fake_nvml"))
+    if folder is None:
+        pytest.skip("no C compiler")
+    return folder
+
+
+@pytest.fixture
+def environment(library: Path, tmp_path: Path) -> dict[str, str]:
+    script = tmp_path / "script.csv"
+    script.write_text(BURST)
+    return os.environ | {
+        "LD_LIBRARY_PATH": str(library),
+        "FAKE_NVML_SCRIPT": str(script),
+    }
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    return tmp_path / "ring"
+
+
+@pytest.fixture
+def sampler(environment: dict[str, str], folder: Path) -> Iterator[Sampler]:
+    made = Sampler([UUID], SystemClock(), hz=50, folder=folder, environment=environment)
+    made.start()
+    yield made
+    made.stop()
+
+
+def test_time_line(sampler: Sampler) -> None:
+    """A burst of half a second is seen in the window between two marks."""
+    start_s = sampler.mark()
+    time.sleep(1.0)
+    end_s = sampler.mark()
+    records = sampler.records(start_s, end_s)
+    (summary,) = summarise(records, start_s=start_s, end_s=end_s, longest_s=0.5)
+    assert summary.gpu_uuid == UUID
+    assert summary.levels["power_watts"].p95 == pytest.approx(640)
+    assert summary.levels["sm_active_fraction"].p95 == pytest.approx(0.975)
+    assert summary.levels["memory_used_bytes"].p95 == 40_000_000_000
+    assert summary.unobserved_s < 0.1
+    assert records[-1].monotonic_s >= end_s
+    assert "nvlink_tx_kib" in {each.sensor for each in sampler.silent}
+    assert sampler.period_s == pytest.approx(0.02)
+
+
+def test_one_sampler_for_a_host(
+    sampler: Sampler, environment: dict[str, str], folder: Path
+) -> None:
+    """A second run joins the sampler that is there; it goes on when the first ends."""
+    second = Sampler(
+        [UUID], SystemClock(), hz=10, folder=folder, environment=environment
+    )
+    second.start()
+    assert [sampler.owned, second.owned] == [True, False]
+    assert second.period_s == pytest.approx(0.02)
+    start_s = second.mark()
+    sampler.stop()
+    time.sleep(1.2)
+    end_s = second.mark()
+    assert [sampler.owned, second.owned] == [False, True]
+    assert second.records(start_s, end_s)
+    second.stop()
+
+
+def test_stop_is_immediate(sampler: Sampler, folder: Path) -> None:
+    """A sampler ends at once, and leaves no ring behind."""
+    began = time.perf_counter()
+    sampler.stop()
+    assert time.perf_counter() - began < 0.5
+    assert not list(folder.glob("*.ring"))
+    assert sampler.records(0.0, 1.0) == ()
+    assert sampler.silent == ()
+
+
+def test_it_ends_with_its_parent(environment: dict[str, str], folder: Path) -> None:
+    """A sampler whose parent is killed ends, and another run may start one."""
+    program = (
+        "import sys, time\n"
+        "from pytest_gpuperf.collect.clock import SystemClock\n"
+        "from pytest_gpuperf.collect.nvml_sampler import Sampler\n"
+        "from pathlib import Path\n"
+        "made = Sampler([sys.argv[1]], SystemClock(), folder=Path(sys.argv[2]))\n"
+        "made.start()\n"
+        "print(made._process.pid, flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    with subprocess.Popen(
+        [sys.executable, "-c", program, UUID, str(folder)],
+        env=environment,
+        stdout=subprocess.PIPE,
+    ) as parent:
+        assert parent.stdout is not None
+        child = int(parent.stdout.readline())
+        parent.kill()
+    deadline = time.monotonic() + 5
+    while Path(f"/proc/{child}/cmdline").exists() and time.monotonic() < deadline:
+        if not Path(f"/proc/{child}/cmdline").read_bytes():
+            break  # ended, and nobody has asked how
+        time.sleep(0.01)
+    assert time.monotonic() < deadline
+    after = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
+    after.start()
+    assert after.mark() > 0
+    after.stop()
+
+
+def test_nvml_does_not_start(environment: dict[str, str], folder: Path) -> None:
+    """NVML that does not start makes the sampler unavailable, with the reason."""
+    Path(environment["FAKE_NVML_SCRIPT"]).write_text(",0,error.nvmlInit,9\n")
+    made = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
+    with pytest.raises(CollectorUnavailableError, match="driver is not loaded"):
+        made.start()
+    assert not made.owned
+
+
+def test_nvml_hangs(environment: dict[str, str], folder: Path) -> None:
+    """NVML that does not come back is not waited for."""
+    Path(environment["FAKE_NVML_SCRIPT"]).write_text(",0,cost.nvmlInit,30000000\n")
+    made = Sampler(
+        [UUID], SystemClock(), folder=folder, environment=environment, patience_s=0.5
+    )
+    with pytest.raises(CollectorUnavailableError, match="did not answer in time"):
+        made.start()
+    assert not made.owned
+
+
+def test_no_place(environment: dict[str, str], tmp_path: Path) -> None:
+    """A folder that cannot be made is named, with what to do."""
+    (tmp_path / "file").touch()
+    made = Sampler(
+        [UUID], SystemClock(), folder=tmp_path / "file", environment=environment
+    )
+    with pytest.raises(CollectorUnavailableError, match="GPUPERF_LOCK_DIR"):
+        made.start()
+
+
+def test_a_sampler_that_does_not_write(
+    environment: dict[str, str], folder: Path
+) -> None:
+    """A lock that somebody holds without a ring is given up on, by its file."""
+    first = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
+    first._locked()
+    second = Sampler(
+        [UUID], SystemClock(), folder=folder, environment=environment, patience_s=0.2
+    )
+    with pytest.raises(CollectorUnavailableError, match="does not write"):
+        second.start()
+    first.stop()
+
+
+def test_no_such_gpu(environment: dict[str, str], folder: Path) -> None:
+    """A GPU that NVML does not know makes the sampler unavailable."""
+    made = Sampler(["GPU-?"], SystemClock(), folder=folder, environment=environment)
+    with pytest.raises(CollectorUnavailableError):
+        made.start()
+
+
+def test_no_library(folder: Path, tmp_path: Path) -> None:
+    """A machine without NVML has no sampler, and is told so."""
+    bare = os.environ | {"LD_LIBRARY_PATH": str(tmp_path)}
+    made = Sampler([UUID], SystemClock(), folder=folder, environment=bare)
+    with pytest.raises(CollectorUnavailableError, match="sampler cannot start"):
+        made.start()
+
+
+BOTH = """
+import json, sys
+import pynvml as nv
+nv.nvmlInit()
+nv.nvmlLib.fake_nvml_advance_us.argtypes = [__import__("ctypes").c_double]
+handle = nv.nvmlDeviceGetHandleByUUID(sys.argv[1].encode())
+samples = [nv.nvmlGpmSampleAlloc(), nv.nvmlGpmSampleAlloc()]
+exec(sys.argv[2])
+print(json.dumps(read(nv, handle, samples, nv.nvmlLib.fake_nvml_advance_us)))
+"""
+READ = """
+def read(nv, handle, samples, advance_us):
+    def fields():
+        found = nv.nvmlDeviceGetFieldValues(handle, [74, 270, 94, 142, 197, 198, 82, 83, 186, 4, 138])
+        return [(each.fieldId, each.nvmlReturn, each.value.ullVal) for each in found]
+    def state():
+        memory = nv.nvmlDeviceGetMemoryInfo(handle, version=nv.nvmlMemory_v2)
+        rates = nv.nvmlDeviceGetUtilizationRates(handle)
+        return [
+            nv.nvmlDeviceGetTotalEnergyConsumption(handle), memory.used, memory.free, rates.gpu,
+            nv.nvmlDeviceGetClockInfo(handle, 1), nv.nvmlDeviceGetTotalEnergyConsumption(handle),
+            nv.nvmlDeviceGetCurrentClocksEventReasons(handle),
+            [(each.pid, each.usedGpuMemory) for each in nv.nvmlDeviceGetComputeRunningProcesses(handle)],
+            [each.sampleValue.uiVal for each in nv.nvmlDeviceGetSamples(handle, 0, 0)[1]],
+            fields(),
+        ]
+    found = [state()]
+    advance_us(150_000.0)
+    nv.nvmlGpmSampleGet(handle, samples[0])
+    advance_us(300_500.0)
+    found.append(state())
+    nv.nvmlGpmSampleGet(handle, samples[1])
+    asked = nv.c_nvmlGpmMetricsGet_t()
+    asked.version, asked.numMetrics = 1, 3
+    asked.sample1, asked.sample2 = samples
+    for i, metric in enumerate((2, 10, 11)):
+        asked.metrics[i].metricId = metric
+    nv.nvmlGpmMetricsGet(asked)
+    found.append([(each.nvmlReturn, each.value if each.nvmlReturn == 0 else 0) for each in asked.metrics[:3]])
+    events = nv.nvmlEventSetCreate()
+    nv.nvmlDeviceRegisterEvents(handle, 8, events)
+    advance_us(400_000.0)
+    found.append(nv.nvmlEventSetWait_v2(events, 0).eventData)
+    for ask in (lambda: nv.nvmlEventSetWait_v2(events, 0), lambda: nv.nvmlDeviceGetClockInfo(handle, 3)):
+        try:
+            ask()
+        except nv.NVMLError as error:
+            found.append(error.value)
+    found.append(state())
+    return found
+"""
+
+
+def test_both_doubles_agree(library: Path, tmp_path: Path) -> None:
+    """The Python double and the compiled one say the same of one script."""
+    text = BURST + (
+        "100,*,proc.7,5\n500,*,proc.7,-1\n600,*,xid,13\n0,*,pcie.rx_kbs,5\n"
+        "600,*,pcie.rx_kbs,500,lin\n400,*,clocks.reasons,0x44\n,*,period.energy_us,20000\n"
+    )
+    (tmp_path / "script.csv").write_text(text)
+    environment = os.environ | {
+        "LD_LIBRARY_PATH": str(library),
+        "FAKE_NVML_SCRIPT": str(tmp_path / "script.csv"),
+        "FAKE_NVML_CLOCK": "manual",
+    }
+    told = subprocess.run(
+        [sys.executable, "-c", BOTH, UUID, READ],
+        env=environment,
+        check=True,
+        stdout=subprocess.PIPE,
+    )
+    names: dict[str, object] = {}
+    exec(READ, names)  # noqa: S102 - the same text for both
+    read = names["read"]
+    clock = FakeClock()
+    with scripted(text, clock=clock) as (nvml, _):
+        nvml.nvmlInit()
+        handle = nvml.nvmlDeviceGetHandleByUUID(UUID.encode())
+        samples = [nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc()]
+        ours = read(nvml, handle, samples, lambda us: clock.advance(round(us * 1e3)))  # type: ignore[operator] # from the text
+    assert json.loads(json.dumps(ours)) == json.loads(told.stdout)
