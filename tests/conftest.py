@@ -22,3 +22,17 @@ settings.load_profile("untimed")
 def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Project:
     """A user's project, in an empty folder."""
     return Project(pytester, monkeypatch)
+
+
+def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
+    """Say how many tests used a GPU: where all of them are skipped, a run is green too."""
+    ours = {
+        # a module that could not be collected has no keywords
+        outcome: {r.nodeid for r in reports if "gpu" in getattr(r, "keywords", ())}
+        for outcome, reports in terminalreporter.stats.items()
+        if outcome in {"passed", "failed", "error", "skipped"}
+    }
+    total = set[str]().union(*ours.values())
+    ran = total - ours.get("skipped", set())
+    if total:
+        terminalreporter.write_line(f"{len(ran)} of {len(total)} GPU tests ran")

@@ -53,11 +53,13 @@ def stored(tmp_path: Path) -> str:
 def test_a_run_is_shown_as_its_test_session_showed_it(stored: str) -> None:
     """Text: title, table, explanations and the count, without commands to type."""
     done = gpuperf("show", stored)
-    first, *_, last = done.stdout.decode().splitlines()
+    text = done.stdout.decode()
+    first, *_ = text.splitlines()
+    *_, last = text.split("\njudged ")
 
     assert (done.returncode, done.stderr) == (0, b"")
     assert first == "gpuperf: NVIDIA H200, driver 580.159, events, host"
-    assert last.startswith("judged 3 of 7: 1 failed, 1 regressed, 1 unchanged")
+    assert last.startswith("3 of 7: 1 failed, 1 regressed, 1 unchanged")
     assert b"reproduce:" not in done.stdout
 
 
@@ -134,6 +136,8 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
             "--metrics=launch__registers_per_thread,",
         ),
         (("show", "."), 4, "it is a folder"),
+        (("cache", "info", "--folder=nowhere"), 2, "'nowhere' is no folder"),
+        (("cache", "clear", f"--folder={__file__}"), 2, "is no folder"),
     ],
 )
 def test_an_error_says_what_and_where_and_never_shows_a_traceback(
@@ -227,6 +231,36 @@ def test_a_closed_pipe_is_quiet(tmp_path: Path) -> None:
         said = process.stderr.read()
 
     assert (process.returncode, said) == (128 + signal.SIGPIPE, b"")
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
+def test_a_pipe_is_no_capture_and_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write into it."""
+    path = tmp_path / "pipe.ncu-rep"
+    os.mkfifo(path)
+
+    done = gpuperf("show", str(path))
+
+    assert done.returncode == 4
+    assert b"it is a folder or a device" in done.stderr
+
+
+@pytest.mark.skipif(os.name == "nt", reason="closes what a POSIX shell closes")
+@pytest.mark.parametrize(("closed", "code"), [("1", 4), ("2", 0), ("1 2", 4)])
+def test_a_closed_stream_is_no_traceback(stored: str, closed: str, code: int) -> None:
+    """Without standard output it cannot do its work; without the other it can."""
+    redirected = " ".join(f"{number}>&-" for number in closed.split())
+    shell = f'exec "$0" -m pytest_gpuperf show "$1" {redirected}'
+    done = subprocess.run(
+        ["/bin/sh", "-c", shell, sys.executable, stored],
+        capture_output=True,
+        check=False,
+        timeout=60,
+    )
+
+    assert done.returncode == code
+    assert (b"no standard output" in done.stderr) is (closed == "1")
+    assert b"Traceback" not in done.stderr
 
 
 def test_an_interrupt_is_130(stored: str, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shlex
+from pathlib import Path
+
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
@@ -361,6 +364,46 @@ def test_who_waits_for_a_strict_run_is_no_suspect(project: Project) -> None:
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
 
 
+def test_a_quiet_run_says_what_it_waits_for_on_a_line_of_its_own(
+    project: Project,
+) -> None:
+    """With -q no file's name begins the line of letters."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "-q")
+
+    assert [t for t in ended.outlines if t.startswith("gpuperf: 1 test waited")]
+
+
+COMPILED = """
+    import pathlib
+
+    import pytest
+
+    @pytest.mark.gpuperf(max_regression={"registers": "0 %"})
+    def test_compiled(gpuperf):
+        gpuperf.binary(pathlib.Path("compiled.cubin"))
+"""
+GOLD = Path(__file__).parents[1] / "gold" / "binary"
+
+
+@pytest.mark.parametrize("timed", [False, True])
+def test_no_process_is_announced_for_what_a_file_says(
+    project: Project, *, timed: bool
+) -> None:
+    """A file says the same to every process: only what was timed waits for them."""
+    cubin = project.path / "compiled.cubin"
+    cubin.write_bytes((GOLD / "row_sum_sm_90.cubin").read_bytes())
+    project.store(COMPILED + VALUES if timed else COMPILED)
+    cubin.write_bytes((GOLD / "mix_sm_90a.cubin").read_bytes())
+    project.set_values(b=1.2)
+    ended = project.run(*GATE)
+
+    assert lines(ended, "waited for the end of the run")
+    assert bool(lines(ended, "2 fresh processes will confirm")) is timed
+    assert lines(ended, "REGRESSED" if timed else "registers regressed")
+
+
 EXPECTED = VALUES.replace(
     '@pytest.mark.parametrize("name", ["a", "b", "c"])',
     """@pytest.mark.parametrize("name", [
@@ -434,3 +477,19 @@ def test_a_disabled_run_is_held_against_no_baseline(project: Project) -> None:
     assert project.report()["verdicts"] == []
     assert lines(ended, "judged 0 of 3: 3 disabled")
     assert not lines(ended, "incomparable")
+
+
+def test_a_command_that_is_shown_below_the_root_runs_there(project: Project) -> None:
+    """What a failure says to type finds test and store from where it was said."""
+    project.write("[pytest]\n", "pytest.ini")
+    project.write(VALUES, "below/test_it.py")
+    project.environment.chdir(project.path / "below")
+    for _ in range(3):
+        assert project.run("-q", "--gpuperf-update=all").ret == 0
+    project.set_values(b=1.2)
+    ended = project.run("--gpuperf-baseline=../.gpuperf", "--gpuperf-confirm=2")
+    (command,) = lines(ended, "reproduce: pytest")
+    again = project.run(*shlex.split(command.partition("reproduce: pytest ")[2]))
+
+    assert again.parseoutcomes() == {"failed": 1}
+    assert lines(again, "x regressed: 1.20 s")

@@ -109,7 +109,33 @@ def test_hardware_is_read_from_a_file(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert b"bottleneck          compute\n" in done.stdout
-    assert b"of the arithmetic   70.0 %\n" in done.stdout
+    assert b"of the arithmetic   70.0 % (declared)\n" in done.stdout
+
+
+def test_an_invariant_that_does_not_hold_is_exit_1() -> None:
+    """So is one that nobody can check; the reference policy knows none."""
+    measured = (PROFILE, *GB10, "--policy=measured")
+    good = scorecard(*measured, "--invariant=backward / forward between 1 and 3")
+    bad = scorecard(
+        *measured, "--invariant=backward / forward <= 1", "--invariant=busy <= 1"
+    )
+
+    assert (good.returncode, good.stderr) == (0, b"")
+    assert b"passed; " in good.stdout
+    assert bad.returncode == 1
+    assert b"FAILED; " in bad.stdout
+    assert b"UNMEASURED; busy: not in the profile" in bad.stdout
+    assert scorecard(*measured, "--invariant=what").returncode == 4
+    assert scorecard(PROFILE, *GB10, "--invariant=step <= 1").returncode == 2
+
+
+def test_several_baselines_say_how_much_sessions_differ() -> None:
+    """Of the measured policy alone."""
+    one = f"--baseline={BASELINE}"
+    done = scorecard(PROFILE, *GB10, one, one, one, "--policy=measured")
+
+    assert "sessions differ by 0.1 %" in " ".join(done.stdout.decode().split())
+    assert scorecard(PROFILE, *GB10, one, one).returncode == 2
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import fake_ncu_report
+from fakes import fake_ncu_advice, fake_ncu_report
 from fakes.project import Project, lines
 
 FLOAT = 4
@@ -19,6 +19,17 @@ HOPPER = {
 }
 
 
+def rule(message: str, speedup_percent: float) -> dict[str, object]:
+    """What one of ncu's rules found."""
+    return {
+        "rule_identifier": "Stall",
+        "name": "Stall",
+        "section_identifier": "WarpState",
+        "rule_message": {"title": "Stalls", "message": message, "type": 2},
+        "speedup_estimation": {"type": 2, "speedup": speedup_percent},
+    }
+
+
 @pytest.fixture
 def captured(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -26,14 +37,15 @@ def captured(
     """A project with a report of two launches, and a package that reads it."""
     package = tmp_path / "site" / "ncu_report"
     package.mkdir(parents=True)
-    (package / "__init__.py").touch()
     (package / "libnvperf_host.so").touch()
+    shutil.copy(fake_ncu_advice.__file__, package / "__init__.py")
     shutil.copy(fake_ncu_report.__file__, package / "_ncu_report.py")
     monkeypatch.syspath_prepend(package.parent)
-    launches = [
+    launches: list[dict[str, object]] = [
         {
             "kernel": kernel,
             "demangled": f"{kernel}()",
+            "rules": [rule(f"{kernel} waits for memory", gain) for gain in (5.0, 30.0)],
             "metrics": {
                 **HOPPER,
                 "gpu__time_duration.sum": (FLOAT, time, "ns"),
@@ -88,6 +100,75 @@ def test_a_limit_is_decided_by_what_the_counters_mean(captured: Project) -> None
 
     ended.assert_outcomes(passed=1, failed=1)
     assert lines(ended, "dram.bytes failed: 1.4 GB", "limit dram.bytes <= 1 GB")
+
+
+def test_what_limits_a_kernel_is_asserted(captured: Project) -> None:
+    """As text, with the evidence in the failure; without counters it is unmeasured."""
+    report = captured.write("", name="conftest.py").with_name("some.ncu-rep")
+    found = json.loads(report.read_bytes()[4:])
+    busy = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+    found["ranges"][0][0]["metrics"][busy] = (FLOAT, 91.0, "%")
+    report.write_bytes(b"NVR\0" + json.dumps(found).encode())
+    captured.write("""
+        import pytest
+
+        @pytest.mark.gpuperf
+        def test_good(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep")
+            assert perf.limiter == perf.limiter["gemm"] == "dram"
+            assert perf.bound == "memory"
+
+        @pytest.mark.gpuperf
+        def test_bad(gpuperf):
+            assert gpuperf.capture("some.ncu-rep").limiter == "latency"
+
+        @pytest.mark.gpuperf
+        def test_unmeasured(gpuperf):
+            assert gpuperf.capture("some.ncu-rep").limiter["relu"] != "latency"
+    """)
+    ended = captured.run("-rs")
+
+    ended.assert_outcomes(passed=1, failed=1, skipped=1)
+    assert lines(ended, "dram 91.0 %, of gemm()")
+    assert lines(ended, "limiter: no counter says how busy", "ncu --metrics")
+
+
+@pytest.mark.parametrize("how", ["limit", "assert"])
+def test_a_failure_says_what_ncu_found(captured: Project, how: str) -> None:
+    """The advice with most to gain about the longest launch, after the numbers."""
+    captured.write(f"""
+        import pytest
+
+        @pytest.mark.gpuperf(limits={["dram.bytes <= 1 GB"] if how == "limit" else []})
+        def test_bad(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep")
+            assert {how == "limit"} or perf.dram.bytes <= 1e9
+    """)
+    ended = captured.run()
+
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "dram.bytes", "1.4 GB", "1 GB")
+    first, second = lines(ended, "gemm (launch 0): Stalls: gemm waits for memory")
+    assert "(ncu estimates 30.0 % to gain)" in first
+    assert "(ncu estimates 5.00 % to gain)" in second
+
+
+def test_advice_that_cannot_be_read_hides_no_failure(captured: Project) -> None:
+    """A report that is gone by then costs the advice alone."""
+    captured.write("""
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["dram.bytes <= 1 GB"])
+        def test_bad(gpuperf):
+            gpuperf.capture("some.ncu-rep")
+            os.remove("some.ncu-rep")
+    """)
+    ended = captured.run()
+
+    ended.assert_outcomes(failed=1)
+    assert lines(ended, "dram.bytes failed: 1.4 GB")
+    assert lines(ended, "what the report advises", "some.ncu-rep: it cannot be read")
 
 
 def test_a_counter_that_was_not_collected_is_named(captured: Project) -> None:
@@ -165,3 +246,29 @@ def test_a_metric_that_is_new_hides_no_verdict(captured: Project) -> None:
 
     assert lines(ended, "test_it", "unchanged, 1 new")
     assert lines(ended, "judged 1 of 1: 1 unchanged")
+
+
+def test_a_mistyped_counter_gets_the_names_that_the_report_has(
+    captured: Project,
+) -> None:
+    """A report knows its names: asked for in the test or by a limit, both say which."""
+    captured.write("""
+        import pytest
+
+        def test_asked(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep")
+            assert perf["dram__bytes_raed.sum"] < 1
+
+        @pytest.mark.gpuperf(limits=["dram__bytes_wirte.sum <= 1"])
+        def test_limited(gpuperf):
+            gpuperf.capture("some.ncu-rep")
+
+        def test_other(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep")
+            assert perf["sm__cycles_elapsed.max"] < 1
+        """)
+    ended = captured.run("-rs")
+
+    assert lines(ended, "no launch", "did you mean dram__bytes_read.sum")
+    assert lines(ended, "no launch", "did you mean dram__bytes_write.sum")
+    assert lines(ended, "it; collect it: ncu --metrics sm__cycles_elapsed.max")

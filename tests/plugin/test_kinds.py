@@ -177,6 +177,19 @@ def test_a_missed_limit_can_be_expected(
     assert project.run(*options).parseoutcomes() == {"failed": 1, "xfailed": 1}
 
 
+@pytest.mark.parametrize("options", BOTH)
+def test_who_passes_against_a_strict_mark_is_neither_judged_nor_stored(
+    project: Project, options: tuple[str, ...]
+) -> None:
+    """pytest fails it, so that its value is that of a failed test, held or not."""
+    project.write(XFAILED.format(strict=True))
+    ended = project.run(*options, "--gpuperf-update=new", "--gpuperf-json=run.json")
+
+    assert ended.parseoutcomes() == {"failed": 1, "xfailed": 1}
+    assert "test_it[1]" not in dict(project.outcomes())
+    assert lines(ended, "nothing was stored: 2 measurements failed")
+
+
 def test_a_missing_value_is_no_expected_failure(project: Project) -> None:
     """xfail does not hide that nothing was measured."""
     project.write(

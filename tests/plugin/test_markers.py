@@ -38,7 +38,7 @@ WRONG = """
 
 SAID = (
     "test_it.py::test_limits: limit 'tme <= 60 us': unknown metric 'tme'",
-    "test_it.py::test_limits: limit 'time <= 60'",
+    "test_it.py::test_limits: limit 'time <= 60': time needs a unit",
     "test_it.py::test_keyword: the gpuperf marker has no keyword 'limit'; did you mean limits",
     "test_it.py::test_position: the gpuperf marker takes keywords alone: write limits=['time <= 60 us']",
     "test_it.py::test_no_fixture: time <= 60 us: one call of a test is no measurement of time",

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import sysconfig
+import traceback
+from pathlib import Path
+
 import pytest
 
+import pytest_gpuperf
 from fakes.project import XDIST, Project, lines
 from pytest_gpuperf.errors import MeasureError, UnknownMetricError
 from pytest_gpuperf.fixture import Ledger, Perf
+from pytest_gpuperf.hooks.outcomes import hide_own_frames
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 
@@ -243,3 +249,104 @@ def test_metrics_and_kernels_are_named_by_text(wrong: str) -> None:
         perf[wrong]
     with pytest.raises(MeasureError, match=r'perf\.time\["rmsnorm'):
         perf.time[wrong]
+
+
+MISTAKES = """
+    import pytest
+
+    def test_capture(gpuperf):
+        gpuperf.capture("nothing.ncu-rep")
+
+    def test_binary(gpuperf):
+        gpuperf.binary("nothing.cubin")
+
+    def test_loop(gpuperf):
+        with gpuperf.steps():
+            pass
+
+    def test_phase(gpuperf):
+        with gpuperf.steps() as steps:
+            with steps.phase("forward"):
+                pass
+
+    def test_metric(gpuperf):
+        gpuperf.measure(int).tmie
+
+    def test_own(gpuperf):
+        def inner():
+            raise ValueError("mine")
+        gpuperf.measure(inner)
+"""
+
+
+@pytest.mark.parametrize(
+    ("test", "last", "message"),
+    [
+        ("test_capture", "gpuperf.capture(", "CaptureFormatError: "),
+        ("test_binary", "gpuperf.binary(", "CaptureFormatError: "),
+        (
+            "test_loop",
+            "with gpuperf.steps()",
+            "MeasureError: the loop recorded no step",
+        ),
+        ("test_phase", "with steps.phase(", "MeasureError: phase 'forward' is in no"),
+        ("test_metric", "gpuperf.measure(int).tmie", "did you mean time"),
+        ("test_own", 'raise ValueError("mine")', "ValueError: mine"),
+    ],
+)
+def test_a_traceback_ends_where_the_user_wrote_it(
+    project: Project, test: str, last: str, message: str
+) -> None:
+    """None of our own lines, nor how we came to know, unless --full-trace asks."""
+    project.write(MISTAKES)
+    ended = project.run("-k", test)
+    whole = project.run("-k", test, "--full-trace")
+
+    marked = [text for text in ended.outlines if text.startswith(">")]
+    assert last in marked[-1]
+    assert lines(ended, "E   ", message)
+    assert not lines(ended, "pytest_gpuperf/")
+    assert not lines(ended, "contextlib.py")
+    assert not lines(ended, "direct cause")
+    assert lines(whole, "pytest_gpuperf/")
+
+
+OURS = str(Path(pytest_gpuperf.__file__).with_name("some.py"))
+STDLIB = str(Path(sysconfig.get_path("stdlib"), "some.py"))
+PACKAGE = str(Path(sysconfig.get_path("stdlib"), "site-packages", "some.py"))
+FRAMES = {"ours": OURS, "stdlib": STDLIB, "package": PACKAGE, "test": "test_it.py"}
+
+
+def raised(error: Exception, *files: str) -> BaseException:
+    """Return an error that came through a frame of each file, the last one raised it."""
+    inner: object = error
+    for number, file in enumerate(reversed(files)):
+        space = {"inner": inner}
+        body = "inner()" if number else "raise inner"
+        exec(compile(f"def f(): {body}", FRAMES[file], "exec"), space)  # noqa: S102
+        inner = space["f"]
+    with pytest.raises(type(error)) as caught:
+        inner()  # type: ignore[operator] # it was just made
+    return caught.value
+
+
+@pytest.mark.parametrize(
+    ("error", "files", "left"),
+    [
+        (ValueError(), ["test", "ours", "test"], ["test", "test"]),
+        (ValueError(), ["test", "stdlib", "ours", "package"], ["test", "package"]),
+        (ValueError(), ["test", "ours"], ["test", "ours"]),
+        (ValueError(), ["test", "ours", "stdlib"], ["test", "ours", "stdlib"]),
+        (MeasureError("", remedy=""), ["test", "stdlib", "ours"], ["test"]),
+        (MeasureError("", remedy=""), ["test", "package", "ours"], ["test", "package"]),
+    ],
+)
+def test_own_frames_are_hidden_unless_the_bug_is_ours(
+    error: Exception, files: list[str], left: list[str]
+) -> None:
+    """What others raised below us is theirs; what we raised unasked is shown whole."""
+    ended = raised(error, *files)
+    hide_own_frames(ended)
+    seen = [frame.filename for frame in traceback.extract_tb(ended.__traceback__)]
+
+    assert [name for name in seen if name != __file__] == [FRAMES[f] for f in left]

@@ -1,6 +1,8 @@
-"""Door 2: the `gpuperf` command; PYTEST_DONT_REWRITE.
+"""Room cli: door 2, the `gpuperf` command; PYTEST_DONT_REWRITE.
 
-Nothing but argparse is imported before a command is known.
+In: the words of a command line.
+Out: text on standard output, what went wrong on standard error, an exit code.
+Never: a measurement, a decision; nor any import but argparse before a command is known.
 """
 
 from __future__ import annotations
@@ -28,7 +30,8 @@ def main(argv: Sequence[str] | None = None) -> int:
     """Run one command with these arguments, or this process's; return the exit code."""
     try:
         code = _reported(parser().parse_args(argv))
-        sys.stdout.flush()
+        if sys.stdout is not None:
+            sys.stdout.flush()
     except BrokenPipeError:
         # what is still buffered would raise once more when Python ends
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())

@@ -22,7 +22,9 @@ __all__ = ["parser"]
 _EXIT_CODES = """\
 exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
 3 nothing could be decided (only with --strict); 4 an input file is unreadable;
-of doctor: 0 ready; 1 degraded: no GPU; 2 blocked: what was asked for was not done"""
+of doctor: 0 ready; 1 degraded: no GPU, or counters, launches, energy or memory
+cannot be measured; 2 blocked: a GPU whose time cannot be measured, or what was
+asked for was not done"""
 
 
 def parser() -> argparse.ArgumentParser:
@@ -39,7 +41,14 @@ def parser() -> argparse.ArgumentParser:
     form.add_argument(
         "--format", choices=("text", "json", "markdown"), default="text", help="(text)"
     )
-    for add in (_add_show, _add_compare, _add_doctor, _add_scorecard):
+    for add in (
+        _add_show,
+        _add_compare,
+        _add_doctor,
+        _add_scorecard,
+        _add_metrics,
+        _add_cache,
+    ):
         add(commands, form)
     return whole
 
@@ -76,7 +85,9 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `doctor`."""
     doctor = commands.add_parser(
-        "doctor", parents=[form], help="print the GPUs of this machine and their peaks"
+        "doctor",
+        parents=[form],
+        help="print what stops or bends measurements here, and the GPUs' peaks",
     )
     doctor.add_argument(
         "--measure-peaks",
@@ -101,7 +112,20 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
         metavar="NAME|FILE.json|GB/S,BYTES",
         help="peak bandwidth, and bytes that a token moves",
     )
-    scorecard.add_argument("--baseline", metavar="SCORECARD.json", help="an older one")
+    scorecard.add_argument(
+        "--baseline",
+        action="append",
+        default=[],
+        metavar="SCORECARD.json",
+        help="an older one; several, the oldest first, say how much sessions differ",
+    )
+    scorecard.add_argument(
+        "--invariant",
+        action="append",
+        default=[],
+        metavar='"A / B between X and Y"',
+        help="what must hold of the step; several may be given",
+    )
     scorecard.add_argument(
         "--policy",
         choices=("reference", "measured"),
@@ -109,6 +133,58 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
         help="whose rules; measured says what it does not know (reference)",
     )
     scorecard.set_defaults(command="scorecard:scorecard")
+
+
+def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `cache` and what can be done with it."""
+    cache = commands.add_parser(
+        "cache", help="look after the values that ncu has measured before"
+    )
+    actions = cache.add_subparsers(metavar="ACTION", required=True)
+    for name, words in (
+        ("info", "print what it holds"),
+        (
+            "verify",
+            "read all of it and remove what is damaged; exit 1 if something was",
+        ),
+        ("clear", "remove all of it"),
+    ):
+        action = actions.add_parser(name, parents=[form], help=words)
+        action.add_argument(
+            "--folder",
+            metavar="DIR",
+            help="where it is ($GPUPERF_CACHE_DIR, or the user's cache folder)",
+        )
+        action.set_defaults(command=f"cache:{name}")
+
+
+def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `metrics` with its own commands."""
+    metrics = commands.add_parser(
+        "metrics", help="names of hardware counters, chips and passes, with no GPU"
+    )
+    within = metrics.add_subparsers(metavar="WHAT", required=True)
+    chip = argparse.ArgumentParser(add_help=False)
+    chip.add_argument(
+        "--chip", metavar="CHIP", help="GH100, or sm_90 (the chip of this machine)"
+    )
+    chips = within.add_parser("chips", parents=[form], help="every chip")
+    chips.set_defaults(command="metrics:chips")
+    of_chip = [form, chip]
+    listed = within.add_parser("list", parents=of_chip, help="every metric of a chip")
+    listed.add_argument("--kind", choices=("counter", "ratio", "throughput"))
+    listed.set_defaults(command="metrics:listed")
+    search = within.add_parser("search", parents=of_chip, help="metrics with words")
+    search.add_argument("words", metavar="WORD", nargs="+")
+    search.set_defaults(command="metrics:search")
+    for name, text in (
+        ("describe", "all that is known of metrics"),
+        ("check", "are these names metrics? 1: one is not"),
+        ("passes", "how often a kernel must run to give metrics"),
+    ):
+        command = within.add_parser(name, parents=of_chip, help=text)
+        command.add_argument("names", metavar="NAME", nargs="+")
+        command.set_defaults(command=f"metrics:{name}")
 
 
 def _metric_names(text: str) -> tuple[str, ...]:

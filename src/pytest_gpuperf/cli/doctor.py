@@ -11,22 +11,32 @@ if TYPE_CHECKING:
 
 __all__ = ["doctor"]
 
+_CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}
+
 
 def doctor(arguments: argparse.Namespace) -> int:
-    """Print the GPUs of this machine with their peaks, measured anew if asked for."""
+    """Print what this machine can measure, what stops it, and the peaks of its GPUs."""
     from pytest_gpuperf.collect.clock import SystemClock
+    from pytest_gpuperf.collect.doctor import look
     from pytest_gpuperf.collect.hardware.measuring import find_framework
     from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
     from pytest_gpuperf.pipeline.doctor import examine, measure
-    from pytest_gpuperf.report.forms import peaks_bytes
+    from pytest_gpuperf.report.doctor import doctor_bytes
 
+    findings = look()  # before this process has a context on a GPU itself
     runtime = CudaRuntime(load_driver)
-    remarks, done = [], True
+    said, done = "", True
     if arguments.measure_peaks:
         said, done = measure(find_framework, runtime, SystemClock())
-        remarks.append(said)
-    found = examine(runtime)
-    print_bytes(peaks_bytes(found.peaks, (*found.remarks, *remarks), arguments.format))
-    if not done:
-        return BLOCKED
-    return GOOD if found.ready else DEGRADED
+    found = examine(runtime, findings=findings, refused=None if done else said)
+    print_bytes(
+        doctor_bytes(
+            found.findings,
+            found.peaks,
+            (*found.remarks, *filter(None, (said,))),
+            arguments.format,
+            state=found.state,
+            verdict=found.verdict,
+        )
+    )
+    return _CODES[found.state.value]

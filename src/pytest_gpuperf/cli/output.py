@@ -26,11 +26,14 @@ __all__ = [
 ]
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
-DEGRADED, BLOCKED = 1, 2  # of doctor: some, or none, of what was asked for
+DEGRADED, BLOCKED = 1, 2  # of doctor: what they mean is told in docs/doctor.md
 
 
 def print_bytes(content: bytes) -> int:
     """Write to standard output, whatever its encoding is."""
+    if sys.stdout is None:  # closed by whoever started this: `>&-`
+        message = "there is no standard output to write to"
+        raise ReportError(message, remedy="leave it open, or send it to a file")
     rest = memoryview(content)
     try:
         while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
@@ -48,7 +51,8 @@ def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print."""
     from pytest_gpuperf.report.escape import escape
 
-    sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
+    if sys.stderr is not None:  # where nobody listens, the exit code tells
+        sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
 
 
 def read_run(path: str) -> Run:

@@ -23,6 +23,7 @@ def scorecard(arguments: argparse.Namespace) -> int:
         hardware=arguments.hardware,
         baseline=arguments.baseline,
         measured=arguments.policy == "measured",
+        invariants=arguments.invariant,
     )
     print_bytes(scorecard_bytes(scored, arguments.format))
     return WORSE if is_worse(scored) else GOOD

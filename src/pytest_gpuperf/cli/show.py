@@ -5,6 +5,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
@@ -97,8 +98,10 @@ def _show_run(run: Run, form: str, metrics: tuple[str, ...] | None) -> int:
 
 def _is_json(path: str) -> bool:
     """Return whether a file begins like a JSON object; a capture never does."""
+    if not os.path.isfile(path):  # noqa: PTH113 - as below; a pipe would be waited for
+        return path.endswith(".json")  # whoever reads it says what is wrong
     try:
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
             return file.read(64).lstrip().startswith(b"{")
     except OSError:
-        return path.endswith(".json")  # whoever reads it says what is wrong
+        return path.endswith(".json")

@@ -14,7 +14,7 @@ from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec
 
@@ -40,6 +40,7 @@ _RESET: dict[str, object] = {
     "gpuperf_json": None,
 }
 _FAILURE_LINES = 12  # of a test's failure
+_OK, _FAILED, _EMPTY = 0, 1, 5  # of pytest.ExitCode, as a process returns them
 
 
 def prepare(config: pytest.Config) -> None:
@@ -47,6 +48,8 @@ def prepare(config: pytest.Config) -> None:
     for name, value in _RESET.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
+    if _told().cache_control is not None and hasattr(config.option, "timeout"):
+        config.option.timeout = 0  # pytest-timeout's: a call is replayed for each pass
 
 
 class Child:
@@ -54,14 +57,26 @@ class Child:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        told = Path(os.environ[options.CHILD_VARIABLE]).read_bytes()
-        self.spec = codec.from_text(told, ChildSpec)
+        self.spec = _told()
 
     def bench(self) -> Bench:
-        """Return this process's bench: it measures and decides nothing."""
-        return Bench.in_process(
-            _measuring_only(options.config_of(self.config)), self.spec.seat
-        )
+        """Return this process's bench: it measures, or counts, and decides nothing."""
+        read = _measuring_only(options.config_of(self.config))
+        if not self._counts:
+            return Bench.in_process(read, self.spec.seat)
+        from pytest_gpuperf.collect.ncu.ranges import find_ranges
+        from pytest_gpuperf.fixture.lenient import LenientFigure
+        from pytest_gpuperf.pipeline.marking import CountingBench
+
+        bench = CountingBench.in_process(read, self.spec.seat)
+        bench.placeholder = LenientFigure.of
+        bench.tell, bench.ranges = self._answer, find_ranges()
+        return bench
+
+    @property
+    def _counts(self) -> bool:
+        """Whether a profiler watches this process."""
+        return self.spec.cache_control is not None
 
     @pytest.hookimpl(trylast=True)  # after whoever shuffles
     def pytest_collection_modifyitems(
@@ -87,7 +102,9 @@ class Child:
             failure = outcomes.unreadable(error)
         expected = report.passed or outcomes.expected_failure(report) is not None
         if not expected and not _is_rerun(report):
-            failure = "\n".join(report.longreprtext.splitlines()[-_FAILURE_LINES:])
+            told = report.longrepr
+            text = told[2] if isinstance(told, tuple) else report.longreprtext
+            failure = "\n".join(text.splitlines()[-_FAILURE_LINES:])
             # lone surrogates, which no file can hold
             failure = failure.encode(errors="backslashreplace").decode()
         if records or failure:
@@ -95,10 +112,34 @@ class Child:
                 Answer(test_id=report.nodeid, records=records, failure=failure)
             )
 
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logstart(self, nodeid: str) -> None:
+        """Say which test it is that may end this process."""
+        if self._counts:
+            self._answer(Answer(test_id=nodeid))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_runtest_logfinish(self, nodeid: str) -> None:
+        """Say that a test did not."""
+        if self._counts:
+            self._answer(Answer(test_id=nodeid, ended=True))
+
+    @pytest.hookimpl(trylast=True)
+    def pytest_sessionfinish(self, session: pytest.Session) -> None:
+        """End well although tests have failed: a profiler would take it for a crash."""
+        if self._counts and session.exitstatus in {_FAILED, _EMPTY}:
+            session.exitstatus = _OK
+
     def _answer(self, answer: Answer) -> None:
         """Append a line: one write, so that a crash leaves whole ones."""
         with Path(self.spec.out).open("ab") as file:
             file.write(codec.to_text(answer).encode() + b"\n")
+
+
+def _told() -> ChildSpec:
+    """Return what the parent wants of this process."""
+    text = Path(os.environ[options.CHILD_VARIABLE]).read_bytes()
+    return codec.from_text(text, ChildSpec)
 
 
 def _is_rerun(report: pytest.TestReport) -> bool:

@@ -7,14 +7,13 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.config import JitCache
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks.start import command_line, told_to_worker
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.bench import Bench
-from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
@@ -66,6 +65,7 @@ class Gate:
         node.workerinput["gpuperf"] = self.suite.bench.for_worker(
             node.workerinput["workerid"]
         )
+        node.workerinput |= told_to_worker(self.config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -118,6 +118,8 @@ class Gate:
             outcomes.fail(report, outcomes.unreadable(error))
             return None
         self.suite.receive(measured, passed=passed or report.passed)
+        if not passed and outcomes.passed_unexpectedly(report):
+            self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):
             self._xfailed[measured.test_id] = None
         if report.failed and not passed and isinstance(report.longrepr, str):
@@ -134,6 +136,8 @@ class Gate:
         """Log what was inside a report, with what its limits say of it."""
         if measured is not None:
             outcomes.apply_unmeasured(call, measured, self.suite.config)
+            if outcomes.passed_unexpectedly(call):
+                self.suite.withdraw(measured.test_id)
         for report in (call, teardown):
             self.config.hook.pytest_runtest_logreport(report=report)
 
@@ -183,13 +187,14 @@ class Gate:
         if reporter is None or not self._held:
             return
         reporter.ensure_newline()
-        if self.config.pluginmanager.hasplugin("dsession") and reporter.verbosity <= 0:
-            reporter.line("")  # xdist's letters are on a line that no file begins
+        distributed = self.config.pluginmanager.hasplugin("dsession")
+        if reporter.verbosity < distributed:
+            reporter.line("")  # letters of xdist and of -q are on a line of no file
         count = len(self._held)
         config = self.suite.config
         starts = config.replay is None and self.suite.completeness().complete
-        confirm = config.confirm if starts else 0
-        reporter.write_line(terminal.held_line(count, confirm))
+        confirm = config.confirm if starts and self.suite.confirms else 0
+        _write(reporter, terminal.held_line(count, confirm))
 
     def _end_workers(self) -> None:
         """End idle xdist workers, so that what they hold of the GPU is free."""
@@ -248,9 +253,9 @@ class Gate:
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
         for remark in self.suite.remarks:
-            terminalreporter.write_line(remark)
+            _write(terminalreporter, remark)
         for complaint in self.suite.complaints:
-            terminalreporter.write_line(complaint, red=True, bold=True)
+            _write(terminalreporter, complaint, red=True, bold=True)
 
     def pytest_unconfigure(self) -> None:
         """Let go of the run, which nobody asks for any more."""
@@ -277,6 +282,14 @@ class Gate:
         return told
 
 
+def _write(
+    terminalreporter: pytest.TerminalReporter, text: str, **markup: bool
+) -> None:
+    """Write a text in lines that are no wider than the terminal."""
+    for line in terminal.fitted(text, width=_width(terminalreporter)):
+        terminalreporter.write_line(line.text, **markup)
+
+
 def _width(terminalreporter: pytest.TerminalReporter) -> int:
     """Return the characters of a terminal line."""
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
@@ -290,14 +303,7 @@ def _suite(config: pytest.Config, seat: Seat | None) -> Suite:
         pytest.UsageError: The baseline, the recording or the spool cannot be used.
     """
     read = options.config_of(config)
-    command = CommandLine(
-        args=tuple(str(arg) for arg in config.invocation_params.args),
-        folder=str(config.invocation_params.dir),
-        variable=options.CHILD_VARIABLE,
-        plugins=_known_plugins(config),
-        own_basetemp=bool(config.getoption("basetemp", default=None)),
-        fresh_caches=read.jit_cache is JitCache.FRESH,
-    )
+    command = command_line(config)
     if seat is not None:
         return Suite(read, command, Bench.in_process(read, seat))
     try:
@@ -317,12 +323,3 @@ def _ended_by(error: BaseException) -> str:
         error, (KeyboardInterrupt, pytest.Session.Failed, pytest.exit.Exception)
     )
     return (stopped and str(error)) or f"{type(error).__name__} ended the run"
-
-
-def _known_plugins(config: pytest.Config) -> frozenset[str]:
-    """Return which plugins a child run can be told about, by whatever name they came."""
-    known = {
-        "xdist": hasattr(config.option, "numprocesses"),
-        "cacheprovider": config.pluginmanager.hasplugin("cacheprovider"),
-    }
-    return frozenset(name for name, there in known.items() if there)

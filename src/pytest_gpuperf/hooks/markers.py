@@ -41,7 +41,7 @@ _KEYWORDS = (
 )
 _ADDED_UP = ("limits", "counters", "records")  # of the others the closest marker wins
 _GRADES = ("A", "B", "C", "D", "F")
-_REQUIREMENTS = ("gpu", "cupti", "ncu", "nvml")
+_REQUIREMENTS = ("gpu", "cupti", "events", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 _NO_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
 _MARKS = {
@@ -66,8 +66,12 @@ def read_markers(
         if item.get_closest_marker("gpuperf") is None:
             item.add_marker("gpuperf")  # so that -m gpuperf selects it
         reader = _Reader(item)
-        item.stash[PLAN] = reader.plan()
+        item.stash[PLAN] = plan = reader.plan()
         mistakes += [f"{item.nodeid}: {text}" for text in reader.mistakes]
+        if plan.counters or any(is_counter(limit.metric) for limit in plan.limits):
+            from pytest_gpuperf.hooks import chip
+
+            mistakes += chip.mistakes_of(item, plan)
     if mistakes:
         report.outcome = "failed"
         report.result = []
@@ -137,7 +141,8 @@ class _Reader:
             try:
                 limits.append(grammar.parse_limit(text, known=self.known))
             except GpuPerfError as error:
-                self.mistakes.append(f"limit {text!r}: {_told(error)}")
+                why = _told(error).removeprefix(f"{escape(text.strip())}: ")
+                self.mistakes.append(f"limit {text!r}: {why}")
         return tuple(limits)
 
     def _regressions(self, value: object) -> dict[str, float | None]:

@@ -16,11 +16,12 @@ from pytest_gpuperf.errors import (
     UnitError,
 )
 from pytest_gpuperf.fixture import Figure, GpuPerf
-from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.fixture.answers import Answer
+from pytest_gpuperf.hooks import counting, outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.measured import Measured
+from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
@@ -118,6 +119,23 @@ class Measuring:
         self.bench.expect(
             [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
         )
+
+    def pytest_unconfigure(self) -> None:
+        """Let others have what was opened to look at the device."""
+        self.bench.close()
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtestloop(
+        self, session: pytest.Session
+    ) -> Generator[None, object, object]:
+        """Count what tests are going to ask for, in another process, before they run."""
+        broken = (
+            session.testsfailed
+            and not session.config.option.continue_on_collection_errors
+        )
+        if not (broken or session.config.option.collectonly or self.bench.placeholder):
+            counting.count_before(session, self.bench)
+        return (yield)
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_protocol(
@@ -219,7 +237,11 @@ class Measuring:
         item.stash[_VERDICTS] = verdicts
         missed = [v for v in verdicts if v.outcome is Outcome.FAILED]
         if missed:
-            text = outcomes.failure_text(missed, self.bench.config)
+            keys = {verdict.key for verdict in missed}
+            perfs = [
+                p for p in gpuperf.ledger.perfs if p.ended and p.record.key in keys
+            ]
+            text = outcomes.failure_text(missed, self.bench.config, perfs)
             raise PerfAssertionError(text, verdict=missed[0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -227,13 +249,16 @@ class Measuring:
         self, item: pytest.Item, call: pytest.CallInfo[None]
     ) -> Generator[None, pytest.TestReport, pytest.TestReport]:
         """Put what was measured into the report, and the unmeasured into its words."""
+        whole = self.config.getoption("fulltrace", default=False)
+        if TEST_ID in item.stash and call.excinfo is not None and not whole:
+            outcomes.hide_own_frames(call.excinfo.value)
         report = yield
         if TEST_ID not in item.stash or call.when == "teardown":
             _only_floats(report)
             if FIXTURE in item.stash:  # with its samples: the report has the rest
                 del item.stash[FIXTURE]
             return report
-        if FIXTURE in item.stash:
+        if FIXTURE in item.stash and self.bench.placeholder is None:
             outcomes.explain_failure(report, call)
             if call.when == "call" or not report.passed:
                 self._attach(item, report, call)
@@ -277,6 +302,7 @@ class Measuring:
             records=self.bench.keep(ledger.records),
             verdicts=verdicts,
             refusals=tuple(refusals),
+            lost=self.bench.told_lost(),
             max_regression=_gates(plan),
             body_failed=call.excinfo is not None
             and not limits_failed
@@ -289,7 +315,7 @@ class Measuring:
         self, op: str, left: object, right: object
     ) -> list[str] | None:
         """Explain a comparison of a measured value that did not hold."""
-        if not isinstance(left, Figure) and not isinstance(right, Figure):
+        if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
             return None
         return outcomes.comparison_lines(op, left, right)
 

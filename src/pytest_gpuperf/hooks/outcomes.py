@@ -2,24 +2,34 @@
 
 from __future__ import annotations
 
+import os
+import sysconfig
+from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import MetricUnavailableError, PerfAssertionError
+from pytest_gpuperf.errors import (
+    GpuPerfError,
+    MetricUnavailableError,
+    PerfAssertionError,
+)
 from pytest_gpuperf.fixture import Figure
+from pytest_gpuperf.fixture.values import SWITCH_ON
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
+    from types import TracebackType
 
     import pytest
     from _pytest._io import TerminalWriter  # noqa: TID251 - no public name for the type
 
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.measured import Measured
+    from pytest_gpuperf.fixture.values import Perf
     from pytest_gpuperf.model.record import Record
+    from pytest_gpuperf.model.run import Measured
     from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
@@ -31,14 +41,19 @@ __all__ = [
     "explain_failure",
     "fail",
     "failure_text",
+    "hide_own_frames",
     "lacked_a_value",
     "nothing_measured",
+    "passed_unexpectedly",
     "unreadable",
     "unwritable",
 ]
 
 
 _STRICT = "[XPASS(strict)] "  # how pytest begins the text of a strict xfail that passed
+_OURS = f"{Path(__file__).parents[1]}{os.sep}"
+_UNBROKEN = 10**6  # characters of a line: whoever prints it knows the terminal
+_STDLIB = sysconfig.get_path("stdlib")
 
 
 class _Crash:
@@ -72,10 +87,12 @@ class VerdictRepr:
         return self.text
 
     def toterminal(self, writer: TerminalWriter) -> None:
-        """Write the text, the first line as the error."""
-        first, *rest = self.text.splitlines()
-        writer.line(f"E   {first}", red=True, bold=True)
-        for line in rest:
+        """Write the text as wide as the terminal is, the first line as the error."""
+        width = writer.fullwidth - len("E   ")
+        first, _, rest = self.text.partition("\n")
+        for line in terminal.fitted(first, width=width):
+            writer.line(f"E   {line}", red=True, bold=True)
+        for line in terminal.fitted(rest, width=width):
             writer.line(f"    {line}")
 
 
@@ -97,6 +114,11 @@ def expected_failure(report: pytest.TestReport) -> str | None:
     return str(text).removeprefix(_STRICT) if strict else None
 
 
+def passed_unexpectedly(report: pytest.TestReport) -> bool:
+    """Return whether pytest fails a call for passing: its xfail mark is strict."""
+    return report.failed and expected_failure(report) is not None
+
+
 def expect_failure(report: pytest.TestReport, why: str, text: str) -> None:
     """Turn a report into the failure that an xfail mark expects."""
     fail(report, text)
@@ -109,6 +131,69 @@ def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
     return call.excinfo is not None and call.excinfo.errisinstance(
         MetricUnavailableError
     )
+
+
+def hide_own_frames(error: BaseException) -> None:
+    """
+    Leave our own frames out of a traceback, so that it ends where the user wrote it.
+
+    What our code raised unasked keeps all of them: it is a bug of ours.
+
+    Args:
+        error: What ended a phase of a test; its traceback is changed.
+    """
+    frames = _frames(error)
+    hidden: list[bool] = []
+    for frame in reversed(frames):  # what called ours for the user is ours, too
+        for_ours = bool(hidden) and hidden[-1] and _is_stdlib(frame)
+        hidden.append(for_ours or _is_ours(frame))
+    hidden.reverse()
+    if isinstance(error, GpuPerfError):
+        _forget_our_cause(error)
+    elif not any(map(_is_users, _after_ours(frames))):
+        return
+    shown = [frame for frame, hide in zip(frames, hidden, strict=True) if not hide]
+    for frame, following in zip(shown, [*shown[1:], None], strict=True):
+        frame.tb_next = following
+
+
+def _forget_our_cause(error: GpuPerfError) -> None:
+    """Leave out how we came to know of a mistake: its message says it."""
+    cause = error.__cause__
+    if cause is not None and not any(map(_is_users, _frames(cause))):
+        error.__cause__ = None
+        error.__suppress_context__ = True
+
+
+def _frames(error: BaseException) -> list[TracebackType]:
+    """Return the frames of an error's traceback, outermost first."""
+    frames, traceback = [], error.__traceback__
+    while traceback is not None:
+        frames.append(traceback)
+        traceback = traceback.tb_next
+    return frames
+
+
+def _after_ours(frames: Sequence[TracebackType]) -> Sequence[TracebackType]:
+    """Return the frames below the last one of ours."""
+    last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
+    return frames[last + 1 :]
+
+
+def _is_users(frame: TracebackType) -> bool:
+    """Return whether a frame is neither ours nor of the standard library."""
+    return not (_is_ours(frame) or _is_stdlib(frame))
+
+
+def _is_ours(frame: TracebackType) -> bool:
+    """Return whether a frame is of this package."""
+    return frame.tb_frame.f_code.co_filename.startswith(_OURS)
+
+
+def _is_stdlib(frame: TracebackType) -> bool:
+    """Return whether a frame is of the standard library, which may hold packages."""
+    name = frame.tb_frame.f_code.co_filename
+    return name.startswith(_STDLIB) and "-packages" not in name
 
 
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
@@ -179,7 +264,7 @@ def nothing_measured(*, disabled: bool) -> Unmeasured:
         return Unmeasured(
             metric="time",
             reason="measuring is switched off (--gpuperf-disable)",
-            remedy="drop --gpuperf-disable",
+            remedy=SWITCH_ON,
         )
     return Unmeasured(
         metric="any metric",
@@ -200,23 +285,35 @@ def unwritable(error: Exception) -> str:
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison with measured values in it."""
-    return terminal.assert_lines(
+    lines = terminal.assert_lines(
         op,
         left,
         right,
         left_estimate=left.estimate if isinstance(left, Figure) else None,
         right_estimate=right.estimate if isinstance(right, Figure) else None,
     )
+    sides = [side.perf for side in (left, right) if isinstance(side, Figure)]
+    return lines + _advice_lines(sides)
 
 
-def failure_text(verdicts: Sequence[Verdict], config: Config) -> str:
-    """Return what a test that failed for some verdicts shows."""
+def failure_text(
+    verdicts: Sequence[Verdict], config: Config, perfs: Sequence[Perf] = ()
+) -> str:
+    """Return what a test that failed for some verdicts shows; `perfs`: behind them."""
     lines = [
         line.text
         for verdict in verdicts
-        for line in terminal.longrepr_lines(verdict, options=config.given)
+        for line in terminal.longrepr_lines(
+            verdict, options=config.given, width=_UNBROKEN
+        )
     ]
-    return "\n".join(lines)
+    return "\n".join((*lines, *_advice_lines(perfs)))
+
+
+def _advice_lines(perfs: Iterable[Perf]) -> list[str]:
+    """Return what tools say of measurements that a test failed on, each once."""
+    notes = (note for perf in dict.fromkeys(perfs) for note in perf.advice())
+    return [f"    {escape(note.text)}" for note in notes]
 
 
 def _headline(verdict: Verdict) -> str:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.chips import chip_limits, target_capability
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
@@ -13,8 +12,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
-from pytest_gpuperf.pipeline.peak_facts import peak_fact
-from pytest_gpuperf.pipeline.roofs import held_against
+from pytest_gpuperf.pipeline.roofs import held_against, peak_fact
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
@@ -24,11 +22,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.launch import KernelResources
     from pytest_gpuperf.model.roofline import Peaks
     from pytest_gpuperf.model.work import Work
+    from pytest_gpuperf.pipeline.compiled import Code
     from pytest_gpuperf.pipeline.loops import LoopValues
 
 __all__ = ["Maker"]
 
 _P95 = 0.95
+_HOST = "host"  # the clock that takes wall and host times, whatever else ran
 
 
 class Maker(Frozen, frozen=True, kw_only=True):
@@ -71,20 +71,22 @@ class Maker(Frozen, frozen=True, kw_only=True):
             known,
             warm=timing.cache_mode != "cold",
             grades=self.grades,
+            clock_hz=timing.sm_clock_hz,
         )
         record = self._record(
             key,
             kind,
             (*times, *roof.estimates),
-            series=(
+            series=tuple(
                 Series(
                     metric="time",
                     unit="s",
-                    source=timing.source,
-                    values=timing.samples,
+                    source=source,
+                    values=samples,
                     iterations_count=timing.iterations_count,
                     discarded_count=timing.discarded_count,
-                ),
+                )
+                for source, samples in _by_source(timing).items()
             ),
             unmeasured=roof.unmeasured,
             facts={
@@ -103,24 +105,34 @@ class Maker(Frozen, frozen=True, kw_only=True):
         """Return the record of a comparison: how many times faster a is than b."""
         from pytest_gpuperf.compute.change import paired_ratio
 
-        ratio = paired_ratio(b.samples, a.samples, process_count=process_count)
-        speedup = Estimate(
-            metric="speedup",
-            value=ratio.value,
-            unit="ratio",
-            source=a.source,
-            low=ratio.low,
-            high=ratio.high,
-            sample_count=len(a.samples),
-        )
+        # both were timed by turns, with the same timers
+        sides = {
+            source: (samples, _by_source(b)[source])
+            for source, samples in _by_source(a).items()
+        }
+        speedups = []
+        for source, (mine, theirs) in sides.items():
+            ratio = paired_ratio(theirs, mine, process_count=process_count)
+            speedups.append(
+                Estimate(
+                    metric="speedup",
+                    value=ratio.value,
+                    unit="ratio",
+                    source=source,
+                    low=ratio.low,
+                    high=ratio.high,
+                    sample_count=len(mine),
+                )
+            )
         series = tuple(
-            Series(metric=name, unit="s", source=t.source, values=t.samples)
-            for name, t in (("time.a", a), ("time.b", b))
+            Series(metric=name, unit="s", source=source, values=samples)
+            for source, pair in sides.items()
+            for name, samples in zip(("time.a", "time.b"), pair, strict=True)
         )
         return self._record(
             key,
             Kind.COMPARE,
-            (speedup,),
+            tuple(speedups),
             series=series,
             facts={**self.facts, "cache_mode": a.cache_mode},
             timing=replace(
@@ -130,23 +142,22 @@ class Maker(Frozen, frozen=True, kw_only=True):
             ),
         )
 
-    def binary(self, key: RecordKey, kernels: Sequence[KernelResources]) -> Record:
+    def binary(
+        self,
+        key: RecordKey,
+        kernels: Sequence[KernelResources],
+        code: Code | None = None,
+    ) -> Record:
         """Return the record of compiled kernels: each one's values, and the largest."""
-        single: list[Estimate] = []
-        gaps: dict[str, Unmeasured] = {}
-        for kernel in kernels:
-            for metric, (value, unit) in _kernel_metrics(kernel).items():
-                if value is not None:
-                    single.append(_resource(metric, value, unit, kernel.name))
-                elif metric not in gaps:
-                    gaps[metric] = _binary_gap(metric, kernel, kernels)
-        whole = [e for e in _largest(single) if e.metric not in gaps]
-        targets = dict.fromkeys(_capability(kernel.target) for kernel in kernels)
+        from pytest_gpuperf.pipeline import compiled
+
+        estimates, gaps = compiled.compiled_values(kernels, code or compiled.Code())
+        targets = {compiled.capability_text(kernel.target) for kernel in kernels}
         return self._record(
             key,
             Kind.BINARY,
-            (*whole, *single),
-            unmeasured=tuple(gaps.values()),
+            estimates,
+            unmeasured=gaps,
             facts={"compute_capability": ", ".join(sorted(targets))},
             kernels=tuple(kernels),
         )
@@ -161,10 +172,14 @@ class Maker(Frozen, frozen=True, kw_only=True):
     ) -> Record:
         """Return the record of a captured report: some metrics over its launches."""
         from pytest_gpuperf.collect.translate.ncu import captured_facts
-        from pytest_gpuperf.pipeline.captured import capture_values
+        from pytest_gpuperf.pipeline.captured import (
+            ANALYSED,
+            capture_values,
+            kernel_analyses,
+        )
 
         estimates, gaps = capture_values(launches, metrics, work)
-        return self._record(
+        record = self._record(
             key,
             Kind.CAPTURE,
             estimates,
@@ -172,6 +187,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts=captured_facts(launches[0]),
             work=work,
         )
+        analyses = kernel_analyses(launches) if ANALYSED in metrics else ()
+        return replace(record, analyses=analyses)
 
     def steps(self, key: RecordKey, loop: LoopValues, *, work: Work | None) -> Record:
         """Return the record of a loop."""
@@ -243,98 +260,58 @@ class Maker(Frozen, frozen=True, kw_only=True):
         )
 
 
+def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
+    """Return the samples of each source that ran, the best first."""
+    return {timing.source: timing.samples, **timing.others}
+
+
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
-    """Return the time metrics of a timing; one sample has no spread and no quantiles."""
-    samples = timing.samples
-    low, high = stats.median_interval(samples) or (None, None)
-    point = stats.median(samples)
-    count = len(samples)
-    numbers = [("time", point), ("time.wall", point)]
-    if count > 1:
-        numbers += [
-            ("time.p50", point),
-            ("time.p95", stats.quantile(samples, _P95)),
-            ("time.min", min(samples)),
-        ]
-    if timing.first_call_s is not None:
-        numbers.append(("time.first_call", timing.first_call_s))
-    spread = {"time", "time.wall", "time.p50"}
-    return tuple(
-        Estimate(
-            metric=metric,
-            value=value,
-            unit="s",
-            source=timing.source,
-            low=low if metric in spread else None,
-            high=high if metric in spread else None,
-            sample_count=1 if metric == "time.first_call" else count,
-        )
-        for metric, value in numbers
-    )
-
-
-def _kernel_metrics(
-    kernel: KernelResources,
-) -> dict[str, tuple[float | None, str]]:
-    """Return a kernel's metrics, with its occupancy where its block is known."""
-    from pytest_gpuperf.collect.translate.ncu import kernel_values
-    from pytest_gpuperf.compute.occupancy import kernel_occupancy
-
-    metrics = kernel_values(kernel)
-    capability = target_capability(kernel.target)
-    limits = chip_limits(capability) if capability is not None else None
-    occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
-    fraction = None if occupancy is None else occupancy.fraction
-    return {**metrics, "occupancy.theoretical": (fraction, "fraction")}
-
-
-def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
-    """Return the estimate of a resource: exact, from the binary."""
-    return Estimate(
-        metric=metric, value=float(value), unit=unit, source="binary", kernel=kernel
-    )
-
-
-def _largest(single: Sequence[Estimate]) -> list[Estimate]:
-    """Return the worst kernel's value of each metric, as the value of the whole."""
-    by_metric: dict[str, list[Estimate]] = {}
-    for estimate in single:
-        by_metric.setdefault(estimate.metric, []).append(estimate)
-    return [
-        _resource(
-            metric,
-            (min if metric.startswith("occupancy") else max)(e.value for e in found),
-            found[0].unit,
-            None,
-        )
-        for metric, found in by_metric.items()
+    """Return the time metrics of a timing: by each source, then those of the host alone."""
+    by_source = _by_source(timing)
+    found = [
+        estimate
+        for source, samples in by_source.items()
+        for estimate in _times(samples, source)
     ]
+    if _HOST in by_source:
+        found.append(_median_of("time.wall", by_source[_HOST], _HOST))
+    if timing.returned:
+        found.append(_median_of("time.host", timing.returned, _HOST))
+    if timing.first_call_s is not None:
+        first = Estimate(
+            metric="time.first_call", value=timing.first_call_s, unit="s", source=_HOST
+        )
+        found.append(first)
+    return tuple(found)
 
 
-def _binary_gap(
-    metric: str, kernel: KernelResources, kernels: Sequence[KernelResources]
-) -> Unmeasured:
-    """Return why a kernel, and so the whole binary, has no value of a metric."""
-    name = kernel.demangled or kernel.name
-    if metric == "stack_bytes":
-        reason = f"the compiler knows no bound for {name}, which recurses or calls"
-        remedy = "limit the other kernels by their names"
-    elif metric == "spills_bytes" and all(k.spills_bytes is None for k in kernels):
-        reason = "a binary does not say what was spilled"
-        remedy = "pass ptxas_log=, what `ptxas -v` printed; stack_bytes is known"
-    elif metric == "spills_bytes":
-        reason = f"the compiler's log does not name {name}"
-        remedy = "pass the log of the whole binary"
-    elif kernel.threads_per_block is None:
-        reason = "a binary does not say how many threads a block has"
-        remedy = "pass block=, the threads of a block"
-    else:
-        reason = f"what a multiprocessor of {kernel.target} holds is not known"
-        remedy = "compile it for a chip that is, as sm_90"
-    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
+def _times(samples: Sequence[float], source: str) -> list[Estimate]:
+    """Return the times of a call by one source; one sample has no quantiles."""
+    found = [_median_of("time", samples, source)]
+    count = len(samples)
+    if count > 1:
+        found.append(_median_of("time.p50", samples, source))
+        found += [
+            Estimate(
+                metric=metric, value=value, unit="s", source=source, sample_count=count
+            )
+            for metric, value in (
+                ("time.p95", stats.quantile(samples, _P95)),
+                ("time.min", min(samples)),
+            )
+        ]
+    return found
 
 
-def _capability(target: str) -> str:
-    """Return the compute capability of a target as text; the target where it has none."""
-    found = target_capability(target)
-    return target if found is None else f"{found[0]}.{found[1]}"
+def _median_of(metric: str, samples: Sequence[float], source: str) -> Estimate:
+    """Return the median of some samples; too few have no spread."""
+    low, high = stats.median_interval(samples) or (None, None)
+    return Estimate(
+        metric=metric,
+        value=stats.median(samples),
+        unit="s",
+        source=source,
+        low=low,
+        high=high,
+        sample_count=len(samples),
+    )

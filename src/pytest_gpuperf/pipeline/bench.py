@@ -9,83 +9,106 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from fnmatch import fnmatchcase
+from copy import copy
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
-from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.errors import (
-    CaptureFormatError,
-    CollectorUnavailableError,
-    MeasureError,
-    RecordError,
-)
+from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void
-from pytest_gpuperf.pipeline.assemble import Maker
-from pytest_gpuperf.pipeline.seat import Site
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.pipeline.observers import Observers
+from pytest_gpuperf.pipeline.reading import Reader, judged
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.model.environment import Environment
-    from pytest_gpuperf.model.roofline import Peaks
+    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
+    from pytest_gpuperf.pipeline.counts import Counts
+    from pytest_gpuperf.pipeline.observers import Observed
 
 __all__ = ["Bench"]
 
-_HOST_PRECISION = 0.01  # docs/judging.md section 5: half-width of the median's interval
+# docs/judging.md section 5: half-width of the median's interval
+_HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
 _BUDGET_S = 1.0  # docs/judging.md section 5: for one metric
-_DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
 _Ended = tuple[Record, "Hardware | None"]  # of a loop, with what it ran on
-_STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 
 
 class _MedianKnown:
     """Enough is when the interval of the median is narrow."""
 
+    def __init__(self, precision_fraction: float) -> None:
+        self._precision_fraction = precision_fraction
+
     def enough(self, values: Sequence[float]) -> bool:
         """Return whether more samples would add nothing."""
         half_width = stats.half_width_fraction(values)
-        return half_width is not None and half_width <= _HOST_PRECISION
+        return half_width is not None and half_width <= self._precision_fraction
 
 
-class Bench(Site):
+class Bench(Reader):
     """Measures for one process of a run, with what that process has."""
 
     @functools.cached_property
-    def _runtime(self) -> DeviceRuntime:
-        """The device that tests may come to use."""
-        return find_runtime()
-
-    @functools.cached_property
     def _host(self) -> HostCollector:
-        """The collector of host times."""
-        return HostCollector(self.clock, self._runtime)
-
-    def peaks(self) -> Peaks:
-        """Return the roofs of what this process computes with now."""
-        used = self._runtime.device_uuid()
-        if used not in self._peaks:
-            from pytest_gpuperf.pipeline.roofs import peaks_in_use
-
-            declared = self.config.peaks
-            self._peaks[used] = peaks_in_use(self._runtime, self.devices, declared)
-        return self._peaks[used]
+        """The collector of times: the host's, and the device's beside them."""
+        observers = self._observers
+        return HostCollector(
+            self.clock,
+            self._runtime,
+            observers.timers,
+            sm_clock_hz=observers.sm_clock_hz,
+        )
 
     @functools.cached_property
-    def _peaks(self) -> dict[str | None, Peaks]:
-        """The roofs that were looked up, by the device's UUID; None: the CPU's."""
-        return {}
+    def _observers(self) -> Observers:
+        """Who looks at the device meanwhile."""
+        return Observers(self, self._runtime)
 
-    _stop = _MedianKnown()
-    _made: tuple[Environment, Maker] | None = None
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process does not have; None: nothing."""
+        if self.placeholder is not None:  # a tool counts here, and so holds CUPTI
+            requires = [name for name in requires if name != "cupti"]
+        elif "cupti" in requires and self.recording is None:
+            _ = self._observers.activity  # who holds CUPTI shows when it is opened
+        return super().lacking(requires)
+
+    def need(self, collector: str) -> None:
+        """
+        Refuse a measurement whose collectors were left out, or asked for in vain.
+
+        Raises:
+            CollectorUnavailableError: One was.
+        """
+        super().need(collector)
+        named = not frozenset(DEVICE_COLLECTORS).isdisjoint(self.config.collectors)
+        if not named or self.placeholder or self.config.disable or self.config.replay:
+            return
+        _ = self._host  # opens what looks at the device
+        for name in self.config.collectors:
+            if name in self.lost:
+                absence = self.lost[name]
+                raise CollectorUnavailableError(absence.reason, remedy=absence.remedy)
+
+    def close(self) -> None:
+        """Let others have what was opened to look at the device."""
+        if "_observers" in self.__dict__:
+            self._observers.close()
+
+    # makes values that pass every comparison, where nothing is measured
+    placeholder: Callable[[str, Any], Any] | None = None
+    counts: Counts | None = None  # what was counted for tests in another process
+
+    @property
+    def _stop(self) -> _MedianKnown:
+        """The stop rule: a device's times are steadier than the host's."""
+        in_use = self._runtime.active()
+        return _MedianKnown(_DEVICE_PRECISION if in_use else _HOST_PRECISION)
 
     def timed(
         self,
@@ -117,11 +140,13 @@ class Bench(Site):
         kept = self._kept(key, Kind.MEASURE)
         if kept is not None:
             return kept, functools.cache(lambda: fn(*args, **kwargs))
-        timing = self._host.measure(request, stop=self._stop)
-        record = self._maker().timed(
-            key, timing, kind=Kind.MEASURE, work=work or plan.work
+        with self._observers.sensing() as observed:
+            timing = self._host.measure(request, stop=self._stop)
+        declared = work or plan.work
+        record, result = self._measured(
+            key, request, timing, observed, plan=plan, work=declared
         )
-        return record, lambda: timing.result
+        return record, lambda: result
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
@@ -131,10 +156,18 @@ class Bench(Site):
         if kept is not None:
             yield lambda: kept
             return
-        with self._host.measure_range() as timer:
-            yield lambda: self._maker().timed(
-                key, _timing_of(timer), kind=Kind.RANGE, work=plan.work
-            )
+
+        def ended() -> Record:
+            timing = _timing_of(timer)
+            record = self._maker().timed(key, timing, kind=Kind.RANGE, work=plan.work)
+            record = self._with_observed(record, observed, timing)
+            return self._counted(record, plan, plan.work)
+
+        host = self._host  # opens what looks, before anything is looked at
+        with self._observers.watching() as observed, host.measure_range() as timer:
+            observed.begins()
+            yield ended
+            observed.returned()
 
     def stepped(
         self,
@@ -147,16 +180,19 @@ class Bench(Site):
     ) -> tuple[StepRecorder, Callable[[BaseException | None], _Ended]]:
         """Return the recorder of a loop that begins now, and what ends it."""
         from pytest_gpuperf.collect.step_profile import StepRecorder
-        from pytest_gpuperf.pipeline.loop_roofs import hardware_of
         from pytest_gpuperf.pipeline.loops import loop_values
+        from pytest_gpuperf.pipeline.roofs import hardware_of
 
         self.need("host")
         kept = self._kept(key, Kind.STEPS)
         recorder = StepRecorder(self.clock, self._runtime, **how)
         declared = work or plan.work
+        sensors = contextlib.ExitStack()
+        observed: Observed | None = None
 
         def ended(failure: BaseException | None) -> _Ended:
             loop = recorder.end(failure)
+            sensors.close()
             # a device that has just failed is not asked: what it says would hide why
             unasked = declared is None or failure is not None
             peaks = None if unasked else self.peaks()
@@ -164,8 +200,13 @@ class Bench(Site):
             if kept is not None:
                 return kept, known
             values = loop_values(loop, work=declared, peaks=peaks, hardware=hardware)
-            return self._maker().steps(key, values, work=declared), known
+            record = self._maker().steps(key, values, work=declared)
+            if observed is not None:
+                record = self._with_observed(record, observed)
+            return self._counted(record, plan, declared), known
 
+        if kept is None and self.placeholder is None:
+            observed = sensors.enter_context(self._observers.sensing())
         recorder.begin()
         return recorder, ended
 
@@ -180,7 +221,7 @@ class Bench(Site):
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
         self.need("host")
-        sides = [replace(key, name=f"{key.name}.{side}".lstrip(".")) for side in "ab"]
+        sides = self.sides(key)
         kept = self._kept(key, Kind.COMPARE)
         if kept is not None:
             a, b = (self._kept(side, Kind.MEASURE) or kept for side in sides)
@@ -196,119 +237,66 @@ class Bench(Site):
             )
             for fn in functions
         )
-        timings = self._host.interleave(first, second, stop=self._stop)
-        maker = self._maker()
-        records = [
-            maker.timed(side, timing, kind=Kind.MEASURE, work=plan.work)
-            for side, timing in zip(sides, timings, strict=True)
-        ]
-        return maker.compared(key, *timings), records[0], records[1]
-
-    def binary(
-        self,
-        key: RecordKey,
-        source: object,
-        **facts: Any,  # noqa: ANN401 - passed on to read_binary, which types each
-    ) -> Record:
-        """Return the record of a compiled binary."""
-        self.need("binary")
-        kept = self._kept(key, Kind.BINARY)
-        if kept is not None:
-            return kept
-        from pytest_gpuperf.collect.binary.read import read_binary
-
-        kernels = read_binary(source, runner=self.runner, **facts)
-        return self._maker().binary(key, kernels)
-
-    def capture(
-        self, key: RecordKey, path: str, *, kernel: str | None, plan: Plan
-    ) -> tuple[Record, Callable[[str], Record] | None]:
-        """Return the record of a report, and what looks up another counter in it."""
-        self.need("ncu-report")
-        kept = self._kept(key, Kind.CAPTURE)
-        if kept is not None:
-            return kept, None
-        judged = (*(limit.metric for limit in plan.limits), *plan.max_regression)
-        wanted = list(dict.fromkeys((*_STANDARD, *plan.counters, *judged)))
-        maker = self._maker()
-
-        def with_one_more(metric: str) -> Record:
-            if metric not in wanted:
-                wanted.append(metric)
-            launches = self._launches(path, kernel, wanted)
-            return maker.capture(key, launches, wanted, work=plan.work)
-
-        return with_one_more(wanted[0]), with_one_more
-
-    def number(
-        self,
-        key: RecordKey,
-        value: float | Sequence[float],
-        *,
-        unit: str,
-        better: str,
-        taken: bool,
-    ) -> Record:
-        """Return the record of a number of the user's own."""
-        if better not in {"lower", "higher", "neither"}:
-            message = f"better={better!r} is no direction"
-            raise MeasureError(message, remedy="write lower, higher or neither")
-        if taken or not key.name:
-            message = f"{key.name!r} cannot be the name of a number of your own"
-            raise MeasureError(message, remedy="choose a name that is not taken")
-        kept = self._kept(key, Kind.RECORD)
-        if kept is not None and kept.void is None:
-            return kept
-        values = [float(v) for v in _several(value)]
-        if not values:
-            raise RecordError("there are no samples", path=key.name, remedy="give one")
-        return self._maker().number(key, values, unit=unit, better=better)
-
-    def _launches(
-        self, path: str, kernel: str | None, metrics: Sequence[str]
-    ) -> list[CapturedLaunch]:
-        """Return launches of a report with some metrics: all of them take 16 MiB."""
-        from pytest_gpuperf.collect.ncu.capture import read_capture
-        from pytest_gpuperf.pipeline.captured import report_counters
-
-        counters = report_counters(metrics)
-        capture = read_capture(path, runner=self.runner, metrics=counters)
-        launches = [launch for each in capture.ranges for launch in each.launches]
-        return _matching(path, launches, kernel)
-
-    def _kept(self, key: RecordKey, kind: Kind) -> Record | None:
-        """Return the record that stands for a measurement; None: measure."""
-        if self.config.disable:
-            return Record(key=key, kind=kind, estimates=(), void=_DISABLED)
-        if self.recording is None:
-            return None
-        kept = self.recording.main(key)
-        if kept is not None:
-            return kept
-        absent = Void(code="not-recorded", text="the recording has no such measurement")
-        return Record(key=key, kind=kind, estimates=(), void=absent)
-
-    def _maker(self) -> Maker:
-        """Return what makes records of this process now."""
-        machine, device = self.environment, self.device()
-        if self._made is not None and self._made[0] is machine:
-            return self._made[1]  # nothing was imported since
-        maker = Maker(
-            facts=surroundings.known_facts(machine, device),
-            soft_facts=surroundings.soft_facts(machine, device),
-            device=device,
-            role=self.seat.role,
-            process_index=self.seat.process_index,
-            peaks=self.peaks,
-            grades=self.config.grades,
+        with self._observers.sensing() as observed:
+            timings = self._host.interleave(first, second, stop=self._stop)
+        pair = self._maker().compared(key, *timings)
+        pair = self._with_observed(pair, observed, timings[0])
+        (a, _), (b, _) = (
+            self._measured(
+                side, request, timing, copy(observed), plan=plan, work=plan.work
+            )
+            for side, request, timing in zip(
+                sides, (first, second), timings, strict=True
+            )
         )
-        self._made = machine, maker
-        return maker
+        return pair, a, b
 
+    @staticmethod
+    def sides(key: RecordKey) -> tuple[RecordKey, RecordKey]:
+        """Return the keys of the two sides of a comparison."""
+        first, second = (f"{key.name}.{side}".lstrip(".") for side in "ab")
+        return replace(key, name=first), replace(key, name=second)
 
-def _several(value: float | Sequence[float]) -> Sequence[float]:
-    """Return one number, or several, as a sequence."""
-    return value if isinstance(value, Sequence) else (value,)
+    def _measured(
+        self,
+        key: RecordKey,
+        request: TimedCall,
+        timing: Timing,
+        observed: Observed,
+        *,
+        plan: Plan,
+        work: Work | None,
+    ) -> tuple[Record, object]:
+        """Return the record of a function that was timed, and what it returned."""
+        last = [timing.result]
+        timing = replace(timing, result=None)  # it must not take room beside the next
+        result = self._observers.call(request, observed, last)
+        self._observers.again(request, observed, judged(plan))
+        record = self._maker().timed(key, timing, kind=Kind.MEASURE, work=work)
+        record = self._with_observed(record, observed, timing)
+        return self._counted(record, plan, work), result
+
+    def _with_observed(
+        self, record: Record, observed: Observed, timing: Timing | None = None
+    ) -> Record:
+        """Return a record with what was seen of the same measurement."""
+        if not observed.device_used:
+            return record
+        from pytest_gpuperf.pipeline.observed import with_observed
+
+        cache_mode = "none" if timing is None else timing.cache_mode
+        facts = {**self._maker().facts, "cache_mode": cache_mode}
+        return with_observed(record, observed, facts=facts, strict=self.config.strict)
+
+    def _counted(self, record: Record, plan: Plan, work: Work | None) -> Record:
+        """Return a record with the counters of the same call, where some are wanted."""
+        if self.counts is None:
+            return record
+        facts = self._maker().facts
+        record = self.counts.joined(record, plan, work=work, facts=facts)
+        known = {estimate.metric for estimate in record.estimates}
+        gaps = tuple(gap for gap in record.unmeasured if gap.metric not in known)
+        return replace(record, unmeasured=gaps)
 
 
 def _timing_of(timer: RangeTimer) -> Timing:
@@ -318,27 +306,3 @@ def _timing_of(timer: RangeTimer) -> Timing:
             "the block has not ended", remedy="read its values after the with block"
         )
     return timer.timing
-
-
-def _matching(
-    path: str, launches: Sequence[CapturedLaunch], kernel: str | None
-) -> list[CapturedLaunch]:
-    """Return the launches of the kernels that were asked for, all of them measured."""
-    chosen = [
-        launch
-        for launch in launches
-        if kernel is None
-        or fnmatchcase(launch.kernel, kernel)
-        or fnmatchcase(launch.demangled, kernel)
-    ]
-    if not chosen:
-        names = ", ".join(list(dict.fromkeys(each.kernel for each in launches))[:5])
-        message = f"no launch of a kernel {kernel!r}"
-        raise CaptureFormatError(message, remedy=f"there are: {names}", path=path)
-    failed = [launch.index for launch in chosen if not launch.measured]
-    if failed:
-        message = f"{path}: profiling launch {failed[0]} failed"
-        raise CollectorUnavailableError(
-            message, remedy="profile again, or choose other launches with kernel="
-        )
-    return chosen

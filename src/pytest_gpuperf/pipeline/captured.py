@@ -2,34 +2,57 @@
 
 from __future__ import annotations
 
+import difflib
+import math
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.chips import chip_limits
+from pytest_gpuperf.collect.devices import chip_limits
+from pytest_gpuperf.collect.ncu.capture import metric_names
 from pytest_gpuperf.collect.translate import ncu as translate
-from pytest_gpuperf.collect.translate.counters import spelled, standard_counters
-from pytest_gpuperf.collect.translate.foreign import capability_of
-from pytest_gpuperf.compute.aggregate import aggregate
+from pytest_gpuperf.collect.translate.counters import (
+    capability_of,
+    spelled,
+    standard_counters,
+)
 from pytest_gpuperf.compute.derive import (
     FORMULAS,
     needed_counters,
     theoretical_occupancy,
 )
-from pytest_gpuperf.compute.launches import over_launches
+from pytest_gpuperf.compute.launches import aggregate, over_launches
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
-from pytest_gpuperf.model.counters import DECLARED_BYTES, LaunchCounters
+from pytest_gpuperf.judge.selection import unseen
+from pytest_gpuperf.model.counters import (
+    DECLARED_BYTES,
+    Analysis,
+    KernelAnalysis,
+    LaunchCounters,
+    Unknown,
+)
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.limiter import Analysis, Unknown
 from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["analyses", "capture_values", "report_counters"]
+__all__ = [
+    "ANALYSED",
+    "analyses",
+    "capture_values",
+    "kernel_analyses",
+    "report_counters",
+    "with_suggestions",
+]
 
+ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
 _COUNT = "launches.count"
+_NOWHERE = "no launch in the report has it"
 _POSSIBLE = "warps_possible_fraction"
 _BLOCK = (  # what the occupancy of a block follows from
     "registers_count",
@@ -42,8 +65,9 @@ _Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
 
 def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
     """Return the counters to ask a report for, so that `metrics` can be read."""
-    own = [metric for metric in metrics if metric not in METRICS]
-    return translate.needed_counters(own, _standard(metrics))
+    own = [each for each in metrics if each not in METRICS and each != ANALYSED]
+    analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
+    return translate.needed_counters(own, (*_standard(metrics), *analysed))
 
 
 def capture_values(
@@ -65,7 +89,7 @@ def capture_values(
     estimates = [_estimate(_COUNT, float(len(launches)), "count", None)]
     gaps = []
     for metric in metrics:
-        if metric == _COUNT:  # asked for by a limit, and there already
+        if metric in {_COUNT, ANALYSED}:  # asked for by a limit, and there; no number
             continue
         value, unit = _over(metric, paired)
         if isinstance(value, Unknown):
@@ -76,15 +100,81 @@ def capture_values(
     return tuple(estimates), tuple(gaps)
 
 
+def with_suggestions(record: Record, path: str, *, runner: Runner) -> Record:
+    """
+    Return a report's record, where each counter that it lacks has the names that it has.
+
+    The whole report is read for them, and only where a counter is in no launch.
+
+    Args:
+        record: What was read of the report.
+
+        path: The report.
+
+        runner: What starts the reading process.
+    """
+    if all(gap.reason != _NOWHERE for gap in record.unmeasured):
+        return record
+    names = metric_names(path, runner=runner)
+    gaps = (
+        replace(gap, remedy=_meant(gap, names)) if gap.reason == _NOWHERE else gap
+        for gap in record.unmeasured
+    )
+    return replace(record, unmeasured=tuple(gaps))
+
+
+def _meant(gap: Unmeasured, names: Sequence[str]) -> str:
+    """Return the remedy for a counter that no launch has, with names that come close."""
+    close = difflib.get_close_matches(gap.metric, names)
+    return (
+        f"did you mean {', '.join(close)}? Else {gap.remedy}" if close else gap.remedy
+    )
+
+
 def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
     """Return what limits each launch of each range; None: it was not measured."""
     return tuple(tuple(map(_analysis, each.launches)) for each in capture.ranges)
 
 
+def kernel_analyses(
+    launches: Sequence[CapturedLaunch],
+) -> tuple[KernelAnalysis, ...]:
+    """
+    Return what limits each kernel, by its longest launch; the longest kernel first.
+
+    Kernels whose launches were not all timed come behind the others.
+    """
+    by_name: dict[str, list[tuple[float | None, CapturedLaunch]]] = {}
+    for launch in launches:
+        if launch.measured:
+            timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
+            by_name.setdefault(launch.kernel, []).append((timed, launch))
+    found = [_kernel_analysis(own) for own in by_name.values()]
+    return tuple(sorted(found, key=lambda each: -(each.total_s or 0.0)))
+
+
+def _kernel_analysis(
+    own: Sequence[tuple[float | None, CapturedLaunch]],
+) -> KernelAnalysis:
+    """Return what limits one kernel."""
+    times = [time_s for time_s, _ in own if time_s is not None]
+    _, longest = max(own, key=lambda each: each[0] or 0.0)
+    return KernelAnalysis(
+        kernel=longest.kernel,
+        demangled=longest.demangled or longest.kernel,
+        launches_count=len(own),
+        total_s=math.fsum(times) if len(times) == len(own) else None,
+        analysis=_analysed(longest),
+    )
+
+
 def _analysis(launch: CapturedLaunch) -> Analysis | None:
     """Return what limits a launch, its missing counters by the tool's own names."""
-    if not launch.measured:
-        return None
+    return _analysed(launch) if launch.measured else None
+
+
+def _analysed(launch: CapturedLaunch) -> Analysis:
+    """Return what limits a launch that was measured."""
     found = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
     if not isinstance(found.limiter, Unknown):
         return found
@@ -136,11 +226,9 @@ def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
     if known is None:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
-        absent = Unknown(
-            reason="a report holds counters, and none of them is this metric",
-            remedy="ask for a counter by its own name, as dram__bytes.sum",
-        )
-        return absent, ""
+        gap = unseen(metric, Kind.CAPTURE)
+        remedy = f"{gap.remedy}, or ask for a counter by its own name"
+        return Unknown(reason=gap.reason, remedy=remedy), ""
     return over_launches(metric, [each for _, each in launches]), known.unit or ""
 
 
@@ -151,9 +239,9 @@ def _counter(
     captured = translate.captured_values(name, launches)
     count = len(launches) - captured.absent_count
     if captured.absent_count:
-        which = f"{count} of {len(launches)} launches" if count else "no launch"
+        some = f"{count} of {len(launches)} launches in the report have it"
         absent = Unknown(
-            reason=f"{which} in the report has it",
+            reason=some if count else _NOWHERE,
             remedy=f"collect it: ncu --metrics {name}",
         )
         return absent, ""

@@ -14,11 +14,11 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Reason, Verdict
-from pytest_gpuperf.pipeline.cases import grouped
+from pytest_gpuperf.pipeline.limits import grouped
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.history import StoredRecord
+    from pytest_gpuperf.model.record import StoredRecord
     from pytest_gpuperf.model.run import Run
 
 __all__ = ["compare_runs"]

@@ -1,8 +1,8 @@
-"""What this machine can do, and measuring it where it is asked for; PYTEST_DONT_REWRITE."""
+"""What this machine can do, what keeps it from more, and measuring it; PYTEST_DONT_REWRITE."""
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
@@ -10,6 +10,7 @@ from pytest_gpuperf.collect.hardware.measured import keep_peaks, kept_peaks
 from pytest_gpuperf.collect.hardware.measuring import measure_peaks
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.model.finding import Concern, Finding, Readiness, Status
 from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -22,6 +23,10 @@ if TYPE_CHECKING:
 
 __all__ = ["Examined", "examine", "measure"]
 
+_GPU = "gpu"  # the finding that says whether there is one
+# what a GPU is there for; that its time is taken is the least
+_FOR: tuple[Concern, ...] = ("timing", "counters", "launches", "energy", "memory")
+
 
 class Examined(Frozen, frozen=True, kw_only=True):
     """
@@ -30,24 +35,45 @@ class Examined(Frozen, frozen=True, kw_only=True):
     Attributes:
         peaks: The peaks of each GPU.
 
+        findings: What stands in the way of measuring, and what does not.
+
         remarks: What is to be said besides, a sentence each.
 
-        ready: Whether there is a GPU, and what was asked for was done.
+        state: Whether all that a GPU is there for can be measured.
+
+        verdict: The same as a sentence, with why.
     """
 
     peaks: tuple[Peaks, ...]
+    findings: tuple[Finding, ...]
     remarks: tuple[str, ...]
-    ready: bool
+    state: Readiness
+    verdict: str
+
+    @property
+    def ready(self) -> bool:
+        """Whether all that a GPU is there for can be measured."""
+        return self.state is Readiness.READY
 
 
-def examine(runtime: DeviceRuntime, query: DeviceQuery | None = None) -> Examined:
+def examine(
+    runtime: DeviceRuntime,
+    query: DeviceQuery | None = None,
+    findings: Sequence[Finding] = (),
+    *,
+    refused: str | None = None,
+) -> Examined:
     """
-    Return the GPUs of this machine with their peaks.
+    Return the GPUs of this machine with their peaks, and whether it is ready.
 
     Args:
         runtime: Knows what the driver says of them.
 
         query: The GPUs; None: those of this machine.
+
+        findings: What was found on this machine.
+
+        refused: What was asked for and could not be done, as a sentence; None: nothing.
     """
     query = query or query_devices()
     found: list[Peaks] = []
@@ -61,7 +87,41 @@ def examine(runtime: DeviceRuntime, query: DeviceQuery | None = None) -> Examine
         "Peaks that an ini file declares (gpuperf_peaks) are not read here: they belong "
         "to its project."
     )
-    return Examined(peaks=tuple(found), remarks=tuple(remarks), ready=bool(found))
+    there = bool(found) or any(
+        each.id == _GPU and each.status is Status.OK for each in findings
+    )
+    state, verdict = _readiness(findings, there=there, refused=refused)
+    return Examined(
+        peaks=tuple(found),
+        findings=tuple(findings),
+        remarks=tuple(remarks),
+        state=state,
+        verdict=verdict,
+    )
+
+
+def _readiness(
+    findings: Sequence[Finding], *, there: bool, refused: str | None
+) -> tuple[Readiness, str]:
+    """Return whether a machine is ready, and why; what bends a number leaves it ready."""
+    stopped = {
+        concern
+        for each in findings
+        if each.status is Status.STOPS
+        for concern in each.concerns
+    }
+    if refused is not None:
+        return Readiness.BLOCKED, "what was asked for could not be done"
+    if not there:
+        return Readiness.DEGRADED, "there is no GPU to measure with"
+    if "timing" in stopped:
+        return (
+            Readiness.BLOCKED,
+            "there is a GPU, and not even its time can be measured",
+        )
+    if lost := [each for each in _FOR if each in stopped]:
+        return Readiness.DEGRADED, f"stopped on this machine: {', '.join(lost)}"
+    return Readiness.READY, "nothing stops a measurement of the GPU"
 
 
 def measure(
@@ -90,7 +150,8 @@ def measure(
         framework = find()
         framework.synchronize()  # from now on it has a context on its GPU
         device = _used(runtime, query)
-        values = measure_peaks(framework, clock)
+        known = with_driver_facts(device, runtime.facts_of(device.uuid))
+        values = measure_peaks(framework, clock, l2_bytes=known.l2_bytes)
         file = keep_peaks(device, values)
     except CollectError as error:
         return f"Nothing was measured: {error}.", False

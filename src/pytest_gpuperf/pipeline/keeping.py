@@ -10,16 +10,15 @@ from pytest_gpuperf.config import Update
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.cases import grouped
+from pytest_gpuperf.pipeline.limits import grouped
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.report import as_json, storing
+from pytest_gpuperf.report import as_json, tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpuperf.baseline.history import StoreChange
-    from pytest_gpuperf.model.history import StoredValue
-    from pytest_gpuperf.model.record import Record, RecordKey
+    from pytest_gpuperf.model.record import Record, RecordKey, StoredValue
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
 
@@ -38,7 +37,7 @@ def store(suite: Suite, run: Run) -> None:
     if suite.config.update is None:
         return
     if not run.header.completeness.complete:
-        suite.remark(storing.nothing_stored("not every test reported"))
+        suite.remark(tally.nothing_stored("not every test reported"))
         return
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
@@ -54,7 +53,7 @@ def store(suite: Suite, run: Run) -> None:
         if change is not None:
             changes.setdefault(slug_of(measured[0]), []).append(change)
     suite.memory.write(changes)
-    suite.remark(storing.stored_line(changes, suite.memory.place(), barred_count))
+    suite.remark(tally.stored_line(changes, suite.memory.place(), barred_count))
 
 
 def _blocked(

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.store import Store
     from pytest_gpuperf.compute.spread import Prior
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.history import StoredRecord
+    from pytest_gpuperf.model.record import StoredRecord
 
 __all__ = ["Memory", "slug_of"]
 

@@ -9,9 +9,9 @@ from __future__ import annotations
 import os
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.model import codec
@@ -20,16 +20,22 @@ from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.pipeline.seat import Seat
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.collect.runner import Finished, Runner
 
 __all__ = [
     "Answer",
     "ChildRun",
     "ChildSpec",
     "CommandLine",
+    "Reached",
+    "Start",
     "repeat",
+    "run_child",
     "seats_of",
 ]
+
+# starts a child: its command line, a folder that is removed after it, its environment
+Start: TypeAlias = "Callable[[tuple[str, ...], str, Mapping[str, str]], Finished]"
 
 _DROPPED = ("PYTEST_XDIST", "PYTEST_CURRENT_TEST")
 # where compilers keep what they compiled and what they chose, by their own documentation
@@ -99,11 +105,32 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
         seat: Which process of the run it is.
 
         out: The file to answer in.
+
+        cache_control: What the profiler that it runs under does about caches; None: it
+            runs under none.
     """
 
     test_ids: tuple[str, ...]
     seat: Seat
     out: str
+    cache_control: str | None = None
+
+
+class Reached(Frozen, frozen=True, kw_only=True):
+    """
+    One measurement of a test that ran under a profiler.
+
+    Attributes:
+        name: Its name inside the test.
+
+        range: What the profiler calls it.
+
+        cache_control: What the profiler should do about caches for it.
+    """
+
+    name: str
+    range: str
+    cache_control: str
 
 
 class Answer(Frozen, frozen=True, kw_only=True):
@@ -116,11 +143,17 @@ class Answer(Frozen, frozen=True, kw_only=True):
         records: What it measured.
 
         failure: The last lines of why it failed there; "" where it did not.
+
+        reached: The measurements that it came to, under a profiler.
+
+        ended: Whether it came to its end, under a profiler.
     """
 
     test_id: str
     records: tuple[Record, ...] = ()
     failure: str = ""
+    reached: tuple[Reached, ...] = ()
+    ended: bool = False
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):
@@ -166,37 +199,49 @@ def repeat(
 
         timeout_s: How long each may take [s].
     """
-    return [
-        _one(command, tuple(test_ids), seat, runner=runner, timeout_s=timeout_s)
-        for seat in seats
-    ]
+
+    def start(argv: tuple[str, ...], _: str, env: Mapping[str, str]) -> Finished:
+        return runner.run(argv, timeout_s=timeout_s, cwd=command.folder, env=env)
+
+    return [run_child(command, test_ids, seat, start=start) for seat in seats]
 
 
-def _one(
+def run_child(
     command: CommandLine,
-    test_ids: tuple[str, ...],
+    test_ids: Sequence[str],
     seat: Seat,
     *,
-    runner: Runner,
-    timeout_s: float,
+    start: Start,
+    cache_control: str | None = None,
 ) -> ChildRun:
-    """Run some tests in one fresh process."""
+    """
+    Run some tests in one fresh process.
+
+    Args:
+        command: How this process was started.
+
+        test_ids: The tests, in the order to run them.
+
+        seat: The fresh process's own.
+
+        start: Starts it, maybe under a profiler.
+
+        cache_control: What that profiler does about caches; None: there is none.
+    """
     with tempfile.TemporaryDirectory(prefix="gpuperf-child-") as scratch:
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
-        told = ChildSpec(test_ids=test_ids, seat=seat, out=out)
+        told = ChildSpec(
+            test_ids=tuple(test_ids), seat=seat, out=out, cache_control=cache_control
+        )
         spec.write_text(codec.to_text(told), encoding="utf-8")
+        environment = _environment(
+            command.variable,
+            str(spec),
+            caches=_caches(scratch) if _draws_anew(command, seat) else {},
+        )
         try:
-            finished = runner.run(
-                command.for_child(scratch),
-                timeout_s=timeout_s,
-                cwd=command.folder,
-                env=_environment(
-                    command.variable,
-                    str(spec),
-                    caches=_caches(scratch) if _draws_anew(command, seat) else {},
-                ),
-            )
+            finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
             return ChildRun(answers=_answers(out), failure=str(error))
         tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
@@ -247,6 +292,8 @@ def _both(earlier: Answer, later: Answer) -> Answer:
         later,
         records=earlier.records + later.records,
         failure=earlier.failure or later.failure,
+        reached=earlier.reached + later.reached,
+        ended=earlier.ended or later.ended,
     )
 
 

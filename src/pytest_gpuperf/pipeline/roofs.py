@@ -8,21 +8,34 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.roofline import Attainment, Peaks
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.frozen import replace as changed
+from pytest_gpuperf.model.roofline import Attainment, Peak, Peaks
+from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.model.declared_peaks import DeclaredPeaks
     from pytest_gpuperf.model.device import Device
     from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.roofline import DeclaredPeaks
+    from pytest_gpuperf.model.scorecard import Hardware
+    from pytest_gpuperf.model.step_summary import StepSummary
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Roof", "held_against", "peaks_in_use"]
+__all__ = [
+    "Roof",
+    "hardware_of",
+    "held_against",
+    "peak_fact",
+    "peaks_in_use",
+    "peaks_of",
+    "utilisation_of",
+]
 
 _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
+_AT_CLOCK = "roofline.at_clock_fraction"
 _CPU = "cpu"
+_GIGA = 1e9
 
 
 class Roof(Frozen, frozen=True, kw_only=True):
@@ -85,6 +98,7 @@ def held_against(
     *,
     warm: bool,
     grades: Mapping[str, Bands],
+    clock_hz: float | None = None,
 ) -> Roof:
     """
     Return how much of its roof a measurement reached, or why that is not known.
@@ -99,9 +113,11 @@ def held_against(
         warm: Whether its data may have been in the caches.
 
         grades: Where grades begin, by roof; those not named are the plugin's own.
+
+        clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
     """
-    fraction, attained = _fraction(work, time, peaks, warm=warm)
-    found = (fraction, _intensity(work, time.source))
+    fraction, attained = _fraction(work, time, peaks, warm=warm, clock_hz=clock_hz)
+    found = (fraction, _intensity(work, time.source), _at_clock(fraction, attained))
     # what cannot be deserves no A
     if attained is not None and not attained.above_the_roof:
         from pytest_gpuperf.judge.grade import grade_of
@@ -114,8 +130,124 @@ def held_against(
     )
 
 
+def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
+    """
+    Return what a share is a share of, as `dram 3350 GB/s (datasheet)`.
+
+    Args:
+        peaks: The roofs of what it ran on; None: not known.
+
+        name: The level of memory or the data type; None: there is no share.
+
+    Returns:
+        One fact with its name; none where the peak is not known.
+    """
+    if peaks is None or name is None:
+        return {}
+    memory = name in peaks.bytes_per_s
+    peak = peaks.of_memory(name) if memory else peaks.of_dtype(name)
+    if peak.value is None:
+        return {}
+    unit = "GB/s" if memory else "GFLOP/s"
+    return {"peak": f"{name} {peak.value / _GIGA:.6g} {unit} ({peak.label.value})"}
+
+
+def hardware_of(
+    work: Work | None,
+    units: float,
+    peaks: Peaks | None,
+    given: Hardware | None,
+) -> Hardware | None:
+    """
+    Return what a scorecard must know of the hardware; None: it is not known.
+
+    Args:
+        work: What one step has to do.
+
+        units: Units of a step: they stand for the scorecard's tokens.
+
+        peaks: The roofs of the device.
+
+        given: What the test says; it goes before all else.
+    """
+    from pytest_gpuperf.model.scorecard import Hardware
+
+    if given is not None or work is None or work.bytes is None or peaks is None:
+        return given
+    memory = peaks.of_memory("dram")
+    if memory.value is None:
+        return None
+    flop_per_s = None if work.dtype is None else peaks.of_dtype(work.dtype).value
+    return Hardware(
+        peak_bw_gb_s=memory.value / _GIGA,
+        bytes_per_token=work.bytes / units,
+        peak_flop_per_s=flop_per_s,
+        flop_per_token=None if work.flop is None else work.flop / units,
+        source=memory.label.value,
+    )
+
+
+def utilisation_of(
+    summary: StepSummary | None,
+    work: Work | None,
+    peaks: Peaks | None,
+    hardware: Hardware | None,
+) -> Estimate | Unmeasured:
+    """
+    Return how much of the arithmetic's peak the declared work of a step reached.
+
+    The time is a step's mean period, so that waiting for data lowers it.
+
+    Args:
+        summary: The loop; None: no step of it counts.
+
+        work: What one step has to do.
+
+        peaks: The roofs of the device; None: not known.
+
+        hardware: What the test says; it goes before what is known of the device.
+    """
+    from pytest_gpuperf.compute.roofline import declared_roofline
+    from pytest_gpuperf.model.work import Work
+
+    if work is None or work.flop is None:
+        remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
+        return _gap("mfu", "the test declares no FLOP of a step", remedy)
+    if summary is None:
+        return _gap("mfu", "no step counts", "let a step come to its end")
+    known = peaks_of(work, peaks, hardware)
+    if known is None:
+        remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
+        return _gap("mfu", "the peak of this device is not known", remedy)
+    alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
+    try:
+        found = declared_roofline(alone, summary.period_s, known)
+    except MissingPeakError as error:
+        return _gap("mfu", error.reason, error.remedy)
+    return Estimate(
+        metric="mfu",
+        value=found.fraction,
+        unit="fraction",
+        source="host",
+        label=found.label,
+        sample_count=summary.counted_count,
+    )
+
+
+def peaks_of(
+    work: Work, peaks: Peaks | None, hardware: Hardware | None
+) -> Peaks | None:
+    """Return the peaks that a loop is held against: what its test says goes first."""
+    return _declared_peaks(work, hardware) or peaks
+
+
 def _fraction(
-    work: Work | None, time: Estimate, peaks: Peaks | None, *, warm: bool
+    work: Work | None,
+    time: Estimate,
+    peaks: Peaks | None,
+    *,
+    warm: bool,
+    clock_hz: float | None,
 ) -> tuple[Estimate | Unmeasured, Attainment | None]:
     """Return the fraction of the roof with what it was made of, or why there is none."""
     if work is None:
@@ -127,7 +259,7 @@ def _fraction(
     from pytest_gpuperf.compute.roofline import declared_roofline
 
     try:
-        found = declared_roofline(work, time.value, peaks, warm=warm)
+        found = declared_roofline(work, time.value, peaks, warm=warm, clock_hz=clock_hz)
     except MissingPeakError as error:
         said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
         return _gap(_FRACTION, "; ".join(said), error.remedy), None
@@ -144,6 +276,23 @@ def _fraction(
         sample_count=time.sample_count,
     )
     return fraction, found
+
+
+def _at_clock(
+    fraction: Estimate | Unmeasured, attained: Attainment | None
+) -> Estimate | Unmeasured:
+    """Return the fraction under the roof of the clock that was read, or why not."""
+    if isinstance(fraction, Unmeasured) or attained is None:
+        return changed(fraction, metric=_AT_CLOCK)
+    at_clock = attained.at_clock_fraction
+    if at_clock is None:
+        remedy = "hold the test to roofline.fraction"
+        return _gap(_AT_CLOCK, attained.at_clock_reason, remedy)
+    low, high = (
+        None if end is None else at_clock * (end / attained.fraction)
+        for end in (fraction.low, fraction.high)
+    )
+    return changed(fraction, metric=_AT_CLOCK, value=at_clock, low=low, high=high)
 
 
 def _intensity(work: Work | None, source: str) -> Estimate | Unmeasured:
@@ -193,3 +342,20 @@ def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
     others = ", ".join(declared)
     note = f"gpuperf_peaks declares those of {others}, and this is {name}"
     return replace(peaks, notes=(*peaks.notes, note))
+
+
+def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
+    """Return the peak that a test declares; None: it declares none."""
+    if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
+        return None
+    peak = Peak(
+        value=hardware.peak_flop_per_s,
+        label=SourceLabel.DECLARED,
+        source="the test's hardware=",
+    )
+    return Peaks(
+        device="declared",
+        flop_per_s={work.dtype: peak},
+        bytes_per_s={},
+        unlisted="it is not declared",
+    )

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TypeVar
 
@@ -24,7 +24,8 @@ from pytest_gpuperf.model.verdict import Outcome
 __all__ = ["is_worse", "score_file"]
 
 # a quantity that the baseline has and this run lost must not pass either
-_WORSE = frozenset({Outcome.REGRESSED, Outcome.UNMEASURED})
+_WORSE = frozenset({Outcome.REGRESSED, Outcome.FAILED, Outcome.UNMEASURED})
+_MEASURED = "add --policy=measured"
 
 # what a scorecard has as well (bottleneck, wall_coverage) is no sign of a profile
 _PROFILE_FIELDS = frozenset(
@@ -39,8 +40,9 @@ def score_file(
     *,
     throughput: float,
     hardware: str,
-    baseline: str | None = None,
+    baseline: Sequence[str] = (),
     measured: bool = False,
+    invariants: Sequence[str] = (),
 ) -> TrainingScorecard | MeasuredScorecard:
     """
     Return the scorecard of a file.
@@ -53,35 +55,51 @@ def score_file(
         hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] and bytes of a
             token with a comma between them.
 
-        baseline: The JSON file of an older scorecard.
+        baseline: The JSON files of older scorecards, the oldest first.
 
         measured: Whether it is scored by the measured policy.
 
+        invariants: What must hold of the step, as `parse_invariant` reads it.
+
     Raises:
-        ConfigError: There is no such hardware, or the baseline is of the wrong policy.
+        ConfigError: There is no such hardware, the baseline is of the wrong policy, or
+            the reference policy is asked for what it does not do.
 
         RecordError: A file cannot be read; all mistakes of it are named.
     """
     limits = _hardware(hardware, measured=measured)
     steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
-    older = None if baseline is None else _of(baseline, _any_scorecard)
+    older = [_of(path, _any_scorecard) for path in baseline]
     if measured:
         return measured_scorecard(
-            steps, throughput=throughput, hardware=limits, baseline=older
+            steps,
+            throughput=throughput,
+            hardware=limits,
+            baseline=older,
+            invariants=invariants,
         )
-    if isinstance(older, MeasuredScorecard):
-        message = f"{baseline} was made by the measured policy"
-        raise ConfigError(message, remedy="add --policy=measured")
+    if invariants or len(older) > 1:
+        message = "the reference policy knows one baseline, and no invariants"
+        raise ConfigError(message, remedy=_MEASURED)
+    base = older[0] if older else None
+    if isinstance(base, MeasuredScorecard):
+        message = f"{baseline[0]} was made by the measured policy"
+        raise ConfigError(message, remedy=_MEASURED)
     return training_scorecard(
-        steps, throughput=throughput, hardware=limits, baseline=older
+        steps, throughput=throughput, hardware=limits, baseline=base
     )
 
 
 def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
-    """Return whether something is worse than in the baseline, or was lost since."""
+    """
+    Return whether something is worse than in the baseline, or was lost since, or must
+    hold and is not known to.
+    """
     if isinstance(scorecard, TrainingScorecard):
         return bool(scorecard.regressions)
-    return any(decision.outcome in _WORSE for decision in scorecard.decisions)
+    outcomes = [each.outcome for each in scorecard.decisions]
+    outcomes += [each.outcome for each in scorecard.invariants]
+    return not _WORSE.isdisjoint(outcomes)
 
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:

@@ -3,14 +3,22 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.registry import Choice, absent_collectors, choose
+from pytest_gpuperf.collect.registry import (
+    DEVICE_COLLECTORS,
+    DEVICE_TIMERS,
+    Absence,
+    Choice,
+    absent_collectors,
+    choose,
+    still_absent,
+)
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
@@ -28,6 +36,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
 
 __all__ = ["Seat", "Site"]
+
+_HOST = "host"
 
 
 class Seat(Frozen, frozen=True, kw_only=True):
@@ -83,6 +93,7 @@ class Site:
         self.clock = clock
         self.runner = runner
         self.expected_ids: list[str] = []
+        self.lost: dict[str, Absence] = {}  # what turned out to be of no use, by name
         self._recorder = (
             replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
         )
@@ -140,12 +151,33 @@ class Site:
         return query_devices()
 
     @functools.cached_property
-    def choice(self) -> Choice:
-        """Which collectors are used, and why the others are not."""
+    def absent(self) -> Mapping[str, Absence]:
+        """Why collectors cannot be used here, by name."""
+        absent = absent_collectors(
+            replaying=self.config.replay is not None,
+            no_device_reason=None if self.device() else self.no_device_reason(),
+        )
+        unasked = not self.config.collectors  # whoever names it knows why
+        if unasked and "ncu" not in absent and self.device() is None:
+            absent["ncu"] = Absence(
+                reason=f"there is nothing to count: {self.no_device_reason()}",
+                remedy="run it where there is a GPU, or name the collectors: "
+                "--gpuperf-collectors=host,ncu",
+            )
+        return absent
+
+    def choice(self, used: Collection[str] = ()) -> Choice:
+        """
+        Return which collectors are used, and why the others are not.
+
+        Args:
+            used: Sources of what was measured so far.
+        """
         device = self.device()
         return choose(
             self.config.collectors,
-            absent=absent_collectors(replaying=self.config.replay is not None),
+            absent=still_absent(self.absent, used),
+            lost=still_absent(self.lost, used),
             device_name=None if device is None else device.name,
             device_reason=self.devices.reason or "",
         )
@@ -191,25 +223,46 @@ class Site:
         if self.recording is not None:
             return None
         for name in requires:
-            reason = self._lack(name)
-            if reason:
+            absence = self._lack(name)
+            if absence is not None:
                 return Unmeasured(
-                    metric=name, reason=reason, remedy="run it where there is one"
+                    metric=name, reason=absence.reason, remedy=absence.remedy
                 )
         return None
 
-    def _lack(self, name: str) -> str:
-        """Return why one requirement is not met; "" where it is."""
-        device = self.device()
-        if name in {"cupti", "ncu", "nvml"}:
-            return f"this version has no {name} collector"
+    def _lack(self, name: str) -> Absence | None:
+        """Return why one requirement is not met; None where it is."""
+        device, reason = self.device(), ""
+        known = {**self.absent, **self.lost}
+        if name in known:
+            return known[name]
+        asked = self.config.collectors
+        if asked and name in DEVICE_COLLECTORS and name not in asked:
+            return Absence(
+                reason=f"the {name} collector is not among those asked for",
+                remedy=f"add {name} to --gpuperf-collectors",
+            )
         if device is None:
-            return self.no_device_reason()
-        if name.startswith("sm_"):
+            reason = self.no_device_reason()
+        elif name.startswith("sm_"):
             major, minor = device.compute_capability or (0, 0)
             found = f"sm_{major}{minor}"
-            return "" if found == name.rstrip("a") else f"this GPU is {found}"
-        return ""
+            reason = "" if found == name.rstrip("a") else f"this GPU is {found}"
+        absence = Absence(reason=reason, remedy="run it where there is one")
+        return absence if reason else None
+
+    def told_lost(self) -> tuple[Unmeasured, ...]:
+        """Return what turned out to be of no use here, as it travels."""
+        return tuple(
+            Unmeasured(metric=name, reason=absence.reason, remedy=absence.remedy)
+            for name, absence in self.lost.items()
+        )
+
+    def learn_lost(self, told: Sequence[Unmeasured]) -> None:
+        """Note what turned out to be of no use in another process of the run."""
+        for each in told:
+            absence = Absence(reason=each.reason, remedy=each.remedy)
+            self.lost.setdefault(each.metric, absence)
 
     def may_change(self, *, has_limits: bool) -> bool:
         """Return whether the end of the run may change the outcome of a test."""
@@ -236,6 +289,8 @@ class Site:
             CollectorUnavailableError: It was.
         """
         asked = self.config.collectors
+        if collector == _HOST and not frozenset(DEVICE_TIMERS).isdisjoint(asked):
+            return  # whatever times the device, the host's clock runs beside it
         if self.config.replay is None and asked and collector not in asked:
             message = f"the {collector} collector is not among those asked for"
             raise CollectorUnavailableError(

@@ -12,8 +12,7 @@ from pytest_gpuperf.collect.ncu.capture import (
     CapturedRange,
     CapturedValue,
 )
-from pytest_gpuperf.collect.translate.counters import vendor_names
-from pytest_gpuperf.collect.translate.foreign import CAPABILITY
+from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
 from pytest_gpuperf.compute.derive import needed_counters
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.frozen import replace

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
 from pytest_gpuperf.model.verdict import Outcome, Verdict
@@ -23,9 +24,8 @@ from pytest_gpuperf.pipeline.repeat import CommandLine
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
-    from pytest_gpuperf.model.measured import Measured
     from pytest_gpuperf.model.record import RecordKey
-    from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.model.run import Measured, Run
 
 __all__ = ["Suite"]
 
@@ -54,6 +54,8 @@ class Suite:
 
         repeated: What fresh processes measured of the same tests.
 
+        confirms: Whether fresh processes may have to decide about a test.
+
         verdicts: What was decided; empty until the tests have run.
 
         run: The whole run; None until it has ended.
@@ -73,6 +75,7 @@ class Suite:
         self.failed_alone: dict[str, str] = {}
         self.first_cases: dict[RecordKey, list[Case]] = {}
         self.repeated: tuple[Record, ...] = ()
+        self.confirms = False
         self.verdicts: tuple[Verdict, ...] = ()
         self._by_test: dict[str, list[Verdict]] = {}
         self.run: Run | None = None
@@ -106,8 +109,17 @@ class Suite:
         if not self.results:
             _ = self.bench.session  # the commit is that of now, not of the run's end
         self.results[measured.test_id] = measured
+        self.bench.learn_lost(measured.lost)
         if passed:
             self.passed.add(measured.test_id)
+
+    def withdraw(self, test_id: str) -> None:
+        """Take a test out of what is judged and stored: pytest fails it after all."""
+        self.passed.discard(test_id)
+        measured = self.results[test_id]
+        self.results[test_id] = replace(measured, body_failed=True)
+        self.verdicts = tuple(v for v in self.verdicts if v.key.test_id != test_id)
+        self._by_test.clear()
 
     def reported(self, node_id: str) -> None:
         """Note that a test has ended, as xdist spells its id."""
@@ -231,13 +243,15 @@ class Suite:
 
     def header(self) -> Header:
         """Return what the run says before its first record."""
+        used = {e.source for record in self.records() for e in record.estimates}
+        choice = self.bench.choice(used)
         return Header(
             session=self.bench.session,
             environment=self.bench.environment,
             completeness=self.completeness(),
             options=self.config.given,
-            collectors=self.bench.choice.collectors,
-            sentences=self.bench.choice.sentences,
+            collectors=choice.collectors,
+            sentences=choice.sentences,
         )
 
     def _expected(self) -> list[str]:

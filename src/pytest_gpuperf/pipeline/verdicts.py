@@ -6,16 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.holding import may_regress
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.pairing import confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
+from pytest_gpuperf.judge.rows import may_regress
 from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Record, RecordKey
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
-from pytest_gpuperf.pipeline.limits import spread_of
+from pytest_gpuperf.pipeline.limits import cases_of_suite, cases_of_test, spread_of
 from pytest_gpuperf.report.tally import tally
 
 if TYPE_CHECKING:
@@ -23,8 +22,7 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.compute.spread import Prior
     from pytest_gpuperf.judge.case import Case, Confirmation
-    from pytest_gpuperf.model.measured import Measured
-    from pytest_gpuperf.model.run import MachineShift, Run
+    from pytest_gpuperf.model.run import MachineShift, Measured, Run
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
@@ -35,8 +33,8 @@ __all__ = [
     "confirmations",
     "limits",
     "look",
-    "looks_worse",
     "shifts",
+    "worsened",
 ]
 
 _CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
@@ -80,11 +78,11 @@ class Looked(Frozen, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
 
 
-def looks_worse(suite: Suite, measured: Measured) -> bool:
-    """Return whether a test may turn out to have regressed; generous, no verdict."""
+def worsened(suite: Suite, measured: Measured) -> list[Case]:
+    """Return what of a test may turn out to have regressed; generous, no verdict."""
     if not suite.config.baseline_named:  # what was only found never fails a test
-        return False
-    return any(map(may_regress, cases_of_test(suite, measured)))
+        return []
+    return list(filter(may_regress, cases_of_test(suite, measured)))
 
 
 def look(suite: Suite) -> Looked:

@@ -33,7 +33,10 @@ FACTS = {
 MAKER = Maker(facts=FACTS, soft_facts={"torch": "2.11"})
 SAMPLES = tuple(1e-3 + 1e-6 * number for number in range(20))
 HOST = Timing(samples=SAMPLES, source="host", first_call_s=0.5, cache_mode="none")
-EVENTS = Timing(samples=SAMPLES, source="events", cache_mode="cold")
+WALLS = tuple(sample + 1e-5 for sample in SAMPLES)
+EVENTS = Timing(
+    samples=SAMPLES, source="events", others={"host": WALLS}, cache_mode="cold"
+)
 
 KERNEL = KernelResources(
     name="_Z3fooPf",
@@ -146,6 +149,42 @@ def test_samples_are_kept_as_they_were_taken() -> None:
     assert (series.metric, series.unit, series.source) == ("time", "s", "host")
     assert series.values == SAMPLES
     assert (series.iterations_count, series.discarded_count) == (8, 3)
+
+
+def test_every_source_that_ran_is_kept_the_best_first() -> None:
+    """A time of each; wall and host times and the first call are the host's alone."""
+    timing = replace(EVENTS, first_call_s=0.5, returned=(3e-6,) * 20)
+    record = timed(timing)
+
+    times = [(e.source, e.value) for e in record.estimates if e.metric == "time"]
+    assert times == [("events", stats.median(SAMPLES)), ("host", stats.median(WALLS))]
+    hosts = {
+        e.metric: e.value
+        for e in record.estimates
+        if e.metric in {"time.wall", "time.host", "time.first_call"}
+    }
+    assert hosts == {
+        "time.wall": stats.median(WALLS),
+        "time.host": 3e-6,
+        "time.first_call": 0.5,
+    }
+    assert [(s.source, s.values) for s in record.series] == [
+        ("events", SAMPLES),
+        ("host", WALLS),
+    ]
+
+
+def test_a_comparison_is_made_within_each_source() -> None:
+    """A ratio is of two times by one source; none mixes them."""
+    slow = replace(
+        EVENTS,
+        samples=tuple(2 * sample for sample in SAMPLES),
+        others={"host": tuple(3 * wall for wall in WALLS)},
+    )
+    record = MAKER.compared(KEY, EVENTS, slow)
+
+    assert [e.source for e in record.estimates] == ["events", "host"]
+    assert [e.value for e in record.estimates] == pytest.approx([2.0, 3.0])
 
 
 def test_a_host_time_shares_the_facts_of_the_host() -> None:

@@ -11,13 +11,16 @@ from pytest_gpuperf.collect.ncu.capture import (
     CapturedValue,
 )
 from pytest_gpuperf.compute.derive import FORMULAS
-from pytest_gpuperf.model.limiter import Analysis, Limiter, LimiterName, Unknown
+from pytest_gpuperf.model.counters import Analysis, Limiter, LimiterName, Unknown
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.pipeline.captured import (
+    ANALYSED,
     analyses,
     capture_values,
+    kernel_analyses,
     report_counters,
 )
 
@@ -26,6 +29,7 @@ READ, WRITE, OP_READ = (
     f"dram__bytes_{word}.sum" for word in ("read", "write", "op_read")
 )
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+DRAM_BUSY = f"dram__throughput.{ELAPSED}"
 MAJOR, MINOR = (
     f"device__attribute_compute_capability_{part}" for part in ("major", "minor")
 )
@@ -220,3 +224,41 @@ def test_what_would_say_the_limiter_is_named_as_the_tool_does() -> None:
     assert found is not None
     assert isinstance(found.limiter, Unknown)
     assert f"sm__throughput.{ELAPSED}" in found.limiter.missing
+
+
+def test_each_kernel_is_analysed_by_its_longest_launch() -> None:
+    """The kernel that takes longest comes first; its launches add up."""
+    short = launch("relu", **{DURATION: (3000.0, "ns"), DRAM_BUSY: (10.0, "%")})
+    long = launch("relu", **{DURATION: (5000.0, "ns"), DRAM_BUSY: (95.0, "%")})
+    other = launch("gemm", **{DURATION: (7000.0, "ns")})
+    unmeasured = replace(launch("skipped"), measured=False)
+    found = kernel_analyses([short, other, long, unmeasured])
+
+    assert [(e.kernel, e.demangled, e.launches_count) for e in found] == [
+        ("relu", "relu()", 2),
+        ("gemm", "gemm()", 1),
+    ]
+    assert [each.total_s for each in found] == [pytest.approx(8e-6), 7e-6]
+    limiter = found[0].analysis.limiter
+    assert isinstance(limiter, Limiter)
+    assert (limiter.name, limiter.evidence[0].value) == (LimiterName.DRAM, 0.95)
+
+
+def test_launches_that_were_not_timed_come_last() -> None:
+    """One of them is enough; what takes no name is called as the driver does."""
+    untimed = replace(launch("a", **{DRAM_BUSY: (95.0, "%")}), demangled="")
+    timed = launch("a", **{DURATION: (9000.0, "ns")})
+    other = launch("b", **{DURATION: (1.0, "ns")})
+    found = kernel_analyses([untimed, timed, other])
+
+    assert [(each.kernel, each.total_s) for each in found] == [("b", 1e-9), ("a", None)]
+    assert kernel_analyses([untimed])[0].demangled == "a"
+
+
+def test_asking_what_limits_asks_for_every_counter_of_it() -> None:
+    """And for no counter of that name."""
+    counters = report_counters([ANALYSED])
+
+    assert DRAM_BUSY in counters
+    assert ANALYSED not in counters
+    assert capture_values([launch()], [ANALYSED], None)[1] == ()

@@ -15,6 +15,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.finding import Concern, Finding, Readiness, Status, Topic
 from pytest_gpuperf.pipeline.doctor import examine, measure
 from pytest_gpuperf.report.forms import peaks_bytes
 
@@ -77,11 +78,12 @@ def test_what_was_measured_is_kept_and_shown(kept: Path) -> None:
 
     assert done
     assert str(kept) in said
-    assert "dram, bf16 of NVIDIA H200" in said
+    assert "dram, l2, bf16 of NVIDIA H200" in said
     (peaks,) = examine(runtime(), machine()).peaks
     assert peaks.of_dtype("bf16").label.value == "measured"
     assert peaks.of_dtype("bf16").value == pytest.approx(7e14, rel=1e-3)
     assert peaks.of_memory("dram").label.value == "detected"
+    assert peaks.of_memory("l2").label.value == "measured"
 
 
 def test_peaks_of_another_driver_are_a_remark(kept: Path) -> None:
@@ -163,3 +165,83 @@ def test_peaks_keep_to_the_width(width: int) -> None:
 
     assert max(map(len, lines.splitlines())) <= width
     assert all(peak.source in words for peak in found.peaks[0].flop_per_s.values())
+
+
+def stopped(*concerns: Concern, name: str = "x") -> Finding:
+    return Topic(id=name, concerns=concerns).stops(
+        "it is so", "it: was read", remedy="change it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "state", "words"),
+    [
+        ((), Readiness.READY, "nothing stops"),
+        ((stopped("counters"),), Readiness.DEGRADED, "machine: counters"),
+        (
+            (stopped("energy", "memory"), stopped("launches", "counters")),
+            *(Readiness.DEGRADED, "machine: counters, launches, energy, memory"),
+        ),
+        ((stopped("timing"),), Readiness.BLOCKED, "not even its time"),
+        ((stopped("host", "binary", "sass"),), Readiness.READY, "nothing stops"),
+        (
+            (
+                Topic(id="x", concerns=("timing",)).bends(
+                    "it is so", "it", remedy="change it"
+                ),
+            ),
+            *(Readiness.READY, "nothing stops"),
+        ),
+        (
+            (Topic(id="x", concerns=("timing",)).unknown("nobody says"),),
+            Readiness.READY,
+            "nothing",
+        ),
+    ],
+)
+def test_what_stops_a_gpu_decides_whether_a_machine_is_ready(
+    findings: tuple[Finding, ...], state: Readiness, words: str
+) -> None:
+    """What bends a number, is not known, or needs no GPU leaves it ready."""
+    found = examine(runtime(), machine(), findings)
+
+    assert found.state is state
+    assert words in found.verdict
+    assert found.ready is (state is Readiness.READY)
+    assert found.findings == findings
+
+
+def test_without_a_gpu_a_machine_is_degraded_whatever_stops() -> None:
+    """Its time is no loss: there is none to take."""
+    findings = (stopped("timing", name="gpu"), stopped("timing"))
+    found = examine(runtime(), query_devices(FakeNvml()), findings)
+
+    assert found.state is Readiness.DEGRADED
+    assert "no GPU" in found.verdict
+
+
+def test_a_gpu_that_nvml_does_not_list_can_still_be_timed() -> None:
+    """A GPU that was found without NVML is one: what NVML gives is what is lost."""
+    there = Topic(id="gpu", concerns=("timing",)).ok(
+        "there is a GPU", "/dev/nvidia0: is there"
+    )
+    nobody = query_devices(FakeNvml())
+
+    found = examine(runtime(), nobody, (there, stopped("energy", name="nvml")))
+    assert found.verdict == "stopped on this machine: energy"
+    torn = stopped("timing", "energy", name="nvml")
+    assert examine(runtime(), nobody, (there, torn)).state is Readiness.BLOCKED
+
+
+def test_what_was_asked_for_and_not_done_blocks() -> None:
+    """On any machine."""
+    for query in (machine(), query_devices(FakeNvml())):
+        found = examine(runtime(), query, refused="Nothing was measured.")
+
+        assert found.state is Readiness.BLOCKED
+        assert "asked for" in found.verdict
+
+
+def test_statuses_are_ordered_from_the_worst() -> None:
+    """As reports list them."""
+    assert [status.value for status in Status] == ["stops", "bends", "unknown", "ok"]

@@ -53,7 +53,7 @@ def judged(grade: str, *records: Record) -> tuple[Verdict, ...]:
 
 
 @given(
-    efficiency=st.floats(0.001, 1.0),
+    efficiency=st.floats(0.001, 1.0, exclude_max=True),
     rate=st.floats(1e-3, 1e9),
     grade=st.sampled_from("ABCDF"),
 )
@@ -80,6 +80,15 @@ def test_a_least_grade_by_a_hair_is_inconclusive() -> None:
     assert verdict.limit.text == (
         'min_grade="A" (60 % of the bandwidth bound, throughput >= 49.18 /s)'
     )
+
+
+def test_a_grade_of_more_than_the_whole_is_not_believed() -> None:
+    """The scorecard cuts such a share at 1: the hardware or the work is not as declared."""
+    (verdict,) = judged("A", loop(1.0))
+
+    assert verdict.outcome.value == "inconclusive"
+    assert verdict.reason.value == "above-the-roof"
+    assert "hardware=" in verdict.remedy
 
 
 @pytest.mark.parametrize("efficiency", [None, 0.0])

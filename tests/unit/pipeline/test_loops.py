@@ -25,8 +25,8 @@ from pytest_gpuperf.model.steps import (
 )
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.pipeline.assemble import Maker
-from pytest_gpuperf.pipeline.loop_roofs import hardware_of
 from pytest_gpuperf.pipeline.loops import LoopValues, loop_values
+from pytest_gpuperf.pipeline.roofs import hardware_of
 
 KEY = RecordKey(test_id="tests/test_x.py::test_train")
 PEAKS = Peaks(

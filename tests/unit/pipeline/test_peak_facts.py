@@ -1,4 +1,4 @@
-"""pipeline.peak_facts: what a share is a share of."""
+"""pipeline.roofs: what a share is a share of."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import SourceLabel
-from pytest_gpuperf.pipeline.peak_facts import peak_fact
+from pytest_gpuperf.pipeline.roofs import peak_fact
 
 PEAKS = Peaks(
     device="NVIDIA H200",

@@ -178,9 +178,9 @@ def test_an_intensity_is_as_well_known_as_the_work() -> None:
     assert (intensity.metric, intensity.unit) == ("roofline.intensity", "FLOP/B")
     assert intensity.value == 2 * 8**3 / (3 * 64 * 2)
     assert intensity.label is SourceLabel.ESTIMATED
-    (gap,) = held(Work(bytes=1.0), peaks(dram=1.0)).unmeasured
+    gap, _ = held(Work(bytes=1.0), peaks(dram=1.0)).unmeasured
     assert gap.reason == "the declared work has no FLOP"
-    (gap,) = held(Work(flop=1.0, dtype="bf16"), peaks(bf16=1.0)).unmeasured
+    gap, _ = held(Work(flop=1.0, dtype="bf16"), peaks(bf16=1.0)).unmeasured
     assert gap.reason == "the declared work has no bytes"
 
 
@@ -217,8 +217,9 @@ def test_without_a_roof_the_fraction_says_why(
     assert [gap.metric for gap in roof.unmeasured] == [
         "roofline.fraction",
         "roofline.intensity",
+        "roofline.at_clock_fraction",
     ]
-    assert roof.unmeasured[0].reason == reason
+    assert roof.unmeasured[0].reason == roof.unmeasured[2].reason == reason
     assert all(gap.remedy for gap in roof.unmeasured)
 
 
@@ -228,11 +229,12 @@ def test_an_intensity_needs_no_peak(known: Peaks | None) -> None:
     work = Work(flop=6e9, bytes=2e9, dtype="bf16")
     roof = held(work, known)
     (intensity,) = roof.estimates
-    (gap,) = roof.unmeasured
+    gap, at_clock = roof.unmeasured
 
     assert (intensity.metric, intensity.value) == ("roofline.intensity", 3.0)
     assert intensity.label is SourceLabel.DECLARED
     assert gap.metric == "roofline.fraction"
+    assert at_clock.metric == "roofline.at_clock_fraction"
 
 
 def test_an_intensity_beyond_all_numbers_is_unmeasured() -> None:
@@ -241,6 +243,50 @@ def test_an_intensity_beyond_all_numbers_is_unmeasured() -> None:
 
     assert roof.estimates == ()
     assert "inf is not a finite number" in roof.unmeasured[1].reason
+
+
+def test_a_clock_that_was_read_gives_a_second_fraction() -> None:
+    """Of the roof at that clock, with an interval that is as wide in proportion."""
+    known = Peaks(
+        device="d",
+        flop_per_s={
+            "bf16": Peak(
+                value=1e12, label=SourceLabel.DATASHEET, source="s", clock_hz=2e9
+            )
+        },
+        bytes_per_s={},
+        unlisted="nobody says it",
+    )
+    time = Estimate(
+        metric="time", value=2.0, unit="s", source="events", low=1.6, high=2.5
+    )
+    work = Work(flop=1e12, dtype="bf16")
+    half = held_against(work, time, known, warm=False, grades={}, clock_hz=1e9)
+    unread = held_against(work, time, known, warm=False, grades={})
+    fraction, at_clock = half.estimates
+
+    assert (fraction.value, at_clock.value) == (0.5, 1.0)
+    assert (at_clock.metric, at_clock.source) == (
+        "roofline.at_clock_fraction",
+        "events",
+    )
+    assert [at_clock.low, at_clock.high] == pytest.approx([0.8, 1.25])
+    assert at_clock.label is SourceLabel.DATASHEET
+    (gap,) = (g for g in unread.unmeasured if g.metric == at_clock.metric)
+    assert gap.reason == "the SM clock was not read during the call"
+    assert unread.attained is not None
+    assert unread.attained.at_clock_reason == gap.reason
+
+
+def test_bytes_alone_follow_no_clock() -> None:
+    """The reason says so, and says where the clock of a peak is not known."""
+    for work, why in (
+        (Work(bytes=1.0), "memory does not follow the SM clock"),
+        (Work(flop=1.0, dtype="bf16"), "the clock of the compute peak is not known"),
+    ):
+        roof = held(work, peaks(dram=1.0, bf16=1.0))
+        (gap,) = (g for g in roof.unmeasured if "at_clock" in g.metric)
+        assert why in gap.reason
 
 
 def test_a_cpu_has_no_l2_to_be_held_against() -> None:

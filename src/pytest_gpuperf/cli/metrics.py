@@ -1,0 +1,90 @@
+"""The commands `metrics …`: names, chips and passes, with no GPU; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import GOOD, WORSE, print_bytes, say
+from pytest_gpuperf.errors import ConfigError
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
+
+__all__ = ["check", "chips", "describe", "listed", "passes", "search"]
+
+
+def chips(arguments: argparse.Namespace) -> int:
+    """Print every chip that can be asked for."""
+    from pytest_gpuperf.collect.cupti.chips import chip_entries
+    from pytest_gpuperf.report.metrics import chip_bytes
+
+    return print_bytes(chip_bytes(chip_entries(), arguments.format))
+
+
+def listed(arguments: argparse.Namespace) -> int:
+    """Print a chip's metrics, those of a kind if one was named."""
+    from pytest_gpuperf.collect.cupti.nvperf import MetricType
+    from pytest_gpuperf.report.metrics import entry_bytes
+
+    catalogue = _catalogue(arguments)
+    kind = MetricType[arguments.kind.upper()] if arguments.kind else None
+    entries = tuple(catalogue.entries(kind))
+    return print_bytes(entry_bytes(catalogue.chip, entries, arguments.format))
+
+
+def search(arguments: argparse.Namespace) -> int:
+    """Print the metrics in whose name or description every word stands."""
+    from pytest_gpuperf.report.metrics import entry_bytes
+
+    catalogue = _catalogue(arguments)
+    found = catalogue.search(arguments.words)
+    print_bytes(entry_bytes(catalogue.chip, found, arguments.format))
+    if not found:
+        words = ", ".join(map(repr, arguments.words))
+        what = "no metric with all of these in its name or description"
+        say([f"gpuperf: {catalogue.chip} has {what}: {words}"])
+    return GOOD if found else WORSE
+
+
+def describe(arguments: argparse.Namespace) -> int:
+    """Print all that is known of metrics."""
+    from pytest_gpuperf.report.metrics import described_bytes
+
+    catalogue = _catalogue(arguments)
+    entries = [catalogue.describe(name) for name in arguments.names]
+    return print_bytes(described_bytes(catalogue.chip, entries, arguments.format))
+
+
+def check(arguments: argparse.Namespace) -> int:
+    """Print whether names are metrics of a chip; return 1 where one is not."""
+    from pytest_gpuperf.report.metrics import check_bytes
+
+    catalogue = _catalogue(arguments)
+    checks = [catalogue.check(name) for name in arguments.names]
+    print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
+    return GOOD if all(each.known for each in checks) else WORSE
+
+
+def passes(arguments: argparse.Namespace) -> int:
+    """Print in how many passes a kernel gives metrics together."""
+    from pytest_gpuperf.report.metrics import cost_bytes
+
+    catalogue = _catalogue(arguments)
+    return print_bytes(cost_bytes(catalogue.cost(arguments.names), arguments.format))
+
+
+def _catalogue(arguments: argparse.Namespace) -> Catalogue:
+    """Return the catalogue of the chip that was named, or of this machine's GPU."""
+    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
+
+    chip = arguments.chip
+    if chip is None:
+        from pytest_gpuperf.collect.cupti.chips import chip_here
+
+        chip = chip_here()
+    if chip is None:
+        message = "no chip is named, and no GPU is here"
+        raise ConfigError(message, remedy="name one: --chip=GH100, or --chip=sm_90")
+    return Catalogue(chip)

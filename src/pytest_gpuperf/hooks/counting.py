@@ -1,0 +1,81 @@
+"""Tests that need hardware counters: found before the first one runs; PYTEST_DONT_REWRITE."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
+from pytest_gpuperf.model.metric import is_counter
+
+if TYPE_CHECKING:
+    import pytest
+
+    from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.pipeline.bench import Bench
+
+__all__ = ["count_before"]
+
+
+def count_before(session: pytest.Session, bench: Bench) -> None:
+    """
+    Give a bench the counters that its tests need.
+
+    Args:
+        session: What is going to run.
+
+        bench: The measuring equipment of this process.
+    """
+    plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
+    asked = "ncu" in bench.config.collectors
+    # nearly all runs end here, with nothing loaded
+    if not any(asked or _names_a_counter(plan) for _, plan in plans):
+        return
+    if bench.config.disable or bench.recording is not None:
+        return
+    from pytest_gpuperf.pipeline.counting import (
+        cache_control_of,
+        made_of,
+        wanted_metrics,
+    )
+    from pytest_gpuperf.pipeline.counts import Wanted
+
+    device = bench.device()
+    capability = None if device is None else device.compute_capability
+    wanted = [
+        Wanted(
+            test_id=item.stash[TEST_ID],
+            path=str(item.path),
+            metrics=metrics,
+            counters=made_of(metrics, capability),
+            cache_control=cache_control_of(plan),
+        )
+        for item, plan in plans
+        if (metrics := wanted_metrics(plan, bench.config.collectors))
+    ]
+    if not wanted:
+        return
+    from pytest_gpuperf.hooks.start import command_line
+    from pytest_gpuperf.pipeline.relaunch import counted
+
+    bench.counts = counted(
+        bench,
+        command_line(session.config),
+        wanted,
+        announce=lambda count: _announce(session.config, count),
+    )
+
+
+def _names_a_counter(plan: Plan) -> bool:
+    """Return whether a test's markers name a hardware counter."""
+    limited = (limit.metric for limit in plan.limits)
+    return any(map(is_counter, (*plan.counters, *limited, *plan.max_regression)))
+
+
+def _announce(config: pytest.Config, count: int) -> None:
+    """Say what the run is waiting for; a worker has nobody to say it to."""
+    reporter = config.pluginmanager.getplugin("terminalreporter")
+    if reporter is None or hasattr(config, "workerinput"):
+        return
+    tests = f"{count} test{'s' * (count != 1)}"
+    reporter.ensure_newline()
+    reporter.write_line(f"gpuperf: counting {tests} under ncu, in a process of its own")

@@ -1,0 +1,256 @@
+"""A scripted GPU gives `time` by every source there is; the header says which, and why."""
+
+from __future__ import annotations
+
+import json
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import fake_cuda
+from fakes.project import XDIST, Project
+
+JSON = "--gpuperf-json=run.json"
+TESTS = """
+    import gpu
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["time <= 1 s"], iterations=30)
+    def test_call(gpuperf):
+        perf = gpuperf.measure(gpu.launch)
+        assert perf.time > 150e-6
+        assert perf.time.wall > perf.time.host
+
+    @pytest.mark.gpuperf(limits=["launches.count <= 9"])
+    def test_whole():
+        gpu.launch()
+"""
+
+pytestmark = pytest.mark.skipif(
+    sys.platform != "linux", reason="the scripted driver is an ELF library"
+)
+
+
+@pytest.fixture(name="machine", autouse=True)
+def machine_(project: Project, tmp_path: Path) -> None:
+    """Give the project a GPU."""
+    fake_cuda.machine(project, tmp_path / "machine")
+    project.write(TESTS)
+
+
+def run(project: Project, *arguments: str) -> str:
+    """Run pytest in a process of its own; return what it said."""
+    ended = project.spawn(*arguments, JSON, "-rs")
+    return ended.stdout + ended.stderr
+
+
+def records(project: Project, name: str = "run.json") -> dict[str, Any]:
+    """Return the records of a run, by the name of their test."""
+    found = project.report(name)["records"]
+    return {each["key"]["test_id"].partition("::")[2]: each for each in found}
+
+
+def times(record: dict[str, Any]) -> dict[str, float]:
+    """Return `time` by source, in the record's order."""
+    return {
+        each["source"]: each["value"]
+        for each in record["estimates"]
+        if each["metric"] == "time"
+    }
+
+
+def test_events_time_a_device_whose_cupti_is_held(project: Project) -> None:
+    """The best source that is free; the header says who holds the better one."""
+    project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    said = run(project)
+    found = times(records(project)["test_call"])
+
+    assert "gpuperf: NVIDIA H200, driver 580.95.05, events, host, nvml" in said
+    assert "cupti: Nsight Systems is attached" in said
+    assert list(found) == ["events", "host"]
+    assert found["events"] == pytest.approx(220e-6, rel=0.5)
+    assert found["events"] <= found["host"]
+
+
+def test_host_alone_is_asked_for_by_name(project: Project) -> None:
+    """Then nothing else runs, and the header has no other source."""
+    said = run(project, "--gpuperf-collectors=host")
+    record = records(project)["test_call"]
+
+    assert list(times(record)) == ["host"]
+    assert record["bound_class"] == "host"
+    assert "NVIDIA H200" in said
+    assert ", events" not in said
+
+
+def test_a_source_that_cannot_be_used_is_an_error_by_name(project: Project) -> None:
+    """Asked for by name there is no falling back; the remedy is beside the reason."""
+    project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    said = run(project, "--gpuperf-collectors=cupti,events,host")
+
+    assert (
+        "--gpuperf-collectors: collector cupti cannot be used: Nsight Systems" in said
+    )
+    assert "unset NSYS_PROFILING_SESSION_ID" in said
+
+
+def test_cupti_times_what_ran_and_counts_it(project: Project) -> None:
+    """The best source gives `time`; the others stand beside it, in their order."""
+    fake_cuda.with_cupti(project)
+    said = run(project)
+    record, whole = (records(project)[name] for name in ("test_call", "test_whole"))
+    found = times(record)
+    values = {(e["metric"], e["source"]): e["value"] for e in record["estimates"]}
+    counts = {e["metric"]: e["value"] for e in whole["estimates"]}
+
+    assert "gpuperf: NVIDIA H200, driver 580.95.05, cupti, events, host, nvml" in said
+    assert list(found) == ["cupti", "events", "host"]
+    assert found["cupti"] == pytest.approx(200e-6)  # the events' have 20 us more
+    assert found["cupti"] < found["events"] <= found["host"]
+    assert values["launches.count", "cupti"] == 1
+    assert values["time.busy", "cupti"] == pytest.approx(200e-6)
+    assert values["time.idle_fraction", "cupti"] == 0
+    assert record["choice"] == whole["choice"]
+    assert counts["launches.count"] == 1
+    assert ("test_whole", "passed") in project.outcomes()
+
+
+def test_cupti_that_is_held_is_named_by_its_holder(project: Project) -> None:
+    """Who subscribed first keeps it; events stand in, and the run goes on."""
+    fake_cuda.with_cupti(project, holder="Proton")
+    said = run(project)
+
+    assert "cupti: Proton is another user of CUPTI in this process (CUPTI 39)" in said
+    assert list(times(records(project)["test_call"])) == ["events", "host"]
+
+
+def test_workers_say_who_holds_cupti(project: Project) -> None:
+    """The controller has no CUPTI of its own: its header has what they found."""
+    fake_cuda.with_cupti(project, holder="Proton")
+    said = run(project, *XDIST, "-n2")
+
+    assert "cupti: Proton is another user of CUPTI in this process (CUPTI 39)" in said
+    assert list(times(records(project)["test_call"])) == ["events", "host"]
+
+
+def test_what_holds_cupti_leaves_a_test_that_was_asked_for_it_unmeasured(
+    project: Project,
+) -> None:
+    """Asked for by name, and held: no other source stands in silently."""
+    fake_cuda.with_cupti(project, holder="Proton")
+    said = run(project, "--gpuperf-collectors=cupti,events,host")
+
+    assert "unmeasured: time: Proton is another user of CUPTI" in said
+    assert "2 skipped" in said
+
+
+@pytest.mark.parametrize("requires", ["events", "nvml", "cupti"])
+def test_what_a_test_requires_is_answered_truthfully(
+    project: Project, requires: str
+) -> None:
+    """It runs where the collector works, and is unmeasured with the reason elsewhere."""
+    project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    project.write(
+        f"""
+        import gpu
+        import pytest
+
+        @pytest.mark.gpuperf(requires=["{requires}"], iterations=10)
+        def test_it(gpuperf):
+            gpuperf(gpu.launch)
+        """
+    )
+    said = run(project)
+
+    held = requires == "cupti"
+    assert ("1 skipped" in said) == held
+    assert ("1 passed" in said) == (not held)
+    assert ("unmeasured: requires: Nsight Systems is attached" in said) == held
+
+
+def test_workers_say_what_they_lost(project: Project) -> None:
+    """Who holds CUPTI shows in the processes that measure; the header has it still."""
+    project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")
+    said = run(project, *XDIST, "-n2")
+
+    assert "cupti: Nsight Systems is attached" in said
+    assert list(times(records(project)["test_call"])) == ["events", "host"]
+
+
+def test_a_block_has_the_boards_sensors(project: Project) -> None:
+    """Energy is there where the block is long enough, and a reason where it is not."""
+    project.write(
+        """
+        import gpu
+
+        def test_long(gpuperf):
+            with gpuperf.range("long") as perf:
+                gpu.launch(700_000_000)
+            assert 100 < perf.energy < 500
+            assert 300 < perf.power < 400
+
+        def test_short(gpuperf):
+            with gpuperf.range("short") as perf:
+                gpu.launch()
+            assert not perf.has("energy")
+        """
+    )
+    assert "2 passed" in run(project)
+    short = records(project)["test_short"]
+    reasons = {each["metric"]: each["reason"] for each in short["unmeasured"]}
+
+    assert reasons["energy"].endswith("s are too short for the board's counter")
+    assert "NVML sees the whole device alone" in reasons["memory.peak_bytes"]
+    assert short["soft_facts"]["sm_clock"] == "1980 MHz"
+    assert short["soft_facts"]["gpu_uuid"] == fake_cuda.UUID
+
+
+def test_energy_of_a_call_is_measured_where_it_is_asked_for(project: Project) -> None:
+    """A limit on it is enough; without one there is no second pass."""
+    project.write(
+        """
+        import gpu
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J"])
+        def test_it(gpuperf):
+            gpuperf(gpu.launch)
+
+        @pytest.mark.gpuperf(limits=["energy <= 1 J"], iterations=10)
+        def test_fixed(gpuperf):
+            gpuperf(gpu.launch)
+        """
+    )
+    said = run(project)
+    assert "1 passed, 1 skipped" in said
+    assert "the test fixes how often it is called; leave iterations out" in said
+    found = {e["metric"]: e for e in records(project)["test_it"]["estimates"]}
+
+    # 350 W for 200 us, and what the host adds between two calls
+    assert 0.05 < found["energy"]["value"] < 0.2
+    assert found["power"]["value"] == pytest.approx(350, rel=0.05)
+
+
+@pytest.mark.parametrize("seen", [False, True], ids=["events", "cupti"])
+def test_a_replayed_run_is_judged_identically(project: Project, *, seen: bool) -> None:
+    """Sources, values, gaps and verdicts are the recorded ones, with no GPU."""
+    if seen:
+        fake_cuda.with_cupti(project)
+    run(project, "--gpuperf-record=kept")
+    first = project.report()
+    (project.path / "gpu.py").write_text("def launch(): pass\n", "utf-8")
+    for name in ("LD_LIBRARY_PATH", "FAKE_CUDA", "FAKE_NVML_SCRIPT"):
+        project.environment.delenv(name, raising=False)
+    run(project, "--gpuperf-replay=kept")
+    second = project.report()
+
+    def judged(report: dict[str, Any]) -> list[str]:
+        return sorted(
+            json.dumps(each, sort_keys=True)
+            for key in ("verdicts", "records")
+            for each in report[key]
+        )
+
+    assert judged(first) == judged(second)

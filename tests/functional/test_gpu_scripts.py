@@ -1,0 +1,66 @@
+"""What is meant for a machine with a GPU does nothing elsewhere, and says so."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.collect.devices import query_devices
+
+ROOT = Path(__file__).resolve().parents[2]
+SCRIPTS = [
+    *(f"benchmarks/{name}.py" for name in ("gpu_agreement", "gpu_cost", "gpu_noise")),
+    ".ci/gpu_captures.py",
+]
+SESSION = ROOT / ".ci" / "gpu_session"
+
+needs_scripts = pytest.mark.skipif(
+    not SESSION.exists(), reason="this is no checkout: .ci is not there"
+)
+
+
+@needs_scripts
+@pytest.mark.skipif(bool(query_devices().devices), reason="there is a GPU")
+@pytest.mark.parametrize("script", SCRIPTS)
+def test_a_script_without_a_gpu_says_so(script: str, tmp_path: Path) -> None:
+    """One line with the reason, and a good end: the rest of a session goes on."""
+    folder = [str(tmp_path)] if "captures" in script else []
+    ended = subprocess.run(
+        [sys.executable, str(ROOT / script), *folder],
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stderr
+    assert "skipped, no GPU: " in ended.stdout
+    assert ended.stdout.count("\n") == 1
+    assert not list(tmp_path.iterdir())
+
+
+@needs_scripts
+@pytest.mark.skipif(sys.platform == "win32", reason="the session is a script of bash")
+@pytest.mark.parametrize(
+    ("arguments", "said"),
+    [([], "gpu_session WHEELS OUT"), (["w", "o", "teste"], "no part is called teste")],
+)
+def test_a_session_that_is_asked_wrongly_does_nothing(
+    arguments: list[str], said: str, tmp_path: Path
+) -> None:
+    """Nothing is installed or run, and the exit status is that of a wrong command."""
+    for name in ("w", "o"):
+        (tmp_path / name).mkdir()
+    given = [str(tmp_path / each) if len(each) == 1 else each for each in arguments]
+    ended = subprocess.run(
+        ["bash", str(SESSION), *given],  # noqa: S607 - where bash lies is the system's affair
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert ended.returncode == 2
+    assert said in ended.stderr
+    assert not list((tmp_path / "o").iterdir())

@@ -1,0 +1,137 @@
+"""The commands `gpuperf metrics …`, as a shell starts them."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+from typing import Any
+
+import pytest
+
+from fakes.chips import need_library
+
+DRAM = "dram__bytes.sum"
+
+
+def metrics(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run the command in a process of its own."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_gpuperf", "metrics", *arguments],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env={**os.environ, "COLUMNS": "100", **environment},
+        timeout=60,
+    )
+
+
+def parsed(*arguments: str) -> Any:
+    """Return what the command prints as JSON."""
+    need_library()
+    done = metrics(*arguments, "--format=json")
+    assert done.stderr == ""
+    return json.loads(done.stdout)
+
+
+def test_chips_are_listed_with_their_capability() -> None:
+    """Each chip has its counts, and its capability in a compiler's spelling."""
+    chips = {each["name"]: each for each in parsed("chips")["chips"]}
+    assert chips["GH100"]["capability"] == "sm_90"
+    assert chips["GH100"]["counters"] > 3000
+
+
+def test_metrics_are_listed_by_kind_and_searched() -> None:
+    """A list is that of a kind, a search has all words in name or description."""
+    listed = parsed("list", "--chip=GH100", "--kind=throughput")
+    assert listed["chip"] == "GH100"
+    assert {each["kind"] for each in listed["metrics"]} == {"throughput"}
+    found = parsed("search", "--chip=gh100", "dram", "read")["metrics"]
+    assert "dram__bytes_read" in {each["base"] for each in found}
+
+    nothing = metrics("search", "--chip=GH100", "dram", "nosuchword")
+    assert nothing.returncode == 1
+    assert "GH100 has no metric with all of these" in nothing.stderr
+    assert "'dram', 'nosuchword'" in nothing.stderr
+
+
+def test_a_metric_is_described() -> None:
+    """A description has unit, part, endings and the passes of the metric alone."""
+    (found,) = parsed("describe", "--chip=GH100", DRAM)["metrics"]
+    assert (found["unit"], found["hardware_unit"], found["passes"]) == (
+        "byte",
+        "dram",
+        1,
+    )
+    assert ".sum.per_second" in found["endings"]
+
+
+def test_known_names_are_good() -> None:
+    """Names that are all known exit with 0."""
+    need_library()
+    done = metrics("check", "--chip=GH100", DRAM, "launch__grid_size")
+    assert (done.returncode, done.stderr) == (0, "")
+    assert done.stdout.splitlines() == [
+        f"{DRAM}: counter",
+        "launch__grid_size: made by Nsight Compute: known without counting",
+    ]
+
+
+@pytest.mark.parametrize("form", ["text", "json", "markdown"])
+def test_an_unknown_name_exits_with_1_and_is_explained(form: str) -> None:
+    """One unknown name among known ones exits with 1; what was meant is printed."""
+    need_library()
+    done = metrics(
+        "check", "--chip=GB202", DRAM, "dram__bytes_read.sum", f"--format={form}"
+    )
+    assert (done.returncode, done.stderr) == (1, "")
+    assert "dram__bytes_op_read.sum" in done.stdout
+
+
+def test_passes_are_printed() -> None:
+    """The passes of a list are those of its metrics together."""
+    name = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    found = parsed("passes", "--chip=GH100", DRAM, name)
+    assert (found["passes"], found["replays"]) == (8, 9)
+    assert found["alone"] == {DRAM: 1, name: 8}
+    said = metrics("passes", "--chip=GH100", DRAM, name).stdout
+    assert said.startswith("GH100: 8 passes (about 9 runs of each launch")
+
+
+@pytest.mark.parametrize("form", ["text", "markdown"])
+def test_every_command_has_every_form(form: str) -> None:
+    """Text and Markdown hold what JSON does."""
+    need_library()
+    for arguments, word in (
+        (("chips",), "GB202"),
+        (("list", "--chip=GH100"), "dram__bytes_read"),
+        (("search", "--chip=GH100", "dram"), "dram__bytes_read"),
+        (("describe", "--chip=GH100", "sm__throughput"), "sm__memory_throughput"),
+        (("check", "--chip=GH100", DRAM), DRAM),
+        (("passes", "--chip=GH100", DRAM), DRAM),
+    ):
+        done = metrics(*arguments, f"--format={form}")
+        assert (done.returncode, done.stderr) == (0, ""), arguments
+        assert word in done.stdout, arguments
+
+
+def test_wrong_usage_exits_with_2() -> None:
+    """An unknown chip, or an unknown name where a number was asked for, is usage."""
+    need_library()
+    for arguments, said in (
+        (("check", "--chip=GH10", DRAM), "GH100"),
+        (("passes", "--chip=GH100", "foo__bar.sum", DRAM), "foo__bar.sum"),
+        (("describe", "--chip=GH100", "foo__bar.sum"), "foo__bar.sum"),
+    ):
+        done = metrics(*arguments)
+        assert (done.returncode, done.stdout) == (2, "")
+        assert said in done.stderr
+        assert "remedy:" in done.stderr
+
+
+def test_without_a_library_the_remedy_is_to_install_one() -> None:
+    """Where libnvperf_host is not, the command says what brings it."""
+    done = metrics("chips", GPUPERF_NVPERF_HOST="/no/such/libnvperf_host.so")
+    assert done.returncode == 4
+    assert "pip install 'pytest-gpuperf[cupti]'" in done.stderr

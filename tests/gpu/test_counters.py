@@ -1,0 +1,193 @@
+"""Counters that are counted in this process: of kernels, of ranges, over time."""
+
+from __future__ import annotations
+
+import statistics
+from collections.abc import Callable, Iterator
+from typing import TYPE_CHECKING, Any
+
+import pytest
+
+from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.errors import CollectError, GpuPerfError
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
+    from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
+
+READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
+TENSOR = "sm__inst_executed_pipe_tensor.sum"
+TIME = "gpu__time_duration.sum"
+TWO_GIB = 2 << 30
+
+
+@pytest.fixture
+def profiler(runtime: DeviceRuntime) -> Iterator[Callable[..., RangeProfiler]]:
+    """Makes profilers, and lets go of them."""
+    from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
+
+    made: list[RangeProfiler] = []
+
+    def make(*metrics: str, **how: Any) -> RangeProfiler:
+        try:
+            found = RangeProfiler(metrics, synchronize=runtime.synchronize, **how)
+        except CollectError as error:
+            pytest.skip(f"counters: {error}")
+        made.append(found)
+        return found
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_copy_moves_what_it_has_to(
+    torch: Any, profiler: Callable[..., RangeProfiler]
+) -> None:
+    """2 GiB are read and 2 GiB written, within 10 %: an L2 keeps some of the last."""
+    x = torch.ones(TWO_GIB // 4, device="cuda")
+    out = torch.empty_like(x)
+    counted = profiler(READ, WRITTEN).count_kernels(lambda: torch.add(x, 1, out=out))
+    (kernel,) = counted.ranges
+
+    assert counted.void is None
+    assert kernel.metrics[READ].value == pytest.approx(TWO_GIB, rel=0.1)
+    assert kernel.metrics[WRITTEN].value == pytest.approx(TWO_GIB, rel=0.1)
+    assert kernel.metrics[READ].unit == "byte"
+
+
+def test_memory_is_put_back_between_passes(
+    torch: Any, profiler: Callable[..., RangeProfiler]
+) -> None:
+    """A kernel that adds one in place has added one, however often it ran."""
+    counting = profiler(
+        READ, TENSOR, "sm__throughput.avg.pct_of_peak_sustained_elapsed"
+    )
+    x = torch.zeros(1 << 20, device="cuda")
+    counting.count_kernels(lambda: x.add_(1))
+
+    assert counting.passes_count > 1
+    assert float(x.sum()) == x.numel()
+
+
+def test_each_kernel_is_a_range_of_its_own(
+    torch: Any,
+    profiler: Callable[..., RangeProfiler],
+    gemm: Callable[[], object],
+) -> None:
+    """A product has instructions of the tensor cores, an addition has none."""
+    x = torch.ones(1 << 20, device="cuda")
+    gemm()
+
+    def body() -> None:
+        gemm()
+        x.add_(1)
+
+    ranges = profiler(TENSOR).count_kernels(body).ranges
+
+    assert len(ranges) >= 2
+    assert (ranges[0].metrics[TENSOR].value or 0) > 0
+    assert ranges[-1].metrics[TENSOR].value == 0
+
+
+def test_ranges_have_their_names(
+    torch: Any,
+    profiler: Callable[..., RangeProfiler],
+    stream_copy: Callable[[], object],
+) -> None:
+    """The body runs again until all is counted, and each range has its own numbers."""
+    x = torch.ones(1 << 20, device="cuda")
+    calls = 0
+
+    def body(ranged: Any) -> None:
+        nonlocal calls
+        calls += 1
+        with ranged("large"):
+            stream_copy()
+        with ranged("small"):
+            x.add_(1)
+
+    counted = profiler(READ, WRITTEN, TIME).count_ranges(body)
+    found = {each.name: each.metrics for each in counted.ranges}
+
+    assert counted.passes_count == calls
+    assert set(found) == {"large", "small"}
+    large, small = (found[name][READ].value or 0 for name in ("large", "small"))
+    assert large == pytest.approx(512 << 20, rel=0.15)
+    assert small < large / 10
+
+
+def test_counting_leaves_the_results_right(
+    torch: Any,
+    profiler: Callable[..., RangeProfiler],
+    gemm: Callable[[], object],
+) -> None:
+    """After counting the GPU computes what it did before."""
+    before = torch.as_tensor(gemm()).clone()
+    profiler(READ).count_kernels(gemm)
+
+    assert torch.equal(torch.as_tensor(gemm()), before)
+
+
+def test_what_the_chip_lacks_is_refused_by_name(
+    profiler: Callable[..., RangeProfiler],
+) -> None:
+    """A mistyped counter is an error before anything is counted."""
+    with pytest.raises(GpuPerfError) as caught:
+        profiler("dram__bytes_raed.sum")
+
+    assert "dram__bytes_raed.sum" in str(caught.value)
+
+
+@pytest.fixture
+def sampler(torch: Any) -> Iterator[Callable[..., PmSampler]]:
+    """Makes samplers, and lets go of them."""
+    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
+
+    made: list[PmSampler] = []
+
+    def make(*metrics: str, **how: Any) -> PmSampler:
+        try:
+            found = PmSampler(metrics, **how)
+        except CollectError as error:
+            pytest.skip(f"PM sampling: {error}")
+        made.append(found)
+        return found
+
+    yield make
+    for each in made:
+        each.close()
+
+
+def test_a_time_line_has_even_steps_and_sees_the_work(
+    runtime: DeviceRuntime,
+    sampler: Callable[..., PmSampler],
+    stream_copy: Callable[[], object],
+) -> None:
+    """Samples are an interval apart, within 5 %, and DRAM is busy while a copy runs."""
+    dram = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+    sampling = sampler("sm__cycles_active.avg", dram, interval_s=100e-6)
+
+    def body() -> None:
+        for _ in range(100):
+            stream_copy()
+        runtime.synchronize()
+
+    try:
+        line = sampling.sample(body)
+    except CollectError as error:
+        pytest.skip(f"PM sampling: {error}")
+    steps_s = [b - a for a, b in zip(line.starts_s, line.starts_s[1:], strict=False)]
+    busy = [percent for percent in line.values[dram] if percent is not None]
+
+    assert line.void is None
+    assert len(line.starts_s) >= 100
+    assert statistics.median(steps_s) == pytest.approx(100e-6, rel=0.05)
+    assert max(busy) > 50
+    assert max(busy) <= 105
+
+
+def test_what_takes_two_passes_is_refused(sampler: Callable[..., PmSampler]) -> None:
+    """A metric that one pass cannot give is no metric of a time line."""
+    with pytest.raises(GpuPerfError):
+        sampler("sm__throughput.avg.pct_of_peak_sustained_elapsed")

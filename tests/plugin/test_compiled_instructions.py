@@ -1,0 +1,124 @@
+"""Instructions of compiled kernels, in a user's tests."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from fakes.project import Project
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
+from pytest_gpuperf.errors import CollectorUnavailableError
+
+GOLD = Path(__file__).parents[1] / "gold" / "binary"
+
+
+@pytest.fixture(name="mixed")
+def mixed_(project: Project) -> Project:
+    """A project with a cubin whose source says what is in it, and tools to read it."""
+    try:
+        find_tool(CUOBJDUMP)
+        find_tool(NVDISASM)
+    except CollectorUnavailableError as error:
+        pytest.skip(str(error))
+    folder = project.write("", name="conftest.py").parent
+    for name in ("mix_sm_90a.cubin", "kernels_sm_90.cubin"):
+        (folder / name).write_bytes((GOLD / name).read_bytes())
+    return project
+
+
+def test_a_test_asserts_on_instructions(mixed: Project) -> None:
+    """By attribute, by name and by kernel; read when they are first asked for."""
+    mixed.write("""
+        import pathlib
+        import pytest
+
+        @pytest.mark.gpuperf
+        def test_it(gpuperf):
+            perf = gpuperf.binary("kernels_sm_90.cubin")
+            pathlib.Path("kernels_sm_90.cubin").unlink()
+            assert perf.has("instructions.loop.fp32")
+            assert perf["instructions.fp32"] == perf.instructions.fp32 == 64
+            assert perf.instructions.loop.fp32["*indexed*"] == 21
+            assert perf.instructions.loop.fp32["scale"] == 0
+            assert perf.figure("spills_bytes", kernel="*spilling*") == 680
+            assert not perf.has("instructions.count")
+            with pytest.raises(AttributeError):
+                perf.instructions.loop.fp128
+    """)
+
+    mixed.run().assert_outcomes(passed=1)
+
+
+def test_kernels_that_are_known_are_judged(mixed: Project) -> None:
+    """A doubt about one kernel is none about another; without a name it is."""
+    mixed.write("""
+        import pytest
+
+        def limited(*limits):
+            return pytest.mark.gpuperf(limits=limits)
+
+        @limited(
+            'instructions.loop.wgmma["product"] >= 1',
+            'instructions.loop.global_load_4["widths"] <= 1',
+            'spills_bytes["widths"] == 0',
+        )
+        def test_holds(gpuperf):
+            gpuperf.binary("mix_sm_90a.cubin")
+
+        @limited('instructions.loop.global_load["widths"] == 0')
+        def test_breaks(gpuperf):
+            gpuperf.binary("mix_sm_90a.cubin")
+
+        @limited("instructions.wgmma >= 1")
+        def test_doubts(gpuperf):
+            gpuperf.binary("mix_sm_90a.cubin")
+    """)
+    result = mixed.run()
+
+    result.assert_outcomes(passed=1, failed=1, skipped=1)
+    said = result.stdout.str()
+    assert 'instructions.loop.global_load["widths"] failed: 1' in said
+    assert "not all code of pointer is known: calls functions through" in said
+
+
+def test_a_kept_run_needs_no_tool(mixed: Project) -> None:
+    """What was read for a test is in its record, asserted on or limited."""
+    mixed.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(limits=['instructions.tma["copies"] == 1'])
+        def test_it(gpuperf):
+            perf = gpuperf.binary("mix_sm_90a.cubin")
+            assert perf.figure("instructions.ldgsts", kernel="copies") == 1
+    """)
+    mixed.run("--gpuperf-record=kept").assert_outcomes(passed=1)
+    Path("mix_sm_90a.cubin").unlink()
+
+    mixed.run("--gpuperf-replay=kept").assert_outcomes(passed=1)
+
+
+def test_a_tool_that_fails_makes_it_unmeasured(
+    mixed: Project, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """In its own words; what cuobjdump tells is measured all the same."""
+    bad = Path("bin", "nvdisasm")
+    bad.parent.mkdir()
+    bad.write_text("#!/bin/sh\necho 'nvdisasm fatal : SM90a is too new' >&2\nexit 1\n")
+    bad.chmod(0o755)
+    monkeypatch.setenv("PATH", str(bad.parent.resolve()), prepend=":")
+    mixed.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["instructions.wgmma >= 1"])
+        def test_code(gpuperf):
+            gpuperf.binary("mix_sm_90a.cubin")
+
+        @pytest.mark.gpuperf(limits=["registers <= 64"])
+        def test_registers(gpuperf):
+            gpuperf.binary("mix_sm_90a.cubin")
+    """)
+    result = mixed.run()
+
+    result.assert_outcomes(passed=1, skipped=1)
+    assert "SM90a is too new" in result.stdout.str()

@@ -1,0 +1,689 @@
+"""Tests with hardware counters: one process under ncu counts for all of them."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from pathlib import Path
+
+import pytest
+
+from fakes import fake_ncu_report, fake_nvtx
+from fakes.project import XDIST, Project, lines
+
+FAKES = Path(fake_nvtx.__file__).parent
+NCU = "--gpuperf-collectors=host,ncu"
+JSON = "--gpuperf-json=run.json"
+VALUES = {
+    "dram__bytes.sum": [64.0, "byte"],
+    "gpu__time_duration.sum": [1000.0, "ns"],
+    "lts__t_bytes.sum": [32.0, "byte"],
+}
+SIMPLE = """
+    import nvtx
+    import pytest
+
+    def kernel(factor=1.0):
+        nvtx.launch("gemm", **{"dram__bytes.sum": [64.0 * factor, "byte"]})
+
+    @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+    def test_it(gpuperf):
+        perf = gpuperf.measure(kernel)
+        assert perf["dram__bytes.sum"] == 64
+        assert perf.time > 0
+"""
+
+
+class Machine:
+    """A project on a machine that has an ncu."""
+
+    def __init__(self, project: Project, folder: Path) -> None:
+        self.project = project
+        self.starts_file = folder / "starts"
+        environment = project.environment
+        site = fake_nvtx.install(folder / "site")
+        fake_ncu_report.install(site)
+        environment.syspath_prepend(str(site))
+        environment.delitem(sys.modules, "nvtx", raising=False)
+        environment.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
+        environment.setenv("PATH", str(FAKES), prepend=os.pathsep)
+        environment.setenv("GPUPERF_CACHE_DIR", str(folder / "cache"))
+        environment.setenv("GPUPERF_LOCK_DIR", str(folder / "locks"))
+        environment.setenv("FAKE_NCU_STARTS", str(self.starts_file))
+        environment.setenv("FAKE_NCU_VALUES", json.dumps(VALUES))
+
+    @property
+    def starts(self) -> list[list[str]]:
+        """The command lines with which ncu was started to profile."""
+        if not self.starts_file.exists():
+            return []
+        found = self.starts_file.read_text().splitlines()
+        return [json.loads(line)["argv"] for line in found]
+
+    def fail(self, mode: str) -> None:
+        """Let ncu fail from now on."""
+        self.project.environment.setenv("FAKE_NCU_MODE", mode)
+
+
+@pytest.fixture
+def machine(project: Project, tmp_path: Path) -> Machine:
+    """A machine with an ncu, and no GPU that anybody looks for."""
+    return Machine(project, tmp_path / "machine")
+
+
+def test_a_declared_counter_is_read_in_the_body(
+    machine: Machine, project: Project
+) -> None:
+    """Its value is that of one call, and the time is not ncu's."""
+    project.write(SIMPLE)
+    ended = project.run(NCU, JSON)
+
+    ended.assert_outcomes(passed=1)
+    assert len(machine.starts) == 1
+    (record,) = project.report()["records"]
+    found = {(e["metric"], e["source"]): e["value"] for e in record["estimates"]}
+    assert found["dram__bytes.sum", "ncu"] == 64
+    assert found["launches.count", "ncu"] == 1
+    assert {source for name, source in found if name.startswith("time")} == {"host"}
+
+
+def test_the_second_run_starts_nothing(machine: Machine, project: Project) -> None:
+    """What was counted is found again, also by a run of one test in another folder."""
+    project.write(SIMPLE, "tests/test_it.py")
+    project.write("[pytest]\n", "pytest.ini")
+    project.run(NCU).assert_outcomes(passed=1)
+    project.run(NCU).assert_outcomes(passed=1)
+    project.environment.chdir(project.path / "tests")
+    project.run(NCU, "test_it.py", "-k", "it", "--tb", "short").assert_outcomes(
+        passed=1
+    )
+
+    assert len(machine.starts) == 1
+
+
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_a_session_that_is_stored_has_counted_itself(
+    machine: Machine, project: Project, workers: tuple[str, ...]
+) -> None:
+    """What an earlier session counted is no evidence of another one."""
+    project.write(SIMPLE)
+    for count in (1, 2):
+        ended = project.spawn(NCU, "--gpuperf-update=new", *workers)
+        assert "1 passed" in ended.stdout
+        assert len(machine.starts) == count
+    assert "1 passed" in project.spawn(NCU, *workers).stdout
+
+    assert len(machine.starts) == 2
+
+
+@pytest.mark.parametrize("changed", ["test_it.py", "kernels.py", "conftest.py"])
+def test_what_a_test_depends_on_is_counted_again(
+    machine: Machine, project: Project, changed: str
+) -> None:
+    """Its module, the modules that it imports, and conftest files."""
+    project.write("SIZE = 1", "kernels.py")
+    project.write("", "conftest.py")
+    project.write(SIMPLE.replace("import nvtx", "import kernels\n    import nvtx"))
+    project.environment.syspath_prepend(str(project.path))
+    project.run(NCU).assert_outcomes(passed=1)
+    with (project.path / changed).open("a") as file:
+        file.write("\nOTHER = 2\n")
+    project.run(NCU).assert_outcomes(passed=1)
+
+    assert len(machine.starts) == 2
+
+
+def test_an_option_of_the_projects_own_is_counted_again(
+    machine: Machine, project: Project
+) -> None:
+    """It may change what a test does; one that shows or chooses tests does not."""
+    project.write(
+        "def pytest_addoption(parser):\n    parser.addoption('--size')\n", "conftest.py"
+    )
+    project.write(SIMPLE)
+    project.run(NCU, "--size", "1").assert_outcomes(passed=1)
+    project.run(NCU, "--size", "1", "-v", "--maxfail", "3").assert_outcomes(passed=1)
+    project.run(NCU, "--size", "1", "--", "test_it.py").assert_outcomes(passed=1)
+    assert len(machine.starts) == 1
+
+    project.run(NCU, "--size", "2").assert_outcomes(passed=1)
+    assert len(machine.starts) == 2
+
+
+MANY = """
+    import nvtx
+    import pytest
+
+    @pytest.mark.gpuperf(counters=["dram__bytes.sum"], iterations=3)
+    @pytest.mark.parametrize("factor", range(200))
+    def test_it(gpuperf, factor):
+        perf = gpuperf.measure(
+            lambda: nvtx.launch("gemm", **{"dram__bytes.sum": [2.0 * factor, "byte"]})
+        )
+        assert perf["dram__bytes.sum"] == 2 * factor
+"""
+
+
+def test_two_hundred_tests_start_one_process(
+    machine: Machine, project: Project
+) -> None:
+    """Each of them gets its own value: by the name of its range, not by its place."""
+    project.write(MANY)
+    project.run(NCU).assert_outcomes(passed=200)
+
+    assert len(machine.starts) == 1
+
+
+def test_workers_share_one_process(machine: Machine, project: Project) -> None:
+    """One of them counts, whatever tests it is going to run; the others wait for it."""
+    project.write(MANY.replace("200", "8"))
+    ended = project.spawn(*XDIST, "-n2", "--dist=loadgroup", NCU)
+
+    assert "8 passed" in ended.stdout
+    assert len(machine.starts) == 1
+
+
+def test_workers_share_what_was_refused(machine: Machine, project: Project) -> None:
+    """What one of them was refused, the other does not ask for again."""
+    machine.fail("permission")
+    project.write(MANY.replace("200", "4"))
+    ended = project.spawn(*XDIST, "-n2", NCU)
+
+    assert "4 skipped" in ended.stdout
+    assert len(machine.starts) == 1
+    project.spawn(NCU)
+    assert len(machine.starts) == 2  # another run tries anew
+
+
+def test_every_kind_of_measurement_is_counted(
+    machine: Machine, project: Project
+) -> None:
+    """Calls, blocks, loops, comparisons and tests without the fixture."""
+    project.write("""
+        import threading
+        import nvtx
+        import pytest
+
+        def kernel(bytes=64.0):
+            nvtx.launch("gemm", **{"dram__bytes.sum": [bytes, "byte"]})
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_all(gpuperf):
+            assert gpuperf(lambda: 5) == 5
+            with gpuperf.range("block") as block:
+                kernel()
+                thread = threading.Thread(target=kernel)
+                thread.start()
+                thread.join()
+            assert block["dram__bytes.sum"] == 128
+            assert block.launches.count == 2
+            with gpuperf.steps(name="loop") as steps:
+                for _ in range(5):
+                    with steps.step():
+                        kernel()
+            assert steps["dram__bytes.sum"] == 320
+            assert steps.throughput > 0
+            pair = gpuperf.compare(kernel, lambda: kernel(32.0), name="two")
+            assert pair.a["dram__bytes.sum"] == 64
+            assert pair.b["dram__bytes.sum"] == 32
+            assert pair.speedup.low > 1e-9
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"], limits=["launches.count == 1"])
+        def test_alone():
+            kernel()
+    """)
+    ended = project.run(NCU, JSON, "-rs")
+
+    # the call that launches nothing has no counter, so that test lacks a value
+    ended.assert_outcomes(passed=1, skipped=1)
+    assert lines(ended, "no kernel was launched in the measurement")
+    named = {
+        (r["key"]["name"], e["value"])
+        for r in project.report()["records"]
+        for e in r["estimates"]
+        if e["metric"] == "dram__bytes.sum" and e["kernel"] is None
+    }
+    found = {("block", 128), ("loop", 320), ("two.a", 64), ("two.b", 32), ("", 64)}
+    assert named == found
+
+
+def test_caches_are_paired_with_the_measurement(
+    machine: Machine, project: Project
+) -> None:
+    """Cold calls are counted with flushed caches, blocks as they come: two processes."""
+    project.write("""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            gpuperf.measure(nvtx.launch)
+            with gpuperf.range("block"):
+                nvtx.launch()
+            gpuperf.measure(nvtx.launch, name="warm", cache="warm")
+    """)
+    ended = project.run(NCU, JSON)
+
+    ended.assert_outcomes(passed=1)
+    modes = [next(a for a in s if "--cache-control" in a) for s in machine.starts]
+    assert modes == ["--cache-control=all", "--cache-control=none"]
+    facts = {
+        r["key"]["name"]: r["facts"]["counter"] for r in project.report()["records"]
+    }
+    assert {name: each["cache_control"] for name, each in facts.items()} == {
+        "": "all",
+        "block": "none",
+        "warm": "none",
+    }
+    assert facts[""]["tool_version"] == "2025.3.1.0"
+    assert facts[""]["replay_mode"] == "kernel"
+    assert facts[""]["clock_control"] == "none"
+
+
+@pytest.mark.parametrize(
+    ("limit", "outcome"),
+    [
+        ("dram__bytes.sum <= 100", "passed"),
+        ("dram__bytes.sum <= 10", "failed"),
+        ('dram__bytes.sum["gemm"] >= 64 B', "passed"),
+    ],
+)
+def test_a_limit_names_its_counter(
+    machine: Machine, project: Project, limit: str, outcome: str
+) -> None:
+    """It needs no declaration beside it."""
+    project.write(f"""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(limits=[{limit!r}])
+        def test_it(gpuperf):
+            gpuperf.measure(nvtx.launch, "gemm")
+    """)
+    project.run(NCU, "--gpuperf-confirm=0").assert_outcomes(**{outcome: 1})
+
+    assert len(machine.starts) == 1
+
+
+def test_what_counters_become_is_counted_where_ncu_was_asked_for(
+    machine: Machine, project: Project
+) -> None:
+    """A metric of the catalogue alone starts nothing by itself."""
+    project.write("""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["dram.bytes <= 100 B"])
+        def test_it(gpuperf):
+            gpuperf.measure(nvtx.launch)
+    """)
+    project.run().assert_outcomes(skipped=1)
+    assert machine.starts == []
+
+    project.run(NCU).assert_outcomes(passed=1)
+    assert any("--metrics=dram__bytes.sum," in arg for arg in machine.starts[0])
+
+
+CRASHING = """
+    import os
+    import nvtx
+    import pytest
+
+    @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_it(gpuperf, name):
+        def call():
+            nvtx.launch()
+            if name == "b" and "FAKE_NCU_RANGES" in os.environ:
+                CRASH
+        gpuperf.measure(call)
+"""
+
+
+def test_a_test_that_ends_its_process_is_isolated(
+    machine: Machine, project: Project
+) -> None:
+    """It is tried alone, and the others are counted without it."""
+    project.write(
+        CRASHING.replace("CRASH", "print('last words', flush=True), os._exit(7)")
+    )
+    ended = project.run(NCU, "-rs", "-s")
+
+    ended.assert_outcomes(passed=2, skipped=1)
+    assert lines(ended, "dram__bytes.sum: its process ended under ncu", "last words")
+    assert len(machine.starts) == 3
+    project.run(NCU)
+    assert len(machine.starts) == 4  # only that one is tried again
+
+
+def test_a_test_that_hangs_is_left_out(machine: Machine, project: Project) -> None:
+    """The time that counting may take is over, and the others are counted after it."""
+    project.write(CRASHING.replace("CRASH", "__import__('time').sleep(600)"))
+    ended = project.run(NCU, "-rs", "-o", "gpuperf_ncu_timeout=4")
+
+    ended.assert_outcomes(passed=2, skipped=1)
+    assert lines(ended, "its process did not end under ncu", "within 4 s")
+    assert lines(ended, "the ini option gpuperf_ncu_timeout")
+    assert len(machine.starts) == 2
+
+
+def test_an_unknown_counter_costs_its_own_tests_alone(
+    machine: Machine, project: Project
+) -> None:
+    """ncu refuses them all for one name; the others are counted without it."""
+    machine.fail("unknown-metric:1")
+    project.write("""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bites.sum"])
+        def test_wrong(gpuperf):
+            gpuperf.measure(nvtx.launch)
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_right(gpuperf):
+            gpuperf.measure(nvtx.launch)
+    """)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(passed=1, skipped=1)
+    assert lines(ended, "ncu has no metric dram__bites.sum")
+
+
+@pytest.mark.parametrize(
+    ("mode", "told"),
+    [
+        ("permission", "NVreg_RestrictProfilingToAdminUsers=0"),
+        ("busy", "dcgmi profile --pause"),
+        ("no-kernels", "no kernel was launched"),
+        ("crash-half", "ncu was ended by signal 11"),
+    ],
+)
+def test_what_keeps_ncu_from_counting_is_the_reason(
+    machine: Machine, project: Project, mode: str, told: str
+) -> None:
+    """The test is unmeasured, and says what to do."""
+    machine.fail(mode)
+    project.write(SIMPLE)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "unmeasured", told)
+    assert not lines(ended, "SKIPPED", "  ")  # the words of a process are one line
+
+
+def test_a_counter_without_an_ending_is_told_to_have_one(
+    machine: Machine, project: Project
+) -> None:
+    """ncu takes such a name, and gives values under other names."""
+    project.write(SIMPLE.replace('["dram__bytes.sum"]', '["dram__bytes"]'))
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "unmeasured: dram__bytes:", "write an ending behind it")
+    assert machine.starts
+
+
+def test_a_test_that_fails_under_ncu_says_why(
+    machine: Machine, project: Project
+) -> None:
+    """What it had come to until then is kept."""
+    project.write("""
+        import os
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            perf = gpuperf.measure(nvtx.launch)
+            assert perf["dram__bytes.sum"] == 64
+            assert "FAKE_NCU_RANGES" not in os.environ, "not under ncu"
+            gpuperf.measure(nvtx.launch, name="second")
+    """)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "dram__bytes.sum: the test does not pass under ncu")
+
+
+def test_a_range_that_was_not_reached_is_named(
+    machine: Machine, project: Project
+) -> None:
+    """A branch that is taken here alone leaves no counters."""
+    project.write("""
+        import os
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            if "FAKE_NCU_RANGES" not in os.environ:
+                with gpuperf.range("only here"):
+                    nvtx.launch()
+    """)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "the range 'only here' was not reached under ncu")
+
+
+def test_an_undeclared_counter_is_told_how_to_declare(
+    machine: Machine, project: Project
+) -> None:
+    """The remedy is the whole marker, with what it declares already."""
+    project.write("""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            perf = gpuperf.measure(nvtx.launch)
+            assert perf["lts__t_bytes.sum"] > 0
+    """)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    marker = '@pytest.mark.gpuperf(counters=["dram__bytes.sum", "lts__t_bytes.sum"])'
+    assert lines(ended, "lts__t_bytes.sum: a counter is read only where", marker)
+
+
+def test_without_ncu_a_declared_counter_is_never_a_pass(project: Project) -> None:
+    """The body passes and asks for nothing; what it declares is missing all the same."""
+    project.environment.setenv("PATH", str(project.path))
+    project.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            gpuperf.measure(int)
+
+        @pytest.mark.gpuperf(requires=["ncu"])
+        def test_requires(gpuperf):
+            gpuperf.measure(int)
+    """)
+    ended = project.run("-rs")
+
+    ended.assert_outcomes(skipped=2)
+    assert lines(ended, "dram__bytes.sum: there is no ncu on PATH", "install")
+    assert lines(ended, "requires: there is no ncu on PATH", "install")
+
+
+def test_an_ncu_that_is_asked_for_must_be_there(project: Project) -> None:
+    """It is a wrong option, told before anything is collected."""
+    project.environment.setenv("PATH", str(project.path))
+    ended = project.run(NCU)
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert lines(ended, "collector ncu cannot be used: there is no ncu on PATH")
+
+
+def test_by_itself_nothing_is_counted_without_a_gpu(
+    machine: Machine, project: Project
+) -> None:
+    """An image may hold ncu on a machine that has nothing to count."""
+    project.write(SIMPLE)
+    ended = project.run("-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "there is nothing to count")
+    assert "there is nothing to count" in project.spawn(*XDIST, "-n1", "-rs").stdout
+    assert machine.starts == []
+
+
+def test_a_rank_of_several_is_not_started_again(
+    machine: Machine, project: Project
+) -> None:
+    """Its kernels wait for those of the others."""
+    project.environment.setenv("WORLD_SIZE", "2")
+    project.write(SIMPLE)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "a rank of 2", "gpuperf.capture")
+    assert machine.starts == []
+
+
+@pytest.mark.parametrize("option", ["--gpuperf-disable", "--collect-only"])
+def test_a_run_that_measures_nothing_starts_nothing(
+    machine: Machine, project: Project, option: str
+) -> None:
+    """Neither disabled nor collected tests are counted."""
+    project.write(SIMPLE)
+    project.run(NCU, option)
+
+    assert machine.starts == []
+
+
+def test_counters_are_part_of_a_recording(machine: Machine, project: Project) -> None:
+    """A kept run is judged again where there is no ncu."""
+    project.write(SIMPLE)
+    project.run(NCU, "--gpuperf-record=kept").assert_outcomes(passed=1)
+    machine.fail("permission")
+    project.environment.setenv("GPUPERF_CACHE_DIR", str(project.path / "empty"))
+    project.run("--gpuperf-replay=kept").assert_outcomes(passed=1)
+
+    assert len(machine.starts) == 1
+
+
+def test_who_confirms_counts_anew(machine: Machine, project: Project) -> None:
+    """A limit that is straddled is confirmed by processes that take nothing for known."""
+    project.write("""
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["dram__bytes.sum <= 64.1"])
+        def test_it(gpuperf):
+            gpuperf.measure(nvtx.launch)
+    """)
+    project.run(NCU, "--gpuperf-confirm=2", JSON)
+
+    assert len(machine.starts) == 3
+    records = project.report()["records"]
+    assert [r["role"] for r in records] == ["main", "confirm", "confirm"]
+    assert all(r["facts"] == records[0]["facts"] for r in records)
+
+
+def test_under_ncu_every_comparison_holds(machine: Machine, project: Project) -> None:
+    """A slow, serialised process must come to the end of every test."""
+    project.write("""
+        import os
+        import nvtx
+        import pytest
+        import numpy as np
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"], limits=["time <= 1 s"])
+        def test_it(gpuperf):
+            perf = gpuperf.measure(nvtx.launch)
+            if "FAKE_NCU_RANGES" in os.environ:
+                time = perf.time
+                assert time < 0 and time > 1e9 and 0 > time and time == -5 and time != time
+                assert 2 * time + 1 <= -1 and -time >= 3 and abs(time) / 0 > 5
+                assert time.p95 < -1 and time["k*"] < -1 and time.low < -1
+                assert np.float64(-3) > time and time <= np.float64(-3)
+                assert perf["lts__t_bytes.sum"] == pytest.approx(12)
+                assert perf.energy < -1 and perf.roofline.fraction > 9
+                assert gpuperf.record("mine", 3.0) < -1
+            with gpuperf.range("after all"):
+                nvtx.launch()
+            assert perf.has("dram__bytes.sum")
+    """)
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(passed=1)
+
+
+def test_a_process_that_does_not_come_to_its_tests_says_why(
+    machine: Machine, project: Project
+) -> None:
+    """Its last lines are the reason, and it is started once."""
+    project.write(SIMPLE)
+    project.write(
+        "import os\nassert 'FAKE_NCU_RANGES' not in os.environ, 'not here'\n",
+        "conftest.py",
+    )
+    ended = project.run(NCU, "-rs")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "the program ended with status 4", "AssertionError: not here")
+    assert len(machine.starts) == 1
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        pytest.param(("-p", "pytest_randomly"), id="shuffled"),
+        pytest.param(("-p", "no:cacheprovider"), id="bare"),
+        pytest.param(("-k", "1 or 2"), id="selected"),
+        pytest.param(("--", "test_it.py"), id="dashes"),
+    ],
+)
+def test_however_pytest_is_started_the_same_tests_are_counted(
+    machine: Machine, project: Project, options: tuple[str, ...]
+) -> None:
+    """The process under ncu gets the same command line and exact ids."""
+    if "pytest_randomly" in options:
+        pytest.importorskip("pytest_randomly")
+    project.write(MANY.replace("200", "3"))
+    assert " passed" in project.spawn(NCU, *options).stdout
+    assert " passed" in project.spawn(NCU, *options).stdout
+
+    assert len(machine.starts) == 1
+
+
+def test_a_slow_process_is_not_stopped_by_a_timeout_of_tests(
+    machine: Machine, project: Project
+) -> None:
+    """Under ncu each call is replayed for each pass."""
+    pytest.importorskip("pytest_timeout")
+    project.write(
+        SIMPLE.replace(
+            "def kernel(factor=1.0):",
+            "def kernel(factor=1.0):\n"
+            "        import os, time\n"
+            "        time.sleep(0.7 * ('FAKE_NCU_RANGES' in os.environ))",
+        )
+    )
+    ended = project.spawn("-p", "pytest_timeout", "--timeout=2", NCU)
+
+    assert "1 passed" in ended.stdout
+
+
+def test_a_counter_of_a_given_report_needs_no_ncu(
+    machine: Machine, project: Project
+) -> None:
+    """A test that declares counters may read them from a file."""
+    made = {"dram__bytes.sum": [4, 64.0, "byte"], "launch__grid_size": [4, 8.0, ""]}
+    launch = {"kernel": "gemm", "demangled": "gemm()", "metrics": made}
+    content = b"NVR\0" + json.dumps({"ranges": [[launch]]}).encode()
+    (project.path / "some.ncu-rep").write_bytes(content)
+    machine.fail("permission")
+    project.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+        def test_it(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep")
+            assert perf["dram__bytes.sum"] == 64
+    """)
+    project.run(f"{NCU},ncu-report").assert_outcomes(passed=1)
