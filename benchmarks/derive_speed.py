@@ -12,7 +12,7 @@ import time
 
 from pytest_gpuperf.compute.derive import FORMULAS, derived, launch_occupancy
 from pytest_gpuperf.compute.limiter import analyse
-from pytest_gpuperf.compute.stalls import stall_shares
+from pytest_gpuperf.compute.occupancy import stall_shares
 from pytest_gpuperf.model.counters import STALLS, STANDARD
 
 LAUNCHES = 10_000
