@@ -1,6 +1,6 @@
 """Three kernels in one start/end range, which range replay profiles as one."""
 
-import nvtx  # type: ignore[import-not-found, unused-ignore] # optional
+import nvtx
 import torch
 
 x = torch.ones(1 << 22, device="cuda")

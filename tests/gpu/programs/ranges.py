@@ -6,7 +6,7 @@ belong to the process: the last kernel is launched by another thread.
 
 import threading
 
-import nvtx  # type: ignore[import-not-found, unused-ignore] # optional
+import nvtx
 import torch
 
 x = torch.ones(1 << 20, device="cuda")

@@ -463,9 +463,12 @@ class TestRealProcesses:
 
 # runs a session in a process of its own: where, with which program
 RUN = """
+import signal
 import sys
 from pathlib import Path
 from pytest_gpuperf.collect.ncu import Command, Session
+# what a shell starts in the background ignores it, and so would this
+signal.signal(signal.SIGINT, signal.default_int_handler)
 command = Command(executable=sys.executable, output=sys.argv[1], args=(sys.argv[2], "0"))
 Session(command=command, lock_folder=Path(sys.argv[3])).run()
 """
