@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import os
+
 # pytester forgets the modules that a run in this process has loaded, and numpy cannot
 # be loaded twice: so it is loaded before
 import numpy as np  # noqa: F401 - see above
@@ -15,7 +17,9 @@ pytest_plugins = ["pytester"]
 
 # a machine that is busy is no failure: nothing here is timed
 settings.register_profile("untimed", deadline=None)
-settings.load_profile("untimed")
+# for all interpreters but one: what differs between them is seen in a few examples
+settings.register_profile("brief", deadline=None, max_examples=20)
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
 
 @pytest.fixture
