@@ -102,6 +102,31 @@ def test_the_second_run_starts_nothing(machine: Machine, project: Project) -> No
     assert len(machine.starts) == 1
 
 
+@pytest.mark.parametrize(
+    "mark",
+    ["skip", "skipif(True, reason='x')", "xfail(run=False)"],
+    ids=["skip", "skipif", "xfail"],
+)
+def test_a_test_that_never_runs_is_not_counted(
+    machine: Machine, project: Project, mark: str
+) -> None:
+    """Its marks say so before the first test: nobody waits for its counters."""
+    project.write(
+        SIMPLE.replace("def test_it", f"@pytest.mark.{mark}\n    def test_it")
+    )
+    project.run(NCU)
+
+    assert machine.starts == []
+
+
+def test_a_plan_of_the_setup_starts_nothing(machine: Machine, project: Project) -> None:
+    """--setup-plan runs no test."""
+    project.write(SIMPLE)
+    project.run(NCU, "--setup-plan")
+
+    assert machine.starts == []
+
+
 @pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
 def test_a_session_that_is_stored_has_counted_itself(
     machine: Machine, project: Project, workers: tuple[str, ...]

@@ -26,11 +26,12 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         bench: The measuring equipment of this process.
     """
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
+    plans = [(item, plan) for item, plan in plans if not _never_runs(item)]
     asked = "ncu" in bench.config.collectors
     # nearly all runs end here, with nothing loaded
     if not any(asked or _names_a_counter(plan) for _, plan in plans):
         return
-    if bench.config.disable or bench.recording is not None:
+    if bench.config.disable or bench.recording is not None or _only_shows(session):
         return
     from pytest_gpuperf.pipeline.counting import (
         cache_control_of,
@@ -63,6 +64,23 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         wanted,
         announce=lambda count: _announce(session.config, count),
     )
+
+
+def _never_runs(item: pytest.Item) -> bool:
+    """Return whether a test's marks alone say that its body is not going to run."""
+    skipped = any(
+        mark.name == "skip" or True in mark.args
+        for mark in (*item.iter_markers("skip"), *item.iter_markers("skipif"))
+    )
+    return skipped or any(
+        mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
+    )
+
+
+def _only_shows(session: pytest.Session) -> bool:
+    """Return whether pytest is going to show what it would do, and do nothing."""
+    options = session.config.option
+    return bool(getattr(options, "setupplan", False) or options.collectonly)
 
 
 def _names_a_counter(plan: Plan) -> bool:
