@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from fakes import runs
+from fakes import fake_ncu_report, runs
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
@@ -91,6 +91,25 @@ def test_a_name_that_a_run_does_not_have_is_said(stored: str) -> None:
     )
 
 
+def test_a_counter_that_a_capture_does_not_have_is_said(tmp_path: Path) -> None:
+    """As JSON it is null, which alone would not tell a mistyped name."""
+    fake_ncu_report.install(tmp_path / "site")
+    launch = {"kernel": "k", "demangled": "k()", "metrics": {"a__b.sum": (4, 8.0, "")}}
+    path = tmp_path / "some.ncu-rep"
+    path.write_bytes(b"NVR\0" + json.dumps({"ranges": [[launch]]}).encode())
+    places = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
+    done = gpuperf(
+        *("show", str(path), "--format=json", "--metrics=a__b.sum,a__bb.sum"),
+        PYTHONPATH=os.pathsep.join(filter(None, places)),
+    )
+
+    assert done.returncode == 0
+    assert b'"a__bb.sum":{"value":null,' in done.stdout
+    assert done.stderr == (
+        b"gpuperf: not in this capture: a__bb.sum; did you mean a__b.sum?\n"
+    )
+
+
 def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> None:
     """Its reader cannot choose them any more; why there was no GPU is a fact of it."""
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), session_id="s1")
@@ -116,7 +135,7 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
         ((), 2, "no command was named"),
         (("show",), 2, "required: FILE"),
         (("show", "x.json", "--format=xml"), 2, "invalid choice: 'xml'"),
-        (("show", "x.json", "--metrics=,"), 2, "write --metrics=a,b"),
+        (("show", "x.json", "--metrics=,"), 2, "--metrics: no metric is named"),
         (("compare", "one.json"), 2, "the newest last"),
         (("compare", "a", "b", "--max-regression=5"), 2, "write 5% or off"),
         (("compare", "a", "b", "--max-regression=x"), 2, "write 5% or off"),

@@ -135,15 +135,17 @@ def test_workers_say_who_holds_cupti(project: Project) -> None:
     assert list(times(records(project)["test_call"])) == ["events", "host"]
 
 
-def test_what_holds_cupti_leaves_a_test_that_was_asked_for_it_unmeasured(
+def test_what_holds_cupti_that_was_asked_for_by_name_is_an_error(
     project: Project,
 ) -> None:
-    """Asked for by name, and held: no other source stands in silently."""
+    """No other source stands in, and no run without a value ends well."""
     fake_cuda.with_cupti(project, holder="Proton")
     said = run(project, "--gpuperf-collectors=cupti,events,host")
 
-    assert "unmeasured: time: Proton is another user of CUPTI" in said
-    assert "2 skipped" in said
+    assert "collector cupti was asked for and refuses: Proton is another user" in said
+    assert "leave cupti out of --gpuperf-collectors" in said
+    assert "skipped" not in said
+    assert "passed" not in said
 
 
 @pytest.mark.parametrize("requires", ["events", "nvml", "cupti"])

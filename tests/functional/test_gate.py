@@ -8,6 +8,8 @@ from pathlib import Path
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
+from pytest_gpuperf.errors import CollectorUnavailableError
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
@@ -387,11 +389,20 @@ COMPILED = """
 GOLD = Path(__file__).parents[1] / "gold" / "binary"
 
 
+def needs_cuobjdump() -> None:
+    """Skip where no binary can be read."""
+    try:
+        find_tool(CUOBJDUMP)
+    except CollectorUnavailableError as error:
+        pytest.skip(str(error))
+
+
 @pytest.mark.parametrize("timed", [False, True])
 def test_no_process_is_announced_for_what_a_file_says(
     project: Project, *, timed: bool
 ) -> None:
     """A file says the same to every process: only what was timed waits for them."""
+    needs_cuobjdump()
     cubin = project.path / "compiled.cubin"
     cubin.write_bytes((GOLD / "row_sum_sm_90.cubin").read_bytes())
     project.store(COMPILED + VALUES if timed else COMPILED)

@@ -65,6 +65,8 @@ def test_a_metric_is_described() -> None:
         1,
     )
     assert ".sum.per_second" in found["endings"]
+    said = metrics("describe", "--chip=GH100", DRAM).stdout.replace("\n    ", " ")
+    assert "endings: .avg .max .min .sum, alone or with one of .peak_sustained" in said
 
 
 def test_known_names_are_good() -> None:
@@ -76,6 +78,21 @@ def test_known_names_are_good() -> None:
         f"{DRAM}: counter",
         "launch__grid_size: made by Nsight Compute: known without counting",
     ]
+
+
+def test_names_may_stand_together_as_ncu_takes_them() -> None:
+    """A list with commas is several names, in each argument; nothing is no name."""
+    names = [
+        each["name"]
+        for each in parsed("check", f"{DRAM},a__b , c__d", "e__f", "--chip=GH100")[
+            "names"
+        ]
+    ]
+    assert names == [DRAM, "a__b", "c__d", "e__f"]
+
+    empty = metrics("check", "--chip=GH100", "")
+    assert (empty.returncode, empty.stdout) == (2, "")
+    assert "NAME: no metric is named" in empty.stderr
 
 
 @pytest.mark.parametrize("form", ["text", "json", "markdown"])

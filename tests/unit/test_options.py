@@ -24,7 +24,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     ),
     "confirm": ("0", 0, "7", 7),
     "runs": ("1", 1, "3", 3),
-    "collectors": ("host", ("host",), "binary,host", ("binary", "host")),
+    "collectors": ("host", ("host",), "auto", ()),
     "chip": ("GH100", "GH100", " sm_90", "sm_90"),
     "record": ("a", "{root}/a", "b", "{root}/b"),
     "replay": ("kept", "{root}/kept", ".", "{root}"),

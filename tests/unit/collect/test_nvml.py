@@ -154,7 +154,8 @@ CALLS = (
     "nvmlDeviceGetMPSComputeRunningProcesses",
     "nvmlDeviceGetSamples",
     "nvmlDeviceGetClockInfo",
-    "nvmlDeviceGetTemperatureV",
+    # older bindings have the older function alone
+    "nvmlDeviceGetTemperature" + "V" * hasattr(pynvml, "nvmlDeviceGetTemperatureV"),
     "nvmlGpmSampleGet",
     "nvmlEventSetWait",
 )

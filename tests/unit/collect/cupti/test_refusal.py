@@ -139,9 +139,10 @@ def test_names_are_those_of_the_header() -> None:
     found = re.findall(r"CUPTI_ERROR_(\w+)\s*=\s*(\d+)", "\n".join(texts))
     names = {int(number): name for name, number in found}
 
-    for status, meant in refusal.STATUSES.items():
-        if status > 0:
-            assert meant.name == names[status]
+    # the header may be a toolkit's, older than the newest code
+    known = {s: meant.name for s, meant in refusal.STATUSES.items() if s in names}
+    assert len(known) > 20
+    assert known == {status: names[status] for status in known}
 
 
 @pytest.mark.parametrize(

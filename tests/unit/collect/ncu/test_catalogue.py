@@ -349,5 +349,6 @@ def launches_of(file: str) -> Sequence[CapturedLaunch]:
     path = Path(folder) / f"{file}.ncu-rep"
     if not folder or not path.exists():
         pytest.skip("GPUPERF_CAPTURES names no folder with reports of others")
+    pytest.importorskip("ncu_report")
     capture = read_capture(str(path), runner=ProcessRunner(), metrics=None)
     return capture.ranges[0].launches

@@ -37,6 +37,7 @@ from pytest_gpuperf.collect.ncu.program import (
 )
 from pytest_gpuperf.collect.ncu.sources import (
     installed,
+    plugins,
     project_files,
     python_fields,
 )
@@ -561,6 +562,51 @@ def test_imports_are_followed_to_the_end(tmp_path: Path) -> None:
     }
 
 
+def test_sources_on_the_path_of_python_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of an editable install and of PYTHONPATH no list of files says that they changed."""
+    beside, site = tmp_path / "beside", tmp_path / "env" / "site-packages"
+    write(beside, {"one.py": "from pkg import two", "unused.py": ""})
+    write(beside, {"pkg/__init__.py": "", "pkg/two.py": "from . import three"})
+    write(beside, {"pkg/three.py": ""})
+    write(site, {"numpy.py": ""})
+    write(tmp_path / "root", {"tests/test_a.py": "import one, numpy, json"})
+    monkeypatch.setattr(sys, "path", [str(beside), str(site), *sys.path])
+
+    assert found_from(tmp_path / "root") == {
+        (beside / name).as_posix()
+        for name in ("one.py", "pkg/__init__.py", "pkg/two.py", "pkg/three.py")
+    }
+
+
+@pytest.mark.parametrize(
+    ("name", "settings"),
+    [
+        ("pytest.ini", "[pytest]\naddopts = -q -p own.plugin -p no:randomly\n"),
+        ("tox.ini", "[pytest]\naddopts =\n    -pown.plugin\n"),
+        ("pyproject.toml", '[tool.pytest]\naddopts = ["-p", "own.plugin"]\n'),
+        ("pyproject.toml", "[tool.pytest]\naddopts = ['-p own.plugin']\n"),
+    ],
+)
+def test_a_plugin_that_settings_name_is_followed(
+    tmp_path: Path, name: str, settings: str
+) -> None:
+    """It may hold the fixtures that launch the kernels."""
+    write(tmp_path, {"own/plugin.py": "import kernels", "kernels.py": ""})
+    write(tmp_path, {name: settings, "no.py": "", "tests/test_a.py": ""})
+
+    assert found_from(tmp_path) == {name, "own/plugin.py", "kernels.py"}
+
+
+def test_plugins_are_those_that_pytest_is_told_of() -> None:
+    """By its options and by its variable; what is switched off is none."""
+    args = ("-q", "-p", "a.b", "-pc", "-p", "no:randomly", "tests", "-p")
+
+    assert plugins(args, {"PYTEST_PLUGINS": "d,a.b"}) == ("d", "a.b", "c")
+    assert plugins((), {}) == ()
+
+
 def test_what_is_installed_in_the_project_is_not_followed(tmp_path: Path) -> None:
     """An environment inside the project counts by its own lists of files."""
     site = ".venv/lib/python3.12/site-packages/numpy/__init__.py"
@@ -637,6 +683,7 @@ def test_what_is_no_whole_program_has_no_libraries(
     tmp_path: Path, content: bytes
 ) -> None:
     """A script, an empty file and a broken one are no error."""
+    pytest.importorskip("elftools")
     path = tmp_path / "p"
     path.write_bytes(content)
 
