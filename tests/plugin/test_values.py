@@ -10,7 +10,7 @@ import pytest
 import pytest_gpuperf
 from fakes.project import Project, lines
 from pytest_gpuperf import Figure
-from pytest_gpuperf.fixture import Ledger, Perf
+from pytest_gpuperf.fixture import Ledger, Pair, Perf
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 
@@ -198,3 +198,10 @@ def test_every_public_name_is_there_and_sorted() -> None:
     assert type(pytest_gpuperf.us) is float
     with pytest.raises(AttributeError, match="no attribute 'hours'"):
         _ = pytest_gpuperf.hours
+
+
+def test_a_metric_of_a_pair_is_asked_of_its_sides() -> None:
+    """A comparison has no time of its own; a mistaken name says where there is one."""
+    pair = Pair(perf=perf_of(), a=perf_of(), b=perf_of())
+    with pytest.raises(AttributeError, match=r"ask a side, as pair\.a\.time"):
+        _ = pair.time

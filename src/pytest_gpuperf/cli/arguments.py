@@ -7,7 +7,8 @@ is imported.
 from __future__ import annotations
 
 import argparse
-from typing import TYPE_CHECKING
+from collections.abc import Sequence
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import UnitError
 
@@ -25,6 +26,20 @@ exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
 of doctor: 0 ready; 1 degraded: no GPU, or counters, launches, energy or memory
 cannot be measured; 2 blocked: a GPU whose time cannot be measured, or what was
 asked for was not done"""
+
+
+class _Joined(argparse.Action):
+    """Several arguments of several names each are one list of names."""
+
+    def __call__(
+        self,
+        parser: argparse.ArgumentParser,  # noqa: ARG002 - as argparse calls it
+        namespace: argparse.Namespace,
+        values: str | Sequence[Any] | None,
+        option_string: str | None = None,  # noqa: ARG002 - as argparse calls it
+    ) -> None:
+        """Keep the names."""
+        setattr(namespace, self.dest, [name for each in values or () for name in each])
 
 
 def parser() -> argparse.ArgumentParser:
@@ -183,15 +198,17 @@ def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
         ("passes", "how often a kernel must run to give metrics"),
     ):
         command = within.add_parser(name, parents=of_chip, help=text)
-        command.add_argument("names", metavar="NAME", nargs="+")
+        command.add_argument(
+            "names", metavar="NAME", nargs="+", type=_metric_names, action=_Joined
+        )
         command.set_defaults(command=f"metrics:{name}")
 
 
 def _metric_names(text: str) -> tuple[str, ...]:
-    """Return the names of --metrics."""
+    """Return names that stand in one argument, as ncu takes them."""
     names = tuple(filter(None, map(str.strip, text.split(","))))
     if not names:
-        message = "no metric is named; write --metrics=a,b"
+        message = "no metric is named"
         raise argparse.ArgumentTypeError(message)
     return names
 

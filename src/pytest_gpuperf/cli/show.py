@@ -28,6 +28,8 @@ if TYPE_CHECKING:
 
 __all__ = ["compare", "show"]
 
+_NO_VALUE = b'"value":null'  # what the reader writes of a counter that a launch lacks
+
 
 def show(arguments: argparse.Namespace) -> int:
     """Print a capture or a run."""
@@ -44,7 +46,11 @@ def show(arguments: argparse.Namespace) -> int:
             from pytest_gpuperf.pipeline.shown import refuse_catalogue
 
             refuse_catalogue(doubtful)
-        return print_bytes(capture_text(file, runner=runner, metrics=metrics))
+        content = capture_text(file, runner=runner, metrics=metrics)
+        print_bytes(content)
+        if metrics is not None and _NO_VALUE in content:
+            _say_what_lacks(file, metrics)
+        return GOOD
     from pytest_gpuperf.collect.ncu.capture import read_capture
     from pytest_gpuperf.pipeline.captured import analyses
     from pytest_gpuperf.pipeline.shown import selected
@@ -81,6 +87,18 @@ def compare(arguments: argparse.Namespace) -> int:
         return WORSE
     decided = any(verdict.outcome in JUDGED for verdict in verdicts)
     return UNDECIDED if arguments.strict and not decided else GOOD
+
+
+def _say_what_lacks(file: str, metrics: Sequence[str]) -> None:
+    """Say on standard error which counters a capture lacks; it is read once more."""
+    from pytest_gpuperf.collect.ncu.capture import read_capture
+    from pytest_gpuperf.collect.runner import ProcessRunner
+    from pytest_gpuperf.pipeline.shown import selected
+
+    def read(names: Sequence[str] | None) -> Capture:
+        return read_capture(file, runner=ProcessRunner(), metrics=names)
+
+    say(f"gpuperf: {sentence}" for sentence in selected(read, metrics)[1])
 
 
 def _show_run(run: Run, form: str, metrics: tuple[str, ...] | None) -> int:

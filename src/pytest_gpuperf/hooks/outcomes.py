@@ -269,7 +269,7 @@ def nothing_measured(*, disabled: bool) -> Unmeasured:
     return Unmeasured(
         metric="any metric",
         reason="the test never measured anything",
-        remedy="call gpuperf(fn, …) in it, or drop the fixture and the marker",
+        remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
     )
 
 

@@ -71,6 +71,7 @@ _WHOLE = frozenset(  # full loads of a device may end in a part of one
     if metric.family is Family.RESOURCE and metric.unit in {"bytes", "count"}
 ) - {"waves"}
 _SHORT = 40  # characters; a longer text is no name that somebody could have meant
+_PHASE = "phase."  # how the time of a phase of a loop is called
 
 
 def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
@@ -205,7 +206,10 @@ def _check_known(name: str, known: Collection[str]) -> None:
     """Raise where a name is no metric."""
     if name in METRICS or is_counter(name) or name in known:
         return
-    names = [*METRICS, *(k for k in known if len(k) <= _SHORT)]
+    of_test = [k for k in known if len(k) <= _SHORT]
+    if name.startswith(_PHASE):  # `steps.phase("forward")` names its metric so
+        of_test = [f"{_PHASE}{k}" for k in of_test]
+    names = [*METRICS, *of_test]
     close = tuple(difflib.get_close_matches(name, names, n=3, cutoff=0.5))
     meant = (
         f"did you mean {', '.join(close)}"

@@ -187,7 +187,10 @@ def unseen(metric: str, kind: Kind) -> Gap:
         return Gap(reason=_SIGHT[kind], remedy="ask one of its sides, as pair.a.time")
     *others, last = (f"gpuperf.{way.value}" for way in ways)
     listed = " or ".join(filter(None, (", ".join(others), last)))
-    return Gap(reason=_SIGHT[kind], remedy=f"take it with {listed}")
+    remedy = f"take it with {listed}"
+    if kind in _ANY_TIME and ways == (Kind.CAPTURE,):  # counted where declared
+        remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
+    return Gap(reason=_SIGHT[kind], remedy=remedy)
 
 
 def _missing(limit: Limit, record: Record) -> Gap:

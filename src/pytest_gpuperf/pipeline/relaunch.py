@@ -14,7 +14,6 @@ import re
 import shlex
 import shutil
 from collections.abc import Callable, Mapping, Sequence
-from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -69,21 +68,6 @@ _TEST_TIMEOUT_S = 60.0  # and for each test
 _LONGEST_WAIT_S = 86_400.0  # for another run that counts: it has timeouts of its own
 _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
-
-# options that choose, order or show tests, and change none: a run of one test finds what
-# the run of all has counted
-_HARMLESS = frozenset(
-    {
-        *("--capture", "--color", "--cov", "--cov-report", "--deselect", "--dist"),
-        *("--durations", "--durations-min", "--exitfirst", "--failed-first", "--ff"),
-        *("--html", "--ignore", "--ignore-glob", "--junit-prefix", "--junit-xml"),
-        *("--junitxml", "--last-failed", "--lf", "--maxfail", "--new-first", "--nf"),
-        *("--no-header", "--no-summary", "--numprocesses", "--pdb", "--quiet"),
-        *("--report-log", "--setup-show", "--show-capture", "--showlocals"),
-        *("--stepwise", "--strict-markers", "--tb", "--timeout", "--tx", "--verbose"),
-        "--verbosity",
-    }
-)
 
 
 def refused(site: Site) -> Refusal | None:
@@ -354,16 +338,20 @@ class _Shelf:
         ncu, digests = self._ncu, self._values.digests()
         root = Path(ncu.site.config.root)
         more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+        args = (*more, *ncu.command.args)
+        plugins = sources.plugins(args, os.environ)
         shared: dict[str, Field] = {
             "ncu": ncu.version,
             "modes": (REPLAY_MODE, CLOCK_CONTROL),
-            "options": _telling((*more, *ncu.command.args)),
+            "options": keys.telling_options(args),
             "environment": keys.chosen_environment(os.environ),
             "device": keys.device_fields(ncu.site.device()),
             **sources.python_fields(digests),
         }
         files: dict[str, Field] = {
-            path: sources.project_files((Path(path),), root=root, digests=digests)
+            path: sources.project_files(
+                (Path(path),), root=root, digests=digests, modules=plugins
+            )
             for path in {each.path for each in self._wanted}
         }
         digests.save()
@@ -379,22 +367,3 @@ class _Shelf:
             )
             for each in self._wanted
         }
-
-
-def _telling(args: Sequence[str]) -> tuple[str, ...]:
-    """Return the options that may change what a test does, each with its value."""
-    told, value_next = list[str](), False
-    for each in takewhile("--".__ne__, args):  # behind it are paths alone
-        if each.startswith("--"):
-            name = each.partition("=")[0]
-            harmless = name in _HARMLESS or name.startswith("--gpuperf-")
-            told += [] if harmless else [each]
-            value_next = not harmless and "=" not in each
-        elif each.startswith("-"):  # of the short ones: an ini value, a plugin, a file
-            telling = each[:2] in {"-c", "-o", "-p"}
-            told += [each] if telling else []
-            value_next = telling and each == each[:2]
-        else:
-            told += [each] if value_next else []
-            value_next = False
-    return tuple(told)

@@ -232,7 +232,7 @@ class Site:
 
     def _lack(self, name: str) -> Absence | None:
         """Return why one requirement is not met; None where it is."""
-        device, reason = self.device(), ""
+        device = self.device()
         known = {**self.absent, **self.lost}
         if name in known:
             return known[name]
@@ -243,13 +243,17 @@ class Site:
                 remedy=f"add {name} to --gpuperf-collectors",
             )
         if device is None:
-            reason = self.no_device_reason()
-        elif name.startswith("sm_"):
+            return Absence(
+                reason=f"there is no GPU: {self.no_device_reason()}",
+                remedy="run it where there is one",
+            )
+        if name.startswith("sm_"):
             major, minor = device.compute_capability or (0, 0)
-            found = f"sm_{major}{minor}"
-            reason = "" if found == name.rstrip("a") else f"this GPU is {found}"
-        absence = Absence(reason=reason, remedy="run it where there is one")
-        return absence if reason else None
+            if (found := f"sm_{major}{minor}") != name.rstrip("a"):
+                return Absence(
+                    reason=f"this GPU is {found}", remedy=f"run it on an {name}"
+                )
+        return None
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
         """Return what turned out to be of no use here, as it travels."""

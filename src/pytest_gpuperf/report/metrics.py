@@ -203,10 +203,9 @@ def _endings(endings: Sequence[str]) -> str:
     rest = dict.fromkeys(rest for _, _, rest in pairs)
     if len(rest) == 1 or len(rollups) * len(rest) != len(pairs):
         return " ".join(endings)
-    first = "" if "" in rest else ", with"
-    more = " or with" if "" in rest else ""
+    more = ", alone or with" if "" in rest else ", with"
     listed = " ".join(f".{each}" for each in rest if each)
-    return f"{' '.join(f'.{each}' for each in rollups)}{first}{more} one of {listed}"
+    return f"{' '.join(f'.{each}' for each in rollups)}{more} one of {listed}"
 
 
 def _checked(check: NameCheck) -> str:

@@ -243,5 +243,6 @@ def _why(verdicts: Sequence[Verdict]) -> str:
     most = reasons.most_common(_SHOWN_REASONS)
     texts = [f"{count} {reason}" for reason, count in most]
     if len(reasons) > _SHOWN_REASONS:
-        texts.append(f"{len(verdicts) - sum(count for _, count in most)} others")
+        left = len(verdicts) - sum(count for _, count in most)
+        texts.append(f"{left} other{'s' if left > 1 else ''}")
     return ", ".join(texts)

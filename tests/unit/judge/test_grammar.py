@@ -176,6 +176,10 @@ def test_an_unknown_metric_gets_suggestions() -> None:
         parse_limit("tttf <= 60 us", known={"ttft", "A docstring of a test. " * 9})
     assert caught.value.close_matches[0] == "ttft"
 
+    with pytest.raises(UnknownMetricError) as caught:
+        parse_limit("phase.forwrd <= 60 us", known={"forward", "loss"})
+    assert caught.value.close_matches[0] == "phase.forward"
+
     with pytest.raises(UnknownMetricError, match=r"docs/metrics\.md"):
         parse_limit("qqq <= 60 us")
 

@@ -7,8 +7,15 @@ import math
 import pytest
 
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.selection import Gap, best_source, select
+from pytest_gpuperf.judge.selection import (
+    Gap,
+    best_source,
+    select,
+    unseen,
+    ways_to,
+)
 from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate
 from unit.judge.building import estimate, record
 
@@ -156,3 +163,73 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
         reason="it was not measured", remedy='declare it: counters=["dram__bytes.sum"]'
     )
     assert gap_of("dram__bytes.sum <= 3 MB", phase).remedy.startswith("declare it")
+
+
+@pytest.mark.parametrize(
+    ("metric", "ways"),
+    [
+        ("instructions.global_load", (Kind.BINARY,)),
+        ("registers", (Kind.BINARY, Kind.CAPTURE)),
+        ("dram.bytes", (Kind.CAPTURE,)),
+        ("dram__bytes.sum", (Kind.CAPTURE,)),
+        ("time.host", (Kind.MEASURE,)),
+        ("tokens", (Kind.RECORD,)),
+    ],
+)
+def test_a_metric_has_its_ways(metric: str, ways: tuple[Kind, ...]) -> None:
+    """By its name or its family; a name that nobody knows is the user's own."""
+    assert ways_to(metric) == ways
+
+
+@pytest.mark.parametrize(
+    ("metric", "kind", "reason", "remedy"),
+    [
+        (
+            "energy",
+            Kind.MEASURE,
+            "only the collector nvml sees it, which was not there",
+            "see `gpuperf doctor` for why it is not",
+        ),
+        (
+            "time.host",
+            Kind.MEASURE,
+            "this measurement gave no value of it",
+            "see docs/metrics.md for what measures it",
+        ),
+        (
+            "time",
+            Kind.COMPARE,
+            "a comparison gives the speedup alone",
+            "ask one of its sides, as pair.a.time",
+        ),
+        (
+            "time",
+            Kind.BINARY,
+            "a compiled kernel does not say it: nothing runs",
+            "take it with gpuperf.measure, gpuperf.range or gpuperf.steps",
+        ),
+        (
+            "mfu",
+            Kind.BINARY,
+            "a compiled kernel does not say it: nothing runs",
+            "take it with gpuperf.steps",
+        ),
+        (
+            "speedup",
+            Kind.COMPARE,
+            "this measurement gave no value of it",
+            "see docs/metrics.md for what measures it",
+        ),
+        (
+            "mfu",
+            Kind.COMPARE,
+            "a comparison gives the speedup alone",
+            "take it with gpuperf.steps",
+        ),
+    ],
+)
+def test_a_way_that_does_not_give_a_metric_names_one_that_does(
+    metric: str, kind: Kind, reason: str, remedy: str
+) -> None:
+    """Or why the right way gave none this time."""
+    assert unseen(metric, kind) == Gap(reason=reason, remedy=remedy)

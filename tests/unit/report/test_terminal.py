@@ -271,6 +271,12 @@ def test_notes_and_void_stand_below_their_row() -> None:
             Style.BAD,
         ),
         (
+            tuple(new(str(n), f"reason {n}") for n in range(3)),
+            3,
+            "judged 0 of 3: 3 unmeasured (1 reason 0, 1 reason 1, 1 other)",
+            Style.BAD,
+        ),
+        (
             (replace(runs.REGRESSED, outcome=Outcome.IMPROVED), new("a")),
             2,
             "judged 1 of 2: 1 improved; 1 new",

@@ -12,6 +12,7 @@ import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
+from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING, NamedTuple, Union
 
@@ -32,6 +33,7 @@ __all__ = [
     "device_fields",
     "encoded",
     "key_of",
+    "telling_options",
 ]
 
 Field: TypeAlias = Union[  # noqa: UP007 - `|` of a forward reference needs Python 3.14
@@ -47,6 +49,21 @@ Field: TypeAlias = Union[  # noqa: UP007 - `|` of a forward reference needs Pyth
 ]
 
 _SCHEMA = "pytest-gpuperf/ncu-key/1"  # raised when other things go into a key
+
+# options that choose, order or show tests, and change none: a run of one test finds what
+# the run of all has counted
+_HARMLESS = frozenset(
+    {
+        *("--capture", "--color", "--cov", "--cov-report", "--deselect", "--dist"),
+        *("--durations", "--durations-min", "--exitfirst", "--failed-first", "--ff"),
+        *("--html", "--ignore", "--ignore-glob", "--junit-prefix", "--junit-xml"),
+        *("--junitxml", "--last-failed", "--lf", "--maxfail", "--new-first", "--nf"),
+        *("--no-header", "--no-summary", "--numprocesses", "--pdb", "--quiet"),
+        *("--report-log", "--setup-show", "--show-capture", "--showlocals"),
+        *("--stepwise", "--strict-markers", "--tb", "--timeout", "--tx", "--verbose"),
+        "--verbosity",
+    }
+)
 
 # The variables that can change what a GPU does, each with why; a name ending in "*" is a
 # prefix. No other variable is looked at.
@@ -302,3 +319,22 @@ def device_fields(device: Device | None) -> dict[str, Field]:
         "max_memory_clock_hz": device.max_memory_clock_hz,
         "driver": device.driver_version,
     }
+
+
+def telling_options(args: Sequence[str]) -> tuple[str, ...]:
+    """Return the options of pytest that may change what a test does, with their values."""
+    told, value_next = list[str](), False
+    for each in takewhile("--".__ne__, args):  # behind it are paths alone
+        if each.startswith("--"):
+            name = each.partition("=")[0]
+            harmless = name in _HARMLESS or name.startswith("--gpuperf-")
+            told += [] if harmless else [each]
+            value_next = not harmless and "=" not in each
+        elif each.startswith("-"):  # of the short ones: an ini value, a plugin, a file
+            telling = each[:2] in {"-c", "-o", "-p"}
+            told += [each] if telling else []
+            value_next = telling and each == each[:2]
+        else:
+            told += [each] if value_next else []
+            value_next = False
+    return tuple(told)

@@ -10,8 +10,9 @@ import ast
 import os
 import re
 import sys
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
+from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
@@ -20,6 +21,7 @@ from pytest_gpuperf.collect.ncu.key import Digests, Field
 __all__ = [
     "PYTHON",
     "installed",
+    "plugins",
     "project_files",
     "python_fields",
 ]
@@ -33,7 +35,12 @@ _PLUGINS = "pytest_plugins"  # a conftest names modules in it
 _LONGEST_NAME = 255  # characters of a text that may name a file
 # where pytest and the tools around it look for options
 _SETTINGS = ("pyproject.toml", "pytest.ini", ".pytest.ini", "setup.cfg", "tox.ini")
+# options that a settings file gives: `-p module`, in TOML also as two texts of a list
+_PLUGIN_OPTION = re.compile(
+    rb"""(?<![\w-])-p(?:["']\s*,\s*["']|[ \t]*)([A-Za-z_][\w.]*)(?![\w.:])"""
+)
 _INSTALLED = ("site-packages", "dist-packages")
+_STANDARD = Path(os.__file__).resolve().parent  # Python's own modules: its version
 _RECORDS = ("RECORD", "METADATA", "PKG-INFO")  # the first one that is there
 
 
@@ -90,7 +97,7 @@ def installed(folders: Iterable[str], digests: Digests) -> dict[str, Field]:
 
 
 def project_files(
-    files: Iterable[Path], *, root: Path, digests: Digests
+    files: Iterable[Path], *, root: Path, digests: Digests, modules: Iterable[str] = ()
 ) -> dict[str, Field]:
     """
     Return files and all that they need of the project, by path, each with its digest.
@@ -103,16 +110,36 @@ def project_files(
     Args:
         files: Where to start.
 
-        root: The project's folder: nothing outside of it is followed.
+        root: The project's folder. Outside of it only what Python finds in a folder of
+            sources is followed (`PYTHONPATH`, an editable install).
 
         digests: What digests files.
+
+        modules: Modules that are loaded besides: plugins.
     """
     walk = _Walk(root.resolve(), digests)
     for file in files:
         walk.add(file.resolve(), given=True)
+    walk.add_modules(modules)
     for name in _SETTINGS:
         walk.add(walk.root / name)
     return walk.found()
+
+
+def plugins(args: Sequence[str], env: Mapping[str, str]) -> tuple[str, ...]:
+    """
+    Return the modules that a pytest loads as plugins before it looks for tests.
+
+    Args:
+        args: Its arguments; those of its ini file are found there.
+
+        env: Its environment.
+    """
+    named = env.get("PYTEST_PLUGINS", "").split(",")
+    for option, following in pairwise((*args, "")):
+        if option.startswith("-p"):
+            named.append(option[2:] or following)
+    return tuple(dict.fromkeys(name for name in named if name and ":" not in name))
 
 
 class _Walk:
@@ -124,8 +151,17 @@ class _Walk:
         self._waiting: list[Path] = []
         self._seen: set[Path] = set()
         self._listed: dict[Path, frozenset[str]] = {}
-        ours = [Path(each).resolve() for each in sys.path if each]
-        self._folders = [root, root / "src", *filter(self._is_ours, ours)]
+        found = [Path(each).resolve() for each in sys.path if each]
+        own = [each for each in found if not each.is_relative_to(_STANDARD)]
+        self._roots = (root, *own)  # as far as nothing in them is installed
+        self._folders = [root, root / "src", *filter(self._is_ours, own)]
+
+    def add_modules(self, names: Iterable[str]) -> None:
+        """Look at modules, as far as they are of the project."""
+        for name in names:
+            for folder in self._folders:
+                for path in self._module(folder, name.split(".")):
+                    self.add(path)
 
     def add(self, path: Path, *, given: bool = False) -> None:
         """Look at a file, if it is one of the project or was given."""
@@ -154,7 +190,7 @@ class _Walk:
 
     def _is_ours(self, path: Path) -> bool:
         """Return whether a path belongs to the project, not to an environment in it."""
-        return path.is_relative_to(self.root) and not any(
+        return any(map(path.is_relative_to, self._roots)) and not any(
             part in path.parts for part in _INSTALLED
         )
 
@@ -233,6 +269,9 @@ def _mentions(path: Path, digest: str) -> _Mentions:
     try:
         if path.suffix in PYTHON:
             found = _of_python(ast.parse(path.read_bytes()))
+        elif path.name in _SETTINGS:
+            names = _PLUGIN_OPTION.findall(path.read_bytes())
+            found = _Mentions(modules=tuple((0, name.decode()) for name in names))
         elif path.suffix in _C_LIKE:
             names = _INCLUDE.findall(path.read_bytes())
             found = _Mentions(texts=tuple(os.fsdecode(name) for name in names))
