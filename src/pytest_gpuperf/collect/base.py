@@ -22,6 +22,7 @@ __all__ = [
     "TimedCall",
     "Timing",
     "Watching",
+    "Witness",
     "arguments",
     "calls",
     "settle",
@@ -150,6 +151,9 @@ class Timing(Frozen, frozen=True, kw_only=True):
         sm_clock_hz: The median of the multiprocessor's clock after each sample [Hz];
             None: nobody read it.
 
+        unused: Whether it is known that the device did nothing in it, so that its time
+            is the host's alone.
+
         notes: What the reader should know.
 
         void: Why it must not be judged; None: it may.
@@ -166,6 +170,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
     cache_mode: str = "none"
     result: object = None
     sm_clock_hz: float | None = None
+    unused: bool = False
     notes: tuple[Note, ...] = ()
     void: Void | None = None
 
@@ -222,6 +227,18 @@ class Sequenced(Protocol):
 
         Returns:
             Anything that is equal for equal sequences; None: it is not known.
+        """
+
+
+@runtime_checkable
+class Witness(Protocol):
+    """A device timer that sees all that this process gives the device."""
+
+    def saw_nothing(self) -> bool:
+        """
+        Return whether no sample of this set gave the device anything, as far as asked for.
+
+        False where that is not certain. To be asked after `taken`, before `refusal`.
         """
 
 

@@ -228,7 +228,10 @@ class RangeTimer:
         else:
             timers.took(reading)
             timers.collect()
-            chosen = sieve(((reading,),), timers.names, timers.refusals())
+            unused = timers.unused()
+            chosen = sieve(
+                ((reading,),), timers.names, timers.refusals(), unused=unused
+            )
         best, *others = chosen.sources
         returned_s = reading.returned_s
         return Timing(
@@ -236,6 +239,7 @@ class RangeTimer:
             source=best,
             others={name: chosen.values((reading,), name) for name in others},
             returned=() if returned_s is None else (returned_s,),
+            unused=chosen.unused,
             notes=(*chosen.notes, *notes),
         )
 
@@ -295,14 +299,16 @@ def _sieved(lanes: Sequence[Lane], timers: Timers, *, ended: bool = False) -> Si
     """Return the sources and the samples that count; `ended`: there will be no more."""
     names: tuple[str, ...] = ()
     barred: dict[str, Void] = {}
+    unused = False
     if any(lane.on_device for lane in lanes):
         timers.collect()
         names = timers.names
         for lane in lanes:
             barred |= lane.barred
         if ended:
+            unused = timers.unused()
             barred |= timers.refusals()
-    return sieve([lane.readings for lane in lanes], names, barred)
+    return sieve([lane.readings for lane in lanes], names, barred, unused=unused)
 
 
 def _exhausted(count: int, refused: int, spent: bool) -> bool:  # noqa: FBT001 - a finding, not a switch

@@ -43,6 +43,8 @@ class MemoryUse(Frozen, frozen=True, kw_only=True):
 
         reason: Why what is None is not known; "": all of it is.
 
+        remedy: What to do about it; "": what is usual.
+
         notes: What the reader should know.
     """
 
@@ -51,6 +53,7 @@ class MemoryUse(Frozen, frozen=True, kw_only=True):
     leaked_bytes: int | None = None
     allocations_count: int | None = None
     reason: str = ""
+    remedy: str = ""
     notes: tuple[Note, ...] = ()
 
 
@@ -255,6 +258,7 @@ class MemoryWatch:
         self._allocators = allocators or (TorchPool(), CupyPool())
         self._begun: dict[str, tuple[int | None, int | None]] = {}
         self._kept: dict[str, int] = {}  # peaks until somebody began them anew
+        self._beside: dict[str, int] = {}  # what a result takes that is none of it
 
     def begin(self, *, calling: bool) -> None:
         """
@@ -265,6 +269,7 @@ class MemoryWatch:
         """
         self._begun = {}
         self._kept = {}
+        self._beside = {}
         for each in self._allocators:
             each.begin(calling=calling)
             if each.active():
@@ -277,6 +282,23 @@ class MemoryWatch:
             if peak_bytes is not None:
                 kept_bytes = self._kept.get(each.name, 0)
                 self._kept[each.name] = max(peak_bytes, kept_bytes)
+
+    def let_go(self, result: list[object], *, beside: bool) -> None:
+        """
+        Let go of the result of the call, on an idle device.
+
+        Args:
+            result: It, alone.
+
+            beside: Whether the result of an earlier call was kept all the time. It takes
+                as much as this one gives back, which is none of this call's peak.
+        """
+        held = {each.name: each.in_use_bytes() for each in self._allocators}
+        result.clear()
+        for each in self._allocators if beside else ():
+            before, now = held[each.name], each.in_use_bytes()
+            if before is not None and now is not None:
+                self._beside[each.name] = max(0, before - now)
 
     def end(self) -> MemoryUse:
         """
@@ -317,7 +339,8 @@ class MemoryWatch:
         peak_bytes = allocator.peak_bytes()
         if peak_bytes is None:
             return None
-        return max(peak_bytes, self._kept.get(allocator.name, 0))
+        peak_bytes = max(peak_bytes, self._kept.get(allocator.name, 0))
+        return max(0, peak_bytes - self._beside.get(allocator.name, 0))
 
     def _left_bytes(self, active: list[Allocator]) -> int | None:
         """Return what is in use beyond what was [B]; None: not known."""

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import reduce
 
-from pytest_gpuperf.collect.base import DeviceTimer, Sequenced, Watching
+from pytest_gpuperf.collect.base import DeviceTimer, Sequenced, Watching, Witness
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 
@@ -97,6 +97,12 @@ class Timers:
                 return timer.sequence()
         return None
 
+    def unused(self) -> bool:
+        """Return whether a timer knows that the device did nothing in the set."""
+        return any(
+            timer.saw_nothing() for timer in self._timers if isinstance(timer, Witness)
+        )
+
     def took(self, reading: Reading | None) -> None:
         """Say for which reading the last pair of begin and end was; None: for none."""
         self._pending.append(reading)
@@ -133,11 +139,14 @@ class Sieve(Frozen, frozen=True, kw_only=True):
 
         kept: Places of the samples that count.
 
+        unused: Whether it is known that the device did nothing in them.
+
         notes: What was left out, and why.
     """
 
     sources: tuple[str, ...]
     kept: tuple[int, ...]
+    unused: bool = False
     notes: tuple[Note, ...] = ()
 
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
@@ -155,6 +164,8 @@ def sieve(
     lanes: Sequence[Sequence[Reading]],
     names: Sequence[str],
     barred: Mapping[str, Void],
+    *,
+    unused: bool = False,
 ) -> Sieve:
     """
     Choose the sources, and the samples that all of them have.
@@ -168,7 +179,13 @@ def sieve(
         names: The device's sources that ran, the best first.
 
         barred: Why some of them must be left out.
+
+        unused: Whether the device did nothing in any of them: then its own sources have
+            nothing to say, and nor has its clock.
     """
+    if unused:
+        everything = tuple(range(len(lanes[0])))
+        return Sieve(sources=(HOST,), kept=everything, unused=True, notes=(_UNUSED,))
     slow = {place for readings in lanes for place in _slow_places(readings)}
     notes = [
         Note(code=barred[name].code, text=f"{name} is left out: {barred[name].text}")
@@ -189,6 +206,12 @@ def sieve(
     if slow:
         notes.append(_slow_note(len(slow)))
     return Sieve(sources=(*sources, HOST), kept=tuple(kept), notes=tuple(notes))
+
+
+_UNUSED = Note(
+    code="unused-device",
+    text="the device did nothing in it: its time is the host's, and its roof the CPU's",
+)
 
 
 def _value(reading: Reading, source: str) -> float | None:

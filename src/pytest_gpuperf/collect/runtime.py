@@ -25,6 +25,7 @@ __all__ = [
 
 _SUCCESS = 0
 _DEINITIALIZED = 4  # the process is on its way out: nothing is left to wait for
+_NOT_SUPPORTED = 801  # CUDA_ERROR_NOT_SUPPORTED
 _L2_CACHE_SIZE = 38  # CU_DEVICE_ATTRIBUTE_L2_CACHE_SIZE
 # CU_DEVICE_ATTRIBUTE_*: cuda.h keeps their numbers from version to version
 _CLOCK_KHZ, _SM_COUNT, _INTEGRATED = 13, 16, 18
@@ -162,7 +163,8 @@ class CudaRuntime:
         if context not in self._buffers:
             self._buffers[context] = self._buffer()
         address, size_bytes = self._buffers[context]
-        self._call("cuCtxResetPersistingL2Cache")
+        # before compute capability 8.0, and on some slices, no line can persist
+        self._call("cuCtxResetPersistingL2Cache", harmless=_NOT_SUPPORTED)
         self._call(
             "cuMemsetD8_v2",
             ctypes.c_uint64(address),
@@ -269,11 +271,11 @@ class CudaRuntime:
             self._driver = self._find()
         return self._driver
 
-    def _call(self, name: str, *args: object) -> None:
+    def _call(self, name: str, *args: object, harmless: int = _SUCCESS) -> None:
         """Call a driver function and turn its error code into an error of ours."""
         driver = self._driver
         status = int(getattr(driver, name)(*args))
-        if status not in {_SUCCESS, _DEINITIALIZED}:
+        if status not in {_SUCCESS, _DEINITIALIZED, harmless}:
             raise_failure(driver, name, status)
 
 

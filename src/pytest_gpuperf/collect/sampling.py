@@ -192,7 +192,8 @@ class Lane:
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
-            sm_clock_hz=median_clock_hz(kept),
+            sm_clock_hz=None if chosen.unused else median_clock_hz(kept),
+            unused=chosen.unused,
             notes=(*chosen.notes, *notes, *self._short_notes(samples, best)),
             void=self._contract.void(),
         )

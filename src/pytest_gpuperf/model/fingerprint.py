@@ -12,7 +12,17 @@ __all__ = ["HARD_FACTS", "differences", "facts_of", "family_facts", "family_of",
 
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _SHARES = frozenset({"roofline.fraction", "mfu"})
-_HOST = ("cpu_model", "core_count", "python_minor", "method", "parameters", _PEAK)
+_CACHE = "cache_mode"
+_FLUSHED = frozenset({"cold", "warm"})  # of a device; a host alone has no such mode
+_HOST = (
+    "cpu_model",
+    "core_count",
+    "python_minor",
+    "method",
+    _CACHE,
+    "parameters",
+    _PEAK,
+)
 _DEVICE = (
     "gpu_name",
     "gpu_memory_bytes",
@@ -25,7 +35,7 @@ _DEVICE = (
     "power_limit_watts",
     "driver_branch",
     "method",
-    "cache_mode",
+    _CACHE,
     "parameters",
     "work",
     _PEAK,
@@ -58,8 +68,16 @@ def family_of(metric: str, source: str) -> Family:
 
 
 def family_facts(family: Family, known: Mapping[str, str]) -> dict[str, str]:
-    """Return the facts of one family that are known; what nobody said is left out."""
-    return {name: known[name] for name in HARD_FACTS[family] if name in known}
+    """
+    Return the facts of one family that are known; what nobody said is left out.
+
+    The host's time of a call that a device's flush precedes is another than without: its
+    cache mode counts. Where nothing could be flushed there is none.
+    """
+    found = {name: known[name] for name in HARD_FACTS[family] if name in known}
+    if HARD_FACTS[family] is _HOST and found.get(_CACHE) not in _FLUSHED:
+        found.pop(_CACHE, None)
+    return found
 
 
 def facts_of(

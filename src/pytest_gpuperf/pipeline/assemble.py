@@ -48,6 +48,8 @@ class Maker(Frozen, frozen=True, kw_only=True):
 
         peaks: Returns the roofs of what this process computes with; None: not known.
 
+        host_peaks: Returns those of the CPU, for what used no device; likewise.
+
         grades: Where grades begin, by roof; those not named are the plugin's own.
     """
 
@@ -57,6 +59,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
     role: Role = Role.MAIN
     process_index: int = 0
     peaks: Callable[[], Peaks] | None = None
+    host_peaks: Callable[[], Peaks] | None = None
     grades: Mapping[str, Bands] = {}
 
     def timed(
@@ -64,12 +67,14 @@ class Maker(Frozen, frozen=True, kw_only=True):
     ) -> Record:
         """Return the record of a timed function or block."""
         times = _time_estimates(timing)
-        known = None if self.peaks is None or work is None else self.peaks()
+        peaks = self.host_peaks if timing.unused else self.peaks
+        known = None if peaks is None or work is None else peaks()
         roof = held_against(
             work,
             times[0],
             known,
-            warm=timing.cache_mode != "cold",
+            # a device's flush leaves the CPU's caches as they are
+            warm=timing.unused or timing.cache_mode != "cold",
             grades=self.grades,
             clock_hz=timing.sm_clock_hz,
         )

@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.errors import ConfigError, MeasureError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.pipeline.observers import Observers
@@ -83,7 +83,10 @@ class Bench(Reader):
         Refuse a measurement whose collectors were left out, or asked for in vain.
 
         Raises:
-            CollectorUnavailableError: One was.
+            CollectorUnavailableError: One was left out.
+
+            ConfigError: One that was named refuses. No other stands in, and no test is
+                skipped: a run without a value would end well.
         """
         super().need(collector)
         named = not frozenset(DEVICE_COLLECTORS).isdisjoint(self.config.collectors)
@@ -93,7 +96,10 @@ class Bench(Reader):
         for name in self.config.collectors:
             if name in self.lost:
                 absence = self.lost[name]
-                raise CollectorUnavailableError(absence.reason, remedy=absence.remedy)
+                message = (
+                    f"collector {name} was asked for and refuses: {absence.reason}"
+                )
+                raise ConfigError(message, remedy=absence.remedy)
 
     def close(self) -> None:
         """Let others have what was opened to look at the device."""
@@ -238,7 +244,11 @@ class Bench(Reader):
             for fn in functions
         )
         with self._observers.sensing() as observed:
-            timings = self._host.interleave(first, second, stop=self._stop)
+            # nobody asks for their results, which must not take room beside the next
+            timings = tuple(
+                replace(timing, result=None)
+                for timing in self._host.interleave(first, second, stop=self._stop)
+            )
         pair = self._maker().compared(key, *timings)
         pair = self._with_observed(pair, observed, timings[0])
         (a, _), (b, _) = (
@@ -268,13 +278,12 @@ class Bench(Reader):
         work: Work | None,
     ) -> tuple[Record, object]:
         """Return the record of a function that was timed, and what it returned."""
-        last = [timing.result]
-        timing = replace(timing, result=None)  # it must not take room beside the next
-        result = self._observers.call(request, observed, last)
+        # the timed call's result is the one that `check` has seen
+        self._observers.call(request, observed, beside=timing.result is not None)
         self._observers.again(request, observed, judged(plan))
         record = self._maker().timed(key, timing, kind=Kind.MEASURE, work=work)
         record = self._with_observed(record, observed, timing)
-        return self._counted(record, plan, work), result
+        return self._counted(record, plan, work), timing.result
 
     def _with_observed(
         self, record: Record, observed: Observed, timing: Timing | None = None

@@ -160,7 +160,8 @@ def _gaps(
     if use is not None and use.reason:
         for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
             reason = use.reason + _whole_device(observed.deltas)
-            yield Unmeasured(metric=metric, reason=reason, remedy=_COUNTED)
+            remedy = use.remedy or _COUNTED
+            yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
     yield from _energy_gaps(record, observed)
 
 

@@ -12,7 +12,7 @@ import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.collect.registry import Absence
@@ -34,6 +34,10 @@ __all__ = ["Observed", "Observers"]
 
 _ENERGY = frozenset({"energy", "power"})
 _CUPTI = "cupti"
+_NO_ROOM = Absence(
+    reason="a second result had no room beside the first, which the test may ask for",
+    remedy="measure it on less, or return less of it",
+)
 _UNASKED = Absence(
     reason="the cupti collector is not among those asked for",
     remedy="add cupti to --gpuperf-collectors",
@@ -99,7 +103,8 @@ class Observers:
         self._runtime = runtime
         self._open_watches: list[MemoryWatch] = []
         self._opened: dict[str, Board | None] = {}  # by the device's UUID
-        self._free_deltas: dict[str, list[Deltas]] = {}  # likewise
+        # likewise, and by whether they take GPM's averages
+        self._free_deltas: dict[tuple[str, bool], list[Deltas]] = {}
 
     # what times the device's side of samples
 
@@ -161,7 +166,7 @@ class Observers:
             observed.device_used = self._runtime.active()
             if deltas is not None:
                 found = deltas.end()
-                self._free_deltas.setdefault(deltas.board.uuid, []).append(deltas)
+                self._free(deltas)
                 observed.deltas = found if observed.device_used else None
 
     @contextlib.contextmanager
@@ -170,33 +175,39 @@ class Observers:
         with self.sensing() as observed, self._looking(observed, calling=False):
             yield observed
 
-    def call(self, request: TimedCall, observed: Observed, last: list[Any]) -> object:
+    def call(
+        self, request: TimedCall, observed: Observed, *, beside: bool = False
+    ) -> None:
         """
-        Look at one more call, which is not timed.
+        Look at one more call, which is not timed; nobody gets its result.
 
         Args:
             request: What to call.
 
-            observed: Gets what was seen.
+            observed: Gets what was seen, or why nothing was.
 
-            last: The output of the last call, alone; it is taken out before the next.
-
-        Returns:
-            The output of this call; the last one's where no device is in use.
+            beside: Whether the result of a timed call is kept meanwhile.
         """
         if not observed.device_used:
-            return last.pop()
+            return
         call = calls(request)()
         if request.cache == "cold":  # what is seen is of a call like those timed
             self._runtime.flush_l2()
-        with self._looking(observed, calling=True):
-            last.clear()  # it must not take room beside the next
-            observed.begins()
-            output = call()
-            observed.returned()
-            settle(output)
-            del call  # with arguments that setup has made
-        return output
+        try:
+            with self._looking(observed, calling=True, beside=beside) as result:
+                observed.begins()
+                result.append(call())
+                observed.returned()
+                settle(result[0])
+                del call  # with arguments that setup has made
+        except Exception as error:
+            # torch's and cupy's: the timed calls had room, for nothing was kept
+            if not beside or type(error).__name__ != "OutOfMemoryError":
+                raise
+            from pytest_gpuperf.collect.memory import MemoryUse
+
+            observed.blind = _NO_ROOM
+            observed.memory = MemoryUse(reason=_NO_ROOM.reason, remedy=_NO_ROOM.remedy)
 
     def again(
         self, request: TimedCall, observed: Observed, asked: Sequence[str]
@@ -216,7 +227,9 @@ class Observers:
             observed.unrepeated = "the test fixes how often it is called"
         if not wanted or request.iterations is not None:
             return
-        deltas = self._deltas()
+        # beside flushes and waits GPM's averages would be mostly of these: here alone
+        # they are of the calls, and longer than the 0.1 s that GPM needs
+        deltas = self._deltas(gpm=True)
         if deltas is None:
             return
         from pytest_gpuperf.collect.nvml_pass import second_pass
@@ -228,13 +241,20 @@ class Observers:
             self._site.clock,
             self._runtime.synchronize,
         )
-        self._free_deltas.setdefault(deltas.board.uuid, []).append(deltas)
+        self._free(deltas, gpm=True)
 
     @contextlib.contextmanager
-    def _looking(self, observed: Observed, *, calling: bool) -> Iterator[None]:
-        """Look at memory and activity in a block; what it raises passes through."""
+    def _looking(
+        self, observed: Observed, *, calling: bool, beside: bool = False
+    ) -> Iterator[list[object]]:
+        """
+        Look at memory and activity in a block; what it raises passes through.
+
+        What is yielded takes the result, which is let go of before memory is read.
+        """
+        result: list[object] = []
         if self._site.device() is None and not self._runtime.active():
-            yield  # and nothing is loaded to look
+            yield result  # and nothing is loaded to look
             return
         from pytest_gpuperf.collect.memory import MemoryWatch
 
@@ -245,9 +265,11 @@ class Observers:
         watch.begin(calling=calling)
         try:
             with self._window(observed):
-                yield
+                yield result
             self._runtime.synchronize()
+            watch.let_go(result, beside=beside)
         except BaseException:
+            result.clear()
             watch.abandon()
             raise
         finally:
@@ -322,15 +344,19 @@ class Observers:
         found = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
         return [int(each.pid) for each in found or ()]
 
-    def _deltas(self) -> Deltas | None:
+    def _deltas(self, *, gpm: bool = False) -> Deltas | None:
         """Return readers of the sensors of the device in use; None: there are none."""
         board = self._board()
         if board is None:
             return None
         from pytest_gpuperf.collect.nvml_deltas import Deltas
 
-        free = self._free_deltas.get(board.uuid)
-        return free.pop() if free else Deltas(board, self._site.clock, gpm=False)
+        free = self._free_deltas.get((board.uuid, gpm))
+        return free.pop() if free else Deltas(board, self._site.clock, gpm=gpm)
+
+    def _free(self, deltas: Deltas, *, gpm: bool = False) -> None:
+        """Keep readers for another measurement."""
+        self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
     def _board(self) -> Board | None:
         """Return the sensors of the device in use; None: there are none."""

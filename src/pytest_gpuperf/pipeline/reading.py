@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.runtime import NoDevice, find_runtime
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectorUnavailableError,
@@ -49,12 +49,20 @@ class Reader(Site):
 
     def peaks(self) -> Peaks:
         """Return the roofs of what this process computes with now."""
-        used = self._runtime.device_uuid()
+        return self._peaks_of(self._runtime)
+
+    def host_peaks(self) -> Peaks:
+        """Return the roofs of the CPU."""
+        return self._peaks_of(NoDevice())
+
+    def _peaks_of(self, runtime: DeviceRuntime) -> Peaks:
+        """Return the roofs of what a runtime computes with now."""
+        used = runtime.device_uuid()
         if used not in self._peaks:
             from pytest_gpuperf.pipeline.roofs import peaks_in_use
 
             declared = self.config.peaks
-            self._peaks[used] = peaks_in_use(self._runtime, self.devices, declared)
+            self._peaks[used] = peaks_in_use(runtime, self.devices, declared)
         return self._peaks[used]
 
     @functools.cached_property
@@ -183,6 +191,7 @@ class Reader(Site):
             role=self.seat.role,
             process_index=self.seat.process_index,
             peaks=self.peaks,
+            host_peaks=self.host_peaks,
             grades=self.config.grades,
         )
         self._made = machine, maker

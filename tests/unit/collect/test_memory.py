@@ -174,6 +174,33 @@ def test_what_is_left_is_leaked() -> None:
     assert watch.end().leaked_bytes == 0
 
 
+@pytest.mark.parametrize(("beside", "peak"), [(True, 6 * MIB), (False, 8 * MIB)])
+def test_the_result_of_an_earlier_call_is_none_of_this_ones_peak(
+    *, beside: bool, peak: int
+) -> None:
+    """It takes as much as this call's own result gives back."""
+    device = Device()
+    device.take(3 * MIB)  # 1 of inputs, and 2 of the result that is kept
+
+    class Result:
+        def __init__(self) -> None:
+            device.take(2 * MIB)
+
+        def __del__(self) -> None:
+            device.give_back(2 * MIB)
+
+    watch = torch_watch(FakeTorch(device))
+    watch.begin(calling=True)
+    result: list[object] = [Result()]
+    device.take(3 * MIB)  # a workspace
+    device.give_back(3 * MIB)
+    watch.let_go(result, beside=beside)
+    use = watch.end()
+
+    assert result == []
+    assert (use.peak_bytes, use.leaked_bytes) == (peak, 0)
+
+
 def test_garbage_is_no_leak() -> None:
     """A cycle that holds memory is collected first; where nothing is left, nothing is."""
     device = Device()

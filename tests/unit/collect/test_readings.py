@@ -45,6 +45,17 @@ def test_the_host_is_a_source_of_every_sample() -> None:
     assert (chosen.sources, chosen.kept, chosen.notes) == (("host",), (0, 1), ())
 
 
+def test_what_used_no_device_has_the_hosts_time() -> None:
+    """Events would give the time between their recordings, as if it were the device's."""
+    taken = readings(None, None, clock_hz=(2e9, 1e9))
+    for reading in taken:
+        reading.device_s["events"] = 0.9
+    chosen = sieve([taken], ("cupti", "events"), {}, unused=True)
+
+    assert (chosen.sources, chosen.kept, chosen.unused) == (("host",), (0, 1), True)
+    assert [note.code for note in chosen.notes] == ["unused-device"]
+
+
 def test_a_sample_that_the_best_source_misses_is_left_out() -> None:
     """By all sources, so that they time the same calls; and it is said."""
     taken = readings(*[0.5] * 19, None)

@@ -89,6 +89,15 @@ def test_flush_overwrites_twice_the_l2() -> None:
     ]
 
 
+def test_a_device_without_persisting_lines_is_flushed_all_the_same() -> None:
+    """Before compute capability 8.0 the driver answers 801: there is nothing to reset."""
+    driver = FakeDriver(l2_bytes=1024)
+    driver.failing["cuCtxResetPersistingL2Cache"] = 801
+    runtime_of(driver).flush_l2()
+
+    assert driver.calls[-1] == ("cuMemsetD8_v2", 0xABC0, 0, 2048)
+
+
 def test_each_context_has_its_own_buffer() -> None:
     """A buffer belongs to its context: another context gets another."""
     driver = FakeDriver()

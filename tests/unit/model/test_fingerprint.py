@@ -55,6 +55,20 @@ def test_only_facts_that_are_known_are_kept() -> None:
     assert family_facts(Family.HOST_TIME, {}) == {}
 
 
+@pytest.mark.parametrize(
+    ("mode", "kept"), [("cold", True), ("warm", True), ("none", False)]
+)
+def test_a_host_time_knows_whether_a_device_was_flushed_before_it(
+    mode: str, *, kept: bool
+) -> None:
+    """A cold call is never held against a warm one; a host alone has no such mode."""
+    known = {"cache_mode": mode, "cpu_model": "x"}
+    found = family_facts(Family.HOST_TIME, known)
+
+    assert ("cache_mode" in found) == kept
+    assert family_facts(Family.DEVICE_TIME, known) == {"cache_mode": mode}
+
+
 @given(FACTS)
 def test_a_record_agrees_with_itself(facts: dict[str, str]) -> None:
     """The same facts differ in nothing."""

@@ -19,6 +19,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Role, Void
+from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.pipeline.assemble import Maker
@@ -203,7 +204,11 @@ def test_a_device_time_shares_the_facts_of_the_device() -> None:
 
     assert record.facts == {
         Family.DEVICE_TIME.value: {"gpu_name": "NVIDIA H200", "cache_mode": "cold"},
-        Family.HOST_TIME.value: {"cpu_model": "Xeon", "python_minor": "3.12"},
+        Family.HOST_TIME.value: {
+            "cpu_model": "Xeon",
+            "python_minor": "3.12",
+            "cache_mode": "cold",
+        },
     }
 
 
@@ -247,6 +252,27 @@ def test_a_fraction_of_the_roof_that_is_missing_says_why(
     assert reason in gap(record, "roofline.fraction").reason
     assert remedy in gap(record, "roofline.fraction").remedy
     assert record.work is work
+
+
+@pytest.mark.parametrize(("unused", "roof"), [(False, "gpu"), (True, "cpu")])
+def test_what_used_no_device_is_held_against_the_cpu(
+    *, unused: bool, roof: str
+) -> None:
+    """Also in a process that has a context of a GPU."""
+
+    def peaks_of(device: str) -> Peaks:
+        why = f"it is the {device}'s"
+        return Peaks(device=device, flop_per_s={}, bytes_per_s={}, unlisted=why)
+
+    work = Work(flop=1e9, dtype="fp32")
+    maker = replace(
+        MAKER, peaks=lambda: peaks_of("gpu"), host_peaks=lambda: peaks_of("cpu")
+    )
+    record = maker.timed(
+        KEY, replace(HOST, unused=unused), kind=Kind.MEASURE, work=work
+    )
+
+    assert f"it is the {roof}'s" in gap(record, "roofline.fraction").reason
 
 
 # compared

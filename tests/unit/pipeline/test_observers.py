@@ -5,6 +5,7 @@ from __future__ import annotations
 import subprocess
 import sys
 import types
+import weakref
 from collections.abc import Iterator
 from typing import Any
 
@@ -35,6 +36,8 @@ SCRIPT = f"""
 ,*,clock.sm,1980
 ,*,clocks.reasons,0
 ,*,mig,0
+,*,gpm,1
+,*,gpm.10,61
 """
 NO_GPU = DeviceQuery(devices=(), reason="no driver")
 
@@ -85,7 +88,8 @@ def test_without_a_gpu_nothing_is_loaded_to_look(
     assert "pytest_gpuperf.collect.memory" not in sys.modules
     assert place.observers.timers == ()
     assert place.observers.sm_clock_hz is None
-    assert place.observers.call(TimedCall(fn=int), observed, ["last"]) == "last"
+    place.observers.call(TimedCall(fn=int), observed)
+    assert observed == Observed()
 
 
 @pytest.mark.parametrize(
@@ -168,23 +172,66 @@ def test_sensors_that_are_not_asked_for_are_not_read() -> None:
     assert observed.deltas is None
 
 
-def test_the_last_result_is_let_go_of_before_the_next_call() -> None:
-    """It must not take room beside it; the result is that of the last call made."""
+def test_the_result_of_the_call_that_is_looked_at_is_let_go_of() -> None:
+    """The test gets that of a timed call, which its check has seen."""
     place = Place()
-    last: list[Any] = [object()]
-    held: list[int] = []
+    results: list[Any] = []
 
-    def call() -> str:
-        held.append(len(last))
-        return "new"
+    class Result:
+        def __init__(self) -> None:
+            results.append(weakref.ref(self))
 
-    request = TimedCall(fn=call)
     observed = Observed(device_used=True)
+    place.observers.call(TimedCall(fn=Result), observed, beside=True)
 
-    assert place.observers.call(request, observed, last) == "new"
-    assert held == [0]
+    assert [result() for result in results] == [None]
     assert place.runtime.events[-1] == "synchronize"
     assert observed.memory is not None
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_second_result_without_room_is_no_fault_of_the_test(*, beside: bool) -> None:
+    """The timed calls had room: what is lost is what would have been seen."""
+
+    class OutOfMemoryError(RuntimeError):
+        """As torch and cupy call it."""
+
+    def call() -> None:
+        raise OutOfMemoryError
+
+    place, observed = Place(), Observed(device_used=True)
+    if not beside:  # nothing of ours took room
+        with pytest.raises(OutOfMemoryError):
+            place.observers.call(TimedCall(fn=call), observed, beside=beside)
+        return
+    place.observers.call(TimedCall(fn=call), observed, beside=beside)
+
+    assert observed.memory is not None
+    assert "no room beside the first" in observed.memory.reason
+    assert observed.blind is not None
+    assert observed.trace is None
+
+
+@pytest.mark.parametrize("way", ["call", "range"])
+def test_what_gives_the_device_nothing_has_the_hosts_time(
+    monkeypatch: pytest.MonkeyPatch, way: str
+) -> None:
+    """In a process that has a context, CUPTI alone knows that it was not used."""
+    place = Seen(monkeypatch)
+
+    def body() -> None:
+        place.clock.advance(1_000_000)
+
+    if way == "range":
+        with place.host.measure_range() as timer:
+            body()
+        timing = timer.timing
+    else:
+        timing = place.host.measure(TimedCall(fn=body, iterations=10), stop=None)  # type: ignore[arg-type] # fixed iterations ask for no rule
+
+    assert timing is not None
+    assert (timing.source, timing.others, timing.unused) == ("host", {}, True)
+    assert [note.code for note in timing.notes] == ["unused-device"]
 
 
 class Seen(Place):
@@ -213,7 +260,7 @@ def test_our_own_waits_are_none_of_the_bodys(
 
     observed = Observed(device_used=True)
     if way == "call":
-        place.observers.call(TimedCall(fn=body), observed, [None])
+        place.observers.call(TimedCall(fn=body), observed)
     else:
         with place.observers.watching() as observed, place.host.measure_range():
             observed.begins()
@@ -237,7 +284,7 @@ def test_child_processes_on_the_gpu_are_known_by_pid(
             monkeypatch.setitem(sys.modules, "pynvml", module)
             observed = Observed(device_used=True)
             request = TimedCall(fn=place.double.launch)
-            place.observers.call(request, observed, [None])
+            place.observers.call(request, observed)
         child.kill()
 
     assert observed.trace is not None
@@ -266,7 +313,7 @@ def test_the_call_that_is_looked_at_is_like_those_timed(
     """Its caches are cold where theirs were."""
     place = Place()
     request = TimedCall(fn=int, cache=cache)
-    place.observers.call(request, Observed(device_used=True), [None])
+    place.observers.call(request, Observed(device_used=True))
 
     assert place.runtime.events == events
 
@@ -320,6 +367,11 @@ def test_energy_that_is_asked_for_takes_calls_without_a_gap(
     assert observed.second is not None
     assert observed.second.power_watts == pytest.approx(350, rel=0.05)
     assert given[:4] == [1, 2, 1, 2]
+    assert observed.second.deltas.gpm["dram_active_fraction"] == 0.61
+    with place.observers.sensing() as timed:
+        pass
+    assert timed.deltas is not None
+    assert timed.deltas.gpm == {}
 
 
 def test_what_was_opened_is_given_back() -> None:

@@ -44,7 +44,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.record import Void
 
-__all__ = ["ActivityCollector", "Sink", "Window"]
+__all__ = ["ActivityCollector", "Sink", "Window", "ended_children_s"]
 
 _WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
 _COMPLETE, _FORCED = 0, 1  # flush flags: complete buffers, or all
@@ -192,6 +192,15 @@ class ActivityCollector:
             return ()
         return tuple(sorted(frozenset(pids) & frozenset(self._device_pids())))
 
+    def childless_since(self, ended_s: float) -> bool:
+        """
+        Return whether no child process can have used a device since some time.
+
+        Args:
+            ended_s: What `ended_children_s` was then.
+        """
+        return not _children() and ended_children_s() == ended_s
+
     def _completed(self, records: Sequence[Any]) -> None:
         """Take a batch: called by CUPTI, in a thread of its own or in ours."""
         for sink in self._sinks:
@@ -253,7 +262,7 @@ class Window:
             return
         synchronize()
         self._children_before = _children()
-        self._ended_before = _ended_children_s()
+        self._ended_before = ended_children_s()
         self._first = collector.next_label()
         cupti = collector.library
         try:
@@ -287,7 +296,7 @@ class Window:
             self.void = lost(dropped_count)
         live = self._children_before | _children()
         names = [str(pid) for pid in sorted(live)]
-        if _ended_children_s() != self._ended_before:
+        if ended_children_s() != self._ended_before:
             names.append("one that has ended")
         self._seen = {
             "dropped_count": dropped_count,
@@ -319,7 +328,7 @@ def _children() -> frozenset[int]:
     return frozenset(found)
 
 
-def _ended_children_s() -> float:
+def ended_children_s() -> float:
     """Return the CPU time of all children that have ended [s]; any ending raises it."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime

@@ -8,7 +8,11 @@ from __future__ import annotations
 import contextlib
 from collections.abc import Sequence
 
-from pytest_gpuperf.collect.cupti.activity import ActivityCollector, Sink
+from pytest_gpuperf.collect.cupti.activity import (
+    ActivityCollector,
+    Sink,
+    ended_children_s,
+)
 from pytest_gpuperf.collect.cupti.presence import CLOSED, failed, lost
 from pytest_gpuperf.collect.translate.activity import Sampled, read_samples
 from pytest_gpuperf.model.record import Void
@@ -23,7 +27,7 @@ class ActivityTimer:
     """
     Times samples from the first start to the last end of anything on the device.
 
-    A `DeviceTimer` that is also `Sequenced`. Its samples are labelled, so that windows
+    A `DeviceTimer` that is also `Sequenced` and a `Witness`. Its samples are labelled, so that windows
     and samples may lie in each other.
 
     Args:
@@ -43,6 +47,8 @@ class ActivityTimer:
         self._ended: list[bool] = []  # likewise; false: it raised
         self._read: list[Sampled | None] = []  # of samples not taken yet
         self._last: Sampled | None = None
+        self._heard = self._worked = False  # of the set
+        self._ended_before_s = 0.0
 
     def begin(self) -> None:
         """Label what this thread submits from now on."""
@@ -87,6 +93,16 @@ class ActivityTimer:
         self._drain()
         return None if self._last is None else self._last.sequence
 
+    def saw_nothing(self) -> bool:
+        """
+        Return whether nothing ran on the device in any sample so far.
+
+        That CUPTI hands over records at all shows in those of our own waits and flushes:
+        where none came, nothing is known. Nor is it beside child processes.
+        """
+        idle = self._failure is None and self._heard and not self._worked
+        return idle and self._collector.childless_since(self._ended_before_s)
+
     def refusal(self) -> Void | None:
         """Return why no sample of the set may be used, and end the set."""
         refused = self._failure
@@ -98,6 +114,7 @@ class ActivityTimer:
             with contextlib.suppress(*self._collector.failures):
                 self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
         self._sink = self._failure = self._last = None
+        self._heard = self._worked = False
         return refused
 
     def _begin_set(self) -> None:
@@ -107,6 +124,7 @@ class ActivityTimer:
         self._dropped_before = collector.dropped_count
         self._sink = collector.listen()
         self._first = self._label + 1
+        self._ended_before_s = ended_children_s()
         collector.library.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
 
     def _abandon(self) -> None:
@@ -136,6 +154,8 @@ class ActivityTimer:
             first=self._first,
             begins_ns=self._begins_ns,
         )
+        self._heard = self._heard or any(batches)
+        self._worked = self._worked or any(each.sequence for each in found)
         self._read += [s for s, ended in zip(found, self._ended, strict=True) if ended]
         self._last = self._read[-1] if self._read else None
         self._first = self._label + 1

@@ -659,6 +659,42 @@ class TestTimer:
         assert isinstance(timer, Sequenced)
         assert timer.name == "cupti"
 
+    def test_it_knows_that_nothing_ran(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """Fills between samples are none of them; the next set begins anew."""
+        timer = ActivityTimer(collector)
+        seen = [timer.saw_nothing()]  # before anything was asked for
+        for lengths_ns in ((), (5 * US,), ()):
+            cupti.fill(1 << 28)
+            cupti.synchronize()
+            self.sample(cupti, timer, *lengths_ns)
+            timer.taken()
+            seen.append(timer.saw_nothing())
+            if lengths_ns:
+                timer.refusal()
+        assert seen == [False, True, False, True]
+
+    def test_nobody_knows_that_nothing_ran_where_no_record_came(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """Our own waits are recorded too: without them CUPTI holds something back."""
+        timer = ActivityTimer(collector)
+        timer.begin()
+        timer.end()
+        timer.taken()
+        assert not timer.saw_nothing()
+
+    def test_nobody_knows_that_nothing_ran_beside_a_child(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """CUPTI sees its own process alone."""
+        timer = ActivityTimer(collector)
+        self.sample(cupti, timer)
+        subprocess.run([sys.executable, "-c", ""], check=True)
+        timer.taken()
+        assert not timer.saw_nothing()
+
     def test_the_span_is_over_all_streams(
         self, cupti: FakeCupti, collector: ActivityCollector
     ) -> None:
