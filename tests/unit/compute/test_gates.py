@@ -200,3 +200,111 @@ def test_too_few_clocks(clocks: list[float]) -> None:
 def test_one_bad_reading() -> None:
     """One reading out of line at the end is no drift."""
     assert clock_drift_fraction([1980e6] * 99 + [345e6]) == 0.0
+
+
+def void_text(deltas: DeviceDeltas, **more: Any) -> str:
+    """Return why a measurement is void."""
+    void = gates(deltas, **more).void
+    assert void is not None
+    return void.text
+
+
+def noted(deltas: DeviceDeltas, **more: Any) -> dict[str, str]:
+    """Return the notes of a measurement, by code."""
+    return {note.code: note.text for note in gates(deltas, **more).notes}
+
+
+def test_what_befell_the_gpu_says_what_to_do() -> None:
+    """A lost GPU, memory errors of each kind, and what the hardware did, with its time."""
+    errors = {"corrected": 2, "uncorrected": -1, "retired": 0}
+    brake = around(throttled_s=counted(ClockReason.POWER_BRAKE))
+    seen = around(reasons=frozenset({ClockReason.HARDWARE_THERMAL}), throttled_s={})
+
+    assert void_text(around(lost=LOST)) == "the GPU was lost: it fell off; restart"
+    assert void_text(around(ecc_changes=errors)) == (
+        "memory errors were counted meanwhile (corrected +2, uncorrected -1); run it"
+        " again, and have the board tested if that comes back"
+    )
+    assert void_text(brake) == (
+        f"{ClockReason.POWER_BRAKE.value} (250 ms) held the clock down;"
+        " ask who runs the machine about its power supply"
+    )
+    assert void_text(seen) == (
+        f"{ClockReason.HARDWARE_THERMAL.value} held the clock down;"
+        " cool the board before measuring on it"
+    )
+
+
+def test_a_second_reason_to_void_is_noted_in_its_own_words() -> None:
+    """The reader of a lost GPU learns who else was on it."""
+    deltas = around(lost=LOST, company=Company.FOREIGN, foreign_pids=(7,))
+
+    assert noted(deltas)["foreign-process"] == (
+        "process 7 computed on the same GPU; end it, or measure on another GPU"
+    )
+
+
+def test_several_others_are_they() -> None:
+    """All of them are to be ended."""
+    assert void_text(around(company=Company.FOREIGN, foreign_pids=(7, 9))) == (
+        "processes 7, 9 computed on the same GPU; end them, or measure on another GPU"
+    )
+
+
+def test_who_cannot_be_seen_is_said_with_the_reason() -> None:
+    """Where anybody knows it; strict mode adds what to do."""
+    told = "whether others computed on the GPU is not known:"
+    container = around(company=Company.UNKNOWN, company_reason="a container")
+    silent = around(company=Company.UNKNOWN)
+
+    assert noted(container)["company-unknown"] == f"{told} a container"
+    assert noted(silent)["company-unknown"] == f"{told} nobody could see"
+    assert void_text(container, strict=True) == (
+        f"{told} a container; measure outside a container, MIG or MPS, or without"
+        " strict mode"
+    )
+
+
+def test_a_cap_says_how_long_and_how_far() -> None:
+    """Two caps are both named; a drift beyond 2 % says what to do."""
+    power, board = ClockReason.SOFTWARE_POWER_CAP, ClockReason.BOARD_LIMIT
+    both = around(throttled_s=counted(power) | {board: 0.002})
+    capped = f"{power.value} (250 ms) and {board.value} (2 ms) held the clock down"
+    fell = "the clock moved by -50.0% over the last half of the samples"
+
+    assert noted(both, clocks_hz=[2e9] * 20)["capped"] == (
+        f"{capped}; the clock moved by +0.0% over the last half of the samples"
+    )
+    assert void_text(both, clocks_hz=[2e9] * 25 + [1e9] * 5) == (
+        f"{capped} and {fell}; preheat for longer, or lock the clock below the cap"
+    )
+
+
+def test_a_gpu_that_counts_nothing_says_what_was_looked_at() -> None:
+    """Two moments are not the time between them."""
+    assert noted(around(throttled_s={}))["throttling-uncounted"] == (
+        "this GPU does not count how long its clock was held down: only the moments"
+        " before and after were looked at"
+    )
+
+
+def test_what_the_driver_reports_is_told_in_full() -> None:
+    """All codes, how many packets, and that a sensor is silent."""
+    silent = (Silent(sensor="a", code=4, reason="r", remedy="do"),)
+    told = noted(around(xids=(13, 31), pcie_replay_count=2, silent=silent))
+
+    assert told == {
+        "xid": "the driver reported XID 13, 31: see the kernel's log",
+        "pcie-replay": "2 PCIe packets were sent again",
+        "sensor-silent": "nothing from the sensor of a: r; do",
+    }
+
+
+@pytest.mark.parametrize(
+    "kind", [ClockReason.SOFTWARE_THERMAL, ClockReason.HARDWARE_THERMAL]
+)
+def test_one_kind_of_thermal_limit_is_not_the_sum(kind: ClockReason) -> None:
+    """Where but one of them is counted, the sum may be of the other."""
+    deltas = around(throttled_s={kind: 0.0, ClockReason.THERMAL: 0.5})
+
+    assert codes(deltas) == (None, ["capped"])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import re
 from dataclasses import replace
 from typing import Any
 
@@ -623,6 +624,47 @@ def test_an_invariant_can_be_made() -> None:
         1.5,
     )
     assert {kind.value for kind in SpanKind} <= set(QUANTITIES)
+
+
+def test_an_invariant_keeps_its_bounds_and_its_words() -> None:
+    """Its name is its text in single spaces; a percentage is a hundredth."""
+    text = "  forward /  step   between 25 % and  75% "
+    (found,) = score(profile(forward=60.0), invariants=[text]).invariants
+
+    assert found.name == "forward / step between 25 % and 75%"
+    assert (found.low, found.high, found.value) == (0.25, 0.75, 0.6)
+    assert found.why == ""
+    (alone,) = score(profile(forward=60.0), invariants=["forward <= 61"]).invariants
+    assert (alone.low, alone.high, alone.why) == (None, 61.0, "")
+
+
+def test_a_ratio_that_no_float_holds_is_not_known() -> None:
+    """A limit above cannot be told from one below."""
+    steps = replace(profile(forward=1e-9), counters={"dram_bytes": 1e308})
+    text = 'counter["dram_bytes"] / forward >= 1'
+    (found,) = score(steps, invariants=[text]).invariants
+
+    assert (found.outcome, found.value) == (Outcome.UNMEASURED, None)
+    assert found.why == "no float holds the ratio"
+
+
+@pytest.mark.parametrize(
+    ("text", "path", "words"),
+    [
+        ("nonsense", "invariants", "'nonsense' is no invariant"),
+        ("forwards <= 3", "forwards <= 3", "forwards is no quantity of a step; there"),
+        ("step / warp <= 3", "step / warp <= 3", "there are step, data, forward, "),
+    ],
+)
+def test_a_wrong_invariant_says_where_and_how_it_is_written(
+    text: str, path: str, words: str
+) -> None:
+    """Its second quantity is looked at too; the remedy is an example."""
+    with pytest.raises(RecordError, match=re.escape(words)) as raised:
+        parse_invariant(text)
+
+    assert raised.value.path == path
+    assert raised.value.remedy == 'write it as "backward / forward between 1.5 and 3"'
 
 
 def test_all_of_it_travels_as_json() -> None:
