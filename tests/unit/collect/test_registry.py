@@ -237,6 +237,8 @@ def test_ncu_needs_the_tool_and_the_packages_around_it(
     tool = tmp_path / "ncu"
     tool.touch(0o755)
     monkeypatch.setattr(sys, "path", [str(tmp_path)])
+    for name in ("ncu_report", "nvtx"):
+        monkeypatch.delitem(sys.modules, name, raising=False)
     absent = absent_collectors(replaying=False)["ncu"]
     assert absent.reason == "the packages ncu-report and nvtx are not installed"
 

@@ -83,6 +83,7 @@ def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
     """The child side, loaded here as it is loaded there: from its own folder."""
     monkeypatch.setattr(sys, "path", [*sys.path, str(Path(extract.__file__).parent)])
+    monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
     before = set(sys.modules)
     yield importlib.import_module("detail")
     for name in {"detail", "extract", "ncu_report", "_ncu_report"} - before:
