@@ -12,6 +12,7 @@ from pytest_gpuperf.compute.activity import choice_of, estimates, notes, summari
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
 from pytest_gpuperf.model.codec import from_builtins, to_builtins
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
 
 NOW = 1_763_000_000_000_000_000  # ns: a float has steps of 256 ns here
 SHAPE = KernelShape(
@@ -290,3 +291,70 @@ class TestEstimates:
         (note,) = notes(summarise(trace((0, 1), unlabelled_count=3)))
         assert note.code == "unlabelled-work"
         assert note.text.startswith("3 pieces of work were launched")
+
+    def test_an_estimate_has_the_catalogues_unit(self) -> None:
+        """A share and a count have theirs too."""
+        given, _ = estimates(summarise(trace((0, 1), latencies_ns=[1])))
+
+        assert {e.metric: e.unit for e in given} == {
+            e.metric: METRICS[e.metric].unit for e in given
+        }
+
+    def test_what_cannot_be_given_says_what_to_do(self) -> None:
+        """Nothing to time, nothing launched, or a CUPTI that does not see it."""
+        _, nothing = estimates(summarise(trace(unrecorded={"JIT": "too old"})))
+
+        assert {u.metric: (u.reason, u.remedy) for u in nothing} == {
+            **dict.fromkeys(
+                ("time.busy", "time.idle_fraction"),
+                (
+                    "nothing that CUPTI could time ran on the device",
+                    "measure something that does",
+                ),
+            ),
+            "launches.latency": (
+                "no call that launches a kernel was seen",
+                "measure something that launches one",
+            ),
+            **dict.fromkeys(
+                ("compile.count", "compile.time"),
+                (
+                    "CUPTI does not record it here: too old",
+                    "pip install --upgrade nvidia-cuda-cupti, or update the driver",
+                ),
+            ),
+        }
+
+    def test_work_of_several_children_says_where_to_do_it(self) -> None:
+        """All of them are named."""
+        seen = trace((0, 1), children=("7", "8"), device_children=(7, 8))
+        _, missing = estimates(summarise(seen))
+
+        assert {(u.reason, u.remedy) for u in missing} == {
+            (
+                (
+                    "child processes ran beside it (7, 8), and CUPTI sees its own"
+                    " process alone"
+                ),
+                "do the work in the test's own process",
+            )
+        }
+
+    def test_notes_are_told_in_full(self) -> None:
+        """One piece of work was, two pieces were; all children are named."""
+        seen = trace((0, 1), unlabelled_count=1, untimed_count=2, children=("7", "8"))
+
+        assert {note.code: note.text for note in notes(summarise(seen))} == {
+            "unlabelled-work": (
+                "1 piece of work was launched by threads without a label and counted by"
+                " when that was"
+            ),
+            "untimed-work": (
+                "2 pieces of work were given no time by CUPTI: that lacks in time.busy"
+                " and time.idle_fraction"
+            ),
+            "child-processes": (
+                "child processes ran beside it (7, 8): what they may have done on a GPU"
+                " is not counted"
+            ),
+        }

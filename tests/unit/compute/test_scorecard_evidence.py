@@ -678,3 +678,56 @@ def test_all_of_it_travels_as_json() -> None:
 
     assert from_text(to_text(card), MeasuredScorecard) == card
     assert all(itertools.chain(card.evidence, card.invariants, card.decisions))
+
+
+# -- what holds a step back, at its borders
+
+
+def test_data_beside_a_busy_device_hides_no_other_wait() -> None:
+    """The next largest kind of phase is asked."""
+    steps = traced(99.0, 0.5, 0.5, data=40.0, forward=24.0, h2d=31.0)
+
+    assert score(steps).bottleneck is StepLimiter.TRANSFER
+
+
+@pytest.mark.parametrize(
+    ("forward", "note"),
+    [
+        (80.0, "no bottleneck: copies are few and the work is declared for one roof"),
+        (79.0, "no bottleneck: too much of the step is in no phase"),
+        (120.0, "no bottleneck: copies are few and the work is declared for one roof"),
+        (121.0, "no bottleneck: the phases overlap, or one is nested in another"),
+    ],
+)
+def test_why_no_bottleneck_is_named(forward: float, note: str) -> None:
+    """At its borders the coverage explains the step still."""
+    policy = MeasuredPolicy(least_coverage=0.8, most_coverage=1.2)
+    card = score(profile(forward=forward), policy=policy)
+
+    assert card.bottleneck is None
+    assert any(each.startswith(note) for each in card.notes)
+
+
+def test_a_profile_without_counters_is_not_told_that_they_name_nothing() -> None:
+    """Nor one without a trace that its parts do not add up; one that has is."""
+    apart = "the parts of the device's trace do not add up to the step: not used"
+
+    assert not any("counters" in each for each in score(profile(forward=99.0)).notes)
+    assert apart not in score(traced(70.0, 20.0, 10.0)).notes
+    assert apart in score(traced(30.0, 20.0, 10.0)).notes
+    assert "no bottleneck: the profile has no phases, or no step time" in (
+        score(profile()).notes
+    )
+
+
+def test_what_was_not_measured_of_a_step_is_told() -> None:
+    """A mean alone has no noise, and no work declared has no roof."""
+    alone = "only the mean of the steps is known: nothing is said of its noise"
+    unknown = Hardware(peak_bw_gb_s=0.0, bytes_per_token=0.0)
+    bare = score(profile(forward=99.0), hardware=unknown).notes
+    timed = score(replace(profile(forward=99.0), step_ms=STEPS)).notes
+
+    assert alone in bare
+    assert "no efficiency: neither roof is known" in bare
+    assert alone not in timed
+    assert "no efficiency: neither roof is known" not in timed
