@@ -195,12 +195,15 @@ class FakeLibrary:
 
         missing: Symbols that this driver does not have.
 
+        late_ns: How long each GPM sample takes, in turn; none after the last [ns].
+
         calls: Every call, in order.
     """
 
     script: Script
     clock: FakeClock = field(default_factory=FakeClock)
     missing: frozenset[str] = frozenset()
+    late_ns: list[int] = field(default_factory=list)
     calls: list[str] = field(default_factory=list)
     started: int = 0
 
@@ -482,6 +485,8 @@ class FakeLibrary:
     def _nvmlGpmSampleGet(self, handle: int, sample: int) -> int:
         if not self.get(handle - 0x1000, "gpm"):
             return ABSENT
+        if self.late_ns:
+            self.clock.advance(self.late_ns.pop(0))
         self._kept[sample] = Gpm(handle - 0x1000, self.now_us)
         return GOOD
 

@@ -150,6 +150,8 @@ class Source:
         gpm: Numbers of the GPM metrics to take.
 
         failed: Called with a column and NVML's code for it.
+
+        now_ns: The clock by which samples are read.
     """
 
     def __init__(
@@ -158,6 +160,7 @@ class Source:
         uuid: str,
         gpm: Sequence[int],
         failed: Callable[[str, int], None],
+        now_ns: Callable[[], int] = time.perf_counter_ns,
     ) -> None:
         self._nvml = nvml
         self._part = self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
@@ -173,7 +176,8 @@ class Source:
         self._read_fields = nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues")  # noqa: SLF001 - past an array that is built in each call
         self._slow_at_s = -math.inf
         self._gpm = tuple(gpm)
-        self._gpm_at_s = -math.inf
+        self._now_ns = now_ns
+        self._gpm_at_s = self._gpm_taken_s = -math.inf
         self._samples = self._ask("gpm_since_s", self._gpm_samples) if gpm else None
 
     def read(self, now_s: float) -> list[float]:
@@ -253,21 +257,23 @@ class Source:
         """Return two samples."""
         return [self._nvml.nvmlGpmSampleAlloc() for _ in range(2)]
 
-    def _gpm_get(self, sample: object) -> None:
-        """Take a sample."""
+    def _gpm_get(self, sample: object) -> float:
+        """Take a sample; return when it certainly was taken [s]."""
         if self._instance is None:
             self._nvml.nvmlGpmSampleGet(self._handle, sample)
         else:
             self._nvml.nvmlGpmMigSampleGet(self._handle, self._instance, sample)
+        return self._now_ns() / 1e9
 
     def _metrics(self, now_s: float) -> list[float]:
         """Return the GPM averages since they were last taken; NaN: too early, or none."""
         nothing = [math.nan] * len(self._gpm)
-        if self._samples is None or now_s - self._gpm_at_s <= _GPM_GAP_S:
+        if self._samples is None or now_s - self._gpm_taken_s <= _GPM_GAP_S:
             return nothing
         if self._gpm_at_s == -math.inf:
-            self._ask("gpm_since_s", self._gpm_get, self._samples[0])
-            self._gpm_at_s = now_s
+            taken_s = self._ask("gpm_since_s", self._gpm_get, self._samples[0])
+            if taken_s is not None:
+                self._gpm_at_s, self._gpm_taken_s = now_s, taken_s
             return nothing
         found = self._ask("gpm_since_s", self._gpm_pair)
         if found is None:
@@ -278,7 +284,7 @@ class Source:
     def _gpm_pair(self) -> list[float]:
         """Take the second sample, and make it the first of the next pair."""
         nvml, samples = self._nvml, self._samples
-        self._gpm_get(samples[1])  # type: ignore[index] # only asked with samples
+        taken_s = self._gpm_get(samples[1])  # type: ignore[index] # only asked with samples
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
         asked.numMetrics = len(self._gpm)
@@ -287,6 +293,7 @@ class Source:
             asked.metrics[i].metricId = metric
         nvml.nvmlGpmMetricsGet(asked)
         samples.reverse()  # type: ignore[union-attr] # the same
+        self._gpm_taken_s = taken_s
         return [
             math.nan if each.nvmlReturn else each.value
             for each in asked.metrics[: len(self._gpm)]

@@ -112,7 +112,9 @@ def test_source() -> None:
     script = BURST + ",*,error.nvmlDeviceGetUtilizationRates,4\n"
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(nvml, UUID, GPM, lambda *both: failed.append(both))
+        source = Source(
+            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+        )
         clock.advance(300_000_000)
         first = dict(zip(COLUMNS, source.read(0.3), strict=False))
         clock.advance(150_000_000)
@@ -144,7 +146,7 @@ def test_a_source_of_an_instance() -> None:
     name = f"MIG-{UUID[4:]}"
     with scripted(BURST + f",0,uuid,{name}\n", clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(nvml, name, GPM, lambda *both: None)
+        source = Source(nvml, name, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         clock.advance(150_000_000)
         source.read(0.15)
@@ -159,7 +161,7 @@ def test_an_average_that_failed_once() -> None:
     )
     with scripted(script, clock=clock) as (nvml, _):
         nvml.nvmlInit()
-        source = Source(nvml, UUID, GPM, lambda *both: None)
+        source = Source(nvml, UUID, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         since = []
         for at_s in (0.2, 0.4):
@@ -170,6 +172,22 @@ def test_an_average_that_failed_once() -> None:
     assert since[1] == 0.0
 
 
+@given(st.lists(st.integers(1, 30_000_000), min_size=10, max_size=40))
+def test_averages_are_taken_far_apart(late_ns: list[int]) -> None:
+    """However late each sample is taken, NVML is not asked before 100 ms are over."""
+    clock = FakeClock()
+    failed: list[tuple[str, int]] = []
+    with scripted(BURST, clock=clock, late_ns=late_ns) as (nvml, _):
+        nvml.nvmlInit()
+        source = Source(
+            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+        )
+        while late_ns:
+            source.read(clock.reading_ns / 1e9)
+            clock.advance(20_000_000)
+    assert "gpm_since_s" not in {column for column, _ in failed}
+
+
 def test_a_lost_source() -> None:
     """A GPU that is lost is asked nothing more, and its records stay empty."""
     clock = FakeClock()
@@ -177,7 +195,9 @@ def test_a_lost_source() -> None:
     script = BURST + "500,*,error.field.83,15\n"
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(nvml, UUID, GPM, lambda *both: failed.append(both))
+        source = Source(
+            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+        )
         clock.advance(500_000_000)
         source.read(0.5)
         before = len(library.calls)
@@ -296,6 +316,14 @@ def sampler(environment: dict[str, str], folder: Path) -> Iterator[Sampler]:
 
 def test_time_line(sampler: Sampler) -> None:
     """What the board does is seen in the window between two marks."""
+    began_s = sampler.mark()
+    # the first averages hold the idle time before the burst, of whatever length
+    while not any(
+        (each.sm_active_fraction or 0) > 0.97
+        for each in sampler.records(began_s, sampler.mark())
+    ):
+        assert sampler.mark() - began_s < 20
+        time.sleep(0.05)
     start_s = sampler.mark()
     time.sleep(1.0)
     end_s = sampler.mark()
