@@ -148,9 +148,7 @@ def test_a_failure_says_what_ncu_found(captured: Project, how: str) -> None:
 
     ended.assert_outcomes(failed=1)
     assert lines(ended, "dram.bytes", "1.4 GB", "1 GB")
-    first, second, *_ = lines(
-        ended, "gemm (launch 0): Stalls: gemm waits for memory"
-    )
+    first, second, *_ = lines(ended, "gemm (launch 0): Stalls: gemm waits for memory")
     assert "(ncu estimates 30.0 % to gain)" in first
     assert "(ncu estimates 5.00 % to gain)" in second
 

@@ -178,7 +178,10 @@ class Source:
         self._gpm = tuple(gpm)
         self._now_ns = now_ns
         self._gpm_at_s = self._gpm_taken_s = -math.inf
-        self._samples = self._ask("gpm_since_s", self._gpm_samples) if gpm else None
+        new = nvml.nvmlGpmSampleAlloc
+        self._samples = (
+            self._ask("gpm_since_s", lambda: [new(), new()]) if gpm else None
+        )
 
     def read(self, now_s: float) -> list[float]:
         """Return `COLUMNS` and the GPM metrics now; NaN: nothing new."""
@@ -222,11 +225,9 @@ class Source:
         except (AttributeError, nvml.NVMLError_FunctionNotFound):
             return int(nvml.nvmlDeviceGetTemperature(handle, 0))
 
-    def _put(
-        self, column: str, function: Callable[..., Any], *arguments: object
-    ) -> None:
+    def _put(self, column: str, function: Callable[..., Any], *args: object) -> None:
         """Set a column to what NVML says, if it does."""
-        value = self._ask(column, function, *arguments)
+        value = self._ask(column, function, *args)
         if value is not None:
             self._values[column] = value
 
@@ -252,10 +253,6 @@ class Source:
         for value, (field, scope) in zip(asked, wanted.values(), strict=True):
             value.fieldId, value.scopeId = field, scope
         return asked, list(wanted)
-
-    def _gpm_samples(self) -> list[Any]:
-        """Return two samples."""
-        return [self._nvml.nvmlGpmSampleAlloc() for _ in range(2)]
 
     def _gpm_get(self, sample: object) -> float:
         """Take a sample; return when it certainly was taken [s]."""
