@@ -178,10 +178,8 @@ class Source:
         self._gpm = tuple(gpm)
         self._now_ns = now_ns
         self._gpm_at_s = self._gpm_taken_s = -math.inf
-        new = nvml.nvmlGpmSampleAlloc
-        self._samples = (
-            self._ask("gpm_since_s", lambda: [new(), new()]) if gpm else None
-        )
+        get = nvml.nvmlGpmSampleAlloc
+        self._samples = self._ask("gpm_since_s", lambda: (get(), get())) if gpm else ()
 
     def read(self, now_s: float) -> list[float]:
         """Return `COLUMNS` and the GPM metrics now; NaN: nothing new."""
@@ -265,7 +263,7 @@ class Source:
     def _metrics(self, now_s: float) -> list[float]:
         """Return the GPM averages since they were last taken; NaN: too early, or none."""
         nothing = [math.nan] * len(self._gpm)
-        if self._samples is None or now_s - self._gpm_taken_s <= _GPM_GAP_S:
+        if not self._samples or now_s - self._gpm_taken_s <= _GPM_GAP_S:
             return nothing
         if self._gpm_at_s == -math.inf:
             taken_s = self._ask("gpm_since_s", self._gpm_get, self._samples[0])
@@ -281,16 +279,15 @@ class Source:
     def _gpm_pair(self) -> list[float]:
         """Take the second sample, and make it the first of the next pair."""
         nvml, samples = self._nvml, self._samples
-        taken_s = self._gpm_get(samples[1])  # type: ignore[index] # only asked with samples
+        taken_s = self._gpm_get(samples[1])
         asked = nvml.c_nvmlGpmMetricsGet_t()
         asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
         asked.numMetrics = len(self._gpm)
-        asked.sample1, asked.sample2 = samples  # type: ignore[misc] # the same
+        asked.sample1, asked.sample2 = samples
         for i, metric in enumerate(self._gpm):
             asked.metrics[i].metricId = metric
         nvml.nvmlGpmMetricsGet(asked)
-        samples.reverse()  # type: ignore[union-attr] # the same
-        self._gpm_taken_s = taken_s
+        self._samples, self._gpm_taken_s = samples[::-1], taken_s
         return [
             math.nan if each.nvmlReturn else each.value
             for each in asked.metrics[: len(self._gpm)]
