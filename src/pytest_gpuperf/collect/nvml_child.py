@@ -179,7 +179,8 @@ class Source:
         self._now_ns = now_ns
         self._gpm_at_s = self._gpm_taken_s = -math.inf
         get = nvml.nvmlGpmSampleAlloc
-        self._samples = self._ask("gpm_since_s", lambda: (get(), get())) if gpm else ()
+        pair = self._ask("gpm_since_s", lambda: (get(), get())) if gpm else None
+        self._samples: tuple[Any, ...] = pair or ()
 
     def read(self, now_s: float) -> list[float]:
         """Return `COLUMNS` and the GPM metrics now; NaN: nothing new."""
