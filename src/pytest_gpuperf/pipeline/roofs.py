@@ -177,13 +177,17 @@ def hardware_of(
     memory = peaks.of_memory("dram")
     if memory.value is None:
         return None
-    flop_per_s = None if work.dtype is None else peaks.of_dtype(work.dtype).value
+    arithmetic = None if work.dtype is None else peaks.of_dtype(work.dtype)
+    sources = {"peak_bw_gb_s": memory.label.value}
+    if arithmetic is not None and arithmetic.value is not None:
+        sources["peak_flop_per_s"] = arithmetic.label.value
     return Hardware(
         peak_bw_gb_s=memory.value / _GIGA,
         bytes_per_token=work.bytes / units,
-        peak_flop_per_s=flop_per_s,
+        peak_flop_per_s=None if arithmetic is None else arithmetic.value,
         flop_per_token=None if work.flop is None else work.flop / units,
-        source=memory.label.value,
+        source=work.label.value,
+        sources=sources,
     )
 
 

@@ -230,7 +230,7 @@ def test_utilisation_without_work_or_peak_is_unmeasured(
 
 
 def test_hardware_is_what_the_test_says_or_what_its_work_and_device_say() -> None:
-    """Bytes of a step are shared out over its units; half of it is nothing."""
+    """Bytes of a step are shared out over its units; each number has its own label."""
     given = Hardware(peak_bw_gb_s=1.0, bytes_per_token=1.0)
     work = Work(bytes=5e6, flop=1e9, dtype="bf16")
     found = hardware_of(work, 100.0, PEAKS, None)
@@ -241,7 +241,8 @@ def test_hardware_is_what_the_test_says_or_what_its_work_and_device_say() -> Non
         bytes_per_token=5e4,
         peak_flop_per_s=1e12,
         flop_per_token=1e7,
-        source="datasheet",
+        source="declared",
+        sources={"peak_bw_gb_s": "datasheet", "peak_flop_per_s": "datasheet"},
     )
     assert hardware_of(WORK, 100.0, PEAKS, None) is None
     assert hardware_of(work, 100.0, None, None) is None
