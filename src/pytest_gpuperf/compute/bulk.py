@@ -302,7 +302,8 @@ def _with_common(
     freedom = np.array([max(shift.common_dof, 1.0) for shift in known])
     total = variance + common
     parts = variance**2 / np.maximum(dof, least) + common**2 / freedom
-    return np.sqrt(total), np.where(common > 0, total**2 / parts, dof)
+    # a test of no freedom gets none by what moves the others
+    return np.sqrt(total), np.where((common > 0) & (dof > 0), total**2 / parts, dof)
 
 
 def _relative(difference: Array, logarithmic: Array) -> list[float]:

@@ -144,7 +144,9 @@ def measured_parity(
         reference_runtime=reference.runtime,
         achieved=None,
         reasons=(),
-        throughput_ratio=_over(reference.throughput_tok_s, ours.throughput_tok_s),
+        # 0 is no throughput, of either side
+        throughput_ratio=_over(reference.throughput_tok_s, ours.throughput_tok_s)
+        or None,
         launch_ratio=_over(
             ours.kernel_launches_per_step, reference.kernel_launches_per_step
         ),

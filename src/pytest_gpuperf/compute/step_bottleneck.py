@@ -279,8 +279,8 @@ def unknowns(
 def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterator[str]:
     """Yield which numbers of a step are not known."""
     if scorecard.throughput is None:
-        yield "the throughput is not above zero: it was not measured"
-    if scorecard.efficiency is None:
+        yield "no efficiency: the throughput is not above zero, so it was not measured"
+    elif scorecard.efficiency is None:
         yield "no efficiency: neither roof is known"
     elif scorecard.efficiency > policy.above_roof:
         yield "no grade: more than the roof allows; check the declared work and the peak"

@@ -177,7 +177,7 @@ def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
         bad = ~np.isfinite(column) if name == "monotonic_s" else np.isinf(column)
         if bad.any():
             at_row = int(bad.argmax())
-            message = f"{column[at_row]!r} is not a finite number"
+            message = f"{float(column[at_row])!r} is not a finite number"
             raise RecordError(message, path=f"telemetry[{at_row}].{name}")
     return read
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from array import array
+from collections.abc import Iterator
 
 import pytest
 from hypothesis import given
@@ -63,6 +64,63 @@ def copy(start_ns: int, end_ns: int, **fields: object) -> Copy:
     return replace(plain, **fields)
 
 
+class InPieces:
+    """Launches that come two at a time, as those of a stream do."""
+
+    def __init__(self, whole: Launches) -> None:
+        self.shapes = whole.shapes
+        self._whole = whole
+
+    def __len__(self) -> int:
+        return len(self._whole)
+
+    def pieces(self) -> Iterator[Launches]:
+        return self._whole.pieces(2)
+
+
+class TestPieces:
+    """A list that is too long for memory amounts to what it would be whole."""
+
+    @given(
+        st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=9),
+        st.lists(st.tuples(st.integers(0, 40), st.integers(0, 9)), max_size=4),
+    )
+    def test_times_are_the_union_of_all_pieces(
+        self, ran: list[Span], copied: list[Span]
+    ) -> None:
+        """In whatever order they come: every nanosecond in which something ran."""
+        spans = [(begin, begin + length) for begin, length in ran]
+        copies = [(begin, begin + length) for begin, length in copied]
+        seen = trace(*spans, copies=tuple(copy(*each) for each in copies))
+        found = summarise(replace(seen, launches=InPieces(launches(*spans))))
+        busy = {ns for start, end in spans + copies for ns in range(start, end)}
+        gaps = "".join(
+            "x" if ns in busy else " "
+            for ns in range(min(busy, default=0), max(busy, default=-1) + 1)
+        ).split("x")
+
+        assert found == summarise(seen)
+        assert (found.busy_s is None) == (not busy)
+        if busy:
+            assert round((found.busy_s or 0) * 1e9) == len(busy)
+            assert round((found.span_s or 0) * 1e9) == max(busy) - min(busy) + 1
+            assert found.gaps_count == len([gap for gap in gaps if gap])
+            assert round(found.longest_gap_s * 1e9) == max(map(len, gaps))
+
+    def test_shapes_are_counted_over_all_pieces(self) -> None:
+        """Count and time of a shape are of all its launches."""
+        other = replace(SHAPE, name="other")
+        whole = launches((0, 5), (6, 7), (8, 9), (9, 12), shapes=(SHAPE, other))
+        found = summarise(replace(trace(), launches=InPieces(whole)))
+
+        assert [(use.shape.name, use.count) for use in found.kernels] == [
+            (SHAPE.name, 2),
+            ("other", 2),
+        ]
+        assert [round(use.total_s * 1e9) for use in found.kernels] == [6, 4]
+        assert (found.launches_count, found.kernels_count) == (4, 2)
+
+
 class TestTimes:
     """Span, busy time and gaps are of all that ran."""
 
@@ -100,7 +158,7 @@ class TestTimes:
     def test_work_without_a_time_is_left_out(self) -> None:
         """CUPTI writes 0 where it could not tell."""
         known = trace((0, 100), (10, 20))
-        columns = known.launches
+        columns = launches((0, 100), (10, 20))
         untimed = replace(columns, start_ns=array("Q", [NOW, 0]))
         found = summarise(replace(known, launches=untimed, untimed_count=1))
         assert found.busy_s == pytest.approx(100e-9)

@@ -50,6 +50,7 @@ def split(pairs: list[tuple[float, float]]) -> tuple[list[float], list[float]]:
         ("a__b.max", 4.0),
         ("a__b.min", 1.0),
         ("a__b.sum", 5.0),
+        ("a__b.c.sum", 5.0),
         ("launches.count", 5.0),
         ("a__b.avg", 3.25),
         ("a__b.sum.per_second", 3.25),
@@ -102,6 +103,11 @@ def test_all_but_sums_lie_among_the_values(
 def test_equal_launches_have_their_value(weights: list[float], value: float) -> None:
     """No rounding: an occupancy of 1 never becomes more."""
     assert aggregate("a__b.avg", [value] * len(weights), weights=weights) == value
+
+
+def test_launches_of_microseconds_are_weighed_like_others() -> None:
+    """Durations are in seconds: a second of them together is nothing special."""
+    assert aggregate("a__b.avg", (0.5, 1.0), weights=(1e-6, 3e-6)) == 0.875
 
 
 @pytest.mark.parametrize("weights", [(), (1.0,), (0.0, 0.0), (1.0, 2.0, 3.0)])

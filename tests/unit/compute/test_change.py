@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import pytest
 from hypothesis import given
@@ -23,8 +24,14 @@ from pytest_gpuperf.compute.change import (
     is_exact,
     paired_change,
     paired_ratio,
+    paired_spread,
 )
-from pytest_gpuperf.compute.spread import Prior, session_spread
+from pytest_gpuperf.compute.spread import (
+    Prior,
+    fit_prior,
+    moderated,
+    session_spread,
+)
 from pytest_gpuperf.model.change import Change, SessionValue
 from pytest_gpuperf.model.metric import Better
 
@@ -135,6 +142,24 @@ def test_the_bulk_path_has_the_floors_of_the_single_one() -> None:
     assert found.high == pytest.approx(math.expm1(half))
 
 
+def test_one_interval_of_samples_is_the_mean_of_itself() -> None:
+    """Sessions without one have no part in it."""
+    (found,) = changes(
+        [
+            Comparison(
+                current=value(1.0, widths=(0.0392,)),
+                stored=tuple(value(1.0, name=name) for name in "abcd"),
+                group="time",
+            )
+        ],
+        priors={},
+        level=Level(),
+    )
+    half = float(stdtrit(3, 0.995)) * 0.0392 / 1.96 * math.sqrt(1.25)
+
+    assert found.high == pytest.approx(math.expm1(half))
+
+
 def test_more_processes_now_narrow_the_interval() -> None:
     """Five processes that differ as the sessions do are known better than one."""
     one = change([1.1])
@@ -211,7 +236,9 @@ def test_values_that_have_no_logarithm_are_relative_to_the_baseline() -> None:
     """Zero and negative values are compared on a linear scale."""
     found = change([3.0], [0.0, 2.0, 4.0])
     negative = change([-1.0], [-2.0, -2.1, -1.9])
+    small = change([0.3], [0.0, 0.2, 0.4])
 
+    assert small.effect == pytest.approx(0.5)
     assert found.effect == pytest.approx(0.5)
     assert found.reference == pytest.approx(2.0)
     assert negative.effect == pytest.approx(0.5)
@@ -273,6 +300,30 @@ def test_priors_are_of_each_group() -> None:
     assert fit_priors([]) == {}
 
 
+def test_the_prior_of_a_group_is_that_of_its_tests() -> None:
+    """Each test's variance of logarithms counts with n - 1; ten of them are enough."""
+    stored = [[1.0, 1.0 + 0.02 * (n + 1), 0.99][: 2 + n % 2] for n in range(10)]
+    own = [
+        (statistics.variance(map(math.log, then)), len(then) - 1.0) for then in stored
+    ]
+    prior = fit_prior(own)
+    (found,) = fit_priors([comparison([1.0], then) for then in stored]).values()
+
+    assert prior is not None
+    assert found.dof == pytest.approx(prior.dof)
+    assert found.variance == pytest.approx(prior.variance)
+
+
+def test_less_than_one_degree_of_freedom_is_some() -> None:
+    """A prior of half a session widens what it can say; it is not dropped."""
+    found = change([1.1], [1.0], priors={"time": Prior(dof=0.5, variance=1e-4)})
+    error = 0.01 * math.sqrt(2)
+
+    assert found.p_worse == pytest.approx(
+        float(stdtr(0.5, (NOISE - math.log(1.1)) / error))
+    )
+
+
 def test_what_moves_a_whole_class_is_seen_in_its_sessions() -> None:
     """The median of the tests' deviations is the session's shift."""
     moved = [1.0, 1.0, 1.05, 1.0, 1.0]
@@ -322,6 +373,201 @@ def test_a_shift_is_not_known_exactly_either() -> None:
     assert width(widening=2.0) > width()
 
 
+# tests of three groups, whose sessions have one to three processes; the last two have
+# values without a logarithm
+_SEVERAL = (
+    ("time", (1.1, 1.14), ((1.0, 1.03), (1.02,), (0.97, 1.0, 1.01))),
+    ("time", (2.0, 2.2, 2.3), ((2.0,), (2.1, 2.2), (2.3,), (1.9, 2.0))),
+    ("time", (3.0, 3.01, 3.03), ((3.0,), (3.5,), (2.6,))),
+    ("energy", (5.0, 5.4), ((5.0,), (5.1,), (4.9,))),
+    ("energy", (7.0,), ((7.0, 7.1), (7.2,), (6.9,))),
+    ("calm", (1.0, 1.4), ((1.0, 1.001), (1.0, 1.002), (1.001, 1.0))),
+    ("lost", (3.0, 5.0), ((0.0, 2.0), (4.0,), (6.0, -1.0))),
+    ("lost", (-2.0,), ((-3.0,), (-2.5, -2.0), (-1.0,))),
+)
+
+
+class Row(NamedTuple):
+    """What one comparison says by itself."""
+
+    group: str
+    session_count: int
+    run_count: int
+    share: float
+    dof: float
+    variance: float
+    between: float
+    difference: float
+    scale: float
+
+
+def scale_of(*sessions: Sequence[float]) -> float:
+    """Return what values are divided by: the stored ones' mean; 0 for a logarithm."""
+    if min(map(min, sessions)) > 0:
+        return 0.0
+    return abs(statistics.fmean(map(statistics.fmean, sessions[1:])))
+
+
+def processes(values: Sequence[float], scale: float) -> tuple[float, float]:
+    """Return the mean of a session's processes, and their squares about it."""
+    scaled = [v / scale if scale else math.log(v) for v in values]
+    mean = statistics.fmean(scaled)
+    return mean, sum((x - mean) ** 2 for x in scaled)
+
+
+def row_of(pair: Comparison, prior: Prior) -> Row:
+    """Return a comparison's own numbers; processes leave a least variance."""
+    now, then = pair.current.run_values, [s.run_values for s in pair.stored]
+    scale = scale_of(now, *then)
+    means, squares = zip(*(processes(runs, scale) for runs in then), strict=True)
+    mean, apart = processes(now, scale)
+    share = statistics.fmean(1 / len(runs) for runs in then)
+    dof = sum(len(runs) - 1 for runs in (*then, now))
+    floor = (sum(squares) + apart) / dof * max(share, 1 / len(now))
+    variance, freedom = moderated(statistics.variance(means), len(then) - 1, prior)
+    return Row(
+        group=pair.group,
+        session_count=len(then),
+        run_count=len(now),
+        share=share,
+        dof=freedom,
+        variance=max(variance, floor, 1e-6),
+        between=apart / (len(now) - 1) * share if len(now) > 1 else 0.0,
+        difference=mean - statistics.fmean(means),
+        scale=scale,
+    )
+
+
+def error_of(row: Row, rows: list[Row], shift: Shift | None) -> tuple[float, float]:
+    """Return a difference's standard error by the docs' formulas, and its freedom."""
+    shift = shift or Shift(log_shift=0.0, control_count=0)
+    alike = [r for r in rows if r.group == row.group and r.run_count > 1]
+    pooled = sum(r.between for r in alike) / sum(r.variance for r in alike)
+    part = min(1.0, pooled, row.between / row.variance)
+    session = 1 + 1 / row.session_count
+    total = session - part + part / (row.share * row.run_count)
+    total += (shift.widening**2 - 1) * session
+    if shift.test_count:
+        again = part / row.share * (1 + 1 / row.run_count) / shift.control_count
+        total += math.pi / 2 * (session / shift.test_count + again)
+    elif shift.control_count:
+        total += math.pi / 2 * session / shift.control_count
+    own, common = row.variance * total, shift.common_variance * session
+    if not common:
+        return math.sqrt(own), row.dof
+    parts = own**2 / row.dof + common**2 / max(1.0, shift.common_dof)
+    return math.sqrt(own + common), (own + common) ** 2 / parts
+
+
+@pytest.mark.parametrize(
+    "shift",
+    [
+        None,
+        Shift(log_shift=0.01, control_count=0),
+        Shift(log_shift=0.01, control_count=1),
+        Shift(log_shift=0.01, control_count=5),
+        Shift(log_shift=-0.02, control_count=5, test_count=1),
+        Shift(log_shift=0.01, control_count=3, test_count=12, widening=1.5),
+        Shift(log_shift=0.0, control_count=0, widening=2.0),
+        Shift(log_shift=0.0, control_count=0, common_variance=2e-4, common_dof=4.0),
+        Shift(log_shift=0.0, control_count=0, common_variance=2e-4, common_dof=0.0),
+    ],
+)
+def test_what_widens_an_interval_is_added_up(shift: Shift | None) -> None:
+    """
+    Sessions, processes, the shift, and what moves all tests together, by hand.
+
+    Processes are worth the share of their group, or the test's own where it is smaller.
+    """
+    prior = Prior(dof=5.0, variance=4e-4)
+    pairs = [
+        Comparison(
+            current=value(*now),
+            stored=tuple(value(*runs, name=f"s{n}") for n, runs in enumerate(then)),
+            group=group,
+            shift_group="g",
+        )
+        for group, now, then in _SEVERAL
+    ]
+    found = changes(
+        pairs,
+        priors=dict.fromkeys(("time", "energy", "calm", "lost"), prior),
+        level=Level(),
+        shifts={"g": shift} if shift else {},
+    )
+
+    rows = [row_of(pair, prior) for pair in pairs]
+    for row, moved in zip(rows, found, strict=True):
+        error, dof = error_of(row, rows, shift)
+        difference = row.difference - (shift.log_shift if shift else 0.0)
+        half = float(stdtrit(dof, 0.995)) * error
+        noise = 0.005 if row.scale else NOISE
+        seen = noise + float(stdtrit(dof, 0.99) + stdtrit(dof, 0.9)) * error
+        ends = (difference, difference - half, difference + half, seen)
+        assert (
+            moved.effect,
+            moved.low,
+            moved.high,
+            moved.detectable_effect,
+        ) == pytest.approx(tuple(e if row.scale else math.expm1(e) for e in ends))
+        assert moved.p_worse == pytest.approx(
+            float(stdtr(dof, (noise - difference) / error))
+        )
+        assert moved.p_better == pytest.approx(
+            float(stdtr(dof, (noise + difference) / error))
+        )
+
+
+def test_what_moves_all_tests_gives_one_without_freedom_none() -> None:
+    """How much its only session differs from others is as unknown as before."""
+    shift = Shift(log_shift=0.0, control_count=0, common_variance=2e-4, common_dof=4.0)
+    pairs = [comparison([1.1], then, shift_group="g") for then in ([1.0], THEN)]
+    alone, among = changes(pairs, priors={}, level=Level(), shifts={"g": shift})
+
+    assert (alone.low, alone.p_worse, alone.detectable_effect) == (None, None, None)
+    assert among.low is not None
+
+
+def test_what_moves_all_tests_adds_to_the_least_freedom_too() -> None:
+    """Half a degree of freedom is some, and becomes more by Satterthwaite's sum."""
+    shift = Shift(log_shift=0.0, control_count=0, common_variance=2e-4, common_dof=4.0)
+    pair = comparison([1.1], [1.0], shift_group="g")
+    prior = Prior(dof=0.5, variance=1e-4)
+    (found,) = changes(
+        [pair], priors={"time": prior}, level=Level(), shifts={"g": shift}
+    )
+    own, common = 2e-4, 4e-4
+    dof = (own + common) ** 2 / (own**2 / 0.5 + common**2 / 4)
+    error = math.sqrt(own + common)
+
+    assert found.p_worse == pytest.approx(
+        float(stdtr(dof, (NOISE - math.log(1.1)) / error))
+    )
+
+
+def test_an_interval_beyond_all_numbers_ends_at_one() -> None:
+    """What is next to unknown is finite still, and fits into a record."""
+    found = change([1.1], [1.0], priors={"time": Prior(dof=0.5, variance=1e4)})
+
+    assert found.low == -1.0
+    assert found.high == pytest.approx(math.expm1(700.0))
+
+
+def test_a_class_without_a_shift_keeps_the_prior_of_its_group() -> None:
+    """Only variances from which the machine's part was taken are fitted anew."""
+    then = [[1.0, 1.0 + 0.01 * (n + 1), 0.99] for n in range(12)]
+    pairs = [
+        comparison([1.0], each, shift_group=group) for group in "gh" for each in then
+    ]
+    priors = {"time": Prior(dof=8.0, variance=1e-6)}
+    shift = Shift(log_shift=0.0, control_count=0, sessions={"s0": 0.02})
+    plain = changes(pairs, priors=priors, level=Level())
+    moved = changes(pairs, priors=priors, level=Level(), shifts={"g": shift})
+
+    assert moved[12:] == plain[12:]
+    assert moved[0].low != plain[0].low
+
+
 def test_the_whole_class_says_what_a_session_did() -> None:
     """The centre is the median of all tests; a restless session widens intervals."""
     calm = [comparison([1.03], THEN, shift_group="g") for _ in range(9)]
@@ -337,6 +583,57 @@ def test_the_whole_class_says_what_a_session_did() -> None:
     assert found["g"].widening == 1.0
     assert found["h"].widening > 5
     assert class_centres(calm, priors={}, sessions={}, least_count=10) == {}
+
+
+@pytest.mark.parametrize("count", [9, 10])
+def test_a_restless_session_is_held_against_what_its_tests_let_expect(
+    count: int,
+) -> None:
+    """1.4826 median deviations, each over its test's own without the known shifts."""
+    known_s = {"s1": math.log(1.2)}
+    names = ("s0", "s1", "s2")
+    stored = [(1.0, 1.2 * (1 + 0.01 * n), 1.0 + 0.03 * (n % 4)) for n in range(count)]
+    now = [1.03 * (1 + 0.2 * (n % 5 - 2)) for n in range(count)]
+    lone = comparison([9.0], [1.0, 1.0], shift_group="lone")
+    pairs = [
+        comparison([v], then, shift_group="g")
+        for v, then in zip(now, stored, strict=True)
+    ]
+    priors = {"time": Prior(dof=3, variance=1e-3)}
+    found = class_centres(
+        [lone, *pairs], priors=priors, sessions={"g": known_s}, least_count=9
+    )
+    logs = [
+        [math.log(v) - known_s.get(s, 0.0) for v, s in zip(then, names, strict=True)]
+        for then in stored
+    ]
+    own = [(statistics.variance(each), 2.0) for each in logs]
+    # ten tests without the machine's spread have a prior of their own
+    prior = fit_prior(own) if count == 10 else priors["time"]
+    apart = [
+        math.log(v) - statistics.fmean(each) for v, each in zip(now, logs, strict=True)
+    ]
+    centre = statistics.median(apart)
+    expected = [
+        max(0.001, math.sqrt(moderated(*each, prior)[0])) * math.sqrt(4 / 3)
+        for each in own
+    ]
+    over = [abs(d - centre) / e for d, e in zip(apart, expected, strict=True)]
+
+    assert list(found) == ["g"]
+    assert found["g"].log_shift == pytest.approx(centre)
+    assert found["g"].widening == pytest.approx(1.4826 * statistics.median(over))
+    assert found["g"].widening > 1
+    assert found["g"].control_count == 0
+    assert found["g"].sessions == known_s
+
+
+def test_a_class_whose_sessions_nobody_knows_has_none() -> None:
+    """It has a centre all the same."""
+    calm = [comparison([1.03], THEN, shift_group="g") for _ in range(9)]
+    found = class_centres(calm, priors={}, sessions={}, least_count=9)
+
+    assert found["g"].sessions == {}
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.integers(0, 40))
@@ -377,6 +674,27 @@ def test_one_process_widens_a_ratio() -> None:
     assert known(one.low) == pytest.approx(2 * math.exp(-0.05 * 2.5758293))
     assert known(one.high) == pytest.approx(2 * math.exp(0.05 * 2.5758293))
     assert known(device.low) > known(one.low)
+
+
+@pytest.mark.parametrize("processes", [1, 2, 3])
+def test_the_ends_of_a_ratio_are_those_of_its_samples(processes: int) -> None:
+    """From the middle to the smallest and to the largest of 8, and widened below 3."""
+    above = [1.8, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6]
+    ratio = paired_ratio(above, [1.0] * 8, process_count=processes)
+    between = 0.05 * 2.5758293 if processes < 3 else 0.0
+
+    assert ratio.value == pytest.approx(2.0)
+    assert known(ratio.low) == pytest.approx(
+        2 * math.exp(-math.hypot(math.log(0.9), between))
+    )
+    assert known(ratio.high) == pytest.approx(
+        2 * math.exp(math.hypot(math.log(1.3), between))
+    )
+
+
+def test_samples_without_a_partner_make_no_ratio() -> None:
+    """What one side has more of is left out."""
+    assert paired_ratio([2.0] * 9, [1.0] * 8) == paired_ratio([2.0] * 8, [1.0] * 8)
 
 
 def test_too_few_pairs_have_no_interval() -> None:
@@ -443,6 +761,19 @@ def test_few_processes_widen_blocks_too() -> None:
     assert many is not None
     assert one is not None
     assert known(one.low) < known(many.low)
+
+
+def test_three_processes_show_by_themselves_how_they_differ() -> None:
+    """Two pairs have one degree of freedom; the third process ends the widening."""
+    pairs = [(1.1, 1.0), (1.0, 1.0)]
+    spread = paired_spread(pairs, process_count=3)
+    widened = paired_spread(pairs, process_count=2)
+
+    assert spread is not None
+    assert widened is not None
+    assert (spread.dof, spread.pair_count) == (1, 2)
+    assert spread.error == pytest.approx(math.log(1.1) / 2)
+    assert widened.error == pytest.approx(math.hypot(math.log(1.1) / 2, 0.05))
 
 
 def test_what_cannot_be_paired() -> None:

@@ -281,6 +281,51 @@ def test_a_kernels_occupancy_counts_both_kinds_of_shared_memory() -> None:
     assert found.block_limits["shared"] == 233_472 // 3200
 
 
+def test_blocks_are_whole() -> None:
+    """What is left of a resource holds no part of a block; who names no barriers has none."""
+    launch = {"registers_count": 33, "threads_per_block": 160, "shared_bytes": 5000}
+    limits = limits_of((9, 0))
+    found = theoretical_occupancy(**launch, barriers_count=5, limits=limits)
+    none = theoretical_occupancy(**launch, limits=limits)
+
+    assert {type(most) for most in found.block_limits.values()} == {int}
+    assert found.block_limits["barriers"] == 64 // 5
+    assert "barriers" not in none.block_limits
+
+
+def test_a_block_may_have_fewer_registers_than_the_multiprocessor() -> None:
+    """Where a chip says so, a larger block is refused though it would fit."""
+    launch = {"registers_count": 32, "threads_per_block": 1024, "shared_bytes": 0}
+    limits = replace(limits_of((9, 0)), max_registers_per_block_count=32_767)
+    refused = theoretical_occupancy(**launch, limits=limits)
+    allowed = theoretical_occupancy(
+        **launch, limits=replace(limits, max_registers_per_block_count=32_768)
+    )
+
+    assert (refused.fraction, refused.limiter) == (0.0, "registers")
+    assert allowed.active_blocks == 2
+
+
+def test_a_kernels_occupancy_counts_its_barriers() -> None:
+    """16 of them leave four blocks; where nobody says how many, none limit it."""
+    several = kernel_occupancy(replace(KERNEL, barriers_count=16), limits_of((9, 0)))
+    unsaid = kernel_occupancy(replace(KERNEL, barriers_count=None), limits_of((9, 0)))
+
+    assert several is not None
+    assert several.block_limits["barriers"] == 4
+    assert unsaid is not None
+    assert "barriers" not in unsaid.block_limits
+
+
+def test_dynamic_shared_memory_that_nobody_named_is_none() -> None:
+    """A byte more would round up to another block of it."""
+    full = replace(KERNEL, shared_bytes=2048, dynamic_shared_bytes=None)
+    found = kernel_occupancy(full, limits_of((9, 0)))
+
+    assert found is not None
+    assert found.block_limits["shared"] == 233_472 // (2048 + 1024)
+
+
 def test_a_block_nobody_named_has_no_occupancy() -> None:
     """Without a block size there is no number, rather than a guessed one."""
     assert (

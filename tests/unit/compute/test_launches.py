@@ -65,7 +65,17 @@ def test_a_launch_without_an_opinion_is_left_out() -> None:
     heard = launch(l2_hit_sectors_count=3.0, l2_miss_sectors_count=1.0, duration_s=1.0)
 
     assert number("l2.hit_fraction", silent, heard, heard) == 0.75
-    assert "nothing was looked up" in gap("l2.hit_fraction", silent, silent).reason
+    nothing = gap("l2.hit_fraction", silent, silent)
+    assert "nothing was looked up" in nothing.reason
+    assert nothing.remedy == "choose other launches with kernel="
+
+
+def test_a_ratio_to_nothing_is_not_defined() -> None:
+    """Where its formula has no words of its own for that, these are the words."""
+    found = gap("dram.excess_ratio", launch(dram_bytes=1.0, declared_bytes=0.0))
+
+    assert found.reason == "it is not defined"
+    assert found.missing == ()
 
 
 def test_one_launch_that_lacks_a_counter_leaves_the_whole_unknown() -> None:
@@ -82,7 +92,11 @@ def test_rates_of_unknown_durations_have_no_mean() -> None:
     fast = launch(dram_throughput_fraction=0.2)
 
     assert number("dram.fraction", fast) == 0.2
-    assert "durations are not known" in gap("dram.fraction", fast, fast).reason
+    timed = launch(dram_throughput_fraction=0.2, duration_s=1.0)
+    for other in (fast, timed):  # one that is known weighs nothing alone
+        found = gap("dram.fraction", fast, other)
+        assert found.reason == "a rate of 2 launches, whose durations are not known"
+        assert found.remedy == "choose one launch with kernel="
 
 
 @pytest.mark.parametrize(
@@ -110,7 +124,7 @@ def test_counters_of_two_modes_never_meet(mode: CounterMode, sentence: str) -> N
     )
 
     assert found.reason == sentence
-    assert found.remedy
+    assert found.remedy == "collect all of them in one mode"
 
 
 @given(st.lists(st.tuples(BYTES, DURATIONS), min_size=1, max_size=8), st.randoms())

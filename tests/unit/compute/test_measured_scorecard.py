@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.compute.advice import MEASURED_RULES, Rule, recommendations
 from pytest_gpuperf.compute.measured_scorecard import (
     MEASURED,
     MeasuredPolicy,
@@ -24,6 +25,7 @@ from pytest_gpuperf.model.measured_scorecard import (
     Basis,
     Decision,
     MeasuredScorecard,
+    PhaseShare,
     StepLimiter,
 )
 from pytest_gpuperf.model.scorecard import Hardware
@@ -118,6 +120,53 @@ def test_what_is_not_above_zero_was_not_measured(
 
     assert (card.efficiency, card.grade, card.recommendations) == (None, None, ())
     assert any("no efficiency" in note for note in card.notes)
+
+
+def test_less_than_one_a_second_is_a_throughput() -> None:
+    """Of images or of sequences it often is."""
+    card = score(profile(), 0.5)
+
+    assert (card.throughput, card.unit) == (0.5, "token")
+    assert card.efficiency == pytest.approx(0.005)
+
+
+@pytest.mark.parametrize(
+    ("throughput", "bandwidth"), [(5e-324, 1.0), (1e300, 1e-300), (1.0, 1e300)]
+)
+def test_an_efficiency_that_no_float_holds_is_not_known(
+    throughput: float, bandwidth: float
+) -> None:
+    """Neither zero nor infinity is a share that was reached."""
+    hardware = Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=1e7)
+    card = score(profile(), throughput, hardware=hardware)
+
+    assert (card.efficiency, card.grade) == (None, None)
+
+
+def test_steps_shorter_than_a_millisecond_have_times() -> None:
+    """Of samples, of a mean alone, and of operations; all of it may be explained."""
+    layer = Layer(layer=0, fwd_ms=0.25, bwd_ms=0.25, ops={"a": 0.125, "b": 0.375})
+    phases = {"forward": Phase(total_ms=1.0, pct=100.0, avg_ms=0.5)}
+    steps = StepProfile(avg_step_ms=0.5, phases=phases, per_layer=(layer,))
+    card = score(steps)
+    timed = score(replace(steps, step_ms=(0.5,) * 3))
+
+    assert card.step is not None
+    assert timed.step is not None
+    assert card.step.mean_ms == timed.step.mean_ms == 0.5
+    assert [(share.kind, share.ms) for share in card.shares] == [
+        ("forward", 0.5),
+        ("unattributed", 0.0),
+    ]
+    assert [each.fraction for each in card.operations] == [0.75, 0.25]
+
+
+def test_the_longest_step_takes_thirty_thousand_years() -> None:
+    """Only what is longer is no time of one."""
+    longest = score(replace(profile(), avg_step_ms=1e15)).step
+
+    assert longest is not None
+    assert longest.mean_ms == 1e15
 
 
 def test_kinds_count_and_not_parts_of_names() -> None:
@@ -236,6 +285,11 @@ def test_ratios_are_of_sums_with_their_spread() -> None:
         4.0,
     )
     assert [each.ratio for each in card.layers] == [4.0, 1.0, None]
+    assert [(each.layer, each.fwd_ms, each.bwd_ms) for each in card.layers] == [
+        (0, 1.0, 4.0),
+        (1, 9.0, 9.0),
+        (2, 0.0, 7.0),
+    ]
 
 
 def test_all_operations_are_kept_in_one_order() -> None:
@@ -278,6 +332,7 @@ def test_times_that_no_step_takes_are_refused(wrong: float) -> None:
         "per_layer[0].ops.a",
     ):
         assert f"{path}: " in raised.value.message
+    assert raised.value.remedy == "give what was measured"
 
 
 def test_missing_fields_are_named() -> None:
@@ -466,7 +521,38 @@ def test_advice_follows_the_bottleneck(
 ) -> None:
     """Of a grade of C or worse; a step that nobody explains gets a timeline."""
     bad = score(profile((), **phases), 10.0, hardware=BOTH)
+    fair = score(profile((), **phases), 25.0, hardware=BOTH)
     good = score(profile((), **phases), 45.0, hardware=BOTH)
 
     assert [each.rule for each in bad.recommendations] == rules
+    assert fair.grade is Grade.C
+    assert [each.rule for each in fair.recommendations] == rules
     assert good.recommendations == ()
+
+
+def test_a_rule_may_ask_the_profile() -> None:
+    """It is given both."""
+    rule: Rule[MeasuredScorecard] = Rule(
+        id="few-steps",
+        condition="fewer than ten steps",
+        fires=lambda _, steps: steps.steps < 10,
+        evidence=("efficiency",),
+        text="Profile more steps.",
+    )
+    few, many = (replace(profile(), steps=count) for count in (3, 10))
+
+    assert [e.rule for e in score(few, rules=(rule,)).recommendations] == ["few-steps"]
+    assert score(many, rules=(rule,)).recommendations == ()
+
+
+@pytest.mark.parametrize(("share", "fires"), [(0.20, False), (0.21, True)])
+def test_a_timeline_is_advised_above_a_share(share: float, *, fires: bool) -> None:
+    """Not at 20 % of the step without a phase, but above; a grade must be known."""
+    steps = profile((), forward=99.0)
+    shares = (PhaseShare(kind="unattributed", ms=1.0, fraction=share),)
+    card = replace(score(steps, 10.0), shares=shares)
+    advice = recommendations(card, steps, rules=MEASURED_RULES)
+    unknown = recommendations(replace(card, grade=None), steps, rules=MEASURED_RULES)
+
+    assert ("unexplained-time" in {each.rule for each in advice}) is fires
+    assert unknown == ()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from random import Random
+from typing import Any
 
 import pytest
 from hypothesis import given
@@ -231,12 +232,20 @@ def test_throughput_decides_too() -> None:
     slow = measured_parity(
         side({"a": 1.0}, throughput=50.0), side({"a": 1.0}, throughput=100.0)
     )
-    unknown = measured_parity(
-        side({"a": 1.0}, throughput=0.0), side({"a": 1.0}, throughput=100.0)
-    )
 
     assert (slow.achieved, slow.reasons) == (False, ("throughput",))
+    assert slow.throughput_ratio == 2.0
+
+
+@pytest.mark.parametrize(("ours", "reference"), [(0.0, 100.0), (100.0, 0.0)])
+def test_parity_with_no_throughput_is_unknown(ours: float, reference: float) -> None:
+    """Whichever side lacks it: nobody is infinitely faster than the other."""
+    unknown = measured_parity(
+        side({"a": 1.0}, throughput=ours), side({"a": 1.0}, throughput=reference)
+    )
+
     assert (unknown.achieved, unknown.reasons) == (None, ("a side has no throughput",))
+    assert unknown.throughput_ratio is None
 
 
 def test_launches_decide_where_they_are_asked_to() -> None:
@@ -248,6 +257,70 @@ def test_launches_decide_where_they_are_asked_to() -> None:
     assert measured_parity(ours, base).launch_ratio == 3.0
     assert measured_parity(ours, base, policy=policy).reasons == ("launches",)
     assert measured_parity(ours, side(launches=0)).launch_ratio is None
+
+
+@pytest.mark.parametrize(
+    ("ours", "reasons"),
+    [
+        ({}, ()),
+        ({"throughput": 79.9}, ("throughput",)),
+        ({"launches": 16}, ("launches",)),
+        ({"launches": 10}, ()),
+        ({"ops": {"a": 1.26, "b": 1.24}}, ("operation a",)),
+        ({"ops": {"a": 1.26, "b": 1.25}}, ("time in shared operations", "operation a")),
+    ],
+)
+def test_what_is_as_slow_as_is_tolerated_passes(
+    ours: dict[str, Any], reasons: tuple[str, ...]
+) -> None:
+    """A quarter more of everything and half the launches more; what is above does not."""
+    given = {"ops": {"a": 1.25, "b": 1.25}, "throughput": 80.0, "launches": 15, **ours}
+    reference = side({"a": 1.0, "b": 1.0}, throughput=100.0, runtime="theirs")
+    policy = ParityPolicy(tolerance=0.25, launch_tolerance=0.5)
+    comparison = measured_parity(side(**given), reference, policy=policy)
+
+    assert comparison.reasons == reasons
+    assert comparison.achieved is not bool(reasons)
+    assert (comparison.ours_runtime, comparison.reference_runtime) == ("ours", "theirs")
+    assert {gap.op: gap.ratio for gap in comparison.gaps} == given["ops"]
+
+
+@pytest.mark.parametrize(
+    ("mine", "others", "counts"),
+    [(2.0, 0.0, True), (1.9, 0.0, False), (0.0, 1.0, True), (0.0, 0.9, False)],
+)
+def test_an_operation_counts_from_its_share_of_either_side(
+    mine: float, others: float, *, counts: bool
+) -> None:
+    """Of its own side's time, which is 8 ms on ours and 4 ms on the other."""
+    policy = ParityPolicy(least_op_fraction=0.25)
+    comparison = measured_parity(
+        side({"a": mine, "b": 8.0 - mine}),
+        side({"a": others, "b": 4.0 - others}),
+        policy=policy,
+    )
+    counted = {gap.op: gap.counts for gap in comparison.gaps}
+
+    assert counted == {"a": counts, "b": True}
+
+
+@pytest.mark.parametrize(("alone", "known"), [(1.0, True), (1.01, False)])
+def test_as_much_as_must_be_shared_is_enough(alone: float, *, known: bool) -> None:
+    """Half of the time, where half is asked for."""
+    policy = ParityPolicy(least_overlap=0.5)
+    comparison = measured_parity(
+        side({"a": 1.0}), side({"a": 1.0, "b": alone}), policy=policy
+    )
+
+    assert comparison.achieved is (True if known else None)
+
+
+def test_a_ratio_that_no_float_holds_is_none() -> None:
+    """The operation is slower all the same; no longer time is one of a step."""
+    comparison = measured_parity(side({"a": 1e15}), side({"a": 1e-300}))
+
+    assert comparison.gaps[0].ratio is None
+    assert "operation a" in comparison.reasons
 
 
 def test_names_can_be_mapped() -> None:

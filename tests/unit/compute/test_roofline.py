@@ -435,7 +435,9 @@ def test_a_roof_below_all_numbers_is_refused() -> None:
     """What underflows is an error with its field, never a division by zero."""
     with pytest.raises(RecordError, match=r"attainable_flop_per_s=0\.0") as caught:
         placed(flop=5e-324, bytes_moved=10.0, peak_bytes_per_s=1e-300)
-    assert "units" in caught.value.remedy
+    assert caught.value.remedy == "check their units: FLOP, bytes and seconds"
+    with pytest.raises(RecordError, match="ridge_flop_per_byte=inf"):
+        placed(peak_flop_per_s=1e300, peak_bytes_per_s=1e-300)
 
 
 def test_one_missing_peak_is_and_two_are_not_known() -> None:
@@ -546,6 +548,9 @@ def test_an_unknown_size_of_the_l2_is_not_guessed() -> None:
         declared_roofline(Work(bytes=10.0), 1.0, roofs, warm=True)
     assert caught.value.fields == ("l2_bytes",)
     assert "cold" in caught.value.remedy
+    assert caught.value.reason == (
+        "the size of the L2, which may hold the data, is not known"
+    )
     assert declared_roofline(Work(bytes=10.0), 1.0, roofs).roof == "dram"
 
 
@@ -560,6 +565,43 @@ def test_warm_work_that_dram_would_feed_needs_no_l2(l2_bytes: int | None) -> Non
     assert (found.roof, found.bound, found.fraction) == ("bf16", "compute", 0.5)
     with pytest.raises(MissingPeakError):
         declared_roofline(below, 2.0, roofs, warm=True)
+
+
+def test_bytes_of_a_type_are_not_fed_by_dram() -> None:
+    """A data type says nothing of how much is computed."""
+    roofs = peaks(dram=peak(10.0), l2=peak(50.0), bf16=peak(100.0), l2_bytes=1000)
+    found = declared_roofline(Work(bytes=10.0, dtype="bf16"), 2.0, roofs, warm=True)
+
+    assert (found.roof, found.fraction) == ("l2", 0.1)
+
+
+@pytest.mark.parametrize("known", ["bf16", "dram"])
+def test_warm_work_is_not_known_to_be_fed_without_both_peaks(known: str) -> None:
+    """It is held against the L2 then, and every peak that lacks is named."""
+    roofs = peaks(l2_bytes=1000, **{known: peak(1.0)})
+    with pytest.raises(MissingPeakError) as caught:
+        declared_roofline(
+            Work(flop=1e9, bytes=10.0, dtype="bf16"), 2.0, roofs, warm=True
+        )
+
+    assert "the l2 peak is not known: nobody says it" in caught.value.reason
+    assert ("the bf16 peak is not known" in caught.value.reason) is (known == "dram")
+
+
+def test_why_there_is_no_fraction_at_the_clock() -> None:
+    """The memory's roof has no clock of a multiprocessor, and a sheet may name none."""
+    moved = declared_roofline(Work(bytes=1.0), 1.0, H200, clock_hz=1e9)
+    unclocked = peaks(bf16=peak(989.5e12))
+    computed = declared_roofline(
+        Work(flop=1.0, dtype="bf16"), 1.0, unclocked, clock_hz=1e9
+    )
+
+    assert moved.at_clock_reason == (
+        "the declared work has no FLOP, and memory does not follow the SM clock"
+    )
+    assert computed.at_clock_reason == (
+        "the clock of the compute peak is not known (a sheet)"
+    )
 
 
 def test_a_clock_gives_a_second_fraction() -> None:

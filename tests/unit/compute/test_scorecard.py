@@ -536,6 +536,16 @@ def test_advice_is_for_bad_grades(
     assert fired(score(profile(**phases), throughput)) == rules
 
 
+@pytest.mark.parametrize(("share", "fires"), [(0.30, False), (0.31, True)])
+def test_a_timeline_is_advised_above_a_share(share: float, fires: bool) -> None:
+    """Not at 30 % of the step without a phase, but above."""
+    steps = profile(forward=99.0)
+    card = replace(score(steps, 10.0), launch_fraction=share)
+    advice = recommendations(card, steps, rules=RULES)
+
+    assert ("unexplained-time" in {each.rule for each in advice}) is fires
+
+
 def test_slow_arithmetic_has_advice_of_its_own() -> None:
     """Its bands must reach above a half for that."""
     policy = ReferencePolicy(bands=Bands(a=0.9, b=0.8, c=0.5, d=0.4))

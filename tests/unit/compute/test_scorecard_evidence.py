@@ -329,6 +329,8 @@ def test_what_no_trace_and_no_counter_says_is_refused() -> None:
         "counters.dram_bytes",
     ):
         assert f"{path}: " in f"{raised.value.path}: {raised.value.message}"
+    assert "counters.flux: there is no such counter;" in raised.value.message
+    assert "counters.dram_bytes: -1.0 is below zero" in raised.value.message
     with pytest.raises(RecordError, match="launching_ms"):
         DeviceTime(busy_ms=1.0, launching_ms=math.nan, waiting_ms=math.inf)
 
@@ -607,6 +609,7 @@ def test_all_wrong_invariants_are_named() -> None:
 
     for part in ("invariants[0]", "'nonsense' is no", "speed", "lihgt", "warp is no"):
         assert part in str(raised.value)
+    assert raised.value.remedy == 'write it as "backward / forward between 1.5 and 3"'
     with pytest.raises(RecordError, match="has no bound"):
         Invariant(name="mine", part="step")
 
@@ -708,6 +711,19 @@ def test_why_no_bottleneck_is_named(forward: float, note: str) -> None:
     assert any(each.startswith(note) for each in card.notes)
 
 
+@pytest.mark.parametrize(
+    ("forward", "named"), [(80.0, True), (80.5, False), (40.0, True), (39.5, False)]
+)
+def test_phases_name_a_bottleneck_from_border_to_border(
+    forward: float, *, named: bool
+) -> None:
+    """Explaining as little, and as much, as the policy allows is enough."""
+    policy = MeasuredPolicy(least_coverage=0.8, most_coverage=1.2)
+    card = score(profile(forward=forward, h2d=40.0), policy=policy)
+
+    assert card.bottleneck is (StepLimiter.TRANSFER if named else None)
+
+
 def test_a_profile_without_counters_is_not_told_that_they_name_nothing() -> None:
     """Nor one without a trace that its parts do not add up; one that has is."""
     apart = "the parts of the device's trace do not add up to the step: not used"
@@ -731,3 +747,93 @@ def test_what_was_not_measured_of_a_step_is_told() -> None:
     assert "no efficiency: neither roof is known" in bare
     assert alone not in timed
     assert "no efficiency: neither roof is known" not in timed
+
+
+_MEAN = "only the mean of the steps is known: nothing is said of its noise"
+_ONE_ROOF = "no bottleneck: copies are few and the work is declared for one roof only"
+
+
+@pytest.mark.parametrize(
+    ("throughput", "notes"),
+    [
+        (
+            0.0,
+            (
+                "no efficiency: the throughput is not above zero, so it was not measured",
+            ),
+        ),
+        (105.0, ()),
+        (
+            106.0,
+            (
+                (
+                    "no grade: more than the roof allows; "
+                    "check the declared work and the peak"
+                ),
+            ),
+        ),
+    ],
+)
+def test_why_there_is_no_grade_is_told(
+    throughput: float, notes: tuple[str, ...]
+) -> None:
+    """A roof that is known is not blamed for a throughput that is not."""
+    steps = profile(forward=90.0, data=5.0)
+
+    known = score(steps, throughput, policy=MeasuredPolicy(busy_fraction=2.0)).notes
+    assert known == (*notes, _MEAN, _ONE_ROOF)
+
+
+def test_a_step_without_a_time_has_no_trace_either() -> None:
+    """Its parts have nothing that they could add up to."""
+    device = DeviceTime(busy_ms=1.0, launching_ms=1.0, waiting_ms=1.0)
+
+    assert score(StepProfile(device=device, absent=frozenset("ab"))).notes == (
+        "no step time is known",
+        "the parts of the device's trace do not add up to the step: not used",
+        "no bottleneck: the profile has no phases, or no step time",
+        "the profile does not have: a, b",
+    )
+
+
+@pytest.mark.parametrize(
+    ("counters", "told"),
+    [
+        (
+            {"dram_throughput_fraction": 0.3},
+            (
+                "no counter says how busy it was (memory_throughput_fraction, "
+                "sm_throughput_fraction, warps_active_fraction, waves_count)"
+            ),
+        ),
+        (
+            {
+                "memory_throughput_fraction": 0.2,
+                "sm_throughput_fraction": 0.1,
+                "warps_active_fraction": 0.0,
+                "waves_count": 2.0,
+            },
+            "no warp was resident",
+        ),
+    ],
+)
+def test_counters_say_why_they_name_nothing(
+    counters: dict[str, float], told: str
+) -> None:
+    """Those that are missing stand in brackets, where any are."""
+    card = score(replace(profile(forward=99.0), counters=counters))
+
+    assert card.notes[1] == f"the counters name no bottleneck: {told}"
+
+
+@pytest.mark.parametrize(("forward", "explained"), [(80.0, True), (79.0, False)])
+def test_phases_that_explain_too_little_are_told(
+    forward: float, *, explained: bool
+) -> None:
+    """Also where counters named what the phases could not."""
+    counters = {"dram_throughput_fraction": 0.9}
+    card = score(replace(profile(forward=forward), counters=counters))
+    note = "the phases do not explain the step: they named no bottleneck"
+
+    assert card.bottleneck is StepLimiter.MEMORY_BW
+    assert card.notes == ((_MEAN,) if explained else (_MEAN, note))

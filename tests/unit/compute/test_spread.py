@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from scipy.special import polygamma, stdtrit
+from scipy.special import digamma, polygamma, stdtrit
 
 from pytest_gpuperf.compute.spread import (
     Prior,
@@ -45,6 +45,23 @@ def test_the_prior_is_found_again(dof: float, variance: float) -> None:
     assert prior is not None
     assert prior.dof == pytest.approx(dof, rel=0.15)
     assert prior.variance == pytest.approx(variance, rel=0.05)
+
+
+def test_a_prior_of_ten_tests_by_hand() -> None:
+    """Its trigamma is what the logs vary beyond chance, with n - 1 (Smyth 2004)."""
+    own = [(1e-4 * 3**n, 4 + n % 3) for n in range(10)]
+    logs = [math.log(v) - float(digamma(d / 2)) + math.log(d / 2) for v, d in own]
+    chance = statistics.fmean(float(polygamma(1, d / 2)) for _, d in own)
+    prior = fit_prior(own)
+
+    assert prior is not None
+    half = prior.dof / 2
+    assert float(polygamma(1, half)) == pytest.approx(
+        statistics.variance(logs) - chance
+    )
+    assert math.log(prior.variance) == pytest.approx(
+        statistics.fmean(logs) + float(digamma(half)) - math.log(half)
+    )
 
 
 def test_equal_variances_are_worth_all_their_freedom() -> None:
@@ -87,7 +104,9 @@ def test_variances_are_weighed_by_their_freedom() -> None:
     """d0 and d weigh s0 and s; without a prior the test stands alone."""
     assert moderated(4.0, 2, Prior(dof=6, variance=8.0)) == (7.0, 8)
     assert moderated(4.0, 2, None) == (4.0, 2)
+    assert moderated(4.0, 2, Prior(dof=1, variance=7.0)) == (5.0, 3)
     assert moderated(4.0, 2, Prior(dof=0, variance=8.0)) == (4.0, 2)
+    assert moderated(4.0, 0, Prior(dof=0, variance=8.0)) == (4.0, 0)
 
 
 def test_half_width_of_a_given_and_of_an_estimated_spread() -> None:

@@ -79,6 +79,28 @@ def test_a_profile_is_of_one_mean_step() -> None:
     assert backward.kind is SpanKind.BACKWARD
 
 
+def test_a_period_need_not_be_a_second() -> None:
+    """Rates are units over it, percentages of it, totals it times the steps."""
+    slow = replace(LOOP, period_s=4.0, units=100.0)
+    profile = step_profile(slow)
+
+    assert profile.phases["backward"].pct == pytest.approx(10)
+    assert profile.total_ms == pytest.approx(40_000)
+    assert scorecard_of(slow, HARDWARE).throughput_tok_s == pytest.approx(25)
+    bare = any_scorecard(replace(slow, unit="image"), profile, None)
+    assert isinstance(bare, MeasuredScorecard)
+    assert (bare.throughput, bare.unit) == (25, "image")
+
+
+def test_a_loop_is_compared_with_an_older_scorecard() -> None:
+    """What got worse is told."""
+    base = scorecard_of(LOOP, HARDWARE)
+    worse = scorecard_of(replace(LOOP, units=50.0), HARDWARE, baseline=base)
+
+    assert base.regressions == ()
+    assert "throughput_tok_s" in {each.metric for each in worse.regressions}
+
+
 def test_shares_add_up_to_what_was_recorded() -> None:
     """No time is in two phases."""
     shares = [each.pct for each in step_profile(LOOP).phases.values()]
@@ -103,6 +125,9 @@ def test_time_between_steps_is_explained_time() -> None:
     between = step_profile(unrecorded).phases["between steps"]
     assert between.kind is SpanKind.DATA
     assert between.total_ms == pytest.approx(100)
+    assert between.exclusive_ms == pytest.approx(100)
+    back_to_back = replace(unrecorded, wait_s=0.0)
+    assert "between steps" not in step_profile(back_to_back).phases
     assert "between steps" not in step_profile(LOOP).phases
     both = (scorecard_of(each, HARDWARE).launch_fraction for each in (LOOP, unrecorded))
     assert list(both) == pytest.approx([0.1, 0.1])
@@ -120,6 +145,7 @@ def test_layers_bring_their_own_operations() -> None:
     """One that was recorded outside of layers belongs to none."""
     (layer,) = step_profile(LOOP).per_layer
 
+    assert layer.layer == 0
     assert (layer.fwd_ms, layer.bwd_ms) == pytest.approx((300, 400))
     assert dict(layer.ops) == {"gemm": pytest.approx(200)}
 
@@ -129,6 +155,7 @@ def test_what_was_not_recorded_is_absent() -> None:
     bare = replace(LOOP, phases=(), layers=(), operations=(), covered_fraction=None)
 
     assert step_profile(LOOP).absent == {"gemm_pct"}
+    assert step_profile(bare).wall_coverage == 0.0
     assert step_profile(bare).absent == {
         "gemm_pct",
         "per_layer",

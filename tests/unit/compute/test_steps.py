@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import random
 import statistics
 from typing import Any
@@ -9,6 +10,7 @@ from typing import Any
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from scipy.special import stdtrit
 
 from pytest_gpuperf.compute.steps import rate_interval, summarize
 from pytest_gpuperf.model.frozen import replace
@@ -239,6 +241,29 @@ def test_compilations_of_a_step_that_nobody_saw_are_not_none() -> None:
     assert found.compiled is None
 
 
+@pytest.mark.parametrize(("second", "total"), [(0.25, 0.75), (None, None)])
+def test_the_time_of_compilations_is_known_if_each_is(
+    second: float | None, total: float | None
+) -> None:
+    """Counts and breaks add up all the same."""
+    times = (0.5, second)
+    steps = [
+        replace(each, compiled=Compiled(count=2, graph_breaks_count=3, time_s=time_s))
+        for each, time_s in zip(steps_of([(0, 1), (0, 1)]), times, strict=True)
+    ]
+    found = summarize(loop(*steps))
+
+    assert found is not None
+    assert found.compiled == Compiled(count=4, graph_breaks_count=6, time_s=total)
+
+
+def test_a_summary_says_what_was_counted_and_how_it_waited() -> None:
+    """As the loop was told."""
+    found = summary(unit="image", waiting=Waiting.STEP)
+
+    assert (found.unit, found.waiting) == ("image", Waiting.STEP)
+
+
 @given(
     st.lists(st.tuples(st.floats(0.01, 5), st.floats(0.01, 5)), min_size=1, max_size=30)
 )
@@ -262,6 +287,25 @@ def test_the_interval_of_a_rate_holds_the_true_rate() -> None:
         low, high = rate_interval(units, times) or (0.0, 0.0)
         held += low <= true <= high
     assert 970 <= held <= 999
+
+
+@pytest.mark.parametrize(
+    # Abramowitz and Stegun, 26.7.5, to the third term and with 40 digits
+    ("count", "quantile"),
+    [(8, 3.493900623142), (21, 2.845261625633)],
+)
+def test_the_interval_of_a_rate_is_that_of_a_ratio(count: int, quantile: float) -> None:
+    """Residuals about the rate, n - 1 degrees of freedom, and Student's t of them."""
+    units = [4.0 + n % 3 for n in range(count)]
+    times = [2.0 + 0.25 * (n % 5) for n in range(count)]
+    rate = sum(units) / sum(times)
+    rest = sum((u - rate * t) ** 2 for u, t in zip(units, times, strict=True))
+    error = math.sqrt(count / (count - 1) * rest) / sum(times)
+    low, high = rate_interval(units, times) or (0.0, 0.0)
+
+    assert (low + high) / 2 == pytest.approx(rate)
+    assert (high - low) / 2 / error == pytest.approx(quantile, rel=1e-10)
+    assert quantile == pytest.approx(float(stdtrit(count - 1, 0.995)), rel=2e-3)
 
 
 def test_few_steps_give_no_interval() -> None:

@@ -216,6 +216,17 @@ def test_counters_are_not_averaged() -> None:
     assert found.average.pcie_replay_rate_per_s == 2.0
 
 
+def test_the_rate_of_a_window_is_since_the_reading_before_it() -> None:
+    """That is when its first reading began to hold."""
+    counts = ((1.0, 1), (3.0, 7), (5.0, 9))
+    some = [idle(second, pcie_replay_count=count) for second, count in counts]
+    found = window(*some, start_s=2.0)
+
+    assert found.reading_count == 2
+    assert found.average is not None
+    assert found.average.pcie_replay_rate_per_s == 2.0
+
+
 def test_a_reading_that_was_never_there_stays_absent() -> None:
     """The average says what is missing, as one reading does."""
     found = window(record(monotonic_s=2.0, sm_active_fraction=0.9, gpu_index=4))
@@ -273,6 +284,26 @@ def test_a_window_for_a_record_says_what_its_summary_does() -> None:
         long.real_util.p95,
     )
     assert short.average_class == long.average.workload_class.label
+
+
+def test_a_window_for_a_record_is_of_one_gpu_scored_as_it_was_asked() -> None:
+    """By its place and its name, for no longer than a reading can speak."""
+    some = [
+        idle(3.0, gpu_index=3, gpu_uuid="GPU-a", dram_active_fraction=0.5),
+        heavy(11.0, gpu_index=3, gpu_uuid="GPU-a"),
+    ]
+    (found,) = window_summary(
+        some,
+        start_s=2.0,
+        end_s=12.0,
+        longest_s=2.0,
+        scoring=Scoring(weights=(0.0, 0.0, 1.0, 0.0)),
+    )
+
+    assert (found.gpu_index, found.gpu_uuid) == (3, "GPU-a")
+    assert (found.duration_s, found.unobserved_s) == (10.0, 7.0)
+    assert found.real_util == pytest.approx(50.0 / 3)
+    assert (found.real_util_p50, found.real_util_p95) == pytest.approx((25.0, 47.5))
 
 
 def test_a_window_of_incomplete_readings_has_no_class() -> None:

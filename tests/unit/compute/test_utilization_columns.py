@@ -113,6 +113,30 @@ def test_instances_of_one_gpu_are_told_apart() -> None:
     assert rates[2] == 3.0
 
 
+def test_gpus_are_told_apart_without_a_column_of_entities() -> None:
+    """Then each is one; readings at the same time have no rate between them."""
+    columns = {
+        "gpu_index": np.array([0, 1, 0, 1, 1]),
+        "monotonic_s": np.array([1.0, 1.0, 3.0, 2.0, 2.0]),
+        "pcie_replay_count": np.array([1.0, 9.0, 5.0, 10.0, 12.0]),
+    }
+    rates = compute_columns(columns).pcie_replay_rate_per_s
+
+    assert rates.tolist() == pytest.approx(
+        [math.nan, math.nan, 2.0, 1.0, math.nan], nan_ok=True
+    )
+
+
+def test_places_are_whole_numbers() -> None:
+    """They are looked up, and all else is measured."""
+    columns = columns_of([full(), full()])
+
+    assert {name for name, column in columns.items() if column.dtype == np.int64} == {
+        "entity",
+        "gpu_index",
+    }
+
+
 def test_a_column_that_is_not_there_is_absent_everywhere() -> None:
     """Only the GPU and the time are needed."""
     found = compute_columns(
@@ -135,6 +159,7 @@ def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
     with pytest.raises(RecordError) as caught:
         compute_columns(columns)
     assert caught.value.path == f"telemetry[1].{name}"
+    assert f": {value!r} is not a finite number" in caught.value.message
 
 
 def test_no_rows_are_no_answers() -> None:

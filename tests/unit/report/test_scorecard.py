@@ -202,7 +202,7 @@ def test_the_measured_policy_says_what_is_not_known() -> None:
     assert "grade               n/a\nefficiency          n/a\n" in text
     assert "step time           n/a\n" in text
     assert "\n4 others   10.00   9.5 %\n" in text
-    assert "\nNot known\n    the throughput is not above zero" in text
+    assert "\nNot known\n    no efficiency: the throughput is not above zero" in text
 
 
 def test_decisions_are_told_with_what_they_rest_on() -> None:
