@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from collections.abc import Generator
 
 # pytester forgets the modules that a run in this process has loaded, and numpy cannot
 # be loaded twice: so it is loaded before
@@ -28,11 +29,20 @@ def project(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> Proje
     return Project(pytester, monkeypatch)
 
 
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_makereport(
+    item: pytest.Item,
+) -> Generator[None, pytest.TestReport, pytest.TestReport]:
+    """Note which tests are marked: the keywords of a report hold ids of parameters too."""
+    report = yield
+    report.uses_gpu = item.get_closest_marker("gpu") is not None  # type: ignore[attr-defined] # our own
+    return report
+
+
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:
     """Say how many tests used a GPU: where all of them are skipped, a run is green too."""
     ours = {
-        # a module that could not be collected has no keywords
-        outcome: {r.nodeid for r in reports if "gpu" in getattr(r, "keywords", ())}
+        outcome: {r.nodeid for r in reports if getattr(r, "uses_gpu", False)}
         for outcome, reports in terminalreporter.stats.items()
         if outcome in {"passed", "failed", "error", "skipped"}
     }

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Callable, Mapping
 from enum import Enum
 from types import MappingProxyType
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -15,13 +16,35 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.roofline import DeclaredPeaks
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["COLLECTORS", "Config", "JitCache", "Plan", "Update"]
+__all__ = [
+    "COLLECTORS",
+    "Config",
+    "JitCache",
+    "Lock",
+    "NcuClocks",
+    "NcuReplay",
+    "Plan",
+    "Update",
+    "parse_collectors",
+    "parse_count",
+    "parse_device",
+    "parse_facts",
+    "parse_hertz",
+    "parse_percent",
+    "parse_regression",
+    "parse_share",
+    "parse_word",
+]
+
+_Word = TypeVar("_Word", bound=Enum)
 
 # what --gpuperf-collectors may name, best first
 COLLECTORS = (
     *("replay", "cupti", "events", "host"),
     *("ncu", "nvml", "binary", "ncu-report"),
 )
+_NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+_HIGHEST_HZ = 100.0  # of collect.nvml_sampler: above that, sensors repeat themselves
 
 
 class Update(str, Enum):
@@ -37,6 +60,29 @@ class JitCache(str, Enum):
 
     FRESH = "fresh"
     KEEP = "keep"
+
+
+class Lock(str, Enum):
+    """How processes that measure share a GPU."""
+
+    EXCLUSIVE = "exclusive"
+    SHARED = "shared"
+    OFF = "off"
+
+
+class NcuReplay(str, Enum):
+    """How Nsight Compute repeats what it counts: by its own names."""
+
+    KERNEL = "kernel"
+    APPLICATION = "application"
+    RANGE = "range"
+
+
+class NcuClocks(str, Enum):
+    """What Nsight Compute does about clocks while it counts: by its own names."""
+
+    NONE = "none"
+    BASE = "base"
 
 
 class Config(Frozen, frozen=True, kw_only=True):
@@ -67,6 +113,10 @@ class Config(Frozen, frozen=True, kw_only=True):
         jit_cache: Whether each process that confirms has compilation and autotuning
             caches of its own, so that choices are drawn anew.
 
+        ncu_replay: How ncu repeats what it counts.
+
+        ncu_clocks: What ncu does about clocks while it counts.
+
         ncu_timeout_s: How long counting may take under ncu [s], > 0; None: as the number
             of tests says.
 
@@ -84,6 +134,16 @@ class Config(Frozen, frozen=True, kw_only=True):
         json: The file to write the run to; None: none.
 
         junit_properties: Whether JUnit gets values and verdicts as properties.
+
+        device: The GPU to measure, by its index or the beginning of its UUID; None: the
+            first that CUDA shows.
+
+        lock: How this process shares the GPU with others that measure.
+
+        lock_timeout_s: How long to wait for one test that has the GPU [s], > 0.
+
+        telemetry: How often the sensors of the GPU in use are sampled while tests are
+            measured [1/s], > 0 and <= 100; None: they are not.
 
         given: The options that a person set, as text, credentials masked; `rootdir` where
             it is not the folder in which pytest was started, seen from there.
@@ -104,6 +164,8 @@ class Config(Frozen, frozen=True, kw_only=True):
     confirm: int = 5
     runs: int = 1
     jit_cache: JitCache = JitCache.FRESH
+    ncu_replay: NcuReplay = NcuReplay.KERNEL
+    ncu_clocks: NcuClocks = NcuClocks.NONE
     ncu_timeout_s: float | None = None
     disable: bool = False
     collectors: tuple[str, ...] = ()
@@ -112,6 +174,10 @@ class Config(Frozen, frozen=True, kw_only=True):
     replay: str | None = None
     json: str | None = None
     junit_properties: bool = False
+    device: str | None = None
+    lock: Lock = Lock.EXCLUSIVE
+    lock_timeout_s: float = 600.0
+    telemetry: float | None = None
     given: Mapping[str, str] = {}
     peaks: DeclaredPeaks = MappingProxyType({})
     grades: Mapping[str, Bands] = {}
@@ -154,3 +220,103 @@ class Plan(Frozen, frozen=True, kw_only=True):
     iterations: int | None = None
     requires: tuple[str, ...] = ()
     uses_fixture: bool = True
+
+
+def parse_percent(text: str) -> float:
+    """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""
+    match = re.fullmatch(f"{_NUMBER}%\\s*", text)
+    if match is None:
+        message = "write a percentage, as 5%"
+        raise ValueError(message)
+    return float(match[1]) / 100
+
+
+def parse_share(text: str) -> float:
+    """Return a percentage of all tests."""
+    share = parse_percent(text)
+    if share > 1:
+        message = "there are no more than 100% of the tests"
+        raise ValueError(message)
+    return share
+
+
+def parse_regression(text: str) -> float | None:
+    """Return a percentage, or None for "off"."""
+    if text.strip() == "off":
+        return None
+    try:
+        return parse_percent(text)
+    except ValueError:
+        message = "write a percentage, as 5%, or off"
+        raise ValueError(message) from None
+
+
+def parse_hertz(text: str) -> float | None:
+    """Return how often to sample [1/s], or None for "off"."""
+    if text.strip() == "off":
+        return None
+    match = re.fullmatch(_NUMBER, text)
+    if match is None or not 0 < float(match[1]) <= _HIGHEST_HZ:
+        message = (
+            f"write samples a second, more than 0 and at most {_HIGHEST_HZ:g}, or off"
+        )
+        raise ValueError(message)
+    return float(match[1])
+
+
+def parse_device(text: str) -> str:
+    """Return the index of a GPU, or the beginning of the UUID of one or of a part."""
+    if not re.fullmatch(r"\d{1,3}|(GPU|MIG)-[\w/-]+", text.strip(), re.IGNORECASE):
+        message = "write an index, as 0, or a UUID, as GPU-1c8e… or MIG-…"
+        raise ValueError(message)
+    return text.strip()
+
+
+def parse_count(least: int) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` on."""
+
+    def parse(text: str) -> int:
+        if not re.fullmatch(r"\s*\d{1,4}\s*", text) or int(text) < least:
+            message = f"write a whole number from {least} to 9999"
+            raise ValueError(message)
+        return int(text)
+
+    return parse
+
+
+def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return names of a list that are all known."""
+    names = tuple(part.strip() for part in text.split(",") if part.strip())
+    wrong = [name for name in names if name not in known]
+    if wrong or not names:
+        message = f"{', '.join(wrong) or 'nothing'} is no {what}; there are {', '.join(known)}"
+        raise ValueError(message)
+    return names
+
+
+def parse_collectors(text: str) -> tuple[str, ...]:
+    """Return the collectors that were asked for; empty for auto."""
+    names = _names(text, ("auto", *COLLECTORS), "collector")
+    return () if names == ("auto",) else tuple(n for n in names if n != "auto")
+
+
+def parse_facts(text: str) -> frozenset[str]:
+    """Return the facts that may differ."""
+    from pytest_gpuperf.model.fingerprint import HARD_FACTS
+
+    known = sorted({name for names in HARD_FACTS.values() for name in names})
+    return frozenset(_names(text, tuple(known), "fact"))
+
+
+def parse_word(kind: type[_Word]) -> Callable[[str], _Word]:
+    """Return a reader of the words of an Enum."""
+
+    def parse(text: str) -> _Word:
+        try:
+            return kind(text.strip())
+        except ValueError:
+            *words, last = (each.value for each in kind)
+            message = f"write {', '.join(words)} or {last}"
+            raise ValueError(message) from None
+
+    return parse

@@ -13,7 +13,10 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   │   └── NothingProfiledError      a profiler ended well and saw no kernel
 │   └── CaptureFormatError            .path; a file that is not what it says
-├── MeasureError                      a question without meaning; ncu/profiled refines it
+├── MeasureError                      a question without meaning
+│   ├── MissingEntryError(KeyError)   results have no entry of that name
+│   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
+│   └── EntryCountError(RuntimeError) more entries than the one asked for, or none
 ├── MetricUnavailableError            .metric .reason; a value that this run does not have
 │   ├── MissingPeakError              .fields; a roof whose height is not known
 │   └── WeakSourceError               .label .least; a value of a weaker source than asked
@@ -47,10 +50,12 @@ __all__ = [
     "CounterPermissionError",
     "CountersBusyError",
     "DeviceHeldError",
+    "EntryCountError",
     "GpuPerfError",
     "LimitSyntaxError",
     "MeasureError",
     "MetricUnavailableError",
+    "MissingEntryError",
     "MissingPeakError",
     "NothingProfiledError",
     "PerfAssertionError",
@@ -60,6 +65,7 @@ __all__ = [
     "UnitError",
     "UnknownMetricError",
     "WeakSourceError",
+    "WrongEntryError",
 ]
 
 
@@ -83,6 +89,12 @@ class GpuPerfError(Exception):
 
     slug: ClassVar[str] = "gpuperf"
 
+    def __init_subclass__(cls) -> None:
+        """Name a kind of error as its class is called: CollectorFailed, collector-failed."""
+        super().__init_subclass__()
+        name = cls.__name__.removesuffix("Error")
+        cls.slug = "".join(f"-{c}" if c.isupper() else c for c in name)[1:].lower()
+
     def __init__(self, message: str, *, remedy: str) -> None:
         super().__init__(message)
         self.remedy = remedy
@@ -100,8 +112,6 @@ class GpuPerfError(Exception):
 class ConfigError(GpuPerfError):
     """An option, an ini value or a marker is wrong."""
 
-    slug = "config"
-
 
 class LimitSyntaxError(ConfigError):
     """
@@ -112,8 +122,6 @@ class LimitSyntaxError(ConfigError):
 
         column: Where it stopped making sense, from 0.
     """
-
-    slug = "limit-syntax"
 
     def __init__(self, message: str, *, remedy: str, text: str, column: int) -> None:
         super().__init__(message, remedy=remedy)
@@ -136,8 +144,6 @@ class UnknownMetricError(ConfigError):
         close_matches: Names that may have been meant, best first.
     """
 
-    slug = "unknown-metric"
-
     def __init__(
         self, name: str, *, remedy: str, close_matches: tuple[str, ...] = ()
     ) -> None:
@@ -149,25 +155,17 @@ class UnknownMetricError(ConfigError):
 class CollectError(GpuPerfError):
     """No samples could be had."""
 
-    slug = "collect"
-
 
 class CollectorUnavailableError(CollectError):
     """A tool, a library or a device is not there."""
-
-    slug = "collector-unavailable"
 
 
 class CounterPermissionError(CollectorUnavailableError):
     """The driver lets only administrators read the GPU's counters."""
 
-    slug = "counter-permission"
-
 
 class CountersBusyError(CollectorUnavailableError):
     """Another program holds the GPU's counters: only one can have them."""
-
-    slug = "counters-busy"
 
 
 class DeviceHeldError(CollectorUnavailableError):
@@ -180,8 +178,6 @@ class DeviceHeldError(CollectorUnavailableError):
         holder: The id of the process that holds it; None: it did not say.
     """
 
-    slug = "device-held"
-
     def __init__(
         self, message: str, *, remedy: str, path: str, holder: int | None
     ) -> None:
@@ -192,8 +188,6 @@ class DeviceHeldError(CollectorUnavailableError):
 
 class CollectorTimeoutError(CollectError):
     """A tool did not end within its time."""
-
-    slug = "collector-timeout"
 
 
 class CollectorFailedError(CollectError):
@@ -207,8 +201,6 @@ class CollectorFailedError(CollectError):
 
         log_tail: The last lines that it printed.
     """
-
-    slug = "collector-failed"
 
     def __init__(
         self,
@@ -228,8 +220,6 @@ class CollectorFailedError(CollectError):
 class NothingProfiledError(CollectorFailedError):
     """A profiler ended well and saw no kernel: nobody launched one, or a filter."""
 
-    slug = "nothing-profiled"
-
 
 class CaptureFormatError(CollectError):
     """
@@ -239,8 +229,6 @@ class CaptureFormatError(CollectError):
         path: The file.
     """
 
-    slug = "capture-format"
-
     def __init__(self, message: str, *, remedy: str, path: str) -> None:
         super().__init__(f"{path}: {message}", remedy=remedy)
         self.path = path
@@ -249,7 +237,17 @@ class CaptureFormatError(CollectError):
 class MeasureError(GpuPerfError):
     """The test asked for a measurement that has no meaning."""
 
-    slug = "measure"
+
+class MissingEntryError(MeasureError, KeyError):
+    """Results have no entry of that name."""
+
+
+class WrongEntryError(MeasureError, TypeError):
+    """An entry of results is a launch where a node is needed, or the other way round."""
+
+
+class EntryCountError(MeasureError, RuntimeError):
+    """Results have more entries than the one that was asked for, or none."""
 
 
 class MetricUnavailableError(GpuPerfError):
@@ -261,8 +259,6 @@ class MetricUnavailableError(GpuPerfError):
 
         reason: Why there is none, as a fragment.
     """
-
-    slug = "metric-unavailable"
 
     def __init__(self, metric: str, reason: str, *, remedy: str) -> None:
         super().__init__(f"{metric}: {reason}", remedy=remedy)
@@ -277,8 +273,6 @@ class MissingPeakError(MetricUnavailableError):
     Attributes:
         fields: The peaks that are missing, as `peak_flop_per_s`.
     """
-
-    slug = "missing-peak"
 
     def __init__(self, fields: tuple[str, ...], *, reason: str, remedy: str) -> None:
         super().__init__("roofline", reason, remedy=remedy)
@@ -295,8 +289,6 @@ class WeakSourceError(MetricUnavailableError):
         least: The weakest label that was asked for.
     """
 
-    slug = "weak-source"
-
     def __init__(self, metric: str, *, label: str, least: str, remedy: str) -> None:
         reason = f"it is {label}, and {least} or better was asked for"
         super().__init__(metric, reason, remedy=remedy)
@@ -312,8 +304,6 @@ class RecordError(GpuPerfError, ValueError):
         path: The field, as `records[3].estimates[0].value`.
     """
 
-    slug = "record"
-
     def __init__(self, message: str, *, path: str, remedy: str = "") -> None:
         super().__init__(
             f"{path}: {message}" if path else message,
@@ -325,8 +315,6 @@ class RecordError(GpuPerfError, ValueError):
 class UnitError(RecordError):
     """A unit that is unknown or does not fit its metric."""
 
-    slug = "unit"
-
 
 class SchemaVersionError(RecordError):
     """
@@ -337,8 +325,6 @@ class SchemaVersionError(RecordError):
 
         supported: The schema that this version reads.
     """
-
-    slug = "schema-version"
 
     def __init__(self, *, found: str, supported: str, path: str = "schema") -> None:
         super().__init__(
@@ -353,13 +339,9 @@ class SchemaVersionError(RecordError):
 class BaselineError(GpuPerfError):
     """The store of baselines could not be used."""
 
-    slug = "baseline"
-
 
 class BaselineMissingError(BaselineError):
     """The store that was named is not there."""
-
-    slug = "baseline-missing"
 
 
 class BaselineCorruptError(BaselineError):
@@ -370,8 +352,6 @@ class BaselineCorruptError(BaselineError):
         path: The file.
     """
 
-    slug = "baseline-corrupt"
-
     def __init__(self, message: str, *, remedy: str, path: str) -> None:
         super().__init__(f"{path}: {message}", remedy=remedy)
         self.path = path
@@ -379,8 +359,6 @@ class BaselineCorruptError(BaselineError):
 
 class ReportError(GpuPerfError):
     """A report could not be written."""
-
-    slug = "report"
 
 
 class PerfAssertionError(AssertionError):

@@ -13,12 +13,11 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
     from typing import TypeVar
 
-    from pytest_gpuperf.config import Config, JitCache, Update
+    from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.roofline import DeclaredPeaks
 
     _T = TypeVar("_T")
-    _Word = TypeVar("_Word", Update, JitCache)
 
 __all__ = [
     "CHILD_VARIABLE",
@@ -58,10 +57,17 @@ _OPTIONS = (
     _Option(
         "gpuperf-chip", "CHIP", "check names of counters for it: GH100, sm_90; off"
     ),
+    _Option(
+        "gpuperf-ncu-replay", "HOW", "ncu repeats a kernel, the application or a range"
+    ),
+    _Option("gpuperf-ncu-clocks", "HOW", "ncu leaves clocks alone (none), or base"),
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON"),
     _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
+    _Option("gpuperf-device", "GPU", "measure this one: an index, or a UUID"),
+    _Option("gpuperf-lock", "HOW", "share it with others: exclusive, shared or off"),
+    _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
 # of the ini file alone: what a project decides once, or needs several lines for
@@ -74,11 +80,11 @@ _INI = (
         "gpuperf_peaks",
         "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
+    ("gpuperf_lock_timeout", "seconds to wait for one test that has the GPU (600)"),
     ("gpuperf_ncu_timeout", "seconds that counting may take under ncu"),
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
 
-_PERCENT = re.compile(r"\s*(\d+(?:\.\d*)?|\.\d+)\s*%\s*")
 _DEFAULT_STORE = ".gpuperf"
 
 
@@ -141,32 +147,54 @@ def _read(config: pytest.Config) -> Config:
     Raises:
         pytest.UsageError: Values are wrong; all of them are named at once.
     """
-    from pytest_gpuperf.config import Config, JitCache, Update
+    from pytest_gpuperf import config as texts
+    from pytest_gpuperf.config import (
+        Config,
+        JitCache,
+        Lock,
+        NcuClocks,
+        NcuReplay,
+        Update,
+    )
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
     default: float | None = 0.05  # docs/judging.md section 2: what is worth a failure
-    limit = reader.read("gpuperf_max_regression", _regression, default)
+    limit = reader.read("gpuperf_max_regression", texts.parse_regression, default)
     read = Config(
         root=str(config.rootpath),
         baseline=baseline,
         baseline_named=named,
-        update=reader.read("gpuperf_update", _word(Update), None),
+        update=reader.read("gpuperf_update", texts.parse_word(Update), None),
         max_regression=limit,
-        min_judged=reader.read("gpuperf_min_judged", _share, None),
+        min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
         strict=reader.flag("gpuperf_strict"),
-        compare_across=reader.read("gpuperf_compare_across", _facts, frozenset()),
-        confirm=reader.read("gpuperf_confirm", _count(0), 5),
-        runs=reader.read("gpuperf_runs", _count(1), 1),
-        jit_cache=reader.read("gpuperf_jit_cache", _word(JitCache), JitCache.FRESH),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", _count(1), None),
+        compare_across=reader.read(
+            "gpuperf_compare_across", texts.parse_facts, frozenset()
+        ),
+        confirm=reader.read("gpuperf_confirm", texts.parse_count(0), 5),
+        runs=reader.read("gpuperf_runs", texts.parse_count(1), 1),
+        jit_cache=reader.read(
+            "gpuperf_jit_cache", texts.parse_word(JitCache), JitCache.FRESH
+        ),
+        ncu_replay=reader.read(
+            "gpuperf_ncu_replay", texts.parse_word(NcuReplay), NcuReplay.KERNEL
+        ),
+        ncu_clocks=reader.read(
+            "gpuperf_ncu_clocks", texts.parse_word(NcuClocks), NcuClocks.NONE
+        ),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", texts.parse_count(1), None),
         disable=reader.flag("gpuperf_disable"),
-        collectors=reader.read("gpuperf_collectors", _collectors, ()),
+        collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
         junit_properties=reader.flag("gpuperf_junit_properties"),
+        device=reader.read("gpuperf_device", reader.device, None),
+        lock=reader.read("gpuperf_lock", texts.parse_word(Lock), Lock.EXCLUSIVE),
+        lock_timeout_s=reader.read("gpuperf_lock_timeout", texts.parse_count(1), 600.0),
+        telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
         given=reader.given,
@@ -238,6 +266,21 @@ class _Reader:
             raise ValueError(message)
         return path
 
+    def device(self, text: str) -> str:
+        """Return a GPU that is there and that CUDA shows; a replay asks for none."""
+        from pytest_gpuperf.collect.devices import query_devices
+        from pytest_gpuperf.collect.selection import choose_device
+        from pytest_gpuperf.config import parse_device
+        from pytest_gpuperf.errors import ConfigError
+
+        asked = parse_device(text)
+        if self._raw("gpuperf_replay")[0] is None:
+            try:
+                choose_device(query_devices(), asked, os.environ)
+            except ConfigError as error:
+                raise ValueError(str(error)) from error
+        return asked
+
     def baseline(self) -> tuple[str | None, bool]:
         """Return the store, and whether a person named it."""
         named = self.read("gpuperf_baseline", self._store, None)
@@ -287,79 +330,12 @@ def masked(text: str) -> str:
     return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
 
 
-def _percent(text: str) -> float:
-    """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""
-    match = _PERCENT.fullmatch(text)
-    if match is None:
-        message = "write a percentage, as 5%"
-        raise ValueError(message)
-    return float(match[1]) / 100
-
-
 def _given(text: str) -> str:
     """Return a value that is not empty, as that of an unset variable would be."""
     if not text.strip():
         message = "it is empty; leave it out, or give it a value"
         raise ValueError(message)
     return text
-
-
-def _share(text: str) -> float:
-    """Return a percentage of all tests."""
-    share = _percent(text)
-    if share > 1:
-        message = "there are no more than 100% of the tests"
-        raise ValueError(message)
-    return share
-
-
-def _regression(text: str) -> float | None:
-    """Return a percentage, or None for "off"."""
-    if text.strip() == "off":
-        return None
-    try:
-        return _percent(text)
-    except ValueError:
-        message = "write a percentage, as 5%, or off"
-        raise ValueError(message) from None
-
-
-def _count(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` on."""
-
-    def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*\d{1,4}\s*", text) or int(text) < least:
-            message = f"write a whole number from {least} to 9999"
-            raise ValueError(message)
-        return int(text)
-
-    return parse
-
-
-def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return names of a list that are all known."""
-    names = tuple(part.strip() for part in text.split(",") if part.strip())
-    wrong = [name for name in names if name not in known]
-    if wrong or not names:
-        message = f"{', '.join(wrong) or 'nothing'} is no {what}; there are {', '.join(known)}"
-        raise ValueError(message)
-    return names
-
-
-def _collectors(text: str) -> tuple[str, ...]:
-    """Return the collectors that were asked for; empty for auto."""
-    from pytest_gpuperf.config import COLLECTORS
-
-    names = _names(text, ("auto", *COLLECTORS), "collector")
-    return () if names == ("auto",) else tuple(n for n in names if n != "auto")
-
-
-def _facts(text: str) -> frozenset[str]:
-    """Return the facts that may differ."""
-    from pytest_gpuperf.model.fingerprint import HARD_FACTS
-
-    known = sorted({name for names in HARD_FACTS.values() for name in names})
-    return frozenset(_names(text, tuple(known), "fact"))
 
 
 def _peaks(text: str) -> DeclaredPeaks:
@@ -384,17 +360,3 @@ def _parsed(parse: Callable[[str], _T], text: str) -> _T:
         return parse(text)
     except ConfigError as error:
         raise ValueError(str(error)) from error
-
-
-def _word(kind: type[_Word]) -> Callable[[str], _Word]:
-    """Return a reader of the words of an Enum."""
-
-    def parse(text: str) -> _Word:
-        try:
-            return kind(text.strip())
-        except ValueError:
-            *words, last = (each.value for each in kind)
-            message = f"write {', '.join(words)} or {last}"
-            raise ValueError(message) from None
-
-    return parse

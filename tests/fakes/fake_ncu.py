@@ -18,7 +18,9 @@ nobody has), one JSON object for each range that it has opened and ended:
 `name` may be a list, of ranges that were open together; without it the kernels ran outside
 of all ranges. `kernels` may be a number, of kernels called fake_kernel. A program that
 writes no line launched one kernel outside of all ranges. `--nvtx`, `--nvtx-include` and
-`--nvtx-exclude` do what they do (names of start/end ranges, `regex:`), `--metrics` too:
+`--nvtx-exclude` do what they do (names of start/end ranges, `regex:`), `--replay-mode`
+too (application: the program runs twice; range: one result for each range, its values the
+sums), `--metrics` too:
 only what is asked for is in the report, with the values of the kernel or else of
 FAKE_NCU_VALUES; what has none is absent. `fake_ncu_report.py` reads it, through
 `read_capture` as well: `fake_ncu_report.install(folder)`, and that folder on PYTHONPATH.
@@ -26,7 +28,8 @@ FAKE_NCU_VALUES; what has none is absent. `fake_ncu_report.py` reads it, through
 | variable         | says                                                                 |
 |------------------|----------------------------------------------------------------------|
 | FAKE_NCU_MODE    | what goes wrong: a key of `_FAILURES`, or hang, no-kernels,          |
-|                  | crash-half; busy:N: the first N starts (counted in FAKE_NCU_STARTS)  |
+|                  | crash-half; busy:N: the first N starts (counted in FAKE_NCU_STARTS), |
+|                  | busy:N+: all from the Nth on                                         |
 | FAKE_NCU_STARTS  | a file that gets one line a start that profiles: JSON, argv and pid  |
 | FAKE_NCU_REPORT  | a report to hand back as it is                                       |
 | FAKE_NCU_VALUES  | JSON: {metric: value or [value, unit]}                               |
@@ -191,6 +194,8 @@ def _counted(argv: Sequence[str]) -> int:
 
 def _mode(start: int) -> str:
     mode, _, times = os.environ.get("FAKE_NCU_MODE", "ok").partition(":")
+    if times.endswith("+"):
+        return mode if start >= int(times[:-1]) else "ok"
     return "ok" if times and start > int(times) else mode
 
 
@@ -266,11 +271,14 @@ def _run(
     with tempfile.TemporaryDirectory() as folder:
         named = os.environ.get("FAKE_NCU_RANGES", f"{folder}/ranges")
         ranges = Path(named)
-        ranges.write_text("")
         environment = os.environ | {
             "NV_COMPUTE_PROFILER_PERFWORKS_DIR": folder,
             "FAKE_NCU_RANGES": str(ranges),
         }
+        replay = options.get("--replay-mode", ["kernel"])[-1]
+        if replay == "application":
+            subprocess.run(program, env=environment, check=False)
+        ranges.write_text("")
         process = subprocess.Popen(program, env=environment)
         say(f"==PROF== Connected to process {process.pid} ({program[0]})")
         if mode == "hang":
@@ -283,9 +291,19 @@ def _run(
         _launch(kernel, each, options)
         for each in opened
         if _selected(each, options)
-        for kernel in _kernels(each)
+        for kernel in (_whole if replay == "range" else _kernels)(each)
     ]
     return launches, process.pid, status
+
+
+def _whole(opened: Mapping[str, Any]) -> list[dict[str, Any]]:
+    """Return a range as the one thing that range replay profiles."""
+    sums: dict[str, Any] = {}
+    for kernel in _kernels(opened):
+        for name, value in kernel.get("metrics", {}).items():
+            number, unit = value if isinstance(value, list) else (value, "")
+            sums[name] = [sums.get(name, [0])[0] + number, unit]
+    return [{"name": "range", "metrics": sums}]
 
 
 def _kernels(opened: Mapping[str, Any]) -> list[dict[str, Any]]:

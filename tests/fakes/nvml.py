@@ -31,6 +31,7 @@ class FakeGpu:
     core_count: int = 16_896
     memory_bus_bits: int = 6144
     slice_sm_count: int = 16
+    slices: tuple[FakeGpu | None, ...] = ()  # None: an empty place
     free_bytes: int = 150_000_000_000
     persistence: int = 1
     compute_mode: int = 0
@@ -85,6 +86,8 @@ class FakeNvml(ModuleType):
                 multiprocessorCount=gpu.slice_sm_count
             ),
             "nvmlDeviceGetMigMode": lambda gpu: [gpu.mig, gpu.mig],
+            "nvmlDeviceGetMaxMigDeviceCount": lambda gpu: len(gpu.slices),
+            "nvmlDeviceGetMigDeviceHandleByIndex": _slice,
             "nvmlSystemGetCudaDriverVersion": lambda: cuda_version,
             "nvmlSystemGetConfComputeState": lambda: SimpleNamespace(
                 environment=0, ccFeature=confidential, devToolsMode=dev_tools
@@ -124,6 +127,14 @@ class FakeNvml(ModuleType):
             return function(*arguments)
 
         return call
+
+
+def _slice(gpu: FakeGpu, place: int) -> FakeGpu:
+    """Return an instance of a GPU, as NVML does: it refuses an empty place."""
+    found = gpu.slices[place]
+    if found is None:
+        raise pynvml.NVMLError(pynvml.NVML_ERROR_NOT_FOUND)
+    return found
 
 
 def _processes(held: dict[int, int | None]) -> list[SimpleNamespace]:

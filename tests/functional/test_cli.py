@@ -13,10 +13,12 @@ import pytest
 
 from fakes import fake_ncu_report, runs
 from pytest_gpuperf import cli
+from pytest_gpuperf.cli import show
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.pipeline.captured import report_counters
 
 HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
 
@@ -106,8 +108,31 @@ def test_a_counter_that_a_capture_does_not_have_is_said(tmp_path: Path) -> None:
     assert done.returncode == 0
     assert b'"a__bb.sum":{"value":null,' in done.stdout
     assert done.stderr == (
-        b"gpuperf: not in this capture: a__bb.sum; did you mean a__b.sum?\n"
+        b"gpuperf: not in this capture: a__bb.sum; did you mean a__b.sum? if not, "
+        b"collect it: ncu --metrics a__bb.sum\n"
     )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "words"),
+    [
+        ("run.json", b"", "give a file written by --gpuperf-json"),
+        ("run.json", b"[]", "give a file written by --gpuperf-json"),
+        ("some.ncu-rep", b"not a report", "name a .ncu-rep file"),
+        ("some.ncu-rep", b"", "profile again: ncu did not finish it"),
+        ("run.json", b"NVR\0", "profile again"),
+    ],
+)
+def test_what_a_file_is_named_says_what_it_should_be(
+    tmp_path: Path, name: str, content: bytes, words: str
+) -> None:
+    """Where its bytes do not: a damaged run was not made by ncu."""
+    path = tmp_path / name
+    path.write_bytes(content)
+    done = gpuperf("show", str(path))
+
+    assert done.returncode == 4
+    assert words in done.stderr.decode()
 
 
 def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> None:
@@ -174,8 +199,8 @@ def test_an_error_says_what_and_where_and_never_shows_a_traceback(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "empty"),
-        (b"not a report", "not a report"),
+        (b"", "not JSON"),
+        (b"not a run", "not JSON"),
         (b'{"schema": "pytest-gpuperf/run/99"}', "pytest-gpuperf/run/99"),
         (b'{"half": ', "not JSON"),
         (b'{"schema": "pytest-gpuperf/run/1"}', "missing required field"),
@@ -205,13 +230,23 @@ def test_help_names_the_exit_codes() -> None:
     assert b"as 5%, or off (5%)" in gpuperf("compare", "--help").stdout
 
 
-def test_showing_a_capture_as_json_imports_no_codec(tmp_path: Path) -> None:
-    """The bytes of the reader are handed on: neither records nor msgspec are needed."""
+@pytest.mark.parametrize(
+    ("option", "content"),
+    [  # a report that is read and refused, and files that are refused unread
+        ("--format=json", b"NVR\0"),
+        ("--format=text", b"text"),
+        ("--metrics=a__b.sum", b"text"),
+    ],
+)
+def test_a_capture_is_read_before_any_codec_is_imported(
+    tmp_path: Path, option: str, content: bytes
+) -> None:
+    """As JSON it needs none; as text they are imported while another process reads."""
     path = tmp_path / "not.ncu-rep"
-    path.write_bytes(b"NVR\0")
+    path.write_bytes(content)
     code = (
         "import sys; from pytest_gpuperf.cli import main;"
-        f" code = main(['show', {str(path)!r}, '--format=json']);"
+        f" code = main(['show', {str(path)!r}, {option!r}]);"
         " print(code, *sys.modules)"
     )
     done = subprocess.run(
@@ -221,6 +256,11 @@ def test_showing_a_capture_as_json_imports_no_codec(tmp_path: Path) -> None:
 
     assert found == "4"
     assert HEAVY.isdisjoint(modules)
+
+
+def test_a_capture_is_shown_with_one_reading() -> None:
+    """What its text needs beside the counters that are named is asked for at once."""
+    assert report_counters(("a__b.sum",)) == ("a__b.sum", *show._BESIDE)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

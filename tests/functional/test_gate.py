@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+import sys
 from pathlib import Path
 
 import pytest
@@ -43,8 +44,74 @@ def test_a_regression_is_one_case_and_one_failure(
     assert lines(again, "::") == ["test_it.py::test_x[b]"]
 
 
+# slower where another test of the suite has left something behind, and not alone
+LEFT_BEHIND = """
+    import os
+
+    import pytest
+
+    left = []
+
+
+    def test_leaves():
+        left.append(float(os.environ.get("LEFT", "0")))
+
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["a", "b", "c"])
+    def test_x(gpuperf, name):
+        more = sum(left) if name == "b" else 0
+        gpuperf.record("x", 1 + more, unit="s", better="lower")
+"""
+LEFT = (
+    "x 1.20 s in the suite, +20.0 %; 1.00 s alone: another test may have left something"
+)
+
+
 def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
-    """Slow in the first process and not in fresh ones: the test passes, with a note."""
+    """Slow in the suite and not in fresh processes: the test passes, with a note."""
+    project.store(LEFT_BEHIND)
+    project.environment.setenv("LEFT", "0.2")
+    ended = project.run(
+        *(*GATE, "--junitxml=junit.xml", "--gpuperf-json=run.json"),
+        "-ogpuperf_junit_properties=true",
+    )
+    row = ended.outlines.index(lines(ended, "test_x[b] x  ")[0])
+    (case,) = [each for each in project.junit() if each.name == "test_x[b]"]
+    (verdict,) = [
+        each
+        for each in project.report()["verdicts"]
+        if each["key"]["test_id"].endswith("test_x[b]")
+    ]
+
+    assert ended.ret == 0
+    assert (verdict["outcome"], verdict["reason"]) == ("unchanged", "within-noise")
+    assert verdict["in_suite"]["effect"] == pytest.approx(0.2)
+    assert any(LEFT in line for line in ended.outlines[row : row + 3])
+    assert case.properties["gpuperf.x x [s]"] == "1.0"
+    assert case.properties["gpuperf.first.x x [s]"] == "1.2"
+    assert case.properties["gpuperf.verdict.x"] == "unchanged: within-noise"
+    assert case.properties["gpuperf.note.x"].startswith(f"slower-in-suite: {LEFT}")
+
+
+def test_a_strict_run_does_not_pass_what_was_slower_in_the_suite(
+    project: Project,
+) -> None:
+    """The code did not regress, and the suite is not what was stored: undecided."""
+    project.store(LEFT_BEHIND)
+    project.environment.setenv("LEFT", "0.2")
+    ended = project.run(*GATE, "--gpuperf-strict", "--junitxml=junit.xml")
+    (failed,) = [each for each in project.junit() if each.children]
+
+    assert ended.parseoutcomes() == {"passed": 3, "failed": 1}
+    assert failed == ("test_x[b]", "failure")
+    assert failed.message.startswith("x inconclusive: 1.00 s, as before")
+    assert lines(ended, LEFT)
+    assert lines(ended, "1 inconclusive (slower in suite)")
+
+
+def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None:
+    """A JUnit property has the fresh processes' value, and the first under its name."""
     project.store()
     project.write(
         """
@@ -54,15 +121,52 @@ def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
         @pytest.mark.gpuperf(max_regression={"x": "5 %"})
         @pytest.mark.parametrize("name", ["a", "b", "c"])
         def test_x(gpuperf, name):
-            once = name == "b" and "PYTEST_GPUPERF_CHILD" not in os.environ
-            gpuperf.record("x", 1.2 if once else 1.0, unit="s", better="lower")
+            value = 1.3 if "PYTEST_GPUPERF_CHILD" in os.environ else 1.2
+            gpuperf.record(
+                "x", value if name == "b" else 1.0, unit="s", better="lower"
+            )
         """
     )
-    ended = project.run(*GATE, "--junitxml=junit.xml", "--gpuperf-json=run.json")
+    ended = project.run(
+        *GATE, "--junitxml=junit.xml", "-ogpuperf_junit_properties=true"
+    )
+    same, other, _ = project.junit()
 
-    assert ended.ret == 0
-    assert project.junit() == [("test_x[a]",), ("test_x[b]",), ("test_x[c]",)]
-    assert ("test_x[b]", "regressed") not in project.outcomes()
+    assert float(other.properties["gpuperf.x x [s]"]) == pytest.approx(1.3)
+    assert float(other.properties["gpuperf.first.x x [s]"]) == 1.2
+    assert lines(ended, "    x 1.30 s")
+    assert other.properties["gpuperf.verdict.x"] == "regressed: slower-than-limit"
+    assert not any(name.startswith("gpuperf.first") for name in same.properties)
+
+
+def test_a_value_that_fresh_processes_put_within_a_limit_is_theirs(
+    project: Project,
+) -> None:
+    """Where a limit was straddled, table and properties have the value that passed."""
+    project.write(
+        """
+        import os
+        import time
+
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        def test_it(gpuperf):
+            alone = "PYTEST_GPUPERF_CHILD" in os.environ
+            gpuperf.measure(time.sleep, 0.002 if alone else 0.0099)
+        """
+    )
+    ended = project.run(
+        *("--gpuperf-confirm=2", "--junitxml=junit.xml"),
+        "-ogpuperf_junit_properties=true",
+    )
+    (case,) = project.junit()
+    (row,) = lines(ended, "test_it ", "ms", "passed")
+
+    assert case.properties["gpuperf.verdict.time"] == "passed: within-limit"
+    assert float(case.properties["gpuperf.time [s]"]) < 0.009
+    assert float(case.properties["gpuperf.first.time [s]"]) > 0.0098
+    assert float(row.split()[1]) < 9
 
 
 def test_without_confirmation_nothing_regresses(project: Project) -> None:
@@ -504,3 +608,93 @@ def test_a_command_that_is_shown_below_the_root_runs_there(project: Project) -> 
 
     assert again.parseoutcomes() == {"failed": 1}
     assert lines(again, "x regressed: 1.20 s")
+
+
+def test_a_run_that_ended_early_says_so_of_what_it_suspects(project: Project) -> None:
+    """Nothing is measured again then, however the store was named: run it to its end."""
+    project.store()
+    project.write(
+        """
+        def test_stops():
+            assert False
+        """,
+        "test_later.py",
+    )
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, "-x", "--gpuperf-json=run.json")
+    (verdict,) = [
+        each
+        for each in project.report()["verdicts"]
+        if each["key"]["test_id"].endswith("test_x[b]")
+    ]
+
+    assert (verdict["outcome"], verdict["reason"]) == ("inconclusive", "incomplete-run")
+    assert lines(ended, "remedy: run all the selected tests to their end")
+    assert not lines(ended, "--gpuperf-confirm above 0")
+
+
+def test_a_limit_that_a_run_left_open_is_told_how_to_be_decided(
+    project: Project,
+) -> None:
+    """Straddled in a run that ended early: fresh processes come at a run's end alone."""
+    project.write(
+        """
+        import time
+
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 10 ms"])
+        def test_it(gpuperf):
+            gpuperf.measure(time.sleep, 0.0099)
+
+        def test_stops():
+            assert False
+        """
+    )
+    stopped = project.run("-x")
+    unasked = project.run("-x", "--gpuperf-confirm=0")
+
+    assert lines(stopped, "remedy: run all the selected tests to their end")
+    assert lines(unasked, "remedy: let fresh processes confirm it (--gpuperf-confirm)")
+
+
+@pytest.mark.parametrize("apart", ["python_minor", "source"])
+@pytest.mark.parametrize(("others", "own"), [(3, 0), (2, 1)])
+def test_sessions_that_nothing_is_compared_with_are_not_counted(
+    project: Project, others: int, own: int, apart: str
+) -> None:
+    """`new` stores until there are enough that a run may be compared with, and no more."""
+    project.store(sessions=others)
+    minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
+    ours, theirs = {
+        "python_minor": (minor, '"python_minor":"3.1"'),
+        "source": ('["x","s","user"', '["x","s","host"'),
+    }[apart]
+    for path in project.path.glob(".gpuperf/**/*.json"):
+        text = path.read_text("utf-8")
+        assert ours in text
+        path.write_text(text.replace(ours, theirs), "utf-8")
+    project.store(sessions=own)
+    new = ("--gpuperf-baseline=.gpuperf", "--gpuperf-update=new")
+    told = [project.run(*new) for _ in range(3 - own)]
+    enough = project.run(*new)
+    then = project.run(*GATE)
+
+    assert all(lines(ended, "stored 3 measurements in .gpuperf") for ended in told)
+    assert lines(enough, "nothing was stored: every series has what it needs")
+    assert lines(then, "judged 3 of 3: 3 unchanged")
+
+
+def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
+    """What --gpuperf-compare-across lets be compared needs no sessions of its own."""
+    project.store()
+    minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
+    for path in project.path.glob(".gpuperf/**/*.json"):
+        text = path.read_text("utf-8")
+        path.write_text(text.replace(minor, '"python_minor":"3.1"'), "utf-8")
+    ended = project.run(
+        *("--gpuperf-baseline=.gpuperf", "--gpuperf-update=new"),
+        "--gpuperf-compare-across=python_minor",
+    )
+
+    assert lines(ended, "nothing was stored: every series has what it needs")

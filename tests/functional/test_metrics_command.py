@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -147,8 +148,22 @@ def test_wrong_usage_exits_with_2() -> None:
         assert "remedy:" in done.stderr
 
 
-def test_without_a_library_the_remedy_is_to_install_one() -> None:
-    """Where libnvperf_host is not, the command says what brings it."""
-    done = metrics("chips", GPUPERF_NVPERF_HOST="/no/such/libnvperf_host.so")
+@pytest.mark.parametrize(
+    ("path", "found"),
+    [
+        ("/no/such/libnvperf_host.so", "No such file"),
+        (str(Path(__file__).parent), "Is a directory"),
+        (__file__, "invalid ELF header"),
+        ("libc.so.6", "NVPW_InitializeHost of libc.so.6 answers 5"),
+    ],
+    ids=["nothing", "folder", "text", "another"],
+)
+@pytest.mark.skipif(sys.platform != "linux", reason="as a loader words it")
+def test_a_named_library_that_is_none_is_said_to_be(path: str, found: str) -> None:
+    """The variable, its value, what is there, and what to set instead."""
+    done = metrics("chips", GPUPERF_NVPERF_HOST=path)
+    error, remedy = done.stderr.splitlines()
     assert done.returncode == 4
-    assert "pip install 'pytest-gpuperf[cupti]'" in done.stderr
+    assert f"GPUPERF_NVPERF_HOST is {path}: " in error
+    assert found in error
+    assert "set it to the path of a libnvperf_host.so, or unset it and " in remedy

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import json
 import os
+import signal
+import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
 
 from fakes import fake_ncu_report, fake_nvtx
-from fakes.project import XDIST, Project, lines
+from fakes.processes import ended as has_ended
+from fakes.project import PLUGIN, XDIST, Project, lines
 
 FAKES = Path(fake_nvtx.__file__).parent
 NCU = "--gpuperf-collectors=host,ncu"
@@ -306,6 +310,169 @@ def test_caches_are_paired_with_the_measurement(
     assert facts[""]["clock_control"] == "none"
 
 
+@pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
+def test_a_cache_that_cannot_be_written_is_told_once(
+    machine: Machine, project: Project, workers: tuple[str, ...]
+) -> None:
+    """It costs a count in each run: the run says so, with what to do, and goes on."""
+    project.write("", "file")
+    project.environment.setenv(
+        "GPUPERF_CACHE_DIR", str(project.path / "file" / "cache")
+    )
+    project.write(MANY.replace("200", "4"))
+    project.spawn(NCU, *workers)
+    once = len(machine.starts)
+    ended = project.spawn(NCU, JSON, *workers)
+    assert "4 passed" in ended.stdout
+    assert len(machine.starts) > once
+
+    (told,) = [s for s in project.report()["header"]["sentences"] if "ncu's" in s]
+    assert told.startswith("ncu's cache: ")
+    assert told.endswith("make room, or name another folder by GPUPERF_CACHE_DIR")
+    said = " ".join(ended.stdout.split())  # in lines as wide as the terminal
+    assert said.count("the cache cannot be written") == 1
+
+
+def test_entries_that_cannot_be_read_are_told_together(
+    machine: Machine, project: Project
+) -> None:
+    """Damage of many entries is one sentence and a number."""
+    project.write(MANY.replace("200", "9"))
+    project.run(NCU).assert_outcomes(passed=9)
+    for entry in Path(os.environ["GPUPERF_CACHE_DIR"], "values").rglob("??????*"):
+        entry.write_bytes(b"damaged")
+    project.run(NCU, JSON).assert_outcomes(passed=9)
+
+    told = [s for s in project.report()["header"]["sentences"] if "ncu's" in s]
+    assert len(told) == 2
+    assert told[0].endswith("it was damaged and is removed")
+    assert told[1] == "ncu's cache: and 8 entries more"
+
+
+@pytest.mark.parametrize(
+    "body",
+    ["pass", "assert perf['dram__bytes.sum'] > 0"],
+    ids=["unread", "read"],
+)
+def test_a_machine_that_cannot_count_again_fails_no_test(
+    machine: Machine, project: Project, body: str
+) -> None:
+    """Another program took the counters while a suspect was confirmed: nobody knows."""
+    text = """
+        import nvtx
+        import pytest
+
+        @pytest.mark.gpuperf(
+            counters=["dram__bytes.sum"], max_regression={"dram__bytes.sum": "5 %"}
+        )
+        def test_it(gpuperf):
+            kernel = {"dram__bytes.sum": [64.0, "byte"]}
+            perf = gpuperf.measure(lambda: nvtx.launch("gemm", **kernel))
+            BODY
+    """.replace("BODY", body)
+    project.write(text)
+    for _ in range(3):
+        project.run(NCU, "--gpuperf-update=all").assert_outcomes(passed=1)
+    project.write(text.replace("64.0", "80.0"))
+    machine.fail(f"busy:{len(machine.starts) + 2}+")
+    ended = project.run(NCU, "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=1", JSON)
+
+    ended.assert_outcomes(passed=1)
+    assert project.outcomes() == {("test_it", "inconclusive")}
+    assert lines(ended, "dram__bytes.sum was not measured again: ", "counters")
+
+
+def test_a_process_of_runs_that_cannot_count_is_told(
+    machine: Machine, project: Project
+) -> None:
+    """A value of fewer processes than were asked for is no failure, and not hidden."""
+    machine.fail("busy:2+")
+    project.write(SIMPLE)
+    ended = project.run(NCU, "--gpuperf-runs=2")
+
+    ended.assert_outcomes(passed=1)
+    said = " ".join(ended.stdout.str().split())
+    assert "gpuperf: 1 test not measured again for --gpuperf-runs (dram__byt" in said
+
+
+TWICE = """
+    import nvtx
+    import pytest
+
+    @pytest.mark.gpuperf(counters=["dram__bytes.sum"], limits=["launches.count == 2"])
+    def test_it(gpuperf):
+        def call():
+            for _ in range(2):
+                nvtx.launch("gemm", **{"dram__bytes.sum": [64.0, "byte"]})
+        perf = gpuperf.measure(call)
+        assert perf["dram__bytes.sum"] == 128
+"""
+
+
+@pytest.mark.parametrize(
+    ("told", "replay", "clocks"),
+    [
+        ((), "kernel", "none"),
+        (("--gpuperf-ncu-replay=application",), "application", "none"),
+        (("--gpuperf-ncu-clocks=base",), "kernel", "base"),
+        (("-o", "gpuperf_ncu_replay=application"), "application", "none"),
+    ],
+    ids=["default", "replay", "clocks", "ini"],
+)
+def test_replay_and_clocks_are_what_was_asked_for(
+    machine: Machine,
+    project: Project,
+    told: tuple[str, ...],
+    replay: str,
+    clocks: str,
+) -> None:
+    """ncu is told so, and each value says how it was counted."""
+    project.write(TWICE)
+    project.run(NCU, JSON, *told).assert_outcomes(passed=1)
+
+    (start,) = machine.starts
+    assert f"--replay-mode={replay}" in start
+    assert f"--clock-control={clocks}" in start
+    (record,) = project.report()["records"]
+    facts = record["facts"]["counter"]
+    assert (facts["replay_mode"], facts["clock_control"]) == (replay, clocks)
+
+
+def test_a_whole_range_has_no_launches(machine: Machine, project: Project) -> None:
+    """Range replay counts what a range does, and does not tell its kernels apart."""
+    project.write(TWICE)
+    ended = project.run(NCU, JSON, "-rs", "--gpuperf-ncu-replay=range")
+
+    ended.assert_outcomes(skipped=1)
+    assert lines(ended, "launches.count: ncu counts a whole range as one")
+    (record,) = project.report()["records"]
+    counted = [e for e in record["estimates"] if e["source"] == "ncu"]
+    assert {e["metric"]: e["value"] for e in counted}["dram__bytes.sum"] == 128
+    assert {e["kernel"] for e in counted} == {None}
+
+
+def test_other_conditions_are_counted_anew_and_never_compared(
+    machine: Machine, project: Project
+) -> None:
+    """What one replay mode counted is neither found nor judged for another."""
+    mark = "counters=['dram__bytes.sum'], max_regression={'dram__bytes.sum': '5 %'}"
+    text = TWICE.replace(
+        'counters=["dram__bytes.sum"], limits=["launches.count == 2"]', mark
+    )
+    project.write(text)
+    for _ in range(3):
+        project.run(NCU, "--gpuperf-update=all").assert_outcomes(passed=1)
+    judged = (NCU, "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0", JSON)
+    project.run(*judged)
+    assert ("test_it", "unchanged") in project.outcomes()
+    starts = len(machine.starts)
+
+    ended = project.run(*judged, "--gpuperf-ncu-replay=application")
+    assert len(machine.starts) == starts + 1
+    assert ("test_it", "incomparable") in project.outcomes()
+    assert lines(ended, "replay_mode: kernel -> application")
+
+
 @pytest.mark.parametrize(
     ("limit", "outcome"),
     [
@@ -391,6 +558,25 @@ def test_a_test_that_hangs_is_left_out(machine: Machine, project: Project) -> No
     assert lines(ended, "its process did not end under ncu", "within 4 s")
     assert lines(ended, "the ini option gpuperf_ncu_timeout")
     assert len(machine.starts) == 2
+
+
+@pytest.mark.skipif(not hasattr(os, "killpg"), reason="needs process groups")
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_run_that_is_killed_leaves_no_ncu(
+    machine: Machine, project: Project, number: signal.Signals
+) -> None:
+    """ncu and its program end with pytest, whatever ends that; the GPU is free again."""
+    machine.fail("hang")
+    project.write(SIMPLE)
+    command = [sys.executable, "-m", "pytest", *PLUGIN, NCU]
+    with subprocess.Popen(command, cwd=project.path, stdout=subprocess.DEVNULL) as run:
+        while not machine.starts:
+            time.sleep(0.05)
+            assert run.poll() is None
+        run.send_signal(number)
+    line = machine.starts_file.read_text().splitlines()[0]
+
+    assert has_ended(json.loads(line)["pid"])
 
 
 def test_an_unknown_counter_costs_its_own_tests_alone(

@@ -14,6 +14,8 @@ WRONG = {
     "gpuperf-confirm": "-1",
     "gpuperf-runs": "0",
     "gpuperf-collectors": "magic",
+    "gpuperf-device": "first",
+    "gpuperf-lock": "mine",
     "gpuperf-replay": "nowhere",
     "gpuperf-json": "no/such/folder/run.json",
 }

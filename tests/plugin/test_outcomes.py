@@ -133,6 +133,40 @@ def test_a_test_that_measures_nothing_is_unmeasured(project: Project) -> None:
     assert lines(ended, "unmeasured: any metric: the test never measured anything")
 
 
+@pytest.mark.parametrize(
+    ("call", "raised"),
+    [
+        ("gpuperf.measure(lambda: 1 / 0)", "ZeroDivisionError: division by zero"),
+        ("gpuperf(lambda: int('x\\ny'))", "ValueError: invalid literal for int()"),
+        ("gpuperf.compare(int, lambda: [][1])", "IndexError: list index out of range"),
+        ("gpuperf.measure(3)", "pytest_gpuperf.errors.MeasureError: fn"),
+        ("gpuperf.capture('no.ncu-rep')", "no.ncu-rep: it cannot be read"),
+        ("with gpuperf.range('a'): raise KeyError(1)", "KeyError: 1"),
+    ],
+)
+def test_a_measurement_that_raised_is_why_nothing_was_measured(
+    project: Project, call: str, raised: str
+) -> None:
+    """A test that catches it did measure, in vain: it is told what came of it."""
+    project.write(
+        f"""
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 1 ms"])
+        def test_it(gpuperf):
+            try:
+                {call}
+            except Exception:
+                pass
+        """
+    )
+    ended = project.run("-rs")
+
+    assert ended.parseoutcomes() == {"skipped": 1}
+    assert lines(ended, "the test caught what its measurement raised (", raised)
+    assert not lines(ended, "never measured anything")
+
+
 def test_an_error_of_the_body_stays_what_it_is(project: Project) -> None:
     """Neither a limit nor a missing value takes the place of an exception."""
     project.write(

@@ -106,6 +106,25 @@ def test_used_it_loads_only_what_it_needs(project: Project) -> None:
     )
 
 
+def test_without_a_gpu_nothing_is_locked(project: Project) -> None:
+    """No module of locks is loaded, and no folder is made for them."""
+    project.environment.setenv("CUDA_VISIBLE_DEVICES", "")  # this machine may have one
+    project.environment.setenv("GPUPERF_LOCK_DIR", str(project.path / "locks"))
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    text = "import sys\n\ndef pytest_unconfigure():\n    print(sorted(sys.modules))\n"
+    project.write(text, "conftest.py")
+    loaded = project.spawn("-q", "-s", "--gpuperf-lock=exclusive").stdout
+
+    assert "'pytest_gpuperf.pipeline.bench'" in loaded
+    for name in (
+        "filelock",
+        "pytest_gpuperf.collect.leases",
+        "pytest_gpuperf.pipeline.turns",
+    ):
+        assert f"'{name}'" not in loaded
+    assert not (project.path / "locks").exists()
+
+
 def test_importing_the_package_costs_nothing() -> None:
     """`import pytest_gpuperf` loads no other module of it and nothing heavy."""
     text = (

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import ctypes
+import sys
 from typing import Any
 
 import pytest
 
+from fakes.nvml import FakeGpu, FakeNvml
 from fakes.project import PLUGIN
 from pytest_gpuperf import options
-from pytest_gpuperf.config import Config, JitCache, Update
+from pytest_gpuperf.config import Config, JitCache, Lock, NcuClocks, NcuReplay, Update
 
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
@@ -26,9 +29,14 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "runs": ("1", 1, "3", 3),
     "collectors": ("host", ("host",), "auto", ()),
     "chip": ("GH100", "GH100", " sm_90", "sm_90"),
+    "ncu_replay": ("range", NcuReplay.RANGE, "kernel", NcuReplay.KERNEL),
+    "ncu_clocks": ("base", NcuClocks.BASE, "none", NcuClocks.NONE),
     "record": ("a", "{root}/a", "b", "{root}/b"),
     "replay": ("kept", "{root}/kept", ".", "{root}"),
     "json": ("a.json", "{root}/a.json", "kept/b.json", "{root}/kept/b.json"),
+    "device": ("0", "0", "GPU-bb", "GPU-bb"),
+    "lock": ("shared", Lock.SHARED, "off", Lock.OFF),
+    "telemetry": ("12.5", 12.5, "off", None),
 }
 FLAGS = ("strict", "disable", "junit_properties")
 
@@ -39,6 +47,21 @@ def root(pytester: pytest.Pytester, monkeypatch: pytest.MonkeyPatch) -> str:
     monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
     pytester.mkdir("kept")
     return str(pytester.path)
+
+
+@pytest.fixture(autouse=True)
+def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Give this machine two GPUs, as far as NVML knows."""
+    load = ctypes.CDLL
+
+    def loaded(name: str | None, *how: Any, **more: Any) -> object:
+        there = name == "libnvidia-ml.so.1"
+        return object() if there else load(name, *how, **more)
+
+    nvml = FakeNvml(FakeGpu(uuid="GPU-aa00"), FakeGpu(uuid="GPU-bb00"))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(ctypes, "CDLL", loaded)
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
 
 
 def read(pytester: pytest.Pytester, name: str, *arguments: str) -> Any:
@@ -116,6 +139,44 @@ def test_caches_are_for_the_ini_file(
         pytester.parseconfig(*PLUGIN, f"--gpuperf-jit-cache={text}")
 
 
+def test_the_wait_for_a_gpu_is_for_the_ini_file(
+    pytester: pytest.Pytester, root: str
+) -> None:
+    """In seconds, of which there is at least one."""
+    assert read(pytester, "lock_timeout_s") == 600.0
+    pytester.makeini("[pytest]\ngpuperf_lock_timeout = 30\n")
+    assert read(pytester, "lock_timeout_s") == 30
+    pytester.makeini("[pytest]\ngpuperf_lock_timeout = 0\n")
+    with pytest.raises(
+        pytest.UsageError, match="gpuperf_lock_timeout=0: write a whole"
+    ):
+        read(pytester, "lock_timeout_s")
+
+
+def test_a_gpu_that_is_not_there_is_told_with_those_that_are(
+    pytester: pytest.Pytester, root: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """By index and UUID; a hidden one with what would show it; a replay needs none."""
+    with pytest.raises(pytest.UsageError) as absent:
+        read(pytester, "device", "--gpuperf-device=3")
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "0")
+    with pytest.raises(pytest.UsageError) as hidden:
+        read(pytester, "device", "--gpuperf-device=1")
+
+    assert str(absent.value) == (
+        "gpuperf: --gpuperf-device=3: no GPU 3: this machine has 0 (GPU-aa00, NVIDIA "
+        "H200), 1 (GPU-bb00, NVIDIA H200); name one of these, or leave --gpuperf-device "
+        "out"
+    )
+    assert str(hidden.value) == (
+        "gpuperf: --gpuperf-device=1: GPU 1 (GPU-bb00) is hidden by "
+        "CUDA_VISIBLE_DEVICES=0; set CUDA_VISIBLE_DEVICES=1, or leave --gpuperf-device "
+        "out"
+    )
+    line = ("--gpuperf-device=3", "--gpuperf-replay=kept")
+    assert read(pytester, "device", *line) == "3"
+
+
 def test_a_wrong_ini_value_is_a_usage_error(
     pytester: pytest.Pytester, root: str
 ) -> None:
@@ -189,9 +250,19 @@ def test_an_ini_path_is_seen_from_the_root(
         ("collectors", ","),
         ("collectors", "host,magic"),
         ("compare-across", "weather"),
+        ("device", "first"),
+        ("device", "-1"),
+        ("device", "2"),
+        ("device", "GPU-cc"),
+        ("lock", "mine"),
         ("json", "kept"),
         ("json", "no/folder.json"),
         ("replay", "nowhere"),
+        ("telemetry", "0"),
+        ("telemetry", "-1"),
+        ("telemetry", "100.1"),
+        ("telemetry", "nan"),
+        ("telemetry", "1e2"),
     ],
 )
 def test_a_wrong_value_is_a_usage_error(

@@ -74,6 +74,11 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "show", parents=[form], help="print a .ncu-rep capture or a run's JSON file"
     )
     show.add_argument("file", metavar="FILE")
+    show.add_argument(
+        "--launches",
+        action="store_true",
+        help="every kernel launch, of a folder of --gpuperf-record or a run that kept one",
+    )
     show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
     show.set_defaults(command="show:show")
 

@@ -5,7 +5,10 @@ from __future__ import annotations
 import marshal
 import sys
 from array import array
-from collections.abc import Callable, Iterator, Mapping
+from collections import deque
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from io import IOBase
+from itertools import islice
 from typing import Any
 
 from pytest_gpuperf.model.frozen import Frozen
@@ -19,7 +22,8 @@ _MOST_ITEMS = 1_000_000  # the same for a list
 _MOST_DEPTH = 4  # of lists in lists
 _MARSHAL = 2  # the last format in which equal values have equal bytes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
-_CONTAINERS = (list, tuple, dict, set, frozenset)
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_FIXED = (tuple, frozenset)  # of them, what never has more or fewer items
 
 
 class Content(Frozen, frozen=True, kw_only=True):
@@ -34,17 +38,22 @@ class Content(Frozen, frozen=True, kw_only=True):
         read: Returns its bytes now, of large ones a part; None: they cannot be had.
 
         element_bytes: Size of an element of an array [B]; 0: it is no array.
+
+        once: Whether it can be gone through only once, so that nobody may look into it.
     """
 
     place: str
     kind: str
     read: Callable[[], bytes | memoryview | None]
     element_bytes: int = 0
+    once: bool = False
 
 
 def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
     """
     Yield what can be read of a value: arrays, buffers, lists of them and of numbers.
+
+    Iterators, generators and files that can be read are named, and not touched.
 
     A plain number or text, and any other object, has nothing that could change and yields
     nothing.
@@ -68,6 +77,8 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
             read, size = found
             yield Content(place=place, kind=kind, read=read, element_bytes=size)
             return
+    if _is_used_up(value):
+        yield Content(place=place, kind=kind, read=lambda: None, once=True)
 
 
 def digest(content: Content) -> bytes | None:
@@ -89,12 +100,13 @@ _Found = tuple[Callable[[], "bytes | memoryview | None"], int]
 
 
 def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]:  # noqa: ANN401 - any builtin container
-    """Yield a container as one if all in it is plain, else what is in it."""
+    """Yield a container as one if all in it is plain, else its size and what is in it."""
+    kind = type(value).__name__
     if _marshalled(value) is not None:
-        yield Content(
-            place=place, kind=type(value).__name__, read=lambda: _marshalled(value)
-        )
+        yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
         return
+    if not isinstance(value, _FIXED):
+        yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
     if depth >= _MOST_DEPTH:
         return
     pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
@@ -104,12 +116,21 @@ def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]
 
 def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
     """Return builtins as bytes; None: there is something else among them."""
-    if isinstance(value, list):
-        value = value[:: len(value) // _MOST_ITEMS + 1]
+    if isinstance(value, (list, deque)):
+        value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
+    elif isinstance(value, dict) and type(value) is not dict:
+        value = dict(value)  # marshal takes no OrderedDict, Counter or defaultdict
     try:
         return marshal.dumps(value, _MARSHAL)
     except ValueError:
         return None
+
+
+def _is_used_up(value: object) -> bool:
+    """Return whether what a call takes of a value is not there for the next one."""
+    if isinstance(value, IOBase):
+        return not value.closed and value.readable()
+    return isinstance(value, (Iterator, AsyncIterator))
 
 
 def _buffer(value: object) -> _Found | None:

@@ -10,8 +10,10 @@ import bisect
 import inspect
 import math
 import statistics
-from collections.abc import Awaitable, Sequence
+from collections.abc import Awaitable, Iterator, Sequence
+from functools import partial
 from itertools import chain
+from types import BuiltinMethodType, MethodType, MethodWrapperType
 
 from pytest_gpuperf.collect.base import TimedCall, arguments
 from pytest_gpuperf.collect.contents import Content, contents, digest, scalar_bytes
@@ -26,15 +28,21 @@ _TREND_RATIO = (
 )
 _TREND_LEAST = 10  # the fewest samples that are ever taken
 _CONSTANT_PROBES = 4096  # evenly spaced elements that are looked at
+_METHODS = (BuiltinMethodType, MethodType, MethodWrapperType)
+# A first call is often 10 times as long (caches of the processor); 100 times of 1 ms and
+# more is a compilation, or work that only the first call has.
+_FIRST_RATIO, _FIRST_S = 100, 1e-3
 
 
 class Contract:
     """
     The evidence that one measurement kept the repetition contract.
 
-    What it can see: arrays (numpy, torch, cupy, numba), buffers, and lists, dicts and sets
-    of numbers and texts among the arguments; not the attributes of other objects. With
-    `setup` the inputs are fresh and are not looked at.
+    What it can see: arrays (numpy, torch, cupy, numba), buffers, and lists, deques, dicts
+    and sets of numbers and texts among the arguments, or as the object of a bound method;
+    not the attributes of other objects. What can be gone through only once (iterators,
+    generators, files) is no input of a repeated call. With `setup` the inputs are fresh
+    and are not looked at.
 
     Args:
         request: What is about to be called for the first time.
@@ -42,7 +50,9 @@ class Contract:
 
     def __init__(self, request: TimedCall) -> None:
         self._request = request
-        self._inputs = _input_contents(request)
+        found = _input_contents(request)
+        self._once = [content for content in found if content.once]
+        self._inputs = tuple(content for content in found if not content.once)
         self._before = [digest(content) for content in self._inputs]
         self._first: bytes | None = None
 
@@ -58,9 +68,16 @@ class Contract:
 
     def void(self) -> Void | None:
         """Return why the measurement must not be judged; None: it may."""
+        if self._once:
+            text = (
+                f"{_named(self._once)} can be gone through only once: what one call takes"
+                " of it, the next one lacks; give setup= that returns a fresh one for"
+                " each call"
+            )
+            return Void(code="uses-up-its-inputs", text=text)
         after = [digest(content) for content in self._inputs]
         changed = [
-            f"{content.place} ({content.kind})"
+            content
             for content, then, now in zip(
                 self._inputs, self._before, after, strict=True
             )
@@ -69,12 +86,17 @@ class Contract:
         if not changed:
             return None
         text = (
-            f"{', '.join(changed)} changed while the call was repeated: each call had"
+            f"{_named(changed)} changed while the call was repeated: each call had"
             " other work; give setup= that returns fresh arguments"
         )
         return Void(code="mutates-its-inputs", text=text)
 
-    def notes(self, samples: Sequence[float], output: object) -> tuple[Note, ...]:
+    def notes(
+        self,
+        samples: Sequence[float],
+        output: object,
+        first_call_s: float | None = None,
+    ) -> tuple[Note, ...]:
         """
         Return what the reader should know.
 
@@ -82,12 +104,16 @@ class Contract:
             samples: All samples [s], in the order they were taken.
 
             output: The last timed output.
+
+            first_call_s: Time of the very first call [s]; None: it is expected to take
+                long.
         """
         found = (
             _unread_note(self._inputs, self._before),
             _constant_note(self._inputs),
             self._differing_note(output),
             _trend_note(samples),
+            _first_call_note(samples, first_call_s),
         )
         return tuple(note for note in found if note is not None)
 
@@ -171,13 +197,24 @@ def _input_contents(request: TimedCall) -> tuple[Content, ...]:
     """Return what there is to see of the inputs."""
     if request.setup is not None:
         return ()
+    bound = _bound_contents(request.fn)
     if request.inputs is None:
-        return tuple(_argument_contents(request.args, dict(request.kwargs), ""))
-    found = (
+        given = _argument_contents(request.args, dict(request.kwargs), "")
+        return (*bound, *given)
+    pool = (
         _argument_contents(*arguments(request, given), f"inputs[{index}] ")
         for index, given in enumerate(request.inputs)
     )
-    return tuple(chain.from_iterable(found))
+    return (*bound, *chain.from_iterable(pool))
+
+
+def _bound_contents(fn: object) -> Iterator[Content]:
+    """Yield what there is to see of what a function brings along."""
+    if isinstance(fn, partial):
+        yield from _argument_contents(fn.args, fn.keywords, "bound ")
+        yield from _bound_contents(fn.func)
+    elif isinstance(fn, _METHODS):
+        yield from contents(fn.__self__, f"the object of {fn.__name__}")
 
 
 def _argument_contents(
@@ -196,9 +233,15 @@ def _output_digest(output: object) -> bytes | None:
     scalar = scalar_bytes(output)
     if scalar is not None:
         return scalar
-    digests = [digest(content) for content in contents(output, "output")]
+    found = (each for each in contents(output, "output") if not each.once)
+    digests = [digest(content) for content in found]
     known = [one for one in digests if one is not None]
     return b"".join(known) if known and len(known) == len(digests) else None
+
+
+def _named(found: Sequence[Content]) -> str:
+    """Return where inputs were found, and what they are."""
+    return ", ".join(f"{content.place} ({content.kind})" for content in found)
 
 
 def _unread_note(
@@ -206,27 +249,21 @@ def _unread_note(
 ) -> Note | None:
     """Return a note if an array could not be looked into."""
     unread = [
-        f"{content.place} ({content.kind})"
-        for content, one in zip(inputs, digests, strict=True)
-        if one is None
+        content for content, one in zip(inputs, digests, strict=True) if one is None
     ]
     if not unread:
         return None
-    text = (
-        f"whether the call changes {', '.join(unread)} is not known: it cannot be read"
-    )
+    text = f"whether the call changes {_named(unread)} is not known: it cannot be read"
     return Note(code="unread-inputs", text=text)
 
 
 def _constant_note(inputs: tuple[Content, ...]) -> Note | None:
     """Return a note if an array holds one value only."""
-    constant = [
-        f"{content.place} ({content.kind})" for content in inputs if _constant(content)
-    ]
+    constant = [content for content in inputs if _constant(content)]
     if not constant:
         return None
     text = (
-        f"{', '.join(constant)} holds one value only: real inputs may draw more power"
+        f"{_named(constant)} holds one value only: real inputs may draw more power"
         " and take longer"
     )
     return Note(code="constant-input", text=text)
@@ -259,6 +296,22 @@ def _trend_note(samples: Sequence[float]) -> Note | None:
         f"the later half of the samples takes {ratio:.3g} times as long as the earlier"
     )
     return Note(code="trend", text=text)
+
+
+def _first_call_note(
+    samples: Sequence[float], first_call_s: float | None
+) -> Note | None:
+    """Return a note if the first call had far more to do than all others."""
+    if first_call_s is None or first_call_s <= _FIRST_S or not samples:
+        return None
+    usual_s = statistics.median(samples)
+    if first_call_s <= _FIRST_RATIO * usual_s:
+        return None
+    text = (
+        f"the first call took {first_call_s / usual_s:,.0f} times as long as the others:"
+        " what it did may be kept, or used up"
+    )
+    return Note(code="long-first-call", text=text)
 
 
 def _rank_z(early: Sequence[float], late: Sequence[float]) -> float:

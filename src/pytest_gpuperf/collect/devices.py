@@ -17,6 +17,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "DeviceQuery",
+    "bare_uuid",
     "chip_limits",
     "query_devices",
     "target_capability",
@@ -26,6 +27,7 @@ __all__ = [
 _HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
 _OLDEST, _WIDER = (7, 0), (8, 6)  # 64 cores a multiprocessor, and from here on 128
+_PREFIX = re.compile("^(gpu|mig)-")  # before the UUID of a GPU, or of a part of one
 _SLICE = " MIG "  # between a GPU's name and the profile of a slice of it
 
 _KIB = 1024
@@ -40,10 +42,13 @@ class DeviceQuery(Frozen, frozen=True, kw_only=True):
         devices: Those that could be read, in the driver's own order.
 
         reason: One sentence why none or not all could be read; None: all were.
+
+        slices: The instances of those that are split, by the index of their GPU.
     """
 
     devices: tuple[Device, ...]
     reason: str | None
+    slices: tuple[Device, ...] = ()
 
 
 def query_devices(
@@ -77,6 +82,11 @@ def query_devices(
         return _none(f"NVML lists no devices: {error}")
     finally:
         _shut_down(nvml)
+
+
+def bare_uuid(uuid: str) -> str:
+    """Return a UUID without what tells a GPU from a part of one: CUDA's never does."""
+    return _PREFIX.sub("", uuid.lower(), count=1)
 
 
 def _is_there(library: str) -> bool:
@@ -125,19 +135,34 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
     """Return every device that answers, and the first that does not."""
     driver_version = _text(nvml.nvmlSystemGetDriverVersion())
     count = nvml.nvmlDeviceGetCount()
-    devices = []
+    devices: list[Device] = []
+    slices: list[Device] = []
     reason = None if count else "the driver knows no GPU"
     for index in range(count):
         try:
-            devices.append(_read(nvml, index, driver_version))
+            handle = nvml.nvmlDeviceGetHandleByIndex(index)
+            device = _read(nvml, handle, index, driver_version)
+            devices.append(device)
+            if device.mig:
+                parts = _parts(nvml, handle)
+                slices += [_read(nvml, each, index, driver_version) for each in parts]
         except nvml.NVMLError as error:
             reason = reason or f"GPU {index} does not answer: {error}"
-    return DeviceQuery(devices=tuple(devices), reason=reason)
+    return DeviceQuery(devices=tuple(devices), reason=reason, slices=tuple(slices))
 
 
-def _read(nvml: ModuleType, index: int, driver_version: str) -> Device:
+def _parts(nvml: ModuleType, handle: object) -> list[object]:
+    """Return NVML's handles of the instances of a GPU; a place may be empty."""
+    count = _known(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
+    found = (
+        _known(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
+        for place in range(count)
+    )
+    return [each for each in found if each is not None]
+
+
+def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> Device:
     """Return one device; what it does not support is None."""
-    handle = nvml.nvmlDeviceGetHandleByIndex(index)
     memory = _known(nvml, "nvmlDeviceGetMemoryInfo", handle)
     capability = _known(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
     limit_milliwatts = _known(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)

@@ -18,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.deltas import Company, Silent
 from pytest_gpuperf.model.frozen import Frozen
@@ -39,7 +40,6 @@ HZ_PER_MHZ = 1_000_000
 # nvml.h, nvmlValueType_t: the member of a value that holds it
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own
-_DEEPEST = 64  # parents of a process that are looked at; a loop ends there
 
 
 class Fault(Frozen, frozen=True, kw_only=True):
@@ -349,16 +349,7 @@ class Neighbours:
 
     def _own(self, pid: int) -> bool:
         """Return whether a process is this one or descends from it."""
-        for _ in range(_DEEPEST):
-            if pid == self._pid:
-                return True
-            try:
-                stat = (self._proc / str(pid) / "stat").read_text(errors="replace")
-            except OSError:
-                return False
-            # its name stands in parentheses and may hold some; state, then parent
-            pid = int(stat.rpartition(")")[2].split()[1])
-        return False
+        return descends_from(self._pid, pid, self._proc)
 
 
 def fault_of(code: int) -> Fault:

@@ -31,7 +31,7 @@ from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, lease_folder
 from pytest_gpuperf.collect.nvml import fault_of, why_unavailable
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
-from pytest_gpuperf.collect.translate.nvml import canonical
+from pytest_gpuperf.collect.translate.nvml import FIRST_COLUMN, canonical
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.deltas import Silent
 
@@ -197,7 +197,9 @@ class Sampler:
         Args:
             start_s: The first mark [s].
 
-            end_s: The second; the next sample is waited for, for two periods at most.
+            end_s: The second; what describes the time until then is waited for: the next
+                sample, and the next GPM average where the GPU gives any. That takes two
+                periods and 0.25 s at most.
 
         Returns:
             Of each GPU in order, as compute.timeline.summarise takes them.
@@ -205,13 +207,11 @@ class Sampler:
         ring = self._ring
         if ring is None:
             return ()
-        patience_ns = self._clock.now_ns() + round(2 * self.period_s * 1e9)
-        while next(_newest(ring), _NO_ROW)[1] < end_s:
-            if self._clock.now_ns() >= patience_ns:
-                break
-            self._clock.sleep(min(_LOOK_S, self.period_s))
         # GPM describes the time before it: what comes later fills what came first
         margin_s = 2 * self.period_s + _GPM_S
+        patience_ns = self._clock.now_ns() + round(margin_s * 1e9)
+        while not _described(ring, end_s) and self._clock.now_ns() < patience_ns:
+            self._clock.sleep(min(_LOOK_S, self.period_s))
         near = list(takewhile(lambda row: row[1] >= start_s - margin_s, _newest(ring)))
         at = nvml_child.INDEXES
         indexes = [int(ring[at + gpu]) for gpu in range(len(self._uuids))]
@@ -319,6 +319,16 @@ def _newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
         row = tuple(ring[at : at + length])
         if row[0] == row[-1] == number:
             yield row
+
+
+def _described(ring: memoryview[float], end_s: float) -> bool:
+    """Return whether all that describes the time before an end is there."""
+    averages = nvml_child.COLUMNS.index("gpm_since_s")
+    silent = bool(ring[nvml_child.ERRORS + averages])
+    for row in takewhile(lambda row: row[1] >= end_s, _newest(ring)):
+        if silent or not math.isnan(row[FIRST_COLUMN + averages]):
+            return True
+    return False
 
 
 def _window(

@@ -38,8 +38,8 @@ class Choice(Frozen, frozen=True, kw_only=True):
     Attributes:
         collectors: Names of config.COLLECTORS, best first.
 
-        sentences: One for each collector that is not taken, in the same order, then one
-            for the device.
+        sentences: One for each collector that is not taken, in the same order, for what
+            else was lost, then one for the device.
     """
 
     collectors: tuple[str, ...]
@@ -144,7 +144,7 @@ def choose(
         absent: Why a collector cannot be used, by its name; what is not in it can.
 
         lost: Why one that was there could not be used after all, by its name: as when
-            another tool holds CUPTI.
+            another tool holds CUPTI; what is no collector has a sentence too.
 
         device_name: The GPU's; None: there is none.
 
@@ -164,8 +164,11 @@ def choose(
     else:
         taken = (_ALONE,) if _ALONE in usable else usable
     known = {**(dict.fromkeys(COLLECTORS) if wanted else absent), **lost}
+    beside = [name for name in lost if name not in COLLECTORS]
     sentences = [
-        _sentence(name, taken, known) for name in COLLECTORS if name not in taken
+        _sentence(name, taken, known)
+        for name in (*COLLECTORS, *beside)
+        if name not in taken
     ]
     sentences.append(_device_sentence(taken, device_name, device_reason))
     return Choice(collectors=taken, sentences=tuple(sentences))

@@ -1,7 +1,8 @@
 """Readings kept on disk: written while measuring, read to judge again; PYTEST_DONT_REWRITE.
 
 A recording is a folder: `recording.json` says whose it is, `readings-*.jsonl` hold one
-record a line, each file written by one process alone.
+record a line, `traces-*.jsonl` what the GPU did in each (traces.py); each file is written
+by one process alone.
 """
 
 from __future__ import annotations
@@ -31,6 +32,7 @@ __all__ = [
 SCHEMA = "pytest-gpuperf/recording/1"
 _HEAD = "recording.json"
 _PARTIAL = f"{_HEAD}.tmp"  # what a kill may leave of it
+_KEPT_FILES = ("readings", "traces")
 _REMEDY = "record it again with --gpuperf-record"
 
 Address = tuple[RecordKey, Role, int]
@@ -136,7 +138,9 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 def _clear(path: Path) -> None:
     """Remove what an empty run left, and refuse a folder with anything else in it."""
     names = {entry.name for entry in path.iterdir()}
-    readings = {entry.name for entry in path.glob("readings-*.jsonl")}
+    readings = {
+        entry.name for kept in _KEPT_FILES for entry in path.glob(f"{kept}-*.jsonl")
+    }
     strange = names - readings - {_HEAD, _PARTIAL}
     if strange:
         message = f"{path} holds {min(strange)}, which is no part of a recording"

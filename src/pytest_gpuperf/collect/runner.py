@@ -6,7 +6,7 @@ import contextlib
 import os
 import signal
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
@@ -15,6 +15,9 @@ __all__ = ["Finished", "ProcessRunner", "Runner"]
 
 _TAIL_LINES = 40  # enough for a traceback and what led to it
 _DRAIN_S = 1.0  # what the dead left in their pipes is read in milliseconds
+# Reads a line that says that all is well; where its pipe ends without one, this process
+# has died, and could end nothing itself. POSIX shell: it starts in a millisecond.
+_GUARD = ("/bin/sh", "-c", 'read -r _ || kill -s KILL -- "-$1"', "sh")
 
 
 class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
@@ -78,7 +81,21 @@ class Runner(Protocol):
 
 
 class ProcessRunner:
-    """Runs real processes, each in a group of its own, so that nothing is left behind."""
+    """
+    Runs real processes, each in a group of its own, so that nothing is left behind.
+
+    A group ends when its process is given up, and when this process dies, however: a
+    second process watches this one. Without a POSIX shell and process groups (Windows)
+    nobody does, and a process whose starter was killed runs on.
+
+    Args:
+        meanwhile:
+            What to do here while a process works, as importing what its answer needs;
+            where that fails, the process is ended.
+    """
+
+    def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
+        self._meanwhile = meanwhile
 
     def run(
         self,
@@ -109,7 +126,10 @@ class ProcessRunner:
                 remedy = "give a folder that is there"
             raise CollectorUnavailableError(message, remedy=remedy) from error
         try:
-            stdout, stderr = process.communicate(stdin, timeout=timeout_s)
+            with _guarded(process):
+                if self._meanwhile is not None:
+                    self._meanwhile()
+                stdout, stderr = process.communicate(stdin, timeout=timeout_s)
         except subprocess.TimeoutExpired as error:
             _end_group(process)
             message = f"{command[0]} did not end within {timeout_s:g} s"
@@ -122,6 +142,29 @@ class ProcessRunner:
         return Finished(
             argv=command, exit_code=process.returncode, stdout=stdout, stderr=stderr
         )
+
+
+@contextlib.contextmanager
+def _guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
+    """Have a process group ended where this process dies before the block has ended."""
+    if not hasattr(os, "killpg"):
+        yield
+        return
+    try:
+        guard = subprocess.Popen(
+            (*_GUARD, str(process.pid)),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.DEVNULL,
+            stderr=subprocess.DEVNULL,
+            start_new_session=True,  # what is sent to our group must not end it
+        )
+    except OSError:  # a system without a shell: as where there are no groups
+        yield
+        return
+    try:
+        yield
+    finally:
+        guard.communicate(b"\n")
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:

@@ -179,7 +179,10 @@ class Lane:
             self._contract.last_output(self._output)
         best, *others = chosen.sources
         samples = chosen.values(self.readings, best)
-        notes = self._contract.notes(samples, self._output)
+        first_call_s = self._first_call_ns / NS_PER_S
+        # what a device compiles, it compiles in the first call
+        alone_s = None if self.on_device and not chosen.unused else first_call_s
+        notes = self._contract.notes(samples, self._output, alone_s)
         kept = [self.readings[place] for place in chosen.kept]
         return Timing(
             samples=samples,
@@ -188,7 +191,7 @@ class Lane:
             returned=tuple(r.returned_s for r in kept if r.returned_s is not None),
             iterations_count=self._batch_count,
             discarded_count=self.discarded_count + len(self.readings) - len(kept),
-            first_call_s=self._first_call_ns / NS_PER_S,
+            first_call_s=first_call_s,
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,

@@ -10,17 +10,17 @@ import hashlib
 import re
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from itertools import chain, pairwise
+from itertools import islice
+from operator import sub
 from statistics import median
 from typing import Any, TypeVar
 
-from pytest_gpuperf.compute.steps import Interval, merged
+from pytest_gpuperf.compute.device_use import DeviceUse, length_ns
 from pytest_gpuperf.model.activity import (
     ActivitySummary,
     Copy,
     KernelShape,
     KernelUse,
-    Launches,
     Trace,
     TransferUse,
 )
@@ -71,8 +71,8 @@ def summarise(
 
         demangle: Returns a readable name; None: it does not know.
     """
-    counts = Counter(trace.launches.shape)
-    shapes = trace.launches.shapes
+    use = DeviceUse(trace)
+    counts, shapes = use.counts, trace.launches.shapes
     unseen = _unseen(trace)
     waits = trace.synchronizations
 
@@ -80,7 +80,7 @@ def summarise(
         return None if kind in trace.unrecorded else value
 
     return ActivitySummary(
-        kernels=_kernels(trace.launches, counts, demangle),
+        kernels=_kernels(use, shapes, demangle),
         kernels_count=len(shapes),
         launches_count=len(trace.launches),
         host_launches_count=trace.host_launches_count,
@@ -108,7 +108,7 @@ def summarise(
         unseen=unseen,
         children=trace.children,
         unrecorded=trace.unrecorded,
-        **_times(trace),
+        **_times(use),
     )
 
 
@@ -246,32 +246,21 @@ def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:
     yield "compile.time", summary.compile_s
 
 
-def _times(trace: Trace) -> dict[str, Any]:
+def _times(use: DeviceUse) -> dict[str, Any]:
     """Return the times of a summary."""
-    union = merged(piece for piece in _pieces(trace) if all(piece))
-    if not union:
+    starts, ends = use.starts_ns, use.ends_ns
+    if not starts:
         return {}
-    span_ns = union[-1][1] - union[0][0]
-    busy_ns = sum(end - start for start, end in union)
-    gaps_ns = [late - early for (_, early), (late, _) in pairwise(union)]
+    span_ns = ends[-1] - starts[0]
+    busy_ns = sum(ends) - sum(starts)
+    gaps_ns = map(sub, islice(starts, 1, None), ends)
     return {
         "span_s": span_ns / _NS_PER_S,
         "busy_s": busy_ns / _NS_PER_S,
         "idle_fraction": 1 - busy_ns / span_ns,
-        "gaps_count": len(gaps_ns),
+        "gaps_count": len(starts) - 1,
         "longest_gap_s": max(gaps_ns, default=0) / _NS_PER_S,
     }
-
-
-def _pieces(trace: Trace) -> Iterator[Interval]:
-    """Yield when each piece of work began and ended [ns]."""
-    launches = trace.launches
-    return chain(
-        zip(launches.start_ns, launches.end_ns, strict=True),
-        ((copy.start_ns, copy.end_ns) for copy in trace.copies),
-        ((start, end) for _, start, end in trace.fills),
-        trace.graphs,
-    )
 
 
 def _unseen(trace: Trace) -> tuple[str, ...]:
@@ -283,33 +272,25 @@ def _unseen(trace: Trace) -> tuple[str, ...]:
     """
     if trace.device_children:
         return tuple(map(str, trace.device_children))
-    return () if next(_pieces(trace), None) else trace.children
+    worked = len(trace.launches) or trace.copies or trace.fills or trace.graphs
+    return () if worked else trace.children
 
 
 def _kernels(
-    launches: Launches, counts: Counter[int], demangle: Callable[[str], str | None]
+    use: DeviceUse, shapes: Sequence[KernelShape], demangle: Callable[[str], str | None]
 ) -> tuple[KernelUse, ...]:
     """Return what ran, most time first."""
-    total_ns: Counter[int] = Counter()
-    for place, start, end in zip(
-        launches.shape, launches.start_ns, launches.end_ns, strict=True
-    ):
-        total_ns[place] += _length_ns(start, end)
-    order = sorted(counts, key=lambda place: (-total_ns[place], place))
+    total_ns = use.total_ns
+    order = sorted(use.counts, key=lambda place: (-total_ns[place], place))
     return tuple(
         KernelUse(
-            shape=launches.shapes[place],
-            demangled=demangle(launches.shapes[place].name),
-            count=counts[place],
+            shape=shapes[place],
+            demangled=demangle(shapes[place].name),
+            count=use.counts[place],
             total_s=total_ns[place] / _NS_PER_S,
         )
         for place in order[:_LISTED_KERNELS]
     )
-
-
-def _length_ns(start_ns: int, end_ns: int) -> int:
-    """Return how long something took [ns]; 0: one end of it is not known."""
-    return end_ns - start_ns if start_ns and end_ns else 0
 
 
 def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
@@ -324,7 +305,7 @@ def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
             target=target,
             count=sum(copy.count for copy in group),
             size_bytes=sum(copy.size_bytes for copy in group),
-            total_s=sum(_length_ns(c.start_ns, c.end_ns) for c in group) / _NS_PER_S,
+            total_s=sum(length_ns(c.start_ns, c.end_ns) for c in group) / _NS_PER_S,
         )
         for (direction, source, target), group in groups.items()
     )

@@ -32,6 +32,7 @@ def register(config: pytest.Config) -> None:
         manager.register(Controller(config), "gpuperf-gate")
         return
     # the rooms below are imported here because this is the first use of any of them
+    from pytest_gpuperf.hooks.leases import Leases
     from pytest_gpuperf.hooks.measuring import Measuring
     from pytest_gpuperf.pipeline.memory import Memory
 
@@ -44,7 +45,8 @@ def register(config: pytest.Config) -> None:
         measuring = Measuring(config, bench, Memory(bench.config), judging=False)
         manager.register(measuring, "gpuperf-measuring")
     elif hasattr(config, "workerinput"):
-        manager.register(Measuring.in_worker(config), "gpuperf-measuring")
+        measuring = Measuring.in_worker(config)
+        manager.register(measuring, "gpuperf-measuring")
     else:
         from pytest_gpuperf.hooks.gate import Gate
 
@@ -52,6 +54,7 @@ def register(config: pytest.Config) -> None:
         manager.register(gate, "gpuperf-gate")
         measuring = Measuring(config, gate.suite.bench, gate.suite.memory)
         manager.register(measuring, "gpuperf-measuring")
+    manager.register(Leases(measuring.bench), "gpuperf-leases")
 
 
 def _waits(config: pytest.Config) -> bool:

@@ -20,7 +20,6 @@ from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.record import Record
 
 __all__ = ["Child", "prepare"]
 
@@ -94,22 +93,29 @@ class Child:
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Answer for a test as soon as it has a value or has failed."""
         text = report.__dict__.pop("gpuperf", None)
-        records: tuple[Record, ...] = ()
+        measured = Measured(test_id=report.nodeid)
         failure = ""
         try:
-            records = codec.from_text(text, Measured).records if text else ()
+            measured = codec.from_text(text, Measured) if text else measured
         except RecordError as error:
             failure = outcomes.unreadable(error)
+        # what the machine does not give is no failure of the test
+        lacking = measured.refusals if report.skipped else ()
         expected = report.passed or outcomes.expected_failure(report) is not None
-        if not expected and not _is_rerun(report):
+        if not (expected or lacking) and not _is_rerun(report):
             told = report.longrepr
             text = told[2] if isinstance(told, tuple) else report.longreprtext
             failure = "\n".join(text.splitlines()[-_FAILURE_LINES:])
             # lone surrogates, which no file can hold
             failure = failure.encode(errors="backslashreplace").decode()
-        if records or failure:
+        if measured.records or failure or lacking:
             self._answer(
-                Answer(test_id=report.nodeid, records=records, failure=failure)
+                Answer(
+                    test_id=report.nodeid,
+                    records=measured.records,
+                    failure=failure,
+                    unmeasured=lacking,
+                )
             )
 
     @pytest.hookimpl(tryfirst=True)

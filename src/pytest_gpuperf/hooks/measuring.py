@@ -295,7 +295,7 @@ class Measuring:
         disabled = self.bench.config.disable
         unasked = not ledger.records or (disabled and plan.limits)
         if report.passed and unasked and not refusals:
-            refusals.append(outcomes.nothing_measured(disabled=disabled))
+            refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],

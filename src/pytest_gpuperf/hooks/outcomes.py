@@ -258,13 +258,19 @@ def _limit_failed(measured: Measured) -> bool:
     return any(verdict.outcome is Outcome.FAILED for verdict in measured.verdicts)
 
 
-def nothing_measured(*, disabled: bool) -> Unmeasured:
+def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
     """Return why a test that ran to its end has no value at all."""
     if disabled:
         return Unmeasured(
             metric="time",
             reason="measuring is switched off (--gpuperf-disable)",
             remedy=SWITCH_ON,
+        )
+    if raised:
+        return Unmeasured(
+            metric="any metric",
+            reason=f"the test caught what its measurement raised ({escape(raised)})",
+            remedy="measure what comes to its end, or drop the fixture and the marker",
         )
     return Unmeasured(
         metric="any metric",

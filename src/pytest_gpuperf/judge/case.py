@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import SessionValue
@@ -20,6 +20,7 @@ __all__ = [
     "Policy",
     "Stored",
     "direction",
+    "lacking_again",
 ]
 
 Facts = Mapping[str, tuple[str, str]]
@@ -166,9 +167,9 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
 
         choices: The choice of each, as many as `run_values`; empty: none is known.
 
-        lost: The last lines of a process that gave no value; empty: all gave one.
+        lost: The last lines of a process in which the test failed; empty: none.
 
-        void: Why processes that gave a value are left out.
+        void: Why processes that gave a value are left out, and others could have none.
 
         control: Whether it was measured to see what the machine does, not suspected.
     """
@@ -184,6 +185,12 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
     def made_choices(self) -> tuple[str | None, ...]:
         """The choice of each process that gave a value."""
         return self.choices or (None,) * len(self.run_values)
+
+
+def lacking_again(unmeasured: Iterable[Unmeasured]) -> tuple[str, ...]:
+    """Return why fresh processes could not have values, a sentence each."""
+    told = (f"{u.metric} was not measured again: {u.reason}" for u in unmeasured)
+    return tuple(dict.fromkeys(told))
 
 
 def direction(metric: Metric) -> Better:

@@ -38,6 +38,7 @@ _OPERATORS = ("<=", "<", ">=", ">", "==")
 _MEANT = MappingProxyType(  # what people write instead of an operator of ours
     {"=": "==", "=<": "<=", "=>": ">=", "===": "=="}
 )
+_NEAR = "<= or >="  # in place of == where nothing is ever equal
 _LOOKALIKES = MappingProxyType(  # characters that Unicode does not fold to ASCII
     {"≤": "<=", "⩽": "<=", "≥": ">=", "⩾": ">=", "−": "-", "–": "-", "·": "*"}
 )
@@ -57,6 +58,7 @@ _EXAMPLES = MappingProxyType(
         "ratio": "a bare number",
     }
 )
+_BARE = frozenset({"1/s", "count", "ratio"})  # of any kind of work or thing
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
 _NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
 _PER_KERNEL = frozenset(  # and every counter
@@ -239,16 +241,19 @@ def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
     """Return the operator and where it ends."""
     match = _OPERATOR.match(text, place)
     found = match.group() if match else ""
+    noisy = metric in METRICS and METRICS[metric].family in _NOISY
     if found not in _OPERATORS:
         _refuse_lookalike(text, place, place + max(1, len(found)))
         wrong = found or text[place:].strip().partition(" ")[0]
         message = f"{wrong!r} is no operator" if wrong else "the operator is missing"
         meant = _MEANT.get(found)
+        if noisy and meant == "==":
+            meant = _NEAR
         remedy = f"write {meant}" if meant else f"write one of {' '.join(_OPERATORS)}"
         raise _syntax(message, remedy, text, place)
-    if found == "==" and metric in METRICS and METRICS[metric].family in _NOISY:
+    if found == "==" and noisy:
         message = f"{metric} is measured with noise and never equals a number"
-        raise _syntax(message, "write <= or >=", text, place)
+        raise _syntax(message, f"write {_NEAR}", text, place)
     return found, _skip(text, place + len(found))
 
 
@@ -260,12 +265,13 @@ def _quantity(text: str, place: int, metric: str) -> Quantity:
         raise _syntax(message, "write a number and a unit: 60 us", text, place)
     _refuse_lookalike(text, place, len(text), but=_MICRO)
     after = _refuse_trailing(text, place)
+    expected = METRICS[metric].unit if metric in METRICS else None
     try:
-        return parse_quantity(rest)
+        return parse_quantity(rest, si=expected)
     except UnitError as error:
         remedy = error.remedy
-        if metric in METRICS and METRICS[metric].unit == "1/s":  # of any kind of work
-            remedy = f"write it as {_EXAMPLES['1/s']}"
+        if expected in _BARE:
+            remedy = f"write it as {_EXAMPLES[expected]}"
         raise _syntax(error.message, remedy, text, after) from error
 
 
@@ -317,7 +323,8 @@ def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
         return
     message = f"{metric} is not known of each kernel"
     remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
-    raise _syntax(message, remedy, text, text.index("[", len(metric)))
+    after = text.index(metric) + len(metric)  # a name of the user's own may hold a "["
+    raise _syntax(message, remedy, text, text.index("[", after))
 
 
 def _check_possible(
@@ -326,7 +333,7 @@ def _check_possible(
     """Refuse a limit that no value, or every value, can hold."""
     unit = METRICS[metric].unit if metric in METRICS else None
     if unit in _NEVER_NEGATIVE and (
-        threshold < 0 or (threshold == 0 and operator == "<")
+        threshold < 0 or (threshold == 0 and operator in {"<", ">="})
     ):
         message = f"{metric} is never below zero"
         raise _syntax(message, "write a number above zero", text, place)
@@ -351,7 +358,7 @@ def _refuse_lookalike(
 
 def _skip(text: str, place: int) -> int:
     """Return the next place that is no space."""
-    while place < len(text) and text[place] in " \t":
+    while place < len(text) and text[place] in " \t\r\n":
         place += 1
     return place
 

@@ -19,6 +19,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.compute.spread import Z_95, Spread, half_width
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.judge.case import lacking_again
 from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -26,7 +27,7 @@ from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = ["PRIORS", "judge_limit"]
@@ -71,6 +72,7 @@ def judge_limit(
     spread: Spread | None = None,
     confirming: Sequence[Record] = (),
     lost: Sequence[str] = (),
+    unmeasured: Sequence[Unmeasured] = (),
 ) -> Verdict:
     """
     Return the verdict of one limit on one record.
@@ -85,7 +87,9 @@ def judge_limit(
         confirming: What fresh processes measured of the same; the void ones are left out.
             They decide alone: the first value was measured again because of what it was.
 
-        lost: The last lines of a fresh process that gave no value; empty: all gave one.
+        lost: The last lines of a fresh process in which the test failed; empty: none.
+
+        unmeasured: What it asked for in one of them and the machine did not give.
 
     Returns:
         Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
@@ -96,7 +100,7 @@ def judge_limit(
     """
     void = record.void
     if void is not None and record.estimates:
-        return _undecided(limit, record, Reason.VOID, void.text)
+        return _void(limit, record, void)
     found = _nothing(void) if void is not None else select(limit, record)
     if isinstance(found, Gap):
         if record.kind is Kind.RECORD and _has(record, limit.metric):
@@ -126,7 +130,12 @@ def judge_limit(
     again = [
         e for e in repeated if isinstance(e, Estimate) and e.source == found.source
     ]
-    return _decide(limit, record, found, again, spread)
+    verdict = _decide(limit, record, found, again, spread)
+    own = (u for r in usable for u in r.unmeasured if u.metric == limit.metric)
+    told = () if again else lacking_again((*own, *unmeasured))
+    if not told or verdict.outcome is not Outcome.INCONCLUSIVE:
+        return verdict
+    return replace(verdict, detail=told, remedy="measure it again when that is over")
 
 
 def _has(record: Record, metric: str) -> bool:
@@ -136,7 +145,8 @@ def _has(record: Record, metric: str) -> bool:
 
 def _nothing(void: Void) -> Gap:
     """Return why a measurement that gave no value at all decides nothing."""
-    return Gap(reason=void.text, remedy="measure it, then judge it")
+    remedy = void.remedy or "measure it, then judge it"
+    return Gap(reason=void.reason, remedy=remedy)
 
 
 def _decide(
@@ -264,16 +274,16 @@ def _relative(limit: Limit, again: Sequence[Estimate]) -> tuple[float, ...]:
     return tuple((e.value - threshold) / abs(threshold) for e in again)
 
 
-def _undecided(limit: Limit, record: Record, reason: Reason, text: str) -> Verdict:
+def _void(limit: Limit, record: Record, void: Void) -> Verdict:
     """Return the verdict on a record that must not be judged."""
     return Verdict(
         key=record.key,
         metric=limit.metric,
         outcome=Outcome.INCONCLUSIVE,
-        reason=reason,
+        reason=Reason.VOID,
         limit=limit,
-        detail=(text,),
-        remedy="measure it again when that is over",
+        detail=(void.reason,),
+        remedy=void.remedy or "measure it again when that is over",
     )
 
 

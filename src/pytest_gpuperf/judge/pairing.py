@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Collection, Iterable, Sequence
 
-from pytest_gpuperf.judge.case import NO_FACTS, Case, Confirmation, Facts, Stored
+from pytest_gpuperf.judge.case import (
+    NO_FACTS,
+    Case,
+    Confirmation,
+    Facts,
+    Stored,
+    lacking_again,
+)
 from pytest_gpuperf.judge.selection import best_source
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
 from pytest_gpuperf.model.record import Record, StoredRecord, StoredValue
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 __all__ = ["case_of", "confirmation_of"]
 
@@ -81,7 +88,12 @@ def case_of(
 
 
 def confirmation_of(
-    case: Case, records: Iterable[Record], *, lost: str = "", control: bool = False
+    case: Case,
+    records: Iterable[Record],
+    *,
+    lost: str = "",
+    unmeasured: Iterable[Unmeasured] = (),
+    control: bool = False,
 ) -> Confirmation:
     """
     Return what fresh processes gave for a case.
@@ -91,7 +103,9 @@ def confirmation_of(
 
         records: Theirs, of the case's key.
 
-        lost: The last lines of one that gave no value; "": all gave one.
+        lost: The last lines of one that failed; "": none did.
+
+        unmeasured: What the test asked for in one of them and the machine did not give.
 
         control: Whether it is a control.
     """
@@ -99,6 +113,9 @@ def confirmation_of(
     void = tuple(r.void.text for r in mine if r.void is not None)
     usable = [record for record in mine if record.void is None]
     runs = _runs(case.metric.name, usable, case.estimate)
+    if not runs.estimates:
+        own = (u for r in usable for u in r.unmeasured if u.metric == case.metric.name)
+        void += lacking_again((*own, *unmeasured))
     lines = tuple(lost.splitlines())
     if not lines and not runs.estimates and not void:
         lines = (f"no fresh process measured {case.metric.name}",)

@@ -253,8 +253,8 @@ def _void(case: Case) -> Verdict | None:
         case,
         Outcome.INCONCLUSIVE,
         Reason.VOID,
-        detail=(case.void.text,),
-        remedy="measure it again when that is over",
+        detail=(case.void.reason,),
+        remedy=case.void.remedy or "measure it again when that is over",
     )
 
 
@@ -290,9 +290,8 @@ def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
 
 
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
-    """Return the choice that most have, and how many; of equal ones the first."""
-    counted = Counter(choices).most_common(1)
-    return counted[0] if counted else (None, 0)
+    """Return the choice that most of some have, and how many; of equal ones the first."""
+    return Counter(choices).most_common(1)[0]
 
 
 def _short(choice: str | None) -> str:

@@ -83,7 +83,9 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
         outcome, reason = _by_equality(ruling, limit)
     else:
         outcome, reason = _by_evidence(ruling, limit, policy)
-    if not ruling.complete and outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
+    moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    # nothing is measured again in a run that ended early: that is why
+    if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
     void = ruling.confirmation.void if ruling.confirmation is not None else ()
     verdict = verdict_of(

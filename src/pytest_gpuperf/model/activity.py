@@ -10,6 +10,12 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.launches import (
+    KernelShape,
+    Launches,
+    LaunchList,
+    TracePlace,
+)
 from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
@@ -17,78 +23,13 @@ __all__ = [
     "Copy",
     "KernelShape",
     "KernelUse",
+    "LaunchList",
     "Launches",
     "NamedRange",
     "Trace",
+    "TracePlace",
     "TransferUse",
 ]
-
-Extent = tuple[int, int, int]  # x, y, z
-
-
-class KernelShape(BulkRecord, frozen=True, kw_only=True):
-    """
-    A kernel as it was launched: two launches of one shape are the same choice.
-
-    Attributes:
-        name: As the device's code has it, mangled.
-
-        grid: Blocks.
-
-        block: Threads of a block.
-
-        registers_count: Registers of a thread.
-
-        shared_bytes: Static shared memory of a block [B].
-
-        dynamic_shared_bytes: Shared memory of a block asked for at launch [B].
-
-        stack_bytes: Local memory of a thread [B].
-    """
-
-    name: str
-    grid: Extent
-    block: Extent
-    registers_count: int
-    shared_bytes: int
-    dynamic_shared_bytes: int
-    stack_bytes: int
-
-
-class Launches(Frozen, frozen=True, kw_only=True):
-    """
-    Every kernel that ran, as columns of equal length: some 40 bytes a kernel.
-
-    Attributes:
-        shapes: The shapes there are.
-
-        shape: Place of each kernel's shape in `shapes`.
-
-        start_ns: When it began [ns]; 0: not known.
-
-        end_ns: When it ended [ns]; 0: not known.
-
-        call_ns: When the call that launched it began [ns]; 0: not seen.
-
-        device: The device's number in this process.
-
-        stream: The stream's number, as CUPTI counts.
-
-        graph: The number of the graph that it is a node of; 0: none.
-    """
-
-    shapes: tuple[KernelShape, ...]
-    shape: Sequence[int]
-    start_ns: Sequence[int]
-    end_ns: Sequence[int]
-    call_ns: Sequence[int]
-    device: Sequence[int]
-    stream: Sequence[int]
-    graph: Sequence[int]
-
-    def __len__(self) -> int:
-        """Return how many kernels ran."""
-        return len(self.shape)
 
 
 class Copy(BulkRecord, frozen=True, kw_only=True):
@@ -150,7 +91,7 @@ class Trace(Frozen, frozen=True, kw_only=True):
 
         ended_ns: When the device was idle again [ns].
 
-        launches: The kernels.
+        launches: The kernels; above 200,000 that are kept, a stream of them.
 
         copies: The copies.
 
@@ -190,7 +131,7 @@ class Trace(Frozen, frozen=True, kw_only=True):
 
     begun_ns: int
     ended_ns: int
-    launches: Launches
+    launches: LaunchList
     copies: tuple[Copy, ...] = ()
     fills: tuple[tuple[int, int, int], ...] = ()
     graphs: tuple[tuple[int, int], ...] = ()
@@ -326,6 +267,9 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
         children: As `Trace`'s.
 
         unrecorded: As `Trace`'s.
+
+        kept: Where every launch and all else of the trace is kept, in the recording;
+            None: it is not.
     """
 
     kernels: tuple[KernelUse, ...] = ()
@@ -355,6 +299,7 @@ class ActivitySummary(Frozen, frozen=True, kw_only=True):
     unseen: tuple[str, ...] = ()
     children: tuple[str, ...] = ()
     unrecorded: Mapping[str, str] = {}
+    kept: TracePlace | None = None
 
     def __post_init__(self) -> None:
         """Refuse times that are not finite."""

@@ -78,7 +78,8 @@ class NameCheck(Frozen, frozen=True, kw_only=True):
         known: Whether Nsight Compute can be asked for it on this chip.
 
         kind: counter, ratio, throughput, base (a metric without an ending) or ncu (a
-            name that Nsight Compute makes itself); "" where it is unknown.
+            name that Nsight Compute makes itself); gpuperf, which is known to no chip,
+            for a metric of ours; "" where it is unknown.
 
         note: A sentence: why it is unknown, or what is to be known of it.
 

@@ -122,6 +122,8 @@ def _spelled() -> dict[str, Unit]:
 
 
 UNITS = MappingProxyType(_spelled())
+_COMMON = ("s", "ms", "us", "B", "kB", "MB", "GB", "%", "FLOP/s")
+_FEW = 4  # of one kind: more spellings hide the one that is meant
 
 s = 1.0
 ms = 1e-3
@@ -155,27 +157,38 @@ class Quantity(Frozen, frozen=True, kw_only=True):
     si: str | None
 
 
-def unit_named(text: str) -> Unit:
+def unit_named(text: str, *, si: str | None = None) -> Unit:
     """
     Return the unit of one spelling.
+
+    Args:
+        text: The spelling.
+
+        si: The SI unit that is expected: no unit of another kind is proposed; None: any.
 
     Raises:
         UnitError: There is none; the message names close ones.
     """
     if text in UNITS:
         return UNITS[text]
-    close = difflib.get_close_matches(text, UNITS, n=3, cutoff=0.4)
-    known = ", ".join(close) if close else "s, ms, us, B, kB, MB, GB, %, FLOP/s"
+    proposed = [
+        name for name, unit in UNITS.items() if si in {None, unit.si} and name.isascii()
+    ]
+    close = difflib.get_close_matches(text, proposed, n=3, cutoff=0.4)
+    usual = _COMMON if si is None else proposed[:_FEW]
     message = f"unknown unit {text!r}"
-    raise UnitError(message, path="", remedy=f"write one of: {known}")
+    remedy = f"write one of: {', '.join(close or usual)}"
+    raise UnitError(message, path="", remedy=remedy)
 
 
-def parse_quantity(text: str) -> Quantity:
+def parse_quantity(text: str, *, si: str | None = None) -> Quantity:
     """
     Read a number and its unit, as in "60 us" or "5 %".
 
     Args:
         text: The whole text; nothing may follow the unit.
+
+        si: The SI unit that is expected, for what is proposed instead of an unknown one.
 
     Returns:
         The value in SI; a bare number has no unit.
@@ -192,7 +205,7 @@ def parse_quantity(text: str) -> Quantity:
         message = f"{text!r} does not begin with a number"
         raise UnitError(message, path="", remedy="write a number and a unit: 60 us")
     number = float(match["number"])
-    unit = unit_named(match["unit"]) if match["unit"] else None
+    unit = unit_named(match["unit"], si=si) if match["unit"] else None
     value = number if unit is None else unit.to_si(number)
     if not math.isfinite(value):
         message = f"{text!r} is not a finite number"

@@ -17,6 +17,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
 from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.utilization import UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
@@ -105,6 +106,16 @@ class Void(Frozen, frozen=True, kw_only=True):
     code: str
     text: str
 
+    @property
+    def reason(self) -> str:
+        """What was the matter: the sentence as far as it tells what to do."""
+        return self.text.partition("; ")[0]
+
+    @property
+    def remedy(self) -> str:
+        """What to do; "" where the sentence does not say."""
+        return self.text.partition("; ")[2]
+
 
 class Record(Frozen, frozen=True, kw_only=True):
     """
@@ -150,6 +161,8 @@ class Record(Frozen, frozen=True, kw_only=True):
         activity: What the device did in a call; None: nobody could see it.
 
         analyses: What limits its kernels, the longest first; empty: no counters.
+
+        utilization: What the GPU was busy with meanwhile; empty: nobody sampled it.
     """
 
     key: RecordKey
@@ -172,6 +185,7 @@ class Record(Frozen, frozen=True, kw_only=True):
     roofline: Attainment | None = None
     activity: ActivitySummary | None = None
     analyses: tuple[KernelAnalysis, ...] = ()
+    utilization: tuple[UtilizationWindow, ...] = ()
 
 
 class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):

@@ -60,6 +60,7 @@ class Reason(str, Enum):
     FASTER_THAN_LIMIT = "faster-than-limit"
     NOT_CONFIRMED = "not-confirmed"
     NOT_SIGNIFICANT = "not-significant"
+    SLOWER_IN_SUITE = "slower-in-suite"
     WITHIN_NOISE = "within-noise"
     EQUAL = "equal"
 
@@ -122,6 +123,9 @@ class Verdict(Frozen, frozen=True, kw_only=True):
 
         confirmations: The effect in each confirming process.
 
+        in_suite: The change that the suite saw, where it is clearly worse than that of
+            the fresh processes, which decide; None: it is not, or there were none.
+
         baseline: The stored sessions.
 
         detail: What this case adds: facts that differ, a tool's words.
@@ -140,6 +144,7 @@ class Verdict(Frozen, frozen=True, kw_only=True):
     high: float | None = None
     change: Change | None = None
     confirmations: tuple[float, ...] = ()
+    in_suite: Change | None = None
     baseline: BaselineSpan | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""

@@ -9,13 +9,14 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from copy import copy
+from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
 from pytest_gpuperf.compute import stats
+from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import ConfigError, MeasureError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.work import Work
     from pytest_gpuperf.pipeline.counts import Counts
     from pytest_gpuperf.pipeline.observers import Observed
+    from pytest_gpuperf.pipeline.turns import Turns
 
 __all__ = ["Bench"]
 
@@ -70,8 +72,21 @@ class Bench(Reader):
         """Who looks at the device meanwhile."""
         return Observers(self, self._runtime)
 
+    @functools.cached_property
+    def turns(self) -> Turns | None:
+        """The turns that tests take on the GPU; None: nobody is waited for."""
+        config = self.config
+        idle = config.disable or config.replay is not None
+        if self.placeholder or idle or config.lock is Lock.OFF or self.device() is None:
+            return None  # under a tool, whoever started it has the GPU
+        from pytest_gpuperf.pipeline.turns import Turns
+
+        return Turns(self, self._runtime)
+
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""
+        if self.turns is not None and self.turns.refusal is not None:
+            return self.turns.refusal
         if self.placeholder is not None:  # a tool counts here, and so holds CUPTI
             requires = [name for name in requires if name != "cupti"]
         elif "cupti" in requires and self.recording is None:
@@ -85,10 +100,14 @@ class Bench(Reader):
         Raises:
             CollectorUnavailableError: One was left out.
 
+            DeviceHeldError: Another process measured on the GPU all the time.
+
             ConfigError: One that was named refuses. No other stands in, and no test is
                 skipped: a run without a value would end well.
         """
         super().need(collector)
+        if self.turns is not None:
+            self.turns.ensure()
         named = not frozenset(DEVICE_COLLECTORS).isdisjoint(self.config.collectors)
         if not named or self.placeholder or self.config.disable or self.config.replay:
             return
@@ -105,6 +124,8 @@ class Bench(Reader):
         """Let others have what was opened to look at the device."""
         if "_observers" in self.__dict__:
             self._observers.close()
+        if self.__dict__.get("turns") is not None:
+            self.__dict__.pop("turns").close()
 
     # makes values that pass every comparison, where nothing is measured
     placeholder: Callable[[str, Any], Any] | None = None
@@ -253,7 +274,12 @@ class Bench(Reader):
         pair = self._with_observed(pair, observed, timings[0])
         (a, _), (b, _) = (
             self._measured(
-                side, request, timing, copy(observed), plan=plan, work=plan.work
+                side,
+                request,
+                timing,
+                replaced(observed, span=None),  # the time of both is no side's own
+                plan=plan,
+                work=plan.work,
             )
             for side, request, timing in zip(
                 sides, (first, second), timings, strict=True
@@ -293,9 +319,18 @@ class Bench(Reader):
             return record
         from pytest_gpuperf.pipeline.observed import with_observed
 
+        beside = None if self.turns is None else self.turns.beside(observed.deltas)
+        if beside is not None:
+            observed.deltas = beside.deltas
         cache_mode = "none" if timing is None else timing.cache_mode
         facts = {**self._maker().facts, "cache_mode": cache_mode}
-        return with_observed(record, observed, facts=facts, strict=self.config.strict)
+        found = with_observed(record, observed, facts=facts, strict=self.config.strict)
+        found = self.keep_trace(found, observed.trace)
+        void = found.void or self.misplaced()
+        if beside is None:
+            return replace(found, void=void)
+        notes = (*found.notes, *beside.notes)
+        return replace(found, void=void or beside.void, notes=notes)
 
     def _counted(self, record: Record, plan: Plan, work: Work | None) -> Record:
         """Return a record with the counters of the same call, where some are wanted."""

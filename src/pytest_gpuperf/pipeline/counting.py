@@ -37,6 +37,12 @@ __all__ = [
 SOURCE = "ncu"
 COUNT = "launches.count"
 AS_IT_COMES = paired_modes("none").cache_control  # of a range, a loop, a whole test
+_RANGE = "range"  # ncu's replay mode
+_UNCOUNTED = Unmeasured(
+    metric=COUNT,
+    reason="ncu counts a whole range as one (--gpuperf-ncu-replay=range)",
+    remedy="count it with --gpuperf-ncu-replay=kernel, or with cupti",
+)
 
 
 def wanted_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
@@ -146,6 +152,10 @@ def with_counters(
         replace(e, source=SOURCE)
         for e in (*estimates, *(e for e in besides if e.metric != COUNT))
     ]
+    by_kernel = facts.get("replay_mode") != _RANGE
+    if not by_kernel:  # one result for all that was launched
+        counted = [e for e in counted if e.kernel is None and e.metric != COUNT]
+        gaps = (*gaps, *(_UNCOUNTED for name in metrics if name == COUNT))
     known = {**captured_facts(launches[0]), **facts}
     families = {family_of(e.metric, SOURCE) for e in counted}
     own = {family.value: family_facts(family, known) for family in sorted(families)}
@@ -154,7 +164,7 @@ def with_counters(
         estimates=(*record.estimates, *counted),
         unmeasured=(*record.unmeasured, *map(_collected, gaps)),
         facts={**record.facts, **own},
-        analyses=kernel_analyses(launches),
+        analyses=kernel_analyses(launches) if by_kernel else (),
     )
 
 

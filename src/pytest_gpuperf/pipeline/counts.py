@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
-    "CLOCK_CONTROL",
-    "REPLAY_MODE",
     "Counted",
     "CountedRange",
     "Counts",
@@ -32,8 +30,6 @@ __all__ = [
     "last_words",
 ]
 
-REPLAY_MODE = "kernel"
-CLOCK_CONTROL = "none"  # the outside is free: docs/judging.md section 5
 _MOST_RESTARTS = 3  # of a group whose tests end their process, or that ncu refuses
 _SHOWN_LINES = 3  # of what a process said last
 _ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
@@ -110,6 +106,10 @@ class Counted(Frozen, frozen=True, kw_only=True):
 
         tool_version: ncu's.
 
+        replay_mode: How ncu repeated what it counted.
+
+        clock_control: What it did about clocks.
+
         session_id: The session that counted.
     """
 
@@ -117,6 +117,8 @@ class Counted(Frozen, frozen=True, kw_only=True):
     ranges: tuple[CountedRange, ...] = ()
     refusal: Refusal | None = None
     tool_version: str = ""
+    replay_mode: str = "kernel"
+    clock_control: str = "none"
     session_id: str = ""
 
     @property
@@ -189,9 +191,9 @@ class Counts:
             return replace(record, unmeasured=(*record.unmeasured, *missing))
         modes = {
             "tool_version": counted.tool_version,
-            "replay_mode": REPLAY_MODE,
+            "replay_mode": counted.replay_mode,
             "cache_control": found.cache_control,
-            "clock_control": CLOCK_CONTROL,
+            "clock_control": counted.clock_control,
         }
         return with_counters(
             record, found.launches, metrics, work=work, facts={**facts, **modes}

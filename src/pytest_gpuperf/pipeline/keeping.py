@@ -7,18 +7,24 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
+from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.limits import grouped
+from pytest_gpuperf.pipeline.limits import gates, grouped
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.report import as_json, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterable, Sequence
 
     from pytest_gpuperf.baseline.history import StoreChange
-    from pytest_gpuperf.model.record import Record, RecordKey, StoredValue
+    from pytest_gpuperf.model.record import (
+        Record,
+        RecordKey,
+        StoredRecord,
+        StoredValue,
+    )
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
 
@@ -82,7 +88,7 @@ def _change(
     if not session.values:
         return None
     if update is Update.NEW:
-        few = len(suite.memory.sessions(measured[0])) < _SERIES_WANTED
+        few = _fewest(suite, session, measured[0], judged) < _SERIES_WANTED
         return Append(record=session) if few else None
     turned = {Outcome.IMPROVED} | (
         {Outcome.REGRESSED} if update is Update.ALL else set()
@@ -91,6 +97,38 @@ def _change(
     if metrics:
         return Restart(record=session, metrics=_family_of(metrics, session.values))
     return Append(record=session) if update is Update.ALL else None
+
+
+def _fewest(
+    suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
+) -> int:
+    """
+    Return how many stored sessions a measurement may be compared with, now.
+
+    Of several metrics that are held against something the one with the fewest counts; of
+    several sources of a metric the one with the most, which is what is compared.
+    """
+    measured = suite.results[first.key.test_id]
+    held = gates(measured, suite.config).keys() | {v.metric for v in judged}
+    wanted = [v for v in session.values if v.metric in held] or session.values
+    stored = suite.memory.sessions(first)
+    across = suite.config.compare_across
+    most: dict[str, int] = {}
+    for value in wanted:
+        count = sum(_comparable(session, then, value, across) for then in stored)
+        most[value.metric] = max(count, most.get(value.metric, 0))
+    return min(most.values())
+
+
+def _comparable(
+    now: StoredRecord, then: StoredRecord, value: StoredValue, across: Iterable[str]
+) -> bool:
+    """Return whether a value of now has one of then to be compared with."""
+    name = (value.metric, value.source, value.unit)
+    facts = (facts_of(each.facts, value.metric, value.source) for each in (now, then))
+    return any((v.metric, v.source, v.unit) == name for v in then.values) and not (
+        differences(*facts, across=across)
+    )
 
 
 def _family_of(

@@ -83,6 +83,7 @@ def with_observed(
         soft_facts={**record.soft_facts, **_soft_facts(observed.deltas)},
         choice=record.choice if activity is None else activity.choice,
         activity=activity,
+        utilization=() if observed.span is None else observed.span.windows,
         bound_class=_bound_class(record, observed, activity),
         void=record.void or gated.void or _lost(record, observed),
         notes=tuple(dict.fromkeys(notes)),
@@ -223,6 +224,8 @@ def _notes(observed: Observed, activity: ActivitySummary | None) -> Iterator[Not
         yield from observed.memory.notes
     if activity is not None:
         yield from compute_activity.notes(activity)
+    if observed.span is not None:
+        yield from observed.span.notes(observed.deltas)
 
 
 def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:

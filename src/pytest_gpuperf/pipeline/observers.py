@@ -29,11 +29,12 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.deltas import DeviceDeltas, SecondPass
     from pytest_gpuperf.model.record import Void
     from pytest_gpuperf.pipeline.seat import Site
+    from pytest_gpuperf.pipeline.telemetry import Span, TimeLines
 
 __all__ = ["Observed", "Observers"]
 
 _ENERGY = frozenset({"energy", "power"})
-_CUPTI = "cupti"
+_CUPTI, _NVML = "cupti", "nvml"
 _NO_ROOM = Absence(
     reason="a second result had no room beside the first, which the test may ask for",
     remedy="measure it on less, or return less of it",
@@ -68,6 +69,8 @@ class Observed:
 
         second: What calls without a gap between them cost.
 
+        span: Its part of the device's time line.
+
         unrepeated: Why there were none, as a fragment; "": nobody asked.
 
         begins: Called right before the body: what waited for the device until then was
@@ -83,6 +86,7 @@ class Observed:
     blind: Absence | None = None
     deltas: DeviceDeltas | None = None
     second: SecondPass | None = None
+    span: Span | None = None
     unrepeated: str = ""
     begins: Callable[[], None] = _nobody
     returned: Callable[[], None] = _nobody
@@ -157,12 +161,16 @@ class Observers:
     def sensing(self) -> Iterator[Observed]:
         """Read the sensors around a measurement; what is yielded has them at its end."""
         observed = Observed(blind=self._blindness())
+        span = self._span()
         deltas = self._deltas()
         if deltas is not None:
             deltas.begin()
         try:
             yield observed
         finally:
+            if span is not None:
+                span.end()
+                observed.span = span
             observed.device_used = self._runtime.active()
             if deltas is not None:
                 found = deltas.end()
@@ -291,11 +299,14 @@ class Observers:
             yield
         observed.void = window.void
         if window.void is None:
-            observed.trace = window.trace()
+            observed.trace = window.trace(self._site.launch_sink)
 
     def close(self) -> None:
         """Let others have what was opened."""
         self.__dict__.pop("timers", None)
+        time_lines = self.__dict__.pop("_time_lines", None)
+        if time_lines is not None:
+            time_lines.close()
         activity = self.__dict__.pop("activity", None)
         if activity is not None:
             activity.close()
@@ -358,10 +369,23 @@ class Observers:
         """Keep readers for another measurement."""
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
+    def _span(self) -> Span | None:
+        """Return the part of a time line that begins now; None: nobody samples."""
+        if self._site.config.telemetry is None or self._site.device() is None:
+            return None  # and nothing is imported
+        return self._time_lines.begin()
+
+    @functools.cached_property
+    def _time_lines(self) -> TimeLines:
+        """The time lines of the devices that come into use."""
+        from pytest_gpuperf.pipeline.telemetry import TimeLines
+
+        return TimeLines(self._site, self._board)
+
     def _board(self) -> Board | None:
         """Return the sensors of the device in use; None: there are none."""
         device = self._site.device()
-        if device is None or not self._usable("nvml"):
+        if device is None or not self._usable(_NVML):
             return None
         uuid = self._runtime.device_uuid() or device.uuid
         if uuid not in self._opened:
@@ -371,5 +395,5 @@ class Observers:
             try:
                 self._opened[uuid] = open_board(uuid)
             except CollectorUnavailableError as error:
-                self._lose("nvml", error)
+                self._lose(_NVML, error)
         return self._opened[uuid]

@@ -5,6 +5,7 @@ Nothing here is timed. What only some tests read is imported by them.
 
 from __future__ import annotations
 
+import contextlib
 import functools
 from collections.abc import Callable, Sequence
 from fnmatch import fnmatchcase
@@ -12,8 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect.runtime import NoDevice, find_runtime
+from pytest_gpuperf.collect.selection import same_device
 from pytest_gpuperf.errors import (
     CaptureFormatError,
+    CollectError,
     CollectorUnavailableError,
     MeasureError,
     RecordError,
@@ -26,6 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.model.device import Device
     from pytest_gpuperf.model.environment import Environment
     from pytest_gpuperf.model.roofline import Peaks
 
@@ -46,6 +50,31 @@ class Reader(Site):
     def _runtime(self) -> DeviceRuntime:
         """The device that tests may come to use."""
         return find_runtime()
+
+    def device_in_use(self) -> Device | None:
+        """Return the GPU that tests work with now, or else are to run on."""
+        every = (*self.devices.devices, *self.devices.slices)
+        if len(every) < 2:  # noqa: PLR2004 - there is no other
+            return self.device()
+        used = None
+        with contextlib.suppress(CollectError):  # one that has failed says so itself
+            used = self._runtime.device_uuid()
+        found = (each for each in every if used and same_device(each.uuid, used))
+        return next(found, self.device())
+
+    def misplaced(self) -> Void | None:
+        """Return that a test worked with another GPU than was asked for; None: no."""
+        asked, used = self.device(), self.device_in_use()
+        if self.config.device is None or asked is None or used is None:
+            return None
+        if same_device(asked.uuid, used.uuid):
+            return None
+        text = (
+            f"it ran on GPU {used.index} ({used.uuid}), and --gpuperf-device="
+            f"{self.config.device} asked for GPU {asked.index} ({asked.uuid}); put its"
+            " tensors on gpuperf.device"
+        )
+        return Void(code="other-device", text=text)
 
     def peaks(self) -> Peaks:
         """Return the roofs of what this process computes with now."""
@@ -181,9 +210,10 @@ class Reader(Site):
 
     def _maker(self) -> Maker:
         """Return what makes records of this process now."""
-        machine, device = self.environment, self.device()
-        if self._made is not None and self._made[0] is machine:
-            return self._made[1]  # nothing was imported since
+        machine, device = self.environment, self.device_in_use()
+        made = self._made
+        if made is not None and made[0] is machine and made[1].device is device:
+            return made[1]  # nothing was imported since
         maker = Maker(
             facts=surroundings.known_facts(machine, device),
             soft_facts=surroundings.soft_facts(machine, device),

@@ -40,8 +40,6 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.pipeline.captured import report_counters
 from pytest_gpuperf.pipeline.counts import (
-    CLOCK_CONTROL,
-    REPLAY_MODE,
     Counted,
     Counts,
     Profiled,
@@ -122,17 +120,27 @@ def counted(
 
     def fill(missing: Sequence[Wanted]) -> list[Counted]:
         announce(len(missing))
-        by = {"tool_version": ncu.version, "session_id": site.seat.session.id}
+        by = {"tool_version": ncu.version, **ncu.modes}
+        by["session_id"] = site.seat.session.id
         return [replace(each, **by) for each in count(missing, ncu.profile)]
 
     if site.seat.role is not Role.MAIN:
         return Counts(fill(wanted), collectors=asked)
     try:
-        found = _Shelf(ncu, wanted, Values()).filled(fill)
+        values = Values()
+        found = _Shelf(ncu, wanted, values).filled(fill)
+        site.remark(*_told(values.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
         told = Refusal(reason=error.message, remedy=error.remedy)
         found = told.of(wanted)
     return Counts(found, collectors=asked)
+
+
+def _told(remarks: Sequence[str]) -> list[str]:
+    """Return what kept a cache from its work: what it costs is time, and no result."""
+    first, *others = remarks or ("",)
+    more = [f"and {len(others)} entries more"] if len(others) > 1 else others
+    return [f"ncu's cache: {each}" for each in (first, *more) if each]
 
 
 class _Ncu:
@@ -143,6 +151,10 @@ class _Ncu:
         self.command = command
         self.path = shutil.which(_NAME) or _NAME
         self.version = self._version()
+        self.modes = {
+            "replay_mode": site.config.ncu_replay.value,
+            "clock_control": site.config.ncu_clocks.value,
+        }
 
     def _version(self) -> str:
         """Return ncu's version; "" where it does not say."""
@@ -214,16 +226,22 @@ class _Ncu:
             args=argv[1:],
             output=str(Path(scratch, "counters")),
             metrics=collect,
+            opts=_device_options(self.site),
             nvtx_includes=(INCLUDE,),
             ncu=self.path,
-            replay_mode=REPLAY_MODE,
+            replay_mode=self.modes["replay_mode"],
             cache_control=cache_control,
-            clock_control=CLOCK_CONTROL,
+            clock_control=self.modes["clock_control"],
             timeout_s=self.site.config.ncu_timeout_s
             or max(_LEAST_TIMEOUT_S, _TEST_TIMEOUT_S * test_count),
         )
+        device = self.site.device()
         session = Session(
-            command=command, runner=self.site.runner, program_may_fail=True
+            command=command,
+            runner=self.site.runner,
+            program_may_fail=True,
+            device="0" if device is None else device.uuid,
+            lock_timeout_s=self.site.config.lock_timeout_s,
         )
         finished = session.run(cwd=self.command.folder, env=env, retries=_ATTEMPTS)
         return command.report, finished
@@ -240,6 +258,12 @@ class _Ncu:
                 for name in launch.nvtx.get(DOMAIN, ()):
                     found.setdefault(name, []).append(launch)
         return {name: tuple(launches) for name, launches in found.items()}
+
+
+def _device_options(site: Site) -> tuple[str, ...]:
+    """Return what tells ncu of the GPU that was asked for; no word of any other."""
+    asked = site.config.device is not None and site.device() is not None
+    return ("--devices", str(site.chosen.ordinal)) if asked else ()
 
 
 def _refusal(
@@ -285,8 +309,8 @@ class _Shelf:
                 told = Refusal(reason=error.message, remedy=error.remedy)
                 missing = [w for w in self._wanted if w.test_id not in found]
                 return [*found.values(), *told.of(missing)]
-            except CollectError:  # no place for a lock: others may count the same
-                pass
+            except CollectError as error:  # others may count the same meanwhile
+                self._values.remark(str(error))
             missing = [each for each in self._wanted if each.test_id not in found]
             found |= self._found(missing)  # whoever had the lock may have counted
             found |= self._refused_before(missing)
@@ -327,8 +351,7 @@ class _Shelf:
         for each in counted:
             text = codec.to_text(each).encode()
             if each.complete:
-                with contextlib.suppress(CollectError):  # it costs time, no result
-                    self._values.put(self._keys[each.test_id], text)
+                self._values.keep(self._keys[each.test_id], text)
             elif self._refusals is not None:
                 with self._refusals.open("ab") as file:
                     file.write(text + b"\n")
@@ -342,7 +365,7 @@ class _Shelf:
         plugins = sources.plugins(args, os.environ)
         shared: dict[str, Field] = {
             "ncu": ncu.version,
-            "modes": (REPLAY_MODE, CLOCK_CONTROL),
+            "modes": tuple(ncu.modes.values()),
             "options": keys.telling_options(args),
             "environment": keys.chosen_environment(os.environ),
             "device": keys.device_fields(ncu.site.device()),

@@ -17,6 +17,7 @@ from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.pipeline.seat import Seat
 
 if TYPE_CHECKING:
@@ -144,6 +145,8 @@ class Answer(Frozen, frozen=True, kw_only=True):
 
         failure: The last lines of why it failed there; "" where it did not.
 
+        unmeasured: What it asked for and could not have there, so that it was skipped.
+
         reached: The measurements that it came to, under a profiler.
 
         ended: Whether it came to its end, under a profiler.
@@ -152,6 +155,7 @@ class Answer(Frozen, frozen=True, kw_only=True):
     test_id: str
     records: tuple[Record, ...] = ()
     failure: str = ""
+    unmeasured: tuple[Unmeasured, ...] = ()
     reached: tuple[Reached, ...] = ()
     ended: bool = False
 
@@ -292,6 +296,7 @@ def _both(earlier: Answer, later: Answer) -> Answer:
         later,
         records=earlier.records + later.records,
         failure=earlier.failure or later.failure,
+        unmeasured=earlier.unmeasured + later.unmeasured,
         reached=earlier.reached + later.reached,
         ended=earlier.ended or later.ended,
     )

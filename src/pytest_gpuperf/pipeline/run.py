@@ -15,9 +15,11 @@ from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import keeping, verdicts
 from pytest_gpuperf.pipeline.repeat import repeat, seats_of
 from pytest_gpuperf.pipeline.verdicts import Again
+from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import MachineShift, Measured
+    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.pipeline.suite import Suite
     from pytest_gpuperf.pipeline.verdicts import Looked
 
@@ -67,7 +69,9 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
     with collector_paused():
         limits = verdicts.limits(suite, answers)
         confirmed = verdicts.confirmations(looked, answers)
-        changes = verdicts.changes(looked, confirmed, complete=complete)
+        changes = verdicts.changes(
+            looked, confirmed, complete=complete, strict=suite.config.strict
+        )
     suite.verdicts = (*limits, *changes)
     return verdicts.shifts(looked, confirmed)
 
@@ -114,6 +118,11 @@ def measure_again(suite: Suite) -> None:
     suite.failed_alone |= {
         test_id: again.failure for test_id, again in answers.items() if again.failure
     }
+    gaps = [gap for again in answers.values() for gap in again.unmeasured[:1]]
+    if gaps:
+        tests = plural(len(gaps), "test")
+        why = f"{gaps[0].metric}: {gaps[0].reason}; {gaps[0].remedy}"
+        suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
 
 
 def confirm(suite: Suite, looked: Looked) -> Mapping[str, Again]:
@@ -130,6 +139,7 @@ def _again(
         return {}
     recording = suite.bench.recording
     failures: dict[str, str] = {}
+    lacking: dict[str, tuple[Unmeasured, ...]] = {}
     if recording is not None:
         records = recording.of_role(role, test_ids)
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
@@ -145,11 +155,15 @@ def _again(
         for run in reversed(runs):  # the first failure is the one that is told
             found = {test_id: run.failure_of(test_id) for test_id in test_ids}
             failures |= {test_id: text for test_id, text in found.items() if text}
+            for answer in run.answers.values():
+                if answer.unmeasured:
+                    lacking[answer.test_id] = answer.unmeasured
     suite.add(records)
     return {
         test_id: Again(
             records=tuple(r for r in records if r.key.test_id == test_id),
             failure=failures.get(test_id, ""),
+            unmeasured=lacking.get(test_id, ()),
         )
         for test_id in test_ids
     }

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping, Sequence
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
@@ -20,6 +22,7 @@ from pytest_gpuperf.collect.registry import (
     still_absent,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.selection import Chosen, choose_device
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.device import Device
@@ -33,11 +36,15 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.collect.traces import TraceKeeper
+    from pytest_gpuperf.collect.translate.kernels import LaunchSink
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.activity import Trace
 
 __all__ = ["Seat", "Site"]
 
 _HOST = "host"
+_REMARKS = "remarks.txt"  # in the folder that all processes of a run know
 
 
 class Seat(Frozen, frozen=True, kw_only=True):
@@ -55,6 +62,8 @@ class Seat(Frozen, frozen=True, kw_only=True):
 
         spool: The folder for its readings; None: they are not kept.
 
+        keeps_traces: Whether every launch is kept beside them.
+
         expected: The folder where a worker says what it will measure; None: no need.
     """
 
@@ -63,6 +72,7 @@ class Seat(Frozen, frozen=True, kw_only=True):
     role: Role = Role.MAIN
     process_index: int = 0
     spool: str | None = None
+    keeps_traces: bool = False
     expected: str | None = None
 
 
@@ -102,7 +112,8 @@ class Site:
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
         """Return the bench of the main process, with a session that begins now."""
         session = surroundings.new_session(SystemClock())
-        seat = Seat(session=session, spool=spool, expected=expected)
+        kept = config.record is not None
+        seat = Seat(session=session, spool=spool, keeps_traces=kept, expected=expected)
         return cls.in_process(config, seat)
 
     @classmethod
@@ -179,7 +190,7 @@ class Site:
             absent=still_absent(self.absent, used),
             lost=still_absent(self.lost, used),
             device_name=None if device is None else device.name,
-            device_reason=self.devices.reason or "",
+            device_reason=self.chosen.reason,
         )
 
     @functools.cached_property
@@ -202,9 +213,20 @@ class Site:
             return self.recording.environment
         return surroundings.environment()
 
+    @functools.cached_property
+    def chosen(self) -> Chosen:
+        """
+        The GPU that tests are to run on, and what CUDA calls it.
+
+        Raises:
+            ConfigError: The one that was asked for is not there any more.
+        """
+        asked = None if self.config.replay is not None else self.config.device
+        return choose_device(self.devices, asked, os.environ)
+
     def device(self) -> Device | None:
-        """Return the GPU that tests run on; None: there is none."""
-        return self.devices.devices[0] if self.devices.devices else None
+        """Return the GPU that tests are to run on; None: there is none."""
+        return self.chosen.device
 
     def device_name(self) -> str | None:
         """Return the device to put tensors on; None: there is none."""
@@ -212,11 +234,11 @@ class Site:
             return (
                 "cpu"  # bodies run for their side effects; values are the recorded ones
             )
-        return None if self.device() is None else "cuda:0"
+        return None if self.device() is None else f"cuda:{self.chosen.ordinal}"
 
     def no_device_reason(self) -> str:
         """Return why there is no GPU."""
-        return self.devices.reason or "no GPU"
+        return self.chosen.reason or self.devices.reason or "no GPU"
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""
@@ -254,6 +276,19 @@ class Site:
                     reason=f"this GPU is {found}", remedy=f"run it on an {name}"
                 )
         return None
+
+    def remark(self, *sentences: str) -> None:
+        """Have the run say something of itself, once, whichever of its processes this is."""
+        if self.seat.expected is not None and sentences:
+            with Path(self.seat.expected, _REMARKS).open("a", encoding="utf-8") as file:
+                file.writelines(f"{each}\n" for each in sentences)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the processes of this run had to say of it."""
+        file = Path(self.seat.expected or "", _REMARKS)
+        if self.seat.expected is None or not file.exists():
+            return ()
+        return tuple(dict.fromkeys(file.read_text(encoding="utf-8").splitlines()))
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
         """Return what turned out to be of no use here, as it travels."""
@@ -300,6 +335,46 @@ class Site:
             raise CollectorUnavailableError(
                 message, remedy=f"add {collector} to --gpuperf-collectors"
             )
+
+    @functools.cached_property
+    def _traces(self) -> TraceKeeper | None:
+        """What keeps the traces of this process; None: nobody asked for them."""
+        seat = self.seat
+        if seat.spool is None or not seat.keeps_traces:
+            return None
+        from pytest_gpuperf.collect.traces import TraceKeeper
+
+        return TraceKeeper(
+            seat.spool,
+            writer=seat.writer,
+            role=seat.role,
+            process_index=seat.process_index,
+        )
+
+    @property
+    def launch_sink(self) -> Callable[[], LaunchSink] | None:
+        """What takes more launches than memory should hold; None: nobody keeps them."""
+        return None if self._traces is None else self._traces.stream
+
+    def keep_trace(self, record: Record, trace: Trace | None) -> Record:
+        """
+        Keep a measurement's whole trace where that is wanted.
+
+        Args:
+            record: With what the trace amounts to.
+
+            trace: All that CUPTI saw; None: nothing.
+
+        Returns:
+            The record, with where the trace stands.
+
+        Raises:
+            ReportError: It cannot be written.
+        """
+        if self._traces is None or trace is None or record.activity is None:
+            return record
+        place = self._traces.keep(record.key, trace)
+        return replace(record, activity=replace(record.activity, kept=place))
 
     def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
         """Keep readings where they are wanted; return them as they travel."""

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.ncu.capture import (
@@ -14,19 +15,29 @@ from pytest_gpuperf.collect.ncu.capture import (
 )
 from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
 from pytest_gpuperf.compute.derive import needed_counters
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.errors import CaptureFormatError, ConfigError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.pipeline.captured import capture_values, report_counters
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.model.activity import Trace
+    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
 
-__all__ = ["absent_from_run", "refuse_catalogue", "selected"]
+__all__ = [
+    "absent_from_run",
+    "kept_traces",
+    "recording_of",
+    "refuse_catalogue",
+    "selected",
+]
 
 _LIKENESS = 0.6  # difflib's own bound of what a person may have meant
 _SHOWN_NAMES = 3  # more names of one mistake hide the right one
+
+_RECORDINGS = ("gpuperf_record", "gpuperf_replay")  # options that name one
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
@@ -62,7 +73,7 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
         _counters(read(None)) if absent else set()
     )  # all are read for a mistake alone
     told = [f"{gap.metric} n/a: {gap.reason}; {gap.remedy}" for gap in gaps.values()]
-    told += [_unknown(name, "capture", held | METRICS.keys()) for name in absent]
+    told += [_uncollected(name, held) for name in absent]
     return replace(capture, ranges=ranges), tuple(told)
 
 
@@ -92,6 +103,59 @@ def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
     held = {each.metric for record in run.records for each in record.estimates}
     held |= {verdict.metric for verdict in run.verdicts}
     return tuple(_unknown(name, "run", held) for name in metrics if name not in held)
+
+
+def kept_traces(folder: str) -> Iterator[tuple[Record, Trace]]:
+    """
+    Yield the measurements of a recording that have a trace, each with it.
+
+    Raises:
+        CaptureFormatError: It is no recording, is damaged, or has no trace.
+    """
+    from pytest_gpuperf.collect.replay import read_recording
+    from pytest_gpuperf.collect.traces import read_trace
+
+    found = False
+    for record in read_recording(folder).records.values():
+        place = None if record.activity is None else record.activity.kept
+        if place is not None:
+            found = True
+            yield record, read_trace(folder, place)
+    if not found:
+        message = "it has no launches: nobody saw what the GPU did"
+        remedy = "record where the header of a run names cupti; see gpuperf doctor"
+        raise CaptureFormatError(message, remedy=remedy, path=folder)
+
+
+def recording_of(run: Run, path: str) -> str:
+    """
+    Return the recording that a run made, or was judged from.
+
+    Args:
+        run: The run.
+
+        path: Its file: a folder may be told from where that lies, or from here.
+
+    Raises:
+        CaptureFormatError: The run kept none, or it is not there any more.
+    """
+    from pytest_gpuperf.collect.replay import read_recording
+
+    options = run.header.options
+    told = next((options[name] for name in _RECORDINGS if name in options), None)
+    if told is None:
+        message = "its launches were not kept"
+        remedy = "measure with --gpuperf-record=DIR: the launches are kept in there"
+        raise CaptureFormatError(message, remedy=remedy, path=path)
+    for folder in (Path(told), Path(path).parent / told):
+        if folder.is_dir():
+            session = read_recording(str(folder)).session
+            if session.id == run.header.session.id:
+                return str(folder)
+    message = f"its launches are in the recording {told}, which is not here"
+    raise CaptureFormatError(
+        message, remedy="name that folder: gpuperf show DIR --launches", path=path
+    )
 
 
 def _with(
@@ -126,6 +190,15 @@ def _counters(capture: Capture) -> set[str]:
         for name, found in launch.metrics.items()
         if found.value is not None
     }
+
+
+def _uncollected(name: str, held: set[str]) -> str:
+    """Return that no launch has a counter, and how to collect it."""
+    if not is_counter(name):
+        return _unknown(name, "capture", held | METRICS.keys())
+    told = _unknown(name, "capture", held)
+    joint = " if not," if told.endswith("?") else ";"
+    return f"{told}{joint} collect it: ncu --metrics {name}"
 
 
 def _unknown(name: str, where: str, held: Iterable[str]) -> str:

@@ -5,6 +5,7 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 
 from __future__ import annotations
 
+import math
 import shutil
 import tempfile
 from collections.abc import Sequence
@@ -16,16 +17,19 @@ from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
-from pytest_gpuperf.model.verdict import Outcome, Verdict
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.report import words
+from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
+    from pytest_gpuperf.model.sample import Estimate
 
 __all__ = ["Suite"]
 
@@ -208,18 +212,21 @@ class Suite:
         measured = self.results.get(node_id)
         if measured is None:
             return []
-        values: list[tuple[str, object]] = [
-            (f"gpuperf.{f'{r.key.name} {e.metric}'.strip()} [{e.unit}]", e.value)
-            for r in measured.records
-            for e in r.estimates
-            if e.kernel is None
-        ]
         # changes are known at the end alone, which only held tests wait for
-        final = self._of_test(node_id)
-        return values + [
-            (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
-            for v in final or measured.verdicts
-        ]
+        verdicts = self._of_test(node_id) or measured.verdicts
+        values: list[tuple[str, object]] = []
+        for record in measured.records:
+            for each in record.estimates:
+                if each.kernel is None:
+                    values += _value_properties(record.key, each, verdicts)
+        for v in verdicts:
+            values.append(
+                (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
+            )
+            if told := words.in_suite(v):
+                note = f"{Reason.SLOWER_IN_SUITE.value}: {told}"
+                values.append((f"gpuperf.note.{v.metric}", note))
+        return values
 
     def records(self) -> tuple[Record, ...]:
         """Return everything that was measured, by whichever process."""
@@ -251,7 +258,7 @@ class Suite:
             completeness=self.completeness(),
             options=self.config.given,
             collectors=choice.collectors,
-            sentences=choice.sentences,
+            sentences=(*choice.sentences, *self.bench.remarks()),
         )
 
     def _expected(self) -> list[str]:
@@ -269,3 +276,14 @@ class Suite:
     def _grouped(self) -> Sequence[str]:
         """Return the ids to which xdist has appended a group."""
         return [node_id for node_id in self._reported if "@" in node_id]
+
+
+def _value_properties(
+    key: RecordKey, first: Estimate, verdicts: Sequence[Verdict]
+) -> list[tuple[str, object]]:
+    """Return the value that counts, and the first one where others have decided."""
+    name = f"{f'{key.name} {first.metric}'.strip()} [{first.unit}]"
+    judged = judged_value(first, [v for v in verdicts if v.key == key])
+    if judged is None or math.isclose(judged, first.value):
+        return [(f"gpuperf.{name}", first.value)]
+    return [(f"gpuperf.{name}", judged), (f"gpuperf.first.{name}", first.value)]

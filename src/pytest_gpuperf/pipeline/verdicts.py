@@ -6,13 +6,15 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import Update
+from pytest_gpuperf.judge.leftover import with_suite
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.pairing import confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
 from pytest_gpuperf.judge.rows import may_regress
 from pytest_gpuperf.judge.shift import machine_shifts
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.limits import cases_of_suite, cases_of_test, spread_of
 from pytest_gpuperf.report.tally import tally
@@ -38,6 +40,10 @@ __all__ = [
 ]
 
 _CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
+# nothing is measured again in a run that ended early
+_TO_THE_END = (
+    "run all the selected tests to their end, so that fresh processes decide it"
+)
 _LEAST_SESSIONS = 3  # docs/judging.md section 2: a control needs a baseline of its own
 
 
@@ -49,10 +55,13 @@ class Again(Frozen, frozen=True, kw_only=True):
         records: What each of them measured.
 
         failure: Why one of them gave nothing; "" where all gave something.
+
+        unmeasured: What the test asked for in one of them and could not have there.
     """
 
     records: tuple[Record, ...]
     failure: str
+    unmeasured: tuple[Unmeasured, ...] = ()
 
 
 class Looked(Frozen, frozen=True, kw_only=True):
@@ -134,7 +143,11 @@ def confirmations(
         control = case.key.test_id in looked.controls
         if again is not None and (control or seen.suspect):
             found[case.name] = confirmation_of(
-                case, again.records, lost=again.failure, control=control
+                case,
+                again.records,
+                lost=again.failure,
+                unmeasured=again.unmeasured,
+                control=control,
             )
     return found
 
@@ -144,11 +157,28 @@ def changes(
     confirmed: Mapping[tuple[RecordKey, str], Confirmation],
     *,
     complete: bool,
+    strict: bool = False,
 ) -> tuple[Verdict, ...]:
-    """Return the verdicts against the baseline, and the changes that are only shown."""
+    """
+    Return the verdicts against the baseline, and the changes that are only shown.
+
+    Args:
+        looked: The first look at the run.
+
+        confirmed: What fresh processes gave, by the case's name.
+
+        complete: Whether every test reported.
+
+        strict: Whether what only the suite found slower is undecided.
+    """
     if not looked.cases:
         return ()
-    judged = settle(looked.cases, confirmed, complete=complete, priors=looked.priors)
+    judged = with_suite(
+        settle(looked.cases, confirmed, complete=complete, priors=looked.priors),
+        looked.cases,
+        looked.looks,
+        strict=strict,
+    )
     return (*judged, *shown(looked.cases, priors=looked.priors))
 
 
@@ -242,8 +272,11 @@ def _confirmed(
 ) -> Verdict:
     """Return the verdict of a limit, decided by fresh processes where there were any."""
     limit = verdict.limit
-    if limit is None or verdict.reason is not Reason.STRADDLES_LIMIT or again is None:
+    if limit is None or verdict.reason is not Reason.STRADDLES_LIMIT:
         return verdict
+    if again is None:
+        stopped = suite.config.confirm and not suite.completeness().complete
+        return replace(verdict, remedy=_TO_THE_END) if stopped else verdict
     record = next(r for r in measured.records if r.key == verdict.key)
     return judge_limit(
         limit,
@@ -251,6 +284,7 @@ def _confirmed(
         spread=spread_of(limit.metric, record, suite.memory),
         confirming=[r for r in again.records if r.key == verdict.key],
         lost=again.failure.splitlines(),
+        unmeasured=again.unmeasured,
     )
 
 

@@ -8,9 +8,11 @@ side of its limit: it gets more digits until it shows the truth.
 from __future__ import annotations
 
 import datetime
+import re
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
+from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
 
@@ -31,7 +33,6 @@ __all__ = [
 ]
 
 _DIGITS = 3  # significant digits of a measured value
-_MANY_TIMES = 10  # a spread beyond it is no percentage to a reader
 _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
 _PLAIN_EXPONENTS = range(-4, 16)  # outside, 1.23e-09 is shorter than the zeros
@@ -64,6 +65,9 @@ _SPELLINGS: dict[str, Prefixes] = {
     "Hz": _prefixed("Hz", 0, 3, 6, 9),
 }
 
+# how Nsight Compute spells amounts of bytes, which nobody reads in nine digits
+_BYTES = re.compile(r"[KMGT]?byte(?:/[mun]?s(?:econd)?)?|B(?:/s)?")
+
 # of these, a value that needs no rounding needs no zeros either: 40 B, not 40.0 B
 _MEASURED = frozenset({"s", "bytes/s", "FLOP/s", "fraction", "J", "W", "Hz"})
 
@@ -77,7 +81,8 @@ def value(
     Args:
         number: The value, in `unit`; finite.
 
-        unit: An SI unit; any other is written as it is, the number unconverted.
+        unit: An SI unit; a tool's unit of bytes is read as one. Any other is written as
+            it is, the number unconverted.
 
         digits: Significant digits, >= 1; whole numbers keep all of theirs.
 
@@ -85,11 +90,10 @@ def value(
             keeps to its side of 0 and 1.
 
     Example:
-        >>> value(0.0000412, "s"), value(0.99996, "fraction")
-        ('41.2 us', '99.996 %')
+        >>> value(0.0000412, "s"), value(0.99996, "fraction"), value(76.8, "Mbyte")
+        ('41.2 us', '99.996 %', '76.8 MB')
     """
-    exact = _exact(number)
-    others = [_exact(limit) for limit in limits]
+    unit, (exact, *others) = _in_si(unit, number, *limits)
     if unit == "fraction":
         others += [Decimal(0), Decimal(1)]
     return _written(_told(exact, unit, digits, others), unit, exact)
@@ -103,7 +107,8 @@ def exactly(number: float, unit: str) -> str:
         >>> exactly(60e-6, "s"), exactly(0.05, "fraction")
         ('60 us', '5 %')
     """
-    return _bare(_exact(number), unit)
+    unit, (exact,) = _in_si(unit, number)
+    return _bare(exact, unit)
 
 
 def verbatim(number: float, unit: str) -> str:
@@ -139,7 +144,7 @@ def beside(
         >>> beside(60.0001e-6, 60e-6, "s", is_limit=True)
         ('60.0001 us', '60 us')
     """
-    left, right = _exact(number), _exact(other)
+    unit, (left, right) = _in_si(unit, number, other)
     shown, held = left, right
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(left, unit, digits)
@@ -168,8 +173,8 @@ def interval(
 
         limits: Numbers that each end must stay on the right side of.
     """
-    ends = _exact(low), _exact(high)
-    others = [_exact(limit) for limit in limits]
+    unit, (left_end, right_end, *others) = _in_si(unit, low, high, *limits)
+    ends = left_end, right_end
     shown = ends
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(ends[0], unit, digits), _rounded(ends[1], unit, digits)
@@ -186,8 +191,8 @@ def spread(estimate: Estimate) -> str:
     """
     Return how far a value's interval reaches, as ±0.3 %; "" where there is none.
 
-    The longer half counts; one digit says enough, two where the first is a 1. What reaches
-    ten times the value away is told in times of it, as ±30 x.
+    The longer half counts; one digit says enough, two where the first is a 1. Thousands
+    have their commas: what reaches far is ±2,500 %.
     """
     if estimate.low is None or estimate.high is None or estimate.value == 0:
         return ""
@@ -196,8 +201,10 @@ def spread(estimate: Estimate) -> str:
     share = abs(reach / centre)
     first = str(share.normalize().as_tuple().digits[0])
     digits = 2 if first == "1" else 1
-    unit = "fraction" if share < _MANY_TIMES else "ratio"
-    return f"±{_bare(_rounded(share, unit, digits), unit)}"
+    number, _, name = _bare(_rounded(share, "fraction", digits), "fraction").partition(
+        " "
+    )
+    return f"±{int(number):,} {name}" if number.isdigit() else f"±{number} {name}"
 
 
 def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) -> str:
@@ -238,6 +245,16 @@ def plural(count: int, noun: str, nouns: str = "") -> str:
 def _exact(number: float) -> Decimal:
     """Return the shortest decimal that reads back as this float; keeps the order."""
     return Decimal(repr(float(number))) + 0  # + 0: minus zero is zero
+
+
+def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
+    """Return a unit as people read it, and numbers in it; most units stay as they are."""
+    exact = [_exact(number) for number in numbers]
+    known = counter_unit(unit) if _BYTES.fullmatch(unit) else None
+    if known is None:
+        return unit, exact
+    factor = _exact(known.factor)
+    return known.si, [_WIDE.multiply(number, factor) for number in exact]
 
 
 def _as_true(

@@ -220,7 +220,7 @@ def _body(
     """Yield what stands below the first line."""
     told = verdict.outcome is Outcome.UNMEASURED  # its first detail is its evidence
     texts = [display.escape(detail) for detail in verdict.detail[told:]]
-    texts += [_confirmed(verdict), _baseline(verdict.baseline)]
+    texts += [words.in_suite(verdict), _confirmed(verdict), _baseline(verdict.baseline)]
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:

@@ -217,7 +217,7 @@ def _checked(check: NameCheck) -> str:
 def _kind(check: NameCheck) -> str:
     """Return what a name is."""
     if not check.known:
-        return "unknown"
+        return "not a counter" if check.kind == "gpuperf" else "unknown"
     return {"ncu": "made by Nsight Compute", "base": "without an ending"}.get(
         check.kind, check.kind
     )

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
@@ -17,7 +18,7 @@ from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import Column, shorten
 from pytest_gpuperf.report.tally import XFAILED, expected_failures, worst
 
-__all__ = ["Row", "columns", "names", "rows"]
+__all__ = ["Row", "columns", "judged_value", "names", "rows"]
 
 # have columns of their own
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
@@ -103,6 +104,10 @@ class Row(Frozen, frozen=True, kw_only=True):
         verdict = worst(sorted(changed, key=lambda each: each.metric != "time"))
         return words.change(verdict)
 
+    def in_suite(self) -> tuple[str, ...]:
+        """Return what was worse in the suite than alone, a sentence for each metric."""
+        return tuple(filter(None, map(words.in_suite, self.verdicts)))
+
     @property
     def roofline(self) -> str:
         """How much of the roof was reached, and which roof it is."""
@@ -140,11 +145,13 @@ class Row(Frozen, frozen=True, kw_only=True):
         return "memory" if work.flop is None else "compute"
 
     def _judged_time(self) -> float | None:
-        """Return the time that was held against the baseline; None: none was."""
-        found = (
+        """Return the time that was judged, by fresh processes too; None: none was."""
+        changed = (
             v.change.current for v in self.verdicts if v.change and v.metric == "time"
         )
-        return next(found, None)
+        first = self.estimate("time")
+        limited = None if first is None else judged_value(first, self.verdicts)
+        return next(changed, limited)
 
     def others(self) -> tuple[str, ...]:
         """Return the metrics that have no column, as `registers 40`; kernels named."""
@@ -157,11 +164,37 @@ class Row(Frozen, frozen=True, kw_only=True):
         ]
         if len(kernels) != 1:  # the best source of each alone
             best = {each.metric: each for each in reversed(whole)}
-            return tuple(_named(e) for e in whole if best[e.metric] is e)
+            return tuple(
+                _named(_as_judged(e, self.verdicts))
+                for e in whole
+                if best[e.metric] is e
+            )
         (kernel,) = kernels
         shown = whole or [each for each in estimates if each.kernel is not None]
         texts = [_named(each) for each in shown]
         return (f"{_short(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
+
+
+def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
+    """
+    Return the value that was judged in place of a first one; None: nothing was.
+
+    Args:
+        first: What the suite measured.
+
+        verdicts: Those of its measurement.
+    """
+    mine = [
+        verdict
+        for verdict in verdicts
+        if verdict.metric == first.metric
+        and verdict.estimate is not None
+        and (verdict.estimate.source, verdict.estimate.unit, verdict.estimate.kernel)
+        == (first.source, first.unit, first.kernel)
+    ]
+    changed = (v.change.current for v in mine if v.change is not None)
+    limited = (v.estimate.value for v in mine if v.confirmations and v.estimate)
+    return next(itertools.chain(changed, limited), None)
 
 
 def rows(run: Run) -> tuple[Row, ...]:
@@ -249,6 +282,14 @@ def _named(estimate: Estimate) -> str:
     text = display.value(estimate.value, estimate.unit)
     noun = _short(words.noun(estimate.metric))
     return f"{noun} {text} {display.spread(estimate)}".strip()
+
+
+def _as_judged(first: Estimate, verdicts: Iterable[Verdict]) -> Estimate:
+    """Return a value as it was judged: of fresh processes it has no interval."""
+    value = judged_value(first, verdicts)
+    if value is None or math.isclose(value, first.value):
+        return first
+    return replace(first, value=value, low=None, high=None)
 
 
 def _short(name: str) -> str:

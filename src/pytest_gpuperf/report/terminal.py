@@ -36,6 +36,7 @@ from pytest_gpuperf.report.tally import (
     tally,
     worst,
 )
+from pytest_gpuperf.report.utilization import utilization_lines
 
 __all__ = [
     "EXPLAINED",
@@ -63,7 +64,10 @@ EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
-_TIMERS = ("cupti: ", "events: ")  # how a sentence on a timer of the device begins
+# how a sentence begins on a timer of the device, on turns that nobody can take, and on
+# the time line, asked for by name
+_TOLD = ("cupti: ", "events: ", "lock: ", "telemetry: ")
+_COSTLY = ("ncu's cache: ",)  # and on what costs time in every run
 _UNASKED = ": not asked for"  # how one ends that says no more than that
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
@@ -146,27 +150,26 @@ def header_lines(
         width: Characters of a line.
 
         verbose: Whether every collector that was not used leaves its sentence; else
-            those alone that would have timed the GPU better.
+            those alone that would have seen the GPU better.
     """
     facts = _with_gpu(header, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     known = [display.escape(fact) for fact in facts if fact]
     yield Line(_title(known, width - _RULES), Style.TITLE)
-    said = header.sentences if verbose else _better_timers(header, device)
+    said = header.sentences if verbose else _better_sources(header, device)
     for sentence in said:
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
 
 
-def _better_timers(header: Header, device: Device | None) -> tuple[str, ...]:
-    """Return why a GPU's time does not come from a better source."""
+def _better_sources(header: Header, device: Device | None) -> tuple[str, ...]:
+    """Return why a GPU's time, or its time line, does not come from a better source."""
+    told = _COSTLY if device is None else (*_TOLD, *_COSTLY)
     return tuple(
         sentence
         for sentence in header.sentences
-        if device is not None
-        and sentence.startswith(_TIMERS)
-        and not sentence.endswith(_UNASKED)
+        if sentence.startswith(told) and not sentence.endswith(_UNASKED)
     )
 
 
@@ -184,7 +187,7 @@ def table_lines(
         verbose: Whether a long table shows what passed, and rows show all metrics.
     """
     every = rows(run)
-    shown = [row for row in every if row.outcome not in _QUIET]
+    shown = [row for row in every if row.outcome not in _QUIET or row.in_suite()]
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
     called = names(row.key for row in every)
@@ -339,11 +342,15 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     if verbose or not row.time:
         others = ", ".join(row.others())
         yield from wrapped(others, width=width, depth=1)
+    for text in row.in_suite():
+        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
     if row.record is None:
         return
     if row.record.void is not None:
         text = f"void: {display.escape(row.record.void.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
+    for text in utilization_lines(row.record.utilization):
+        yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
     for note in row.record.notes if verbose else ():
         text = f"note: {display.escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)

@@ -13,6 +13,7 @@ __all__ = [
     "OUTCOMES",
     "REASONS",
     "change",
+    "in_suite",
     "label",
     "noun",
     "sentence",
@@ -76,6 +77,9 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.NOT_SIGNIFICANT: (
             "It moved by more than the limit, and noise may explain that."
         ),
+        Reason.SLOWER_IN_SUITE: (
+            "Fresh processes find no regression, and in the suite it was worse by far."
+        ),
         Reason.WITHIN_NOISE: "The change is no larger than the limit.",
         Reason.EQUAL: "It equals what is stored.",
     }
@@ -111,6 +115,21 @@ def change(verdict: Verdict) -> str:
     if verdict.metric == "time" or not text:
         return text
     return f"{display.escape(noun(verdict.metric))} {text}"
+
+
+def in_suite(verdict: Verdict) -> str:
+    """Return what the suite saw where it was worse than alone; "" where it was not."""
+    suite, alone = verdict.in_suite, verdict.change
+    if suite is None or alone is None or suite.effect is None:
+        return ""
+    unit = verdict.estimate.unit if verdict.estimate is not None else ""
+    there, here = display.beside(suite.current, alone.current, unit)
+    moved = display.change(suite.effect, limits=())
+    metric = "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
+    return display.escape(
+        f"{metric}{there} in the suite, {moved}; {here} alone: another test may have "
+        "left something behind, or the machine was busy meanwhile"
+    )
 
 
 def short(reason: Reason) -> str:

@@ -17,15 +17,14 @@ import pytest
 from fakes import nvml_library
 from fakes.project import Project
 
-__all__ = ["UUID", "build", "machine", "with_cupti"]
+__all__ = ["OTHER", "UUID", "build", "machine", "use", "with_cupti"]
 
 _SOURCE = Path(__file__).with_name("fake_cuda.c")
 LIBRARY = "libcuda.so.1"
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
-_SCRIPT = f"""\
-,0,sys.gpus,1
+OTHER = "GPU-10111213-1415-1617-1819-1a1b1c1d1e1f"  # of a second GPU
+_SCRIPT = """\
 ,*,name,NVIDIA H200
-,*,uuid,{UUID}
 ,*,cc,9.0
 ,*,mem.total,150754820096
 ,*,mem.reserved,600000000
@@ -98,19 +97,30 @@ def build(folder: Path) -> Path:
     return built
 
 
-def machine(project: Project, folder: Path) -> None:
-    """Give a project the GPU, built in a folder, for the processes that it starts."""
+def machine(project: Project, folder: Path, *, gpus: tuple[str, ...] = (UUID,)) -> None:
+    """Give a project GPUs, built in a folder, for the processes that it starts.
+
+    NVML lists all of them; CUDA has the first, unless FAKE_CUDA_UUID says another.
+    """
     folder.mkdir(parents=True, exist_ok=True)
     driver = build(folder)
     nvml_library.compiled(folder)
     script = folder / "nvml.csv"
-    script.write_text(_SCRIPT, "utf-8")
+    uuids = "".join(f",{index},uuid,{uuid}\n" for index, uuid in enumerate(gpus))
+    script.write_text(f",0,sys.gpus,{len(gpus)}\n{uuids}{_SCRIPT}", "utf-8")
     environment = project.environment
     environment.setenv("LD_LIBRARY_PATH", str(folder), prepend=os.pathsep)
     environment.setenv("FAKE_CUDA", str(driver))
-    environment.setenv("FAKE_CUDA_UUID", UUID.removeprefix("GPU-").replace("-", ""))
+    use(project, gpus[0])
+    environment.setenv("GPUPERF_LOCK_DIR", str(folder / "locks"))
     environment.setenv("FAKE_NVML_SCRIPT", str(script))
     project.write(LAUNCHED, "gpu.py")
+
+
+def use(project: Project, uuid: str) -> None:
+    """Let a project's CUDA work with another GPU."""
+    plain = uuid.removeprefix("GPU-").replace("-", "")
+    project.environment.setenv("FAKE_CUDA_UUID", plain)
 
 
 def with_cupti(project: Project, holder: str = "") -> None:

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import array
 import functools
+import io
+from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
+from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -62,6 +65,14 @@ MUTABLE: dict[str, tuple[Callable[[], Any], Callable[[Any], Any]]] = {
         lambda: bytearray(33 * 1024**2),
         lambda x: x.__setitem__(slice(100, 200), b"a" * 100),
     ),
+    "deque": (lambda: deque([1, 2]), lambda x: x.clear()),
+    "large deque": (lambda: deque(range(3_000_000)), lambda x: x.clear()),
+    "counter": (lambda: Counter("ab"), lambda x: x.update(a=2)),
+    "ordered dict": (lambda: OrderedDict(a=1, b=2), lambda x: x.move_to_end("a")),
+    "list of objects": (lambda: [nothing, nothing], lambda x: x.pop()),
+    "deque of objects": (lambda: deque([nothing]), lambda x: x.clear()),
+    "dict of objects": (lambda: {1: nothing}, lambda x: x.clear()),
+    "set of objects": (lambda: {nothing}, lambda x: x.clear()),
     "large list": (lambda: [0] * 3_000_000, lambda x: x.__setitem__(slice(9), [1] * 9)),
 }  # fmt: skip
 
@@ -113,7 +124,132 @@ def test_lists_are_not_followed_for_ever() -> None:
     loop: list[object] = [nothing]
     loop.append(loop)
 
-    assert list(contents(loop, "x")) == []
+    found = list(contents(loop, "x"))
+
+    assert {(content.kind, digest(content)) for content in found} == {
+        ("list", digest(found[0]))
+    }
+    assert len(found) == len("xxxx") + 1
+
+
+class Reader:
+    """An iterator of somebody's own."""
+
+    def __iter__(self) -> Reader:
+        return self
+
+    def __next__(self) -> int:
+        return 1
+
+
+def numbers() -> Iterator[int]:
+    """Yield a number."""
+    yield 1
+
+
+async def numbers_later() -> AsyncIterator[int]:
+    """Yield a number, later."""
+    yield 1
+
+
+ONCE: dict[str, Callable[[], object]] = {
+    "list_iterator": lambda: iter([1]),
+    "zip": lambda: zip([1], [2], strict=True),
+    "map": lambda: map(str, [1]),
+    "generator": numbers,
+    "async_generator": numbers_later,
+    "Reader": Reader,
+    "StringIO": lambda: io.StringIO("1"),
+    "BytesIO": lambda: io.BytesIO(b"1"),
+}
+
+
+@pytest.mark.parametrize("kind", ONCE)
+@pytest.mark.parametrize(
+    ("request_of", "place"),
+    [
+        (lambda x: TimedCall(fn=nothing, args=(1, x)), "argument 1"),
+        (lambda x: TimedCall(fn=nothing, kwargs={"it": x}), "argument it"),
+        (lambda x: TimedCall(fn=nothing, args=([1, x],)), "argument 0[1]"),
+        (lambda x: TimedCall(fn=nothing, args=((x,),)), "argument 0[0]"),
+        (lambda x: TimedCall(fn=nothing, args=({"a": x},)), "argument 0['a']"),
+        (lambda x: TimedCall(fn=nothing, inputs=[1, (x,)]), "inputs[1] argument 0"),
+        (lambda x: TimedCall(fn=functools.partial(nothing, x)), "bound argument 0"),
+    ],
+)
+def test_what_is_gone_through_once_is_no_input(
+    kind: str, request_of: Callable[[object], TimedCall], place: str
+) -> None:
+    """Whether or not a call takes from it: named with its place, type and a remedy."""
+    void = Contract(request_of(ONCE[kind]())).void()
+
+    assert void is not None
+    assert void.code == "uses-up-its-inputs"
+    assert void.text.startswith(f"{place} ({kind}) can be gone through only once")
+    assert "give setup= that returns a fresh one" in void.text
+
+
+def test_an_iterator_that_setup_makes_is_an_input() -> None:
+    """Fresh ones are what the remedy asks for."""
+    request = TimedCall(fn=sum, setup=lambda: (iter([1]),))
+
+    assert Contract(request).void() is None
+
+
+def test_an_iterator_is_named_and_not_touched() -> None:
+    """Nothing is taken from it, and nobody is told that it could not be read."""
+    values = iter([1, 2])
+    request = TimedCall(fn=nothing, args=(values, open))
+
+    assert codes(request) == []
+    assert list(values) == [1, 2]
+
+
+def test_a_file_is_used_up_by_reading_alone(tmp_path: Path) -> None:
+    """One that takes what is written is no less of a file for the next call."""
+    path = tmp_path / "file"
+    with path.open("w") as sink:
+        assert Contract(TimedCall(fn=nothing, args=(sink,))).void() is None
+    assert Contract(TimedCall(fn=nothing, args=(sink,))).void() is None
+    with path.open() as source:
+        void = Contract(TimedCall(fn=nothing, args=(source,))).void()
+
+    assert void is not None
+    assert void.text.startswith("argument 0 (TextIOWrapper)")
+
+
+@pytest.mark.parametrize(
+    ("owner", "name", "change"),
+    [
+        ([3, 1], "sort", lambda x: x.sort()),
+        (deque([1]), "pop", lambda x: x.pop()),
+        (np.array([3, 1]), "sort", lambda x: x.sort()),
+        (Counter("a"), "elements", lambda x: x.clear()),
+    ],
+)
+def test_the_object_of_a_method_is_an_input(
+    owner: Any, name: str, change: Callable[[Any], object]
+) -> None:
+    """What a bound method works on must stay the same, too."""
+    contract = Contract(TimedCall(fn=functools.partial(getattr(owner, name))))
+
+    assert contract.void() is None
+
+    change(owner)
+    void = contract.void()
+
+    assert void is not None
+    kind = type(owner).__name__
+    assert void.text.startswith(f"the object of {name} ({kind}) changed while")
+
+
+def test_the_method_of_an_iterator_uses_it_up() -> None:
+    """Also a method that is written in C; an object with attributes is not looked at."""
+    void = Contract(TimedCall(fn=iter([1]).__next__)).void()
+
+    assert void is not None
+    assert void.text.startswith("the object of __next__ (list_iterator) can be gone")
+    assert Contract(TimedCall(fn=Path().exists)).void() is None
 
 
 def test_an_array_of_objects_is_said_to_be_unread() -> None:
@@ -251,6 +387,8 @@ def test_constant_arrays_are_noted(value: object, constant: bool) -> None:
         (None, None, False),
         (nothing, print, False),
         ([nothing], [print], False),
+        ([np.ones(3), iter([1])], [np.zeros(3), iter([1])], True),
+        (iter([1]), iter([2]), False),
     ],
 )
 def test_differing_outputs_are_noted(first: object, last: object, differ: bool) -> None:
@@ -299,6 +437,37 @@ def test_a_pool_of_one_is_the_same_input() -> None:
 def test_a_trend_is_noted(samples: tuple[float, ...], trend: bool) -> None:
     """Both directions count; a drift below 2 % and alternating samples do not."""
     assert codes(TimedCall(fn=nothing), samples) == (["trend"] if trend else [])
+
+
+@pytest.mark.parametrize(
+    ("first_s", "usual_s", "noted"),
+    [
+        (20e-3, 50e-9, True),
+        (1.1e-3, 10e-6, True),
+        (1.1e-3, 11e-6, False),
+        (1e-3, 1e-9, False),
+        (None, 1e-9, False),
+    ],
+)
+def test_a_long_first_call_is_noted(
+    first_s: float | None, usual_s: float, noted: bool
+) -> None:
+    """More than 1 ms and more than 100 times the others: information, no verdict."""
+    contract = Contract(TimedCall(fn=nothing))
+    notes = contract.notes((usual_s,) * 20, None, first_s)
+
+    assert [note.code for note in notes] == (["long-first-call"] if noted else [])
+    assert contract.notes((), None, first_s) == ()
+
+
+def test_a_long_first_call_is_told_in_times_of_the_others() -> None:
+    """With what it may mean."""
+    (note,) = Contract(TimedCall(fn=nothing)).notes((1e-6,) * 20, None, 0.02)
+
+    assert note.text == (
+        "the first call took 20,000 times as long as the others: what it did may be"
+        " kept, or used up"
+    )
 
 
 @pytest.mark.parametrize(

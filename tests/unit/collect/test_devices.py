@@ -11,6 +11,7 @@ import pytest
 
 from fakes.nvml import FakeGpu, FakeNvml
 from pytest_gpuperf.collect.devices import (
+    bare_uuid,
     chip_limits,
     query_devices,
     target_capability,
@@ -322,3 +323,24 @@ def test_a_target_names_a_capability(
 ) -> None:
     """The last digit is the minor number; what is no CUDA target is None."""
     assert target_capability(target) == capability
+
+
+def test_instances_are_listed_with_their_gpu() -> None:
+    """Each has a UUID and a profile of its own; an empty place is none."""
+    part = FakeGpu(uuid="MIG-a", name="NVIDIA H200 MIG 1g.18gb")
+    query = query_devices(FakeNvml(FakeGpu(), FakeGpu(mig=1, slices=(None, part))))
+
+    assert [(each.index, each.mig) for each in query.devices] == [(0, False), (1, True)]
+    assert [(each.index, each.uuid, each.mig_profile) for each in query.slices] == [
+        (1, "MIG-a", "1g.18gb")
+    ]
+
+
+def test_a_part_is_known_by_its_bare_uuid() -> None:
+    """What stands before it is NVML's, and CUDA has one word for both."""
+    assert [bare_uuid(each) for each in ("GPU-Aa", "MIG-aa", "aa", "gpu-gpu-a")] == [
+        "aa",
+        "aa",
+        "aa",
+        "gpu-a",
+    ]

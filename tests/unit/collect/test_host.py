@@ -419,6 +419,40 @@ def test_notes_reach_the_timing(clock: FakeClock, host: HostCollector) -> None:
     assert timing.void is None
 
 
+def test_a_call_that_uses_up_its_input_is_void(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """All calls but the first had nothing to do."""
+
+    def fn(values: Iterator[int]) -> None:
+        clock.advance(MS * (1 + sum(values)))
+
+    request = TimedCall(fn=fn, args=(iter(range(9)),))
+    timing = host.measure(request, stop=StopAt())
+
+    assert timing.void is not None
+    assert timing.void.code == "uses-up-its-inputs"
+    assert timing.samples == (0.001,) * 10
+
+
+def test_a_long_first_call_is_noted_where_no_device_compiles(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """What it did may be kept or used up; with a device, the first call is long."""
+
+    def fn() -> None:
+        clock.advance(20 * MS if clock.now_ns() < MS else 100 * US)
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+    other = FakeClock()
+    on_device = HostCollector(other, FakeRuntime(other))
+    long_first = TimedCall(fn=other.taking(20 * MS, then_ns=100 * US))
+    noted = on_device.measure(long_first, stop=StopAt()).notes
+
+    assert "long-first-call" in [note.code for note in timing.notes]
+    assert "long-first-call" not in [note.code for note in noted]
+
+
 # ------------------------------------------------- what the callable raises
 
 

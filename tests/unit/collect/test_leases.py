@@ -5,12 +5,26 @@ from __future__ import annotations
 import os
 import subprocess
 import sys
+import tempfile
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, exclusive, lease_folder
+from fakes.clock import FakeClock
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.leases import (
+    FOLDER_VARIABLE,
+    Doing,
+    Presence,
+    descends_from,
+    exclusive,
+    lease_folder,
+)
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 
 AMPLE_S = 60.0
@@ -19,7 +33,8 @@ HOLDER = """
 import sys
 from pathlib import Path
 from pytest_gpuperf.collect.leases import exclusive
-with exclusive(sys.argv[1], folder=Path(sys.argv[2]), timeout_s=60):
+name, folder, *test = sys.argv[1:]
+with exclusive(name, test="".join(test), folder=Path(folder), timeout_s=60):
     print("held", flush=True)
     sys.stdin.read()
 """
@@ -34,6 +49,26 @@ for _ in range(2):
         time.sleep(0.1)
         print(start, time.monotonic(), flush=True)
 """
+# is there until its standard input ends, and says what it is told to
+USER = """
+import sys
+from pathlib import Path
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.leases import Doing, Presence
+present = Presence("GPU-A", SystemClock(), folder=Path(sys.argv[1]))
+print("there", flush=True)
+for line in sys.stdin:
+    present.say(Doing(line.strip()), "test_it.py::test_x")
+    print("said", flush=True)
+"""
+# asks for what the process that started it holds
+CHILD = """
+import sys
+from pathlib import Path
+from pytest_gpuperf.collect.leases import exclusive
+with exclusive("0", folder=Path(sys.argv[1]), timeout_s=0):
+    print("not waited")
+"""
 
 
 def started(source: str, *args: object) -> subprocess.Popen[str]:
@@ -44,6 +79,18 @@ def started(source: str, *args: object) -> subprocess.Popen[str]:
         stdout=subprocess.PIPE,
         text=True,
     )
+
+
+@contextmanager
+def holding(
+    folder: Path, device: str, test: str = ""
+) -> Iterator[subprocess.Popen[str]]:
+    """Let another process have a GPU."""
+    with started(HOLDER, device, folder, test) as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        yield holder
+        holder.communicate("", timeout=AMPLE_S)
 
 
 def test_two_processes_never_overlap(tmp_path: Path) -> None:
@@ -59,24 +106,23 @@ def test_two_processes_never_overlap(tmp_path: Path) -> None:
 
 def test_who_holds_it_is_named(tmp_path: Path) -> None:
     """The error has the file and the process, and its remedy names the process."""
-    holder = started(HOLDER, "GPU-1/2", tmp_path)
-    assert holder.stdout is not None
-    assert holder.stdout.readline() == "held\n"
-
-    with (
-        pytest.raises(DeviceHeldError) as caught,
-        exclusive("GPU-1/2", folder=tmp_path, timeout_s=0),
-    ):
-        pass
-    with exclusive("GPU-2", folder=tmp_path, timeout_s=0):
-        pass  # another GPU is free
-    holder.communicate("", timeout=AMPLE_S)
+    with holding(tmp_path, "GPU-1/2", "test_a.py::test_x") as holder:
+        with (
+            pytest.raises(DeviceHeldError) as caught,
+            exclusive("GPU-1/2", folder=tmp_path, timeout_s=0),
+        ):
+            pass
+        with exclusive("GPU-2", folder=tmp_path, timeout_s=0):
+            pass  # another GPU is free
     with exclusive("GPU-1/2", folder=tmp_path, timeout_s=AMPLE_S) as path:
         pass
 
     assert caught.value.holder == holder.pid
-    assert caught.value.path == str(path) == str(tmp_path / "gpu-GPU-1_2.lock")
-    assert str(path) in str(caught.value)
+    assert caught.value.path == str(path) == str(tmp_path / "gpu-1_2.lock")
+    assert caught.value.message == (
+        f"process {holder.pid} has held GPU-1/2 for 0 s, now for "
+        f"test_a.py::test_x ({path})"
+    )
     assert f"process {holder.pid}" in caught.value.remedy
 
 
@@ -91,13 +137,13 @@ def test_a_holder_that_dies_gives_it_back(tmp_path: Path) -> None:
     with exclusive("0", folder=tmp_path, timeout_s=AMPLE_S) as path:
         told = path.with_name("gpu-0.lock.pid").read_text(encoding="ascii")
 
-    assert int(told) == os.getpid()
+    assert f'"pid":{os.getpid()},' in told
 
 
 def test_a_holder_that_did_not_say_is_another_process(tmp_path: Path) -> None:
     """The lock counts, not the note beside it."""
-    with exclusive("0", folder=tmp_path) as path:
-        path.with_name("gpu-0.lock.pid").write_text("?", encoding="ascii")
+    with holding(tmp_path, "0"):
+        (tmp_path / "gpu-0.lock.pid").write_text("?", encoding="ascii")
         with (
             pytest.raises(DeviceHeldError, match="another process has held") as caught,
             exclusive("0", folder=tmp_path, timeout_s=0),
@@ -109,7 +155,7 @@ def test_a_holder_that_did_not_say_is_another_process(tmp_path: Path) -> None:
 
 def test_it_is_waited_for(tmp_path: Path) -> None:
     """As long as it may take and no longer."""
-    with exclusive("0", folder=tmp_path):
+    with holding(tmp_path, "0"):
         start = time.monotonic()
         with (
             pytest.raises(DeviceHeldError, match=r"for 0\.3 s"),
@@ -118,6 +164,150 @@ def test_it_is_waited_for(tmp_path: Path) -> None:
             pass
 
         assert 0.3 <= time.monotonic() - start < AMPLE_S
+
+
+def test_the_limit_is_for_one_holder(tmp_path: Path) -> None:
+    """Where tests take turns all of them end: what counts is how long one has it."""
+    with started(HOLDER, "0", tmp_path, "the first") as first:
+        assert first.stdout is not None
+        assert first.stdout.readline() == "held\n"
+        note = tmp_path / "gpu-0.lock.pid"
+        with started(
+            HOLDER.replace("timeout_s=60", "timeout_s=2"), "0", tmp_path, "the last"
+        ) as last:
+            assert last.stdout is not None
+            for number in range(4):  # as if the GPU had changed hands
+                time.sleep(0.8)
+                told = note.read_text(encoding="utf-8")
+                note.write_text(told.replace("the first", f"the first {number}"))
+            first.communicate("", timeout=AMPLE_S)
+            held = last.stdout.readline()
+            last.communicate("", timeout=AMPLE_S)
+
+    assert held == "held\n"
+
+
+def test_one_process_has_it_once(tmp_path: Path) -> None:
+    """A test that has the GPU may start what locks it, and what it starts may too."""
+    with exclusive("0", folder=tmp_path), exclusive("0", folder=tmp_path, timeout_s=0):
+        child = started(CHILD, tmp_path)
+        said, _ = child.communicate(timeout=AMPLE_S)
+        with holding(tmp_path, "1"):
+            pass
+
+    assert said == ("not waited\n" if sys.platform == "linux" else "")
+    with holding(tmp_path, "0"):  # and then it is free
+        pass
+
+
+def test_an_instance_has_one_name(tmp_path: Path) -> None:
+    """CUDA calls it as if it were a whole GPU, and NVML does not."""
+    with exclusive("MIG-A1", folder=tmp_path) as one:
+        pass
+    with exclusive("GPU-a1", folder=tmp_path) as other:
+        pass
+
+    assert one == other
+
+
+def test_processes_know_what_others_do(tmp_path: Path) -> None:
+    """Each says it in a file of its own; who has ended says nothing any more."""
+    present = Presence("GPU-a", SystemClock(), folder=tmp_path)
+    with started(USER, tmp_path) as user:
+        assert user.stdin is not None
+        assert user.stdout is not None
+        user.stdout.readline()
+        (quiet,) = present.others()
+        for word in ("measuring", "quiet"):
+            user.stdin.write(f"{word}\n")
+            user.stdin.flush()
+            user.stdout.readline()
+        (later,) = present.others()
+        user.kill()
+    gone = present.others()
+    left = [*(tmp_path / "gpu-a.users").iterdir()]
+    present.close()
+
+    assert (quiet.pid, quiet.doing, quiet.measured_ns) == (user.pid, Doing.QUIET, None)
+    assert quiet.since_ns < later.since_ns == later.measured_ns
+    assert later.test == "test_it.py::test_x"
+    assert present.here(later)
+    assert gone == ()
+    assert len(left) == 2  # of this process
+    assert [*(tmp_path / "gpu-a.users").iterdir()] == []
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="has no such modes")
+@pytest.mark.parametrize("mode", [0o777, 0o770, 0o755, 0o700])
+def test_who_may_use_the_folder_may_use_its_locks(tmp_path: Path, mode: int) -> None:
+    """Whatever this user's own files are like: the folder may be for several users."""
+    tmp_path.chmod(mode)
+    with exclusive("0", folder=tmp_path) as path:
+        pass
+    present = Presence("0", FakeClock(), folder=tmp_path)
+    users = tmp_path / "gpu-0.users"
+    (alive,) = users.glob("*.alive")
+    files = path, alive, alive.with_suffix(""), tmp_path / "gpu-0.lock.pid"
+    modes = {each.stat().st_mode & 0o777 for each in files}
+    present.close()
+
+    assert modes == {mode & 0o666}
+    assert users.stat().st_mode & 0o777 == mode
+
+
+def test_what_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
+    """A file of another version, or half of one, does not stop a run."""
+    clock = FakeClock()
+    present = Presence("0", clock, folder=tmp_path)
+    other = Presence("0", clock, folder=tmp_path)
+    (file,) = (
+        path
+        for path in (tmp_path / "gpu-0.users").glob("*-*")
+        if not path.suffix and path != present._own
+    )
+    file.write_text('{"pid": "many"}', encoding="utf-8")
+
+    assert present.others() == ()
+    assert len(other.others()) == 1
+    other.close()
+    present.close()
+
+
+@given(st.text(st.characters(codec=None), max_size=400))
+def test_any_name_of_a_test_is_told(name: str) -> None:
+    """A long one shortened, one that no file can hold without what it cannot."""
+    with tempfile.TemporaryDirectory() as folder:
+        one, other = (Presence("0", FakeClock(), folder=Path(folder)) for _ in "ab")
+        one.say(Doing.MEASURING, "x" * 400)
+        one.say(Doing.MEASURING, name)
+        (said,) = other.others()
+        one.close()
+        other.close()
+
+    told = (name or "x" * 400)[:300]
+    assert said.test == told.encode(errors="replace").decode()
+
+
+def test_a_presence_without_a_place_says_so(tmp_path: Path) -> None:
+    """As a lock does, with the variable that names another place."""
+    (tmp_path / "file").touch()
+
+    with pytest.raises(CollectError, match=FOLDER_VARIABLE):
+        Presence("0", FakeClock(), folder=tmp_path / "file")
+
+
+def test_descent_is_read_from_the_process_list(tmp_path: Path) -> None:
+    """A name may hold parentheses; a loop ends; without a list nobody has a parent."""
+    for pid, parent in ((7, 5), (5, 1), (8, 9), (9, 8)):
+        (tmp_path / str(pid)).mkdir()
+        text = f"{pid} (a) b) S {parent} 0"
+        (tmp_path / str(pid) / "stat").write_text(text, encoding="utf-8")
+
+    assert [pid for pid in (1, 5, 7, 8, 9, 6) if descends_from(5, pid, tmp_path)] == [
+        5,
+        7,
+    ]
+    assert not descends_from(5, 7, tmp_path / "none")
 
 
 def test_an_error_gives_it_back(tmp_path: Path) -> None:

@@ -202,6 +202,7 @@ class TestTheProcess:
         """What a report says depends on the report alone."""
         monkeypatch.setenv("LD_LIBRARY_PATH", "/lib")
         monkeypatch.setenv("SECRET", "x")
+        monkeypatch.setenv("GLIBC_TUNABLES", "glibc.malloc.perturb=1")
         runner = FakeRunner([finished(stdout=ANSWER)])
 
         capture_text(some_file, runner=runner, python="other", timeout_s=7)
@@ -210,6 +211,7 @@ class TestTheProcess:
         assert call.env is not None
         assert call.env["LD_LIBRARY_PATH"] == "/lib"
         assert not {"SECRET", "PYTHONPATH", "PATH"} & {*call.env}
+        assert call.env["GLIBC_TUNABLES"] == "glibc.malloc.hugetlb=1"
         assert (call.argv[0], call.timeout_s) == ("other", 7)
 
     def test_that_refuses_the_file_is_a_format_error(self, some_file: Path) -> None:

@@ -187,9 +187,21 @@ def test_readings_are_never_replaced(folder: str) -> None:
     assert len(read_recording(folder).records) == 1
 
 
+def test_traces_are_never_replaced(folder: str) -> None:
+    """A run that was killed before its first reading may have kept what the GPU did."""
+    trace = Path(folder) / "traces-gw7.1.jsonl"
+    trace.write_text("{}\n")
+
+    with pytest.raises(ReportError, match="readings of an earlier run"):
+        replay.start_recording(folder, SESSION, ENVIRONMENT)
+
+    assert trace.read_text() == "{}\n"
+
+
 def test_a_recording_without_readings_is_replaced(folder: str) -> None:
     """What a run left that measured nothing is in nobody's way."""
     (Path(folder) / "readings-gw7.jsonl").touch()
+    (Path(folder) / "traces-gw7.jsonl").touch()
     (Path(folder) / "recording.json.tmp").write_text("what a kill left")
     newer = replace(SESSION, id="s2")
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -13,6 +14,7 @@ from pathlib import Path
 
 import pytest
 
+from fakes.processes import ended
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
@@ -40,26 +42,6 @@ def python(source: str, *args: str) -> list[str]:
 
 def family(*, apart: bool = False, parent_s: float = 600.0) -> str:
     return FAMILY.format(apart=apart, parent_s=parent_s)
-
-
-def alive(pid: int) -> bool:
-    """Return whether a process runs; one that only waits to be reaped does not."""
-    try:
-        os.kill(pid, 0)
-        state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rsplit(")", 1)[1]
-    except ProcessLookupError:
-        return False
-    except OSError:  # gone between the two, or a system without /proc
-        return not Path("/proc/self").exists()
-    return state.split()[0] not in {"Z", "X"}
-
-
-def ended(pid: int) -> bool:
-    """Return whether a process is gone, at the latest in five seconds."""
-    deadline = time.monotonic() + 5
-    while alive(pid) and time.monotonic() < deadline:
-        time.sleep(0.01)
-    return not alive(pid)
 
 
 def told_pid(file: Path) -> int:
@@ -247,6 +229,72 @@ def test_ctrl_c_leaves_nothing_running(interrupted: Path) -> None:
         ProcessRunner().run(python(family(), str(interrupted)), timeout_s=AMPLE_S)
 
     assert ended(told_pid(interrupted))
+
+
+# runs the family, and is to be killed meanwhile
+PARENT = """
+import sys
+from pytest_gpuperf.collect.runner import ProcessRunner
+ProcessRunner().run([sys.executable, "-c", *sys.argv[1:]], timeout_s=600)
+"""
+
+
+def test_something_else_is_done_meanwhile(tmp_path: Path) -> None:
+    """Here, while the process works: it waits for a file that only this one writes."""
+    file = tmp_path / "file"
+    source = (
+        "import os, sys, time\nwhile not os.path.exists(sys.argv[1]): time.sleep(.01)"
+    )
+
+    done = ProcessRunner(file.touch).run(python(source, str(file)), timeout_s=AMPLE_S)
+
+    assert done.exit_code == 0
+
+
+@needs_groups
+def test_what_fails_meanwhile_leaves_nothing_running(tmp_path: Path) -> None:
+    """Its error passes, and the process with all that it started is ended."""
+    pid_file = tmp_path / "pid"
+
+    def meanwhile() -> None:
+        told_pid(pid_file)
+        message = "no such module"
+        raise ImportError(message)
+
+    with pytest.raises(ImportError, match="no such module"):
+        ProcessRunner(meanwhile).run(python(family(), str(pid_file)), timeout_s=AMPLE_S)
+
+    assert ended(told_pid(pid_file))
+
+
+@needs_groups
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL])
+def test_a_parent_that_is_killed_leaves_nothing_running(
+    tmp_path: Path, number: signal.Signals
+) -> None:
+    """However it ends, what it has started ends with it, and nobody watches any more."""
+    pid_file = tmp_path / "pid"
+    with subprocess.Popen(
+        python(PARENT, family(), str(pid_file)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    ) as parent:
+        grandchild = told_pid(pid_file)
+        os.killpg(parent.pid, number)
+
+    assert ended(grandchild)
+
+
+@needs_groups
+def test_who_watches_ends_with_the_process() -> None:
+    """A process that has ended leaves no other one behind, and no daemon is touched."""
+    source = "import os, subprocess; print(os.getpgid(0))\nsubprocess.Popen(['sleep', '9'], stdin=-3, stdout=-3, stderr=-3)"
+    group = int(ProcessRunner().run(python(source), timeout_s=AMPLE_S).stdout)
+
+    os.killpg(group, 0)  # it would raise if the daemon had gone
+    os.killpg(group, signal.SIGKILL)
+    with pytest.raises(ChildProcessError):
+        os.waitpid(-1, os.WNOHANG)
 
 
 def test_a_terminal_signal_does_not_reach_the_child() -> None:

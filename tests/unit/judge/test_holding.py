@@ -137,6 +137,9 @@ def test_what_has_no_value_says_what_to_do() -> None:
     """Nothing measured, void, or lost in the processes that confirm."""
     gone = early_verdict(case(None, THEN), Policy(), None)
     void = elsewhere(void=Void(code="hot", text="the GPU was hot"), stored=stored(THEN))
+    own = elsewhere(
+        void=Void(code="c", text="it grew; give setup="), stored=stored(THEN)
+    )
     lost = early_verdict(case(1.0, THEN), Policy(), confirmation(lost=("it died",)))
 
     assert gone is not None
@@ -145,6 +148,10 @@ def test_what_has_no_value_says_what_to_do() -> None:
     assert (void.detail, void.remedy) == (
         ("the GPU was hot",),
         "measure it again when that is over",
+    )
+    assert (own.detail, own.remedy) == (
+        ("it grew",),
+        "give setup=",
     )
     assert lost is not None
     assert (lost.detail, lost.remedy) == (

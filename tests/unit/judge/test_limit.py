@@ -236,6 +236,19 @@ def test_a_void_record_is_inconclusive() -> None:
     assert verdict.limit == parse_limit("time <= 60 us")
 
 
+def test_a_void_record_says_what_to_do() -> None:
+    """What its sentence tells to do is the remedy, with a value and without one."""
+    void = Void(
+        code="c", text="argument 0 (list) changed: other work; give setup= that"
+    )
+    verdict = judged("time <= 60 us", estimate(90 * US), void=void)
+    without = judged("time <= 60 us", void=void)
+
+    assert verdict.detail == ("argument 0 (list) changed: other work",)
+    assert (verdict.remedy, without.remedy) == ("give setup= that",) * 2
+    assert without.detail == verdict.detail
+
+
 def test_a_void_record_without_a_value_is_unmeasured() -> None:
     """Why nothing was measured is why nothing is decided."""
     verdict = judged("time <= 60 us", void=Void(code="hot", text="the GPU was too hot"))
@@ -579,6 +592,20 @@ def test_a_child_that_gave_no_value_fails() -> None:
     assert verdict.remedy == "make the test pass when it runs alone"
     assert (verdict.key, verdict.metric, verdict.limit) == (KEY, "time", limit)
     assert verdict.estimate == estimate(60 * US)
+
+
+def test_a_machine_that_measures_nothing_again_decides_nothing() -> None:
+    """What could not be had in a fresh process is said; the limit stays undecided."""
+    limit = parse_limit("time <= 60 us")
+    busy = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
+    told = "time was not measured again: another program holds it"
+    first, *_ = again(60)
+    verdict = judge_limit(limit, first, unmeasured=(busy,))
+
+    assert (verdict.outcome, verdict.detail) == (Outcome.INCONCLUSIVE, (told,))
+    assert verdict.remedy == "measure it again when that is over"
+    beyond, *_ = again(90)
+    assert judge_limit(limit, beyond, unmeasured=(busy,)).outcome is Outcome.FAILED
 
 
 RANK = {Outcome.PASSED: 0, Outcome.INCONCLUSIVE: 1, Outcome.FAILED: 2}

@@ -238,6 +238,28 @@ def test_confirming_processes_without_a_value_are_lost() -> None:
     assert confirmation_of(subject, []).lost == ("no fresh process measured time",)
 
 
+BUSY = Unmeasured(metric="time", reason="another program holds it", remedy="end it")
+
+
+@pytest.mark.parametrize(
+    ("records", "unmeasured"),
+    [((), (BUSY,)), ((record(unmeasured=(BUSY,)),), ())],
+    ids=["test", "record"],
+)
+def test_what_the_machine_did_not_give_is_not_lost(
+    records: tuple[Record, ...], unmeasured: tuple[Unmeasured, ...]
+) -> None:
+    """A test that could not be measured again has not failed: nothing is confirmed."""
+    subject = paired([measured()], [kept(0, held())])
+    found = confirmation_of(subject, records, unmeasured=unmeasured)
+    told = "time was not measured again: another program holds it"
+    assert (found.lost, found.void) == ((), (told,))
+    failed = confirmation_of(subject, records, unmeasured=unmeasured, lost="boom")
+    assert failed.lost == ("boom",)
+    one = confirmation_of(subject, [*records, measured()], unmeasured=unmeasured)
+    assert (one.lost, one.void) == ((), ())  # another process could be measured
+
+
 def test_the_source_nearest_to_the_device_is_best() -> None:
     """A known source comes before an unknown one, and there may be none."""
     assert best_source(["host", "events", "cupti"]) == "cupti"

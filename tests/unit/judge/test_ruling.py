@@ -97,6 +97,22 @@ def test_what_was_not_confirmed_says_what_to_do() -> None:
     )
 
 
+@pytest.mark.parametrize("worsening", [0.2, -0.2])
+def test_what_a_run_that_ended_early_could_not_confirm_is_for_that_reason(
+    worsening: float,
+) -> None:
+    """It measures nothing again: naming the store or more processes would not help."""
+    stopped = ruled(worsening, complete=False)
+    noisy = ruled(worsening, complete=False, p_value=0.3)
+
+    assert (stopped.outcome, stopped.reason) == (
+        Outcome.INCONCLUSIVE,
+        Reason.INCOMPLETE_RUN,
+    )
+    assert stopped.remedy == "run all the selected tests to their end"
+    assert noisy.reason is Reason.NOT_SIGNIFICANT
+
+
 def test_a_decision_needs_no_remedy_and_no_excuse() -> None:
     """What some void process said is of no account where the others decide."""
     some = confirmation(1.2, 1.3, void=("the GPU was too hot",))

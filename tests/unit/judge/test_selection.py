@@ -226,6 +226,27 @@ def test_a_metric_has_its_ways(metric: str, ways: tuple[Kind, ...]) -> None:
             "a comparison gives the speedup alone",
             "take it with gpuperf.steps",
         ),
+        (
+            "dram.bytes",
+            Kind.RANGE,
+            "timing a block does not give it",
+            (
+                "take it with gpuperf.capture, or declare what it is made of "
+                "(counters=[…], docs/metrics.md)"
+            ),
+        ),
+        (
+            "dram.bytes",
+            Kind.BINARY,
+            "a compiled kernel does not say it: nothing runs",
+            "take it with gpuperf.capture",
+        ),
+        (
+            "registers",
+            Kind.MEASURE,
+            "timing a call does not give it",
+            "take it with gpuperf.binary or gpuperf.capture",
+        ),
     ],
 )
 def test_a_way_that_does_not_give_a_metric_names_one_that_does(

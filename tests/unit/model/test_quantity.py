@@ -183,6 +183,26 @@ def test_an_unknown_unit_names_close_ones(text: str, close: str) -> None:
     assert close in caught.value.remedy.removeprefix("write one of: ").split(", ")
 
 
+@pytest.mark.parametrize(
+    ("text", "si", "proposed"),
+    [
+        ("m", "s", "ms, min"),
+        ("m", "J", "mJ"),
+        ("Gb", "bytes", "GB, GiB"),
+        ("xyz", "s", "s, ms, us, ns"),
+        ("xyz", "W", "W, mW, kW"),
+    ],
+)
+def test_units_of_another_kind_are_not_proposed(
+    text: str, si: str, proposed: str
+) -> None:
+    """Where it is known what is measured, nothing else can have been meant."""
+    with pytest.raises(UnitError) as caught:
+        parse_quantity(f"60 {text}", si=si)
+
+    assert caught.value.remedy == f"write one of: {proposed}"
+
+
 def test_a_unit_that_is_like_none_gets_the_common_ones() -> None:
     """There is always something to choose from."""
     with pytest.raises(UnitError, match="write one of: s, ms, us, B, kB, MB, GB, %"):

@@ -157,6 +157,7 @@ def test_what_cupti_saw_stands_beside_the_time() -> None:
 def test_what_ran_is_the_choice() -> None:
     """Equal kernels are an equal choice; without CUPTI nobody knows."""
     other = replace(SHAPE, registers_count=65)
+    assert isinstance(BUSY.launches, Launches)
     launches = replace(BUSY.launches, shapes=(other,))
 
     first, again = seen(trace=BUSY), seen(trace=BUSY)

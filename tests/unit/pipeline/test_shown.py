@@ -108,10 +108,20 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
     read = report(launch(0, {HIT: 1.0, MISS: 1.0}))
     _, told = selected(read, [HIT[:-4], "registesr", "zzz"])
 
+    collect = f"collect it: ncu --metrics {HIT[:-4]}"
     assert told == (
-        f"not in this capture: {HIT[:-4]}; did you mean {HIT}, {MISS}?",
+        f"not in this capture: {HIT[:-4]}; did you mean {HIT}, {MISS}? if not, {collect}",
         "not in this capture: registesr; did you mean registers?",
         "not in this capture: zzz",
+    )
+
+
+def test_a_counter_that_was_not_collected_says_how() -> None:
+    """It is no misspelt metric of the catalogue, which would be made of it."""
+    _, told = selected(report(launch(0, {REGISTERS: 34})), ["dram__bytes.sum"])
+
+    assert told == (
+        "not in this capture: dram__bytes.sum; collect it: ncu --metrics dram__bytes.sum",
     )
 
 

@@ -56,7 +56,13 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
         (0.0123, "J", "12.3 mJ"),
         (412.3, "W", "412 W"),
         (1.98e9, "Hz", "1.98 GHz"),
-        (134217728, "byte", "134217728 byte"),
+        (76800000, "byte", "76.8 MB"),
+        (64, "byte", "64 B"),
+        (32.768, "Kbyte", "32.8 kB"),
+        (2.4e12, "byte/second", "2.40 TB/s"),
+        (1.5, "Gbyte/s", "1.50 GB/s"),
+        (32.768, "Kbyte/block", "32.8 Kbyte/block"),
+        (4.0, "MiB", "4 MiB"),
         (12.3456, "inst/cycle", "12.3 inst/cycle"),
         (40, "", "40"),
         (1e-30, "count", "1e-30"),
@@ -65,8 +71,18 @@ def order(left: Decimal | float, right: Decimal | float) -> int:
 def test_a_value_has_three_digits_and_a_unit_of_its_size(
     number: float, unit: str, text: str
 ) -> None:
-    """A value is written in the unit of its size; units of a tool stay as they are."""
+    """In the unit of its size; of a tool's units those of bytes alone are read as SI."""
     assert display.value(number, unit) == text
+
+
+@given(left=st.integers(0, 10**15), right=st.integers(0, 10**15))
+def test_bytes_look_alike_whoever_counted_them(left: int, right: int) -> None:
+    """A counter's `byte` is our `bytes` in a value, beside another and in an interval."""
+    assert display.value(left, "byte") == display.value(left, "bytes")
+    assert display.exactly(left, "byte") == display.exactly(left, "bytes")
+    for show in (display.beside, display.interval):
+        low, high = sorted((left, right))
+        assert show(low, high, "byte") == show(low, high, "bytes")
 
 
 @pytest.mark.parametrize("number", [0.99996, 0.999999, 1e-7, 1.00001])
@@ -175,7 +191,9 @@ def test_an_interval_names_its_unit_once() -> None:
         (98.5, 100.0, "±1.5 %"),
         (100.0, 100.0, "±0 %"),
         (100.0, 350.0, "±250 %"),
-        (100.0, 12345.0, "±122 x"),
+        (100.0, 2600.0, "±2,500 %"),
+        (100.0, 12345.0, "±12,245 %"),
+        (100.0, 1e300, "±1e+300 %"),
         (None, None, ""),
     ],
 )

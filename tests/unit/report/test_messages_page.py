@@ -11,14 +11,17 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.baseline.decode import decode
+from pytest_gpuperf.collect.base import TimedCall
+from pytest_gpuperf.collect.contract import Contract
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.fixture import arguments
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
+from pytest_gpuperf.judge.leftover import with_suite
 from pytest_gpuperf.judge.limit import judge_limit
-from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.regression import first_look, settle
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, Void
@@ -34,10 +37,6 @@ PAGE = Path(__file__).parents[3] / "docs" / "messages.md"
 _WIDTH = 86  # of the page, without its indent
 
 US = 1e-6
-CHANGED = (
-    "args[0] (ndarray) changed while the call was repeated: each call had other work; "
-    "give setup= that returns fresh arguments"
-)
 OLD, NEW = "3f2a1c9d", "9be01d4c"  # choices of kernels
 GEMM, GATHER = "test_gemm[4096]", "test_gather[64k]"
 THEN = tuple(170 * US * (1 + part) for part in (0, 4e-3, -4e-3, 2e-3, -2e-3, 1e-3))
@@ -61,6 +60,16 @@ def block(verdict: Verdict, name: str = GEMM) -> str:
         width=_WIDTH,
     )
     return _text(shown)
+
+
+def changed_void() -> Void:
+    """Return why a measurement is void whose call changed its argument."""
+    values = [3, 1, 2]
+    contract = Contract(TimedCall(fn=list.sort, args=(values,)))
+    values.sort()
+    void = contract.void()
+    assert void is not None
+    return void
 
 
 def skip(verdict: Verdict) -> str:
@@ -97,6 +106,16 @@ def judged(
 def _text(lines: Iterable[object]) -> str:
     """Return lines as one text."""
     return "\n".join(str(line).rstrip() for line in lines)
+
+
+def left_behind() -> Verdict:
+    """Return the verdict of a test that another one makes slower, and nothing alone."""
+    subject = case(340 * US, THEN)
+    again = {subject.name: confirmation(*[value * US for value in (170.3, 169.8)])}
+    (verdict,) = with_suite(
+        settle([subject], again), [subject], first_look([subject]), strict=True
+    )
+    return verdict
 
 
 EXAMPLES: dict[Reason, Callable[[], str]] = {
@@ -147,6 +166,7 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.NOT_SIGNIFICANT: lambda: block(
         judged(case(9.54 * US, (9 * US, 9.6 * US, 8.6 * US))), GATHER
     ),
+    Reason.SLOWER_IN_SUITE: lambda: block(left_behind()),
     Reason.WITHIN_NOISE: lambda: row(
         judged(case(168 * US, THEN)),
         GEMM,
@@ -169,7 +189,7 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
             case(
                 AGAIN[0],
                 THEN,
-                void=Void(code="mutates-its-inputs", text=CHANGED),
+                void=changed_void(),
             )
         )
     ),

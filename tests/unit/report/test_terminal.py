@@ -139,6 +139,40 @@ def test_two_tests_of_one_name_keep_their_files() -> None:
     assert texts[2].startswith("tests/other.py::test_a ")
 
 
+def test_what_was_slower_in_the_suite_stands_below_its_row() -> None:
+    """Without -v and in a table of many rows, though the test is unchanged."""
+    moved = runs.change(0.0, 10.1e-3)
+    told = runs.changed(
+        "test_7",
+        Outcome.UNCHANGED,
+        Reason.WITHIN_NOISE,
+        moved,
+        confirmations=(0.0, 0.0),
+        in_suite=runs.change(0.99, 20.1e-3),
+    )
+    quiet = [
+        runs.changed(f"test_{n}", Outcome.UNCHANGED, Reason.WITHIN_NOISE, moved)
+        for n in range(50)
+        if n != 7
+    ]
+    names = [f"test_{n}" for n in range(50)]
+    records = tuple(runs.record(name, runs.time_of(20.1e-3)) for name in names)
+    shown = [
+        line.text
+        for line in terminal.table_lines(runs.run(records, (told, *quiet)), width=120)
+    ]
+
+    assert shown[1].split()[:3] == ["test_7", "10.1", "ms"]
+    assert shown[2] == (
+        "    20.1 ms in the suite, +99.0 %; 10.1 ms alone: another test may have left "
+        "something behind, or the machine was busy"
+    )
+    assert shown[3:] == [
+        "        meanwhile",
+        "49 rows passed or unchanged, shown with -v",
+    ]
+
+
 def test_a_long_table_shows_what_matters() -> None:
     """Of many rows those that passed are counted, and shown with -v."""
     records = tuple(runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(1, 200))

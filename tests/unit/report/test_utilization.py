@@ -8,7 +8,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from fakes import runs
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.utilization import UtilizationWindow
+from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.lines import Line, Style
 from pytest_gpuperf.report.utilization import utilization_lines
 
 
@@ -98,3 +102,37 @@ def test_a_window_holds_finite_numbers(name: str) -> None:
     """As every record does."""
     with pytest.raises(ValueError, match="not a finite number"):
         window(**{name: float("nan")})
+
+
+def test_it_stands_below_its_row() -> None:
+    """Who asked for a time line sees it without -v, fainter than values and verdicts."""
+    measured = replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        utilization=(window(class_s={"idle": 10.0}, real_util=0.5),),
+    )
+    _, _, below = terminal.table_lines(runs.run((measured,)))
+
+    assert below == Line("    utilization 0 of 100: 100 % idle", Style.FAINT)
+
+
+@pytest.mark.parametrize("width", [40, 100])
+def test_it_is_no_wider_than_the_terminal(width: int) -> None:
+    """Classes that do not fit go on in the next line."""
+    busy = {"compute-heavy": 4.0, "I/O or data-loading": 3.0, "low utilization": 3.0}
+    measured = replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        utilization=(window(class_s=busy, real_util=40.0),),
+    )
+    lines = terminal.table_lines(runs.run((measured,)), width=width)
+
+    assert all(len(line.text) <= width for line in lines)
+
+
+def test_a_time_line_that_is_missing_is_told() -> None:
+    """It was asked for by name: the header says without -v why there is none."""
+    sentence = "telemetry: there is no place for it; name one"
+    run = runs.gpu_run()
+    header = replace(run.header, sentences=(*run.header.sentences, sentence))
+    lines = [*terminal.header_lines(header, device=runs.H200)]
+
+    assert Line(f"    {sentence}", Style.FAINT) in lines

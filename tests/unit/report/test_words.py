@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import pytest
 
+from fakes import runs
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report import words
@@ -62,3 +64,14 @@ def test_no_two_nouns_are_the_same() -> None:
     called = [words.noun(name) for name in METRICS]
 
     assert len(set(called)) == len(called)
+
+
+def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
+    """Both values beside each other, behind the metric where it is not the time."""
+    moved, alone = runs.change(0.99, 20.1e-3), runs.change(0.0, 10.1e-3)
+    plain = runs.changed("t", Outcome.UNCHANGED, Reason.WITHIN_NOISE, alone)
+    told = replace(plain, in_suite=moved)
+
+    assert words.in_suite(plain) == ""
+    assert words.in_suite(told).startswith("20.1 ms in the suite, +99.0 %; 10.1 ms ")
+    assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")

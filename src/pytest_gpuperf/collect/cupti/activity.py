@@ -40,6 +40,8 @@ from pytest_gpuperf.collect.cupti.presence import (
     take,
 )
 from pytest_gpuperf.collect.translate.activity import Bounds, read_trace
+from pytest_gpuperf.collect.translate.cupti import let_go
+from pytest_gpuperf.collect.translate.kernels import LaunchSink
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.record import Void
@@ -229,19 +231,25 @@ class Window:
         self._seen: dict[str, Any] = {}
         self._trace: Trace | None = None
 
-    def trace(self) -> Trace:
+    def trace(self, sink: Callable[[], LaunchSink] | None = None) -> Trace:
         """
         Return what was seen; it is read now, at some microseconds a kernel.
+
+        Args:
+            sink: Returns what takes more launches than are held in memory; None: they
+                are held all the same.
 
         Raises:
             MeasureError: The window is still open, or CUPTI failed in it.
         """
         if self._trace is None:
             if self._bounds is None:
-                message = self.void.text if self.void else "the window is still open"
+                open_still = "the window is still open, or its records were lost"
+                message = self.void.text if self.void else open_still
                 raise MeasureError(message, remedy="ask when it has ended well")
-            self._trace = read_trace(self._sink, self._bounds, **self._seen)
-            self._sink = []
+            batches, bounds = let_go(self._sink), self._bounds
+            self._bounds = None  # what cannot be read now is gone
+            self._trace = read_trace(batches, bounds, sink=sink, **self._seen)
         return self._trace
 
     def body_begins(self) -> None:

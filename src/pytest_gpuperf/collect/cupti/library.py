@@ -299,19 +299,23 @@ def _newest_first(folder: Path, pattern: str) -> list[str]:
 
 
 @functools.cache
-def load(path: str | None = None) -> Library:
+def load() -> Library:
     """
-    Return a library, loaded once in this process.
-
-    Args:
-        path: The file; None: what $GPUPERF_NVPERF_HOST names, else the first that loads.
+    Return what $GPUPERF_NVPERF_HOST names, else the first that loads: once in a process.
 
     Raises:
-        CollectorUnavailableError: There is none, or none that loads.
+        CollectorUnavailableError: There is none that loads, or none where it is named.
     """
-    named = path or os.environ.get(LIBRARY_VARIABLE)
+    named = os.environ.get(LIBRARY_VARIABLE)
     if named:
-        return Library(named)
+        try:
+            return Library(named)
+        except CollectError as error:
+            installed = next(find_libraries(), None)
+            other = f"take {installed}" if installed else _REMEDY
+            message = f"{LIBRARY_VARIABLE} is {named}: {error.message}"
+            remedy = f"set it to the path of a {_NAME}, or unset it and {other}"
+            raise CollectorUnavailableError(message, remedy=remedy) from error
     reasons: list[str] = []
     for found in find_libraries():
         try:

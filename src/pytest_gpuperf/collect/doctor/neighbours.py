@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS
 from pytest_gpuperf.collect.doctor.machine import Machine
 from pytest_gpuperf.collect.doctor.nvml import Seen
 from pytest_gpuperf.model.finding import Finding, Topic
@@ -18,14 +19,6 @@ _DEBUGGER = Topic(id="debugger", concerns=("launches", "host"))
 _MPS = Topic(id="mps", concerns=("counters", "launches", "timing"))
 _BLOCKING = Topic(id="launch-blocking", concerns=("timing", "launches"))
 
-# the variables by which tools start a program; none of them is documented for that
-_TOOLS = {
-    "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
-    "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
-    "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "a tool of Nsight",
-    "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "compute-sanitizer",
-    "CUDA_INJECTION64_PATH": "a CUDA injection library",
-}
 _NVTX = "NVTX_INJECTION64_PATH"  # a library that hears of NVTX ranges alone
 _CUDA_GDB = "cuda-gdb"
 _NCU = ("ncu", "nv-nsight-cu-cli"[:15])
@@ -124,9 +117,9 @@ def _profilers(machine: Machine) -> Finding:
 
 def _attached(machine: Machine) -> Finding:
     """Return whether a tool has started this process, or a library listens in it."""
-    found = machine.variables(_TOOLS)
+    found = machine.variables(ATTACHED_TOOLS)
     if found:
-        tools = ", ".join(dict.fromkeys(_TOOLS[name] for name in found))
+        tools = ", ".join(dict.fromkeys(ATTACHED_TOOLS[name] for name in found))
         return _ATTACHED.stops(
             f"{tools} is attached, and a process has one subscriber of CUPTI (39)",
             *(f"{name}: is set" for name in found),
@@ -138,7 +131,8 @@ def _attached(machine: Machine) -> Finding:
             f"{_NVTX}: is set",
             remedy=f"unset {_NVTX}",
         )
-    return _ATTACHED.ok("no tool is attached", *(f"{n}: is not set" for n in _TOOLS))
+    unset = (f"{name}: is not set" for name in ATTACHED_TOOLS)
+    return _ATTACHED.ok("no tool is attached", *unset)
 
 
 def _kineto(machine: Machine) -> Finding:

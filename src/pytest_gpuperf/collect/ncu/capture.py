@@ -18,6 +18,7 @@ __all__ = [
     "CapturedRange",
     "CapturedValue",
     "capture_text",
+    "decode_capture",
     "metric_names",
     "read_capture",
 ]
@@ -120,6 +121,16 @@ def read_capture(
     text = capture_text(
         path, runner=runner, metrics=metrics, python=python, timeout_s=timeout_s
     )
+    return decode_capture(text)
+
+
+def decode_capture(text: bytes) -> Capture:
+    """
+    Return a report.
+
+    Args:
+        text: What `capture_text` returns.
+    """
     return Capture(
         ranges=tuple(
             CapturedRange(launches=tuple(map(_launch, each["launches"])))

@@ -18,6 +18,7 @@ from pytest_gpuperf.model.catalogue import (
     PassCost,
     ReplayGroup,
 )
+from pytest_gpuperf.model.metric import METRICS
 
 __all__ = ["Catalogue"]
 
@@ -299,6 +300,9 @@ class Catalogue:
 
     def _stranger(self, name: str) -> NameCheck:
         """Return why a name is unknown, and which of the chip's names come close."""
+        if name in METRICS:
+            note = "a metric of gpuperf, which limits and markers name so on any chip"
+            return NameCheck(name=name, known=False, kind="gpuperf", note=note)
         ending = _ENDING.search(name)
         base = name[: ending.start()] if ending else name
         unit, separator, _ = base.partition("__")
@@ -347,10 +351,12 @@ def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
     Return names that come close, best first.
 
     Newer chips put words into names (`dram__bytes_op_read`): a name that holds all the
-    words comes first, then those that are spelled alike.
+    words comes first, then those that are spelled alike. One word alone is no part of a
+    name that was meant: many hold it.
     """
     words = set(base.split("_"))
-    holding = [each for each in candidates if words <= set(each.split("_"))]
+    several = len(words) > 1
+    holding = [c for c in candidates if several and words <= set(c.split("_"))]
     holding.sort(key=lambda each: (len(each), each))
     alike = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
     return [*dict.fromkeys([*holding[:_SUGGESTED], *alike])][:_SUGGESTED]

@@ -4,18 +4,21 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
+from typing import TYPE_CHECKING
 
 import msgspec
 
-from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
-from pytest_gpuperf.collect.ncu.nvtx import NvtxDomain
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 
 __all__ = [
     "FocusMetric",
     "LaunchAdvice",
     "MetricFacts",
+    "NvtxDomain",
     "ReportedLaunch",
     "RuleResult",
     "StallLine",
@@ -56,6 +59,23 @@ class MetricFacts(Frozen, frozen=True, array_like=True):
     def is_additive(self) -> bool:
         """Whether the values of two launches add up to one of both."""
         return (self.type, self.subtype, self.rollup) == ("counter", None, "sum")
+
+
+class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
+    """
+    The ranges of one NVTX domain that were open when a kernel was launched.
+
+    Attributes:
+        name: The domain.
+
+        stack: Its push/pop ranges, outermost first.
+
+        started: Its start/end ranges, in the order of the report.
+    """
+
+    name: str
+    stack: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
 
 
 class ReportedLaunch(Frozen, frozen=True, kw_only=True):
@@ -288,6 +308,8 @@ def _data(found: _Correlated | None) -> MetricCorrelationData | None:
     """Return a metric by opcode or address; a place without a number is no place."""
     if found is None or found.pairs is None:
         return None
+    from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
+
     pairs = [(at, value) for at, value in found.pairs if at is not None]
     if len(dict(pairs)) != len(pairs):
         message = "an opcode or an address comes twice"

@@ -37,6 +37,7 @@ __all__ = [
     "MetricRatio",
     "MetricRatioRollUp",
     "MetricThroughput",
+    "MetricValue",
     "Sub",
     "gather",
     "labels",
@@ -209,6 +210,10 @@ class MetricCorrelationData:
     def __hash__(self) -> int:
         """Return the hash of all its values."""
         return hash((frozenset(self.correlated.items()), self.value))
+
+
+# a value of a launch; None: absent, NaN or infinite
+MetricValue: TypeAlias = int | float | str | MetricCorrelationData | None
 
 
 def gather(metrics: Iterable[Metric | str]) -> tuple[str, ...]:

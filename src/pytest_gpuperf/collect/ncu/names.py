@@ -9,13 +9,12 @@ rollup  ::= sum | avg | min | max       of a counter or a throughput
 
 from __future__ import annotations
 
-import difflib
 import re
 from collections.abc import Collection, Iterable
 from enum import Enum
+from typing import NamedTuple
 
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "COUNTER_ROLLUPS",
@@ -83,16 +82,16 @@ _QUANTITIES = frozenset(  # what is counted, in the names of Nsight Compute 2019
 )
 
 
-class MetricName(Frozen, frozen=True, kw_only=True):
+class MetricName(NamedTuple):  # names are checked before msgspec is loaded
     """
     The parts of a name.
 
     Attributes:
         unit: Where it is counted, as `l1tex`; None: the name has none.
 
-        stage: The part or pipeline stage of the unit, as `t_output`; None: all of it.
-
         quantity: What is counted, as `sectors`.
+
+        stage: The part or pipeline stage of the unit, as `t_output`; None: all of it.
 
         qualifier: Which of them, as `pipe_lsu_mem_global_op_ld`; None: all.
 
@@ -104,8 +103,8 @@ class MetricName(Frozen, frozen=True, kw_only=True):
     """
 
     unit: str | None
-    stage: str | None = None
     quantity: str
+    stage: str | None = None
     qualifier: str | None = None
     rollup: str | None = None
     submetric: str | None = None
@@ -182,6 +181,8 @@ def path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
     rollup, *after = path
     mistakes = []
     if rollup not in allowed:
+        import difflib
+
         close = difflib.get_close_matches(str(rollup), list(allowed), n=1)
         meant = f"did you mean {close[0]}" if close else f"write {' or '.join(allowed)}"
         mistakes.append(f"{str(rollup)!r} is no roll-up of it: {meant}")

@@ -17,11 +17,14 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["DEFAULT_DOMAIN", "NvtxDomain", "NvtxFilter", "matches"]
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.launches import NvtxDomain
+
+__all__ = ["DEFAULT_DOMAIN", "NvtxFilter", "matches"]
 
 DEFAULT_DOMAIN = "<default domain>"  # how reports call the domain without a name
 
@@ -31,23 +34,6 @@ _TOKEN = re.compile(r"\\.|.", re.DOTALL)  # a character with its backslash is on
 _Test = Callable[[str], bool]
 _Part = _Test | str  # a string: one of the two quantifiers
 _ANY, _ONE = "*", "+"
-
-
-class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
-    """
-    The ranges of one NVTX domain that were open when a kernel was launched.
-
-    Attributes:
-        name: The domain.
-
-        stack: Its push/pop ranges, outermost first.
-
-        started: Its start/end ranges, in the order of the report.
-    """
-
-    name: str
-    stack: tuple[str, ...] = ()
-    started: tuple[str, ...] = ()
 
 
 class NvtxFilter:

@@ -5,51 +5,19 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import TypeAlias
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.ncu.launches import MetricFacts, ReportedLaunch
-from pytest_gpuperf.collect.ncu.metrics import (
-    Metric,
-    MetricCorrelation,
-    MetricCorrelationData,
-    gather,
-    labels,
-    newer_labels,
-)
-from pytest_gpuperf.errors import ConfigError, MeasureError, MetricUnavailableError
+from pytest_gpuperf.collect.ncu.asked import NAMES
+from pytest_gpuperf.errors import MetricUnavailableError, MissingEntryError
 
-__all__ = [
-    "EVERY",
-    "Aggregate",
-    "EntryCountError",
-    "MetricValue",
-    "MissingEntryError",
-    "ProfilingMetrics",
-    "Wanted",
-    "WrongEntryError",
-    "added",
-    "one_of",
-]
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.launches import MetricFacts
+    from pytest_gpuperf.collect.ncu.metrics import MetricValue
 
-MetricValue: TypeAlias = int | float | str | MetricCorrelationData | None
+__all__ = ["Aggregate", "ProfilingMetrics", "added", "one_of"]
 
-EVERY = ("*",)  # all metrics, as the reading process understands it
-# keys of every launch; what one whose profile failed still says truly
-_ALWAYS = ("mangled", "demangled")
-_DEVICE = "device__attribute_"
+_DEVICE = "device__attribute_"  # what a launch whose profile failed still says truly
 _FEW = 5  # names are enough to recognise what is there
-
-
-class MissingEntryError(MeasureError, KeyError):
-    """Results have no entry of that name."""
-
-
-class WrongEntryError(MeasureError, TypeError):
-    """An entry of results is a launch where a node is needed, or the other way round."""
-
-
-class EntryCountError(MeasureError, RuntimeError):
-    """Results have more entries than the one that was asked for, or none."""
 
 
 class Aggregate(dict[str, int | float]):
@@ -67,91 +35,8 @@ class Aggregate(dict[str, int | float]):
         self.left_out = dict(left_out)
 
 
-class Wanted:
-    """
-    The metrics that were asked for, and their keys.
-
-    Args:
-        metrics: Metrics or names; None: all that each launch has.
-
-    Attributes:
-        names: What to ask the reading process for.
-
-        keys: The keys of each metric, by the report's name.
-
-        correlated: The same of those with values by opcode or address.
-
-        aliases: The key by another spelling of it.
-
-    Raises:
-        ConfigError: Two values would have one key.
-    """
-
-    def __init__(self, metrics: Iterable[Metric | str] | None) -> None:
-        self.aliases: Mapping[str, str] = {}
-        self._facts: dict[int, tuple[object, Mapping[str, MetricFacts | None]]] = {}
-        self.keys: dict[str, list[str]] = {}
-        self.correlated: dict[str, list[str]] = {}
-        if metrics is None:
-            self.names: tuple[str, ...] = EVERY
-            return
-        asked = [metrics] if isinstance(metrics, str) else list(metrics)
-        taken = [key for key in labels(asked) if key in _ALWAYS]
-        for each in asked:
-            found = (
-                self.correlated if isinstance(each, MetricCorrelation) else self.keys
-            )
-            for name, key in zip(gather([each]), labels([each]), strict=True):
-                if key not in found.setdefault(name, []):
-                    found[name].append(key)
-        plain = {key for keys in self.keys.values() for key in keys}
-        taken += [k for keys in self.correlated.values() for k in keys if k in plain]
-        if taken:
-            message = f"the key {taken[0]!r} would stand for two values"
-            remedy = "give the metric another pretty_name"
-            raise ConfigError(message, remedy=remedy)
-        self.aliases = newer_labels(asked)
-        self.names = (*self.keys, *(f"correlated:{name}" for name in self.correlated))
-
-    def missing(self, launch: ReportedLaunch) -> list[str]:
-        """Return the metrics that a launch does not have."""
-        plain = [
-            name
-            for name in self.keys
-            if name in launch.facts and launch.facts[name] is None
-        ]
-        return plain + [
-            name for name in self.correlated if launch.correlated.get(name) is None
-        ]
-
-    def facts(self, launch: ReportedLaunch) -> Mapping[str, MetricFacts | None]:
-        """Return what each metric of a launch is, by key; one mapping for many."""
-        known = self._facts.get(id(launch.facts))
-        if known is None or known[0] is not launch.facts:
-            by_key = {
-                key: found
-                for name, found in launch.facts.items()
-                for key in self.keys.get(name, (name,))
-            }
-            known = self._facts[id(launch.facts)] = (launch.facts, by_key)
-        return known[1]
-
-    def values(self, launch: ReportedLaunch) -> dict[str, MetricValue]:
-        """Return the values of a launch by key."""
-        if not self.keys and not self.correlated:
-            return dict(launch.values)
-        found: dict[str, MetricValue] = {}
-        for name, value in launch.values.items():
-            for key in self.keys.get(name, (name,)):
-                found[key] = value
-        for name, keys in self.correlated.items():
-            for key in keys:
-                found[key] = launch.correlated.get(name)
-        return found
-
-
 @dataclass(frozen=True, slots=True, eq=False)
-class ProfilingMetrics(Mapping[str, MetricValue]):
+class ProfilingMetrics(Mapping[str, "MetricValue"]):
     """
     The values of one launch by key; reading one that was not measured is an error.
 
@@ -214,7 +99,7 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
 
     def why_not(self, key: str) -> str:
         """Return why a key has no value that means something; empty: it has one."""
-        if not self.measured and not (key in _ALWAYS or key.startswith(_DEVICE)):
+        if not self.measured and not (key in NAMES or key.startswith(_DEVICE)):
             return "profiling it failed"
         if self.data[key] is None:
             return "its value is absent, NaN or infinite"
@@ -236,7 +121,7 @@ def added(
 
         keys: What to add; None: all that any launch has, but for its names.
     """
-    every = (key for leaf in leaves for key in leaf if key not in _ALWAYS)
+    every = (key for leaf in leaves for key in leaf if key not in NAMES)
     asked = tuple(dict.fromkeys(every if keys is None else keys))
     reasons = {key: _why_no_sum(key, leaves) for key in asked}
     return Aggregate(

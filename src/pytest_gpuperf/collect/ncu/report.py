@@ -1,42 +1,37 @@
 """A report of Nsight Compute as a tree of launches; PYTEST_DONT_REWRITE.
 
 NVIDIA's reader keeps every launch that it has read and aborts its process at will: it
-runs in a process of its own each time, and here are only the answers.
+runs in a process of its own each time, and here are only the answers. The records that
+these become are imported while that process works, so no module here imports them first.
 """
 
 from __future__ import annotations
 
-import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
 from fnmatch import fnmatchcase
-from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpuperf.collect.ncu.launches import (
-    LaunchAdvice,
-    ReportedLaunch,
-    decode_advice,
-    decode_launches,
-)
+from pytest_gpuperf.collect.ncu.asked import EVERY, Wanted
 from pytest_gpuperf.collect.ncu.nvtx import NvtxFilter
-from pytest_gpuperf.collect.ncu.profiled import (
-    EVERY,
-    EntryCountError,
-    MissingEntryError,
-    ProfilingMetrics,
-    Wanted,
-    WrongEntryError,
-)
-from pytest_gpuperf.collect.ncu.results import ProfilingResults
 from pytest_gpuperf.collect.ncu.text import advice_text, check_file, detail_text
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
-from pytest_gpuperf.errors import ConfigError, MetricUnavailableError
+from pytest_gpuperf.errors import (
+    ConfigError,
+    EntryCountError,
+    MetricUnavailableError,
+    MissingEntryError,
+    WrongEntryError,
+)
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pytest_gpuperf.collect.ncu.command import Command
+    from pytest_gpuperf.collect.ncu.launches import LaunchAdvice, ReportedLaunch
     from pytest_gpuperf.collect.ncu.metrics import Metric
+    from pytest_gpuperf.collect.ncu.results import ProfilingResults
 
 __all__ = ["Report"]
 
@@ -85,9 +80,9 @@ class Report:
         python: str = sys.executable,
         timeout_s: float = 120.0,
     ) -> None:
-        self.path = _file(path, name, command)
-        check_file(str(self.path))
-        self._runner = ProcessRunner() if runner is None else runner
+        self._file = _file(path, name, command)
+        check_file(self._file)
+        self._runner = ProcessRunner(_load_records) if runner is None else runner
         self._python = python
         self._timeout_s = timeout_s
         # one reading is kept: choosing other launches of it needs no other
@@ -96,7 +91,14 @@ class Report:
 
     def __repr__(self) -> str:
         """Return what makes the same report again."""
-        return f"Report({str(self.path)!r})"
+        return f"Report({self._file!r})"
+
+    @property
+    def path(self) -> Path:
+        """The file."""
+        from pathlib import Path
+
+        return Path(self._file)
 
     @property
     def range_count(self) -> int:
@@ -205,12 +207,14 @@ class Report:
             remedy = f"give an index from 0 to {len(launches) - 1}"
             raise MissingEntryError(message, remedy=remedy)
         text = advice_text(
-            self.path,
+            self._file,
             runner=self._runner,
             place=(range_idx, index),
             python=self._python,
             timeout_s=self._timeout_s,
         )
+        from pytest_gpuperf.collect.ncu.launches import decode_advice
+
         return decode_advice(text)
 
     def _read(self, names: tuple[str, ...]) -> tuple[tuple[ReportedLaunch, ...], ...]:
@@ -218,12 +222,14 @@ class Report:
         kept, ranges = self._kept
         if not ranges or kept != names:
             text = detail_text(
-                self.path,
+                self._file,
                 runner=self._runner,
                 names=names,
                 python=self._python,
                 timeout_s=self._timeout_s,
             )
+            from pytest_gpuperf.collect.ncu.launches import decode_launches
+
             ranges = decode_launches(text)
             self._kept = (names, ranges)
         return ranges
@@ -273,6 +279,12 @@ class Report:
             raise MetricUnavailableError(first, reason, remedy=_instead(first, every))
 
 
+def _load_records() -> None:
+    """Import what the answer of the reading process becomes."""
+    import pytest_gpuperf.collect.ncu.launches
+    import pytest_gpuperf.collect.ncu.results  # noqa: F401 - for who imports a name of it
+
+
 def _tree(
     chosen: Iterable[ReportedLaunch],
     wanted: Wanted,
@@ -280,6 +292,8 @@ def _tree(
     domain: str | None,
 ) -> ProfilingResults:
     """Return launches as a tree of the NVTX ranges around them."""
+    from pytest_gpuperf.collect.ncu.results import ProfilingMetrics, ProfilingResults
+
     results = ProfilingResults()
     for launch in chosen:
         data = wanted.values(launch)
@@ -310,10 +324,10 @@ def _tree(
 
 def _file(
     path: str | os.PathLike[str] | None, name: str | None, command: Command | None
-) -> Path:
+) -> str:
     """Return the file that is meant."""
     if command is not None and path is None and name is None:
-        return command.report
+        return str(command.report)
     if path is None or command is not None:
         message = "a report is named by its path or by its command"
         remedy = (
@@ -321,9 +335,10 @@ def _file(
         )
         raise ConfigError(message, remedy=remedy)
     if name is None:
-        return Path(path)
+        return os.fspath(path)
     # appended and never replaced: ncu calls the report of `-o a.b` a.b.ncu-rep
-    return Path(path, name if name.endswith(_SUFFIX) else name + _SUFFIX)
+    file = name if name.endswith(_SUFFIX) else name + _SUFFIX
+    return os.path.join(path, file)  # noqa: PTH118 - pathlib is not imported yet
 
 
 def _naming(
@@ -368,6 +383,8 @@ def _is_among(
 
 def _instead(name: str, every: Iterable[str]) -> str:
     """Return what to do about a metric that a launch does not have."""
+    import difflib
+
     names = sorted(every)
     of_it = [each for each in names if each.startswith(f"{name}.")]
     close = of_it or difflib.get_close_matches(name, names, n=3)

@@ -6,21 +6,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 from pytest_gpuperf.collect.ncu.profiled import (
     Aggregate,
-    EntryCountError,
-    MetricValue,
-    MissingEntryError,
     ProfilingMetrics,
-    WrongEntryError,
     added,
     one_of,
 )
-from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.errors import (
+    CollectorUnavailableError,
+    EntryCountError,
+    MeasureError,
+    MissingEntryError,
+    WrongEntryError,
+)
 
 if TYPE_CHECKING:
     from rich.tree import Tree
+
+    from pytest_gpuperf.collect.ncu.metrics import MetricValue
 
 __all__ = ["ProfilingMetrics", "ProfilingResults"]
 
@@ -312,6 +315,8 @@ def _grow(tree: Tree, node: ProfilingResults | ProfilingMetrics) -> None:
 
 def _value(value: object) -> str:
     """Return a value as text."""
+    from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
+
     if isinstance(value, MetricCorrelationData):
         total = _value(value.value)
         return f"{total} ({len(value.correlated)} correlated)"

@@ -66,7 +66,8 @@ class Session:
 
         lock_folder: Where the locks of GPUs are; None: `leases.lease_folder()`.
 
-        device: The GPU that is to be had alone, as all runs on it name it.
+        device: The GPU that is to be had alone, by index or UUID: both are one lock
+            where NVML knows them.
 
         lock_timeout_s: How long to wait for another run to leave it [s], >= 0.
 

@@ -12,6 +12,7 @@ import re
 import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from importlib.machinery import EXTENSION_SUFFIXES
+from importlib.util import find_spec
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
@@ -110,8 +111,8 @@ def project_files(
     Args:
         files: Where to start.
 
-        root: The project's folder. Outside of it only what Python finds in a folder of
-            sources is followed (`PYTHONPATH`, an editable install).
+        root: The project's folder. Outside of it only what Python finds as sources is
+            followed: in a folder of its path, or by an editable install's import hook.
 
         digests: What digests files.
 
@@ -151,9 +152,11 @@ class _Walk:
         self._waiting: list[Path] = []
         self._seen: set[Path] = set()
         self._listed: dict[Path, frozenset[str]] = {}
+        self._hooked: dict[str, tuple[Path, ...]] = {}
         found = [Path(each).resolve() for each in sys.path if each]
         own = [each for each in found if not each.is_relative_to(_STANDARD)]
-        self._roots = (root, *own)  # as far as nothing in them is installed
+        # as far as nothing in them is installed
+        self._roots: tuple[Path, ...] = (root, *own)
         self._folders = [root, root / "src", *filter(self._is_ours, own)]
 
     def add_modules(self, names: Iterable[str]) -> None:
@@ -162,6 +165,8 @@ class _Walk:
             for folder in self._folders:
                 for path in self._module(folder, name.split(".")):
                     self.add(path)
+            for path in self._imported(name.split(".")):
+                self.add(path)
 
     def add(self, path: Path, *, given: bool = False) -> None:
         """Look at a file, if it is one of the project or was given."""
@@ -204,6 +209,8 @@ class _Walk:
             parts = [part for part in name.split(".") if part]
             for folder in dict.fromkeys(start if level else folders):
                 yield from self._module(folder, parts)
+            if parts and not level:
+                yield from self._imported(parts)
         for text in mentions.texts:
             for folder in (path.parent, self.root):
                 place = Path(os.path.normpath(folder / text))
@@ -234,6 +241,28 @@ class _Walk:
             if "__init__.py" in self._names(folder):
                 yield folder / "__init__.py"
 
+    def _imported(self, parts: Sequence[str]) -> Iterator[Path]:
+        """Yield the files of a module that Python's import hooks find, if it is ours."""
+        for place in self._places(parts[0]):
+            if not place.is_dir():
+                yield place
+                continue
+            if "__init__.py" in self._names(place):
+                yield place / "__init__.py"
+            yield from self._module(place, parts[1:])
+
+    def _places(self, name: str) -> tuple[Path, ...]:
+        """Return where Python finds a module, unless it is installed."""
+        if name not in self._hooked:
+            self._hooked[name] = tuple(
+                each
+                for each in _located(name)
+                if not each.is_relative_to(_STANDARD)
+                and not any(part in each.parts for part in _INSTALLED)
+            )
+            self._roots += tuple(e for e in self._hooked[name] if not self._is_ours(e))
+        return self._hooked[name]
+
     def _names(self, folder: Path) -> frozenset[str]:
         """Return what a folder holds, listed once a walk."""
         if folder not in self._listed:
@@ -247,6 +276,20 @@ def _names(folder: Path) -> frozenset[str]:
         return frozenset(os.listdir(folder))  # noqa: PTH208 - names are all that is asked
     except OSError:
         return frozenset()
+
+
+def _located(name: str) -> tuple[Path, ...]:
+    """Return the file of a module or the folders of a package, which is not imported."""
+    try:
+        spec = find_spec(name)
+    except (AttributeError, ImportError, ValueError):
+        return ()  # it was made in this process, or a hook is broken
+    if spec is None:
+        return ()
+    files = [spec.origin] if spec.has_location and spec.origin else []
+    return tuple(
+        Path(each).resolve() for each in spec.submodule_search_locations or files
+    )
 
 
 def _top(path: Path, names: object) -> Path:

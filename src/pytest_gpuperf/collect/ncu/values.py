@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.ncu.folder import (
+    FOLDER_VARIABLE,
     LIMIT_BYTES,
     MANIFEST,
     MAX_AGE_S,
@@ -40,6 +41,7 @@ VALUES_NAME = "values.json"
 DIGESTS_NAME = "digests.json"
 _MAGIC = "gpuperf-cache/1"
 _LONGEST_SEAL = 400  # bytes of its line
+_READABLE = f"make them readable, or name another folder by {FOLDER_VARIABLE}"
 
 
 class Seal(NamedTuple):
@@ -162,14 +164,15 @@ class Values:
         place = self._folder.place("values", key)
         try:
             content, used_unix_s = _unsealed(place, key)
-        except FileNotFoundError:
+        except (FileNotFoundError, NotADirectoryError):
             return None
         except OSError as error:
-            self._remark(f"{place}: it cannot be read ({error.strerror})")
+            what = f"{self.folder}: values in it cannot be read ({error.strerror})"
+            self.remark(f"{what}; {_READABLE}")
             return None
         if content is None:
             self._folder.remove(place)
-            self._remark(f"{place}: it was damaged and is removed")
+            self.remark(f"{place}: it was damaged and is removed")
             return None
         if self._folder.is_too_old(used_unix_s):
             self._folder.remove(place)
@@ -194,6 +197,13 @@ class Values:
         with self._folder.staged() as staging:
             self._folder.write(staging / key, line, content)
             self._folder.keep(staging / key, place, len(line) + len(content))
+
+    def keep(self, key: str, content: bytes) -> None:
+        """Keep values as `put` does; that they cannot be kept is a remark."""
+        try:
+            self.put(key, content)
+        except CollectError as error:
+            self.remark(str(error))
 
     def populated(
         self, key: str, make: Callable[[], bytes], *, timeout_s: float
@@ -221,14 +231,11 @@ class Values:
             except CollectorTimeoutError:
                 raise
             except CollectError as error:
-                self._remark(str(error))
+                self.remark(str(error))
             if found is not None:
                 return found
             content = make()
-            try:
-                self.put(key, content)
-            except CollectError as error:
-                self._remark(str(error))
+            self.keep(key, content)
             return content
 
     def lock(
@@ -273,7 +280,8 @@ class Values:
             (self._folder.path / DIGESTS_NAME).unlink()
         return removed
 
-    def _remark(self, sentence: str) -> None:
+    def remark(self, sentence: str) -> None:
+        """Note what kept the cache from its work, once."""
         if sentence not in self.remarks:
             self.remarks.append(sentence)
 

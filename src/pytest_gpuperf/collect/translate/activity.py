@@ -8,7 +8,6 @@ submitted, and counted.
 
 from __future__ import annotations
 
-from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -31,14 +30,15 @@ from pytest_gpuperf.collect.translate.cupti import (
     WAITS,
     Batches,
     Sorted,
+    let_go,
 )
-from pytest_gpuperf.model.activity import (
-    Copy,
-    KernelShape,
-    Launches,
-    NamedRange,
-    Trace,
+from pytest_gpuperf.collect.translate.kernels import (
+    UNKNOWN,
+    Kernels,
+    LaunchSink,
+    shape_key,
 )
+from pytest_gpuperf.model.activity import Copy, NamedRange, Trace
 from pytest_gpuperf.model.frozen import Frozen, collector_paused
 
 __all__ = [
@@ -47,8 +47,6 @@ __all__ = [
     "read_samples",
     "read_trace",
 ]
-
-_UNKNOWN = "unknown"
 
 
 class Bounds(Frozen, frozen=True, kw_only=True):
@@ -122,8 +120,12 @@ class _Owner:
 
     def of(self, records: Iterable[Any]) -> list[Any]:
         """Return the work that belongs to the window."""
+        return list(self.each_of(records))
+
+    def each_of(self, records: Iterable[Any]) -> Iterator[Any]:
+        """Yield the work that belongs to the window."""
         owns = self.owns
-        return [each for each in records if owns(each.correlation_id, each.start)]
+        return (each for each in records if owns(each.correlation_id, each.start))
 
 
 def read_trace(
@@ -134,6 +136,7 @@ def read_trace(
     children: tuple[str, ...] = (),
     device_children: tuple[int, ...] = (),
     unrecorded: dict[str, str] | None = None,
+    sink: Callable[[], LaunchSink] | None = None,
 ) -> Trace:
     """
     Return what a window saw.
@@ -150,11 +153,16 @@ def read_trace(
         device_children: As `Trace`'s.
 
         unrecorded: As `Trace`'s.
+
+        sink: Returns what takes launches where there are more than 200,000; None: they
+            stay in memory.
     """
     with collector_paused():
         found = Sorted(batches, bounds.label_kind)
         owner = _Owner(found, bounds)
-        kernels = owner.of(found.work[KERNEL])
+        kernels = Kernels(found)
+        mine = owner.each_of(let_go(found.work[KERNEL]))
+        launches = kernels.launches(mine, sink)
         copies = tuple(
             _copy(each)
             for kind in sorted(COPIES)
@@ -163,9 +171,7 @@ def read_trace(
         fills = tuple((r.bytes, r.start, r.end) for r in owner.of(found.work[FILL]))
         whole = owner.of(found.work[GRAPH])
         graphs = tuple((r.start, r.end) for r in whole)
-        launches = _launches(kernels, found.calls)
         spans = chain(
-            zip(launches.start_ns, launches.end_ns, strict=True),
             ((each.start_ns, each.end_ns) for each in copies),
             ((start, end) for _, start, end in fills),
             graphs,
@@ -179,15 +185,9 @@ def read_trace(
             fills=fills,
             graphs=graphs,
             host_launches_count=sum(map(owner.owns_call, found.launching)),
-            latencies_ns=_latencies(chain(kernels, whole), found),
+            latencies_ns=kernels.latencies_ns(whole),
             synchronizations=_waits(found, bounds),
-            allocations=tuple(
-                r.bytes
-                for r in found.of_kind("MEMORY2")
-                if r.memory_operation_type == ALLOCATION
-                and r.memory_kind not in STATIC
-                and bounds.begun_ns <= r.timestamp <= bounds.ended_ns
-            ),
+            allocations=_allocations(found, bounds),
             compilations_ns=tuple(
                 r.end - r.start
                 for r in found.of_kind("JIT")
@@ -196,7 +196,8 @@ def read_trace(
             overheads_ns=_overheads(found, bounds),
             ranges=tuple(r for r in _ranges(found) if began(r.start_ns)),
             unlabelled_count=owner.unlabelled_count,
-            untimed_count=sum(not (start and end) for start, end in spans),
+            untimed_count=kernels.untimed_count
+            + sum(not (start and end) for start, end in spans),
             dropped_count=dropped_count,
             children=children,
             device_children=device_children,
@@ -243,91 +244,17 @@ def read_samples(
     return [_sampled(each) for each in work]
 
 
-def _launches(kernels: Sequence[Any], calls: dict[int, int]) -> Launches:
-    """Return kernels as columns."""
-    places: dict[tuple[Any, ...], int] = {}
-    place_of = places.setdefault
-    shape, device, stream, graph = (array("I") for _ in range(4))
-    start_ns, end_ns, call_ns = (array("Q") for _ in range(3))
-    for k in kernels:
-        shape.append(place_of(_shape_key(k), len(places)))
-        start_ns.append(k.start)
-        end_ns.append(k.end)
-        call_ns.append(calls.get(k.correlation_id, 0))
-        device.append(k.device_id)
-        stream.append(k.stream_id)
-        graph.append(k.graph_id)
-    return Launches(
-        shapes=tuple(_shape(key) for key in places),
-        shape=shape,
-        start_ns=start_ns,
-        end_ns=end_ns,
-        call_ns=call_ns,
-        device=device,
-        stream=stream,
-        graph=graph,
-    )
-
-
-def _shape_key(k: Any) -> tuple[Any, ...]:  # noqa: ANN401 - a record has no type
-    """Return what tells one shape from another."""
-    return (
-        k.name,
-        k.grid_x,
-        k.grid_y,
-        k.grid_z,
-        k.block_x,
-        k.block_y,
-        k.block_z,
-        k.registers_per_thread,
-        k.static_shared_memory,
-        k.dynamic_shared_memory,
-        k.local_memory_per_thread,
-    )
-
-
-def _shape(key: tuple[Any, ...]) -> KernelShape:
-    """Return the shape of a key."""
-    name, *numbers = key
-    return KernelShape(
-        name=name or _UNKNOWN,
-        grid=(numbers[0], numbers[1], numbers[2]),
-        block=(numbers[3], numbers[4], numbers[5]),
-        registers_count=numbers[6],
-        shared_bytes=numbers[7],
-        dynamic_shared_bytes=numbers[8],
-        stack_bytes=numbers[9],
-    )
-
-
 def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
     """Return one copy."""
     return Copy(
-        direction=DIRECTIONS.get(r.copy_kind, _UNKNOWN),
-        source=MEMORY.get(r.src_kind, _UNKNOWN),
-        target=MEMORY.get(r.dst_kind, _UNKNOWN),
+        direction=DIRECTIONS.get(r.copy_kind, UNKNOWN),
+        source=MEMORY.get(r.src_kind, UNKNOWN),
+        target=MEMORY.get(r.dst_kind, UNKNOWN),
         size_bytes=r.bytes,
         count=max(1, getattr(r, "copy_count", 1)),  # a copy between peers has none
         start_ns=r.start,
         end_ns=r.end,
     )
-
-
-def _latencies(work: Iterable[Any], found: Sorted) -> array[int]:
-    """
-    Return for each launching call the time to its first kernel [ns].
-
-    CUPTI puts the device's clock onto the host's by interpolation, so that a kernel may
-    seem to begin a little before its call; that is no time at all.
-    """
-    firsts: dict[int, int] = {}
-    for record in work:
-        correlation, start = record.correlation_id, record.start
-        known = start and correlation in found.launching
-        if known and start < firsts.get(correlation, start + 1):
-            firsts[correlation] = start
-    calls = found.calls
-    return array("q", (max(0, s - calls[called]) for called, s in firsts.items()))
 
 
 def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has no type
@@ -338,9 +265,20 @@ def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has
 def _waits(found: Sorted, bounds: Bounds) -> dict[str, int]:
     """Return waits by kind; the one that ends the window is not one of them."""
     return Counter(
-        WAITS.get(r.type, _UNKNOWN)
+        WAITS.get(r.type, UNKNOWN)
         for r in found.of_kind("SYNCHRONIZATION")
         if bounds.begun_ns <= r.start < bounds.returned_ns
+    )
+
+
+def _allocations(found: Sorted, bounds: Bounds) -> tuple[int, ...]:
+    """Return the sizes of what was asked of the driver [B]."""
+    return tuple(
+        r.bytes
+        for r in found.of_kind("MEMORY2")
+        if r.memory_operation_type == ALLOCATION
+        and r.memory_kind not in STATIC
+        and bounds.begun_ns <= r.timestamp <= bounds.ended_ns
     )
 
 
@@ -349,7 +287,7 @@ def _overheads(found: Sorted, bounds: Bounds) -> dict[str, int]:
     total: Counter[str] = Counter()
     for r in found.of_kind("OVERHEAD"):
         if _inside(r, bounds):
-            total[OVERHEADS.get(r.overhead_kind, _UNKNOWN)] += r.end - r.start
+            total[OVERHEADS.get(r.overhead_kind, UNKNOWN)] += r.end - r.start
     return total
 
 
@@ -382,7 +320,7 @@ def _sampled(work: list[tuple[int, int, object]]) -> Sampled:
 
 _NS_PER_S = 1e9
 _IDENTITIES: dict[int, Callable[[Any], object]] = {
-    KERNEL: _shape_key,
+    KERNEL: shape_key,
     FILL: lambda r: ("memset", r.bytes),
     GRAPH: lambda r: ("graph", r.graph_id),
     **dict.fromkeys(COPIES, lambda r: ("memcpy", r.copy_kind, r.bytes)),

@@ -14,7 +14,7 @@ import ctypes
 import struct
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
-from typing import Any
+from typing import Any, TypeVar
 
 import msgspec
 
@@ -37,6 +37,7 @@ __all__ = [
     "WAITS",
     "Batches",
     "Sorted",
+    "let_go",
     "quick",
 ]
 
@@ -116,6 +117,7 @@ ALLOCATION = 1  # CUPTI_ACTIVITY_MEMORY_OPERATION_TYPE_ALLOCATION
 STATIC = frozenset({6, 7})  # memory of a module that was loaded: nobody allocated it
 RANGE_START, RANGE_END = 2, 4  # CUPTI_ACTIVITY_FLAG_MARKER_*
 
+_T = TypeVar("_T")
 Batches = Iterable[Sequence[Any]]  # as CUPTI hands them over; records have no type
 
 
@@ -171,6 +173,13 @@ _CODES = {  # numpy's name of a number -> struct's
     "uint64": "Q",
     "int64": "q",
 }
+
+
+def let_go(things: list[_T]) -> Iterator[_T]:
+    """Yield what a list has, in order; the list keeps nothing of what was yielded."""
+    things.reverse()
+    while things:
+        yield things.pop()
 
 
 def quick(batches: Batches) -> Iterator[Any]:

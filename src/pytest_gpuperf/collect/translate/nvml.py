@@ -11,11 +11,11 @@ from pytest_gpuperf.collect.nvml_child import COLUMNS
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
-__all__ = ["canonical"]
+__all__ = ["FIRST_COLUMN", "canonical"]
 
 _GPM = tuple(GPM_METRICS)
 _BYTES_PER_KIB = 1024
-_FIRST = 4  # in a record: its number, two times, the GPU; then the columns
+FIRST_COLUMN = 4  # in a record: its number, two times, the GPU; then the columns
 _PLAIN = {  # column -> reading of a CanonicalRecord, and what it is multiplied with
     "memory_celsius": ("memory_temperature_celsius", 1.0),
     "power_milliwatts": ("power_watts", 1e-3),
@@ -90,14 +90,14 @@ def canonical(
 
 def _named(row: Sequence[float]) -> dict[str, float]:
     """Return the columns that gave something."""
-    columns = row[_FIRST : _FIRST + len(COLUMNS)]
+    columns = row[FIRST_COLUMN : FIRST_COLUMN + len(COLUMNS)]
     named = zip(COLUMNS, columns, strict=True)
     return {column: value for column, value in named if not math.isnan(value)}
 
 
 def _gpm(row: Sequence[float]) -> dict[str, float | None]:
     """Return the GPM averages of a record."""
-    values = row[_FIRST + len(COLUMNS) : -1]
+    values = row[FIRST_COLUMN + len(COLUMNS) : -1]
     return gpm_readings(
         GpmValue(metric=metric, value=value)
         for metric, value in zip(_GPM, values, strict=True)

@@ -22,6 +22,7 @@ from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS, CUPTI_ERRORS, 
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.model.launches import Launches
 
 real = pytest.importorskip(
     "cupti.cupti", reason="cupti-python is not installed: pip install cupti-python"
@@ -361,6 +362,7 @@ class TestWindow:
         with collector.window() as window:
             cupti.launch(block=256, registers=40, stream=13, device=1)
         launches = window.trace().launches
+        assert isinstance(launches, Launches)
         (shape,) = launches.shapes
         assert (shape.name, shape.grid, shape.block) == (
             *("_Z4axpyPf", (8, 2, 1)),
@@ -381,7 +383,9 @@ class TestWindow:
             cupti.launch(cbid=RUNTIME_LAUNCH, runtime=True)
         found = summarise(window.trace())
         assert (found.launches_count, found.host_launches_count) == (6, 2)
-        assert list(window.trace().launches.graph) == [3] * 5 + [0]
+        launches = window.trace().launches
+        assert isinstance(launches, Launches)
+        assert list(launches.graph) == [3] * 5 + [0]
 
     def test_the_latency_runs_from_the_outermost_call(
         self, cupti: FakeCupti, collector: ActivityCollector

@@ -146,6 +146,20 @@ def test_what_was_meant_is_suggested_first(
     assert suggested in checked.told
 
 
+@pytest.mark.parametrize("name", ["time", "dram.bytes", "registers"])
+def test_a_metric_of_ours_is_told_as_what_it_is(name: str) -> None:
+    """It is no counter of any chip, and no counter was meant by it."""
+    checked = of("GH100").check(name)
+    assert (checked.known, checked.kind) == (False, "gpuperf")
+    assert checked.told.startswith("a metric of gpuperf, which limits")
+
+
+@pytest.mark.parametrize("name", ["tim", "bytes", "cycles.sum"])
+def test_a_word_alone_is_no_name_that_was_meant(name: str) -> None:
+    """Dozens of counters hold it: only what is spelled alike is suggested."""
+    assert of("GH100").check(name).suggestions == ()
+
+
 def test_a_suggestion_is_a_metric_of_the_chip() -> None:
     """Nothing is suggested that would be refused in its turn."""
     catalogue = of("GB202")

@@ -9,7 +9,10 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Mapping
+from importlib.machinery import ModuleSpec
+from importlib.util import spec_from_file_location
 from pathlib import Path
+from types import ModuleType
 
 import pytest
 from hypothesis import example, given, settings
@@ -578,6 +581,66 @@ def test_sources_on_the_path_of_python_are_followed(
         (beside / name).as_posix()
         for name in ("one.py", "pkg/__init__.py", "pkg/two.py", "pkg/three.py")
     }
+
+
+class Finder:
+    """Maps names to places, as what setuptools installs for `pip install -e` does."""
+
+    def __init__(self, places: Mapping[str, Path]) -> None:
+        self.places = places
+
+    def find_spec(
+        self, name: str, path: object = None, target: object = None
+    ) -> ModuleSpec | None:
+        """Return where a module lies."""
+        place = self.places.get(name)
+        if place is None:
+            return None
+        file = place / "__init__.py" if place.is_dir() else place
+        return spec_from_file_location(name, file)
+
+
+def test_sources_that_an_import_hook_finds_are_followed(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An editable install may be no folder of Python's path, and its package be renamed."""
+    away, site = tmp_path / "away", tmp_path / "env" / "site-packages"
+    write(away, {"lib/__init__.py": "", "lib/two.py": "import alone", "other.py": ""})
+    write(away, {"alone.py": "import other", "lib/unused.py": ""})
+    write(site, {"numpy/__init__.py": ""})
+    text = "from hooked_pkg import two\nimport nump, hooked_own"
+    write(tmp_path / "root", {"tests/test_a.py": text, "lib/__init__.py": ""})
+    places = {
+        "hooked_pkg": away / "lib",
+        "alone": away / "alone.py",
+        "hooked_own": tmp_path / "root" / "lib",
+        "nump": site / "numpy",
+    }
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Finder(places)])
+
+    assert found_from(tmp_path / "root") == {
+        "lib/__init__.py",
+        *((away / f"lib/{name}.py").as_posix() for name in ("__init__", "two")),
+        (away / "alone.py").as_posix(),
+    }
+
+
+def test_a_module_that_nobody_finds_is_none_of_the_project(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nor is one that was made in this process, or whose finder fails."""
+
+    class Broken:
+        def find_spec(self, name: str, *_: object) -> None:
+            if name == "broken":
+                raise ImportError(name)
+
+    monkeypatch.setattr(sys, "meta_path", [*sys.meta_path, Broken()])
+    monkeypatch.setitem(sys.modules, "made_here", ModuleType("made_here"))
+    text = "import made_here, broken, none_such, sys"
+    write(tmp_path, {"tests/test_a.py": text})
+
+    assert found_from(tmp_path) == set()
 
 
 @pytest.mark.parametrize(

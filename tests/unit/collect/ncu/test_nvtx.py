@@ -6,9 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.collect.ncu.launches import NvtxDomain
 from pytest_gpuperf.collect.ncu.nvtx import (
     DEFAULT_DOMAIN,
-    NvtxDomain,
     NvtxFilter,
     matches,
 )

@@ -7,6 +7,7 @@ import json
 import math
 import os
 import shutil
+import subprocess
 import sys
 from collections.abc import Iterator
 from importlib.util import find_spec
@@ -27,11 +28,6 @@ from pytest_gpuperf.collect.ncu.metrics import (
     MetricCorrelationData,
     MetricCounter,
 )
-from pytest_gpuperf.collect.ncu.profiled import (
-    EntryCountError,
-    MissingEntryError,
-    WrongEntryError,
-)
 from pytest_gpuperf.collect.ncu.report import Report
 from pytest_gpuperf.collect.ncu.text import advice_text, detail_text
 from pytest_gpuperf.collect.runner import ProcessRunner
@@ -40,8 +36,11 @@ from pytest_gpuperf.errors import (
     CollectorFailedError,
     CollectorUnavailableError,
     ConfigError,
+    EntryCountError,
     MetricUnavailableError,
+    MissingEntryError,
     RecordError,
+    WrongEntryError,
 )
 
 TEXT, FLOAT, INTEGER = 2, 4, 6
@@ -203,6 +202,31 @@ class TestTheFile:
         assert (list(first.data), list(second.data)) == (["k-0"], ["k-1"])
         assert (some.range_count, len(runner.calls)) == (1, 1)
 
+    def test_is_read_before_its_records_are_imported(
+        self, tmp_path: Path, installed: Path
+    ) -> None:
+        """They cost 30 ms, which pass while the reading process works."""
+        code = (
+            "import sys\n"
+            "from pytest_gpuperf.collect.ncu.report import Report\n"
+            "class Runner:\n"
+            "    def run(self, argv, **options):\n"
+            '        sys.exit(f\'{sorted({"dataclasses", "msgspec"} & {*sys.modules})}\')\n'
+            "some = Report(sys.argv[1], runner=Runner())\n"
+            f"some.extract_results_in_range([{SIZE!r}], includes=['a/'])"
+        )
+        path = [str(installed.parents[1]), *sys.path]
+
+        done = subprocess.run(
+            [sys.executable, "-c", code, str(report(tmp_path, []).path)],
+            capture_output=True,
+            check=False,
+            text=True,
+            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
+        )
+
+        assert done.stderr == "[]\n"
+
 
 @pytest.mark.usefixtures("installed")
 class TestValues:
@@ -329,6 +353,7 @@ class TestValues:
         [
             [Metric(BYTES, "x"), Metric(SIZE, "x")],
             [Metric(BYTES, "mangled")],
+            ["mangled"],
             [OPCODES, MetricCorrelation(OPCODES)],
         ],
     )
@@ -338,6 +363,24 @@ class TestValues:
         """One of the two would be lost."""
         with pytest.raises(ConfigError, match="pretty_name"):
             report(tmp_path, [action()]).extract_results_in_range(metrics)
+
+    @pytest.mark.parametrize("metrics", ["a b", ["a b"], [Metric(SIZE), "a b"]])
+    def test_are_asked_for_by_names(
+        self, tmp_path: Path, metrics: str | list[Metric | str]
+    ) -> None:
+        """A text that is none is refused alike, alone or beside a metric."""
+        with pytest.raises(ConfigError, match=r"Metric\('a b'\): blanks"):
+            report(tmp_path, [action()]).extract_results_in_range(metrics)
+
+    def test_have_one_key_however_they_are_asked_for(self, tmp_path: Path) -> None:
+        """A name is a metric that is called by its name; one asked for twice is one."""
+        some = report(tmp_path, [action()])
+
+        by_name = some.extract_results_in_range([BYTES, SIZE, BYTES])
+        by_metric = some.extract_results_in_range([Metric(BYTES), SIZE, Metric(BYTES)])
+
+        assert by_name == by_metric
+        assert list(by_name.query_metrics(("k-0",)))[:2] == [BYTES, SIZE]
 
     def test_of_a_failed_launch_are_none(self, tmp_path: Path) -> None:
         """Its neighbours are read all the same; its zeros and NaN are no numbers."""

@@ -11,15 +11,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.ncu.launches import MetricFacts
-from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
-from pytest_gpuperf.collect.ncu.profiled import (
+from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData, MetricValue
+from pytest_gpuperf.collect.ncu.results import ProfilingMetrics, ProfilingResults
+from pytest_gpuperf.errors import (
     EntryCountError,
-    MetricValue,
+    GpuPerfError,
+    MeasureError,
+    MetricUnavailableError,
     MissingEntryError,
     WrongEntryError,
 )
-from pytest_gpuperf.collect.ncu.results import ProfilingMetrics, ProfilingResults
-from pytest_gpuperf.errors import GpuPerfError, MeasureError, MetricUnavailableError
 
 COUNTER = MetricFacts("byte", "double", "counter", None, "sum")
 PERCENT = MetricFacts(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ctypes
 import dataclasses
 import itertools
 import json
@@ -12,11 +13,14 @@ import sys
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from fakes import fake_ncu, fake_ncu_report
 from fakes.clock import FakeClock
+from fakes.nvml import FakeGpu, FakeNvml
+from fakes.processes import ended
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.ncu.capture import read_capture
 from pytest_gpuperf.collect.ncu.command import Command
@@ -461,6 +465,37 @@ class TestRealProcesses:
         assert all(later - end >= 0.3 for end, later in itertools.pairwise(ends))
 
 
+def test_a_gpu_has_one_lock_by_whichever_name(
+    session: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who names it by its index waits for who names it by its UUID."""
+    load = ctypes.CDLL
+
+    def loaded(name: str | None, *how: Any, **more: Any) -> object:
+        return object() if name == "libnvidia-ml.so.1" else load(name, *how, **more)
+
+    nvml = FakeNvml(FakeGpu(uuid="GPU-aa00"), FakeGpu(uuid="GPU-bb00"))
+    monkeypatch.setitem(sys.modules, "pynvml", nvml)
+    monkeypatch.setattr(ctypes, "CDLL", loaded)
+    held: list[set[str]] = []
+
+    class Looking(ScriptedNcu):
+        def run(self, argv: Sequence[str], **how: Any) -> Finished:
+            held.append({each.name for each in folder.iterdir()})
+            return super().run(argv, **how)
+
+    for device in ("0", "GPU-aa00", "1"):
+        folder = tmp_path / f"locks-{device}"
+        runner = Looking(session, (0, "", b"report"))
+        dataclasses.replace(
+            session, runner=runner, device=device, lock_folder=folder
+        ).run()
+
+    first, same, other = held
+    assert first == same
+    assert first.isdisjoint(other)
+
+
 # runs a session in a process of its own: where, with which program
 RUN = """
 import signal
@@ -485,17 +520,3 @@ def started(real: Session, *, output: Path) -> subprocess.Popen[str]:
         stderr=subprocess.PIPE,
         text=True,
     )
-
-
-def ended(pid: int) -> bool:
-    """Return whether a process is gone, at the latest in five seconds."""
-    deadline = time.monotonic() + 5
-    while time.monotonic() < deadline:
-        try:
-            state = Path(f"/proc/{pid}/stat").read_text(encoding="ascii")
-        except OSError:
-            return True
-        if state.rsplit(")", 1)[1].split()[0] in {"Z", "X"}:  # only to be reaped
-            return True
-        time.sleep(0.01)
-    return False

@@ -1,0 +1,243 @@
+"""How much memory a list of 1,000,000 launches takes, and how long it takes to keep.
+
+Run it as a script; it needs no GPU and no CUPTI. Each step runs in a process of its own,
+whose peak is compared with one that does nothing. It fails when a target is missed.
+"""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+import tempfile
+import time
+from array import array
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_gpuperf.collect.replay import Recorder, start_recording
+from pytest_gpuperf.collect.traces import TraceKeeper, read_trace
+from pytest_gpuperf.collect.translate import activity
+from pytest_gpuperf.collect.translate.cupti import KINDS
+from pytest_gpuperf.compute.activity import summarise
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.activity import KernelShape, Launches, Trace
+from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.launches import PIECE_COUNT, TracePlace
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+
+LAUNCHES = 1_000_000
+MIB = 2**20
+KEEPER_MIB = 32  # of writing and of reading alone, however long the list is
+KEPT_MICROSECONDS = 3.0  # for a launch, where a quiet core takes 0.5
+_BATCH = 30_000  # records of a buffer of 8 MiB
+_SHAPES = 50
+_KEY = RecordKey(test_id="test_it.py::test_million")
+
+
+class _Api(NamedTuple):
+    """A record of the call that launches a kernel."""
+
+    correlation_id: int
+    start: int
+    kind: int = KINDS["DRIVER"]
+    cbid: int = 307
+
+
+class _Label(NamedTuple):
+    """A record of the label of a call."""
+
+    correlation_id: int
+    external_id: int = 1
+    external_kind: int = 3
+    kind: int = KINDS["EXTERNAL_CORRELATION"]
+
+
+class _Kernel(NamedTuple):
+    """A record of a kernel."""
+
+    correlation_id: int
+    start: int
+    end: int
+    name: str
+    kind: int = KINDS["CONCURRENT_KERNEL"]
+    device_id: int = 0
+    stream_id: int = 7
+    graph_id: int = 0
+    grid_x: int = 132
+    grid_y: int = 1
+    grid_z: int = 1
+    block_x: int = 128
+    block_y: int = 1
+    block_z: int = 1
+    registers_per_thread: int = 64
+    static_shared_memory: int = 0
+    dynamic_shared_memory: int = 49_152
+    local_memory_per_thread: int = 0
+
+
+def _batches() -> Iterator[list[object]]:
+    """Yield what CUPTI hands over for all launches."""
+    begun_ns = 1_700_000_000_000_000_000
+    batch: list[object] = []
+    for n in range(LAUNCHES):
+        call_ns = begun_ns + 6_000 * n
+        name = f"_Z6kernelILi{n % _SHAPES}EEvPf"
+        batch += [
+            _Label(n),
+            _Api(n, call_ns),
+            _Kernel(n, call_ns + 4_000, call_ns + 9_000, sys.intern(name)),
+        ]
+        if len(batch) >= _BATCH:
+            yield batch
+            batch = []
+    yield batch
+
+
+def _piece() -> Launches:
+    """Return some launches."""
+    shape = KernelShape(
+        name="_Z6kernelPf",
+        grid=(132, 1, 1),
+        block=(128, 1, 1),
+        registers_count=64,
+        shared_bytes=0,
+        dynamic_shared_bytes=49_152,
+        stack_bytes=0,
+    )
+    begun_ns = 1_700_000_000_000_000_000
+    starts = range(begun_ns, begun_ns + 6_000 * PIECE_COUNT, 6_000)
+    zeros = array("I", bytes(4 * PIECE_COUNT))
+    return Launches(
+        shapes=(shape,),
+        shape=zeros,
+        start_ns=array("Q", starts),
+        end_ns=array("Q", range(starts.start + 5_000, starts.stop + 5_000, 6_000)),
+        call_ns=array("Q", starts),
+        device=zeros,
+        stream=array("I", [7]) * PIECE_COUNT,
+        graph=zeros,
+    )
+
+
+def _nothing(folder: str) -> int:
+    """Load what all steps load."""
+    return len(folder)
+
+
+def _write(folder: str) -> int:
+    """Keep launches that somebody else holds in pieces."""
+    keeper = TraceKeeper(folder, writer="main")
+    writer, piece = keeper.stream(), _piece()
+    count = 0
+    while count < LAUNCHES:
+        part = next(piece.pieces(min(PIECE_COUNT, LAUNCHES - count)))
+        writer.put(part)
+        count += len(part)
+    launches = writer.end()
+    trace = Trace(begun_ns=0, ended_ns=1, launches=launches)
+    place = keeper.keep(_KEY, trace)
+    summary = summarise(Trace(begun_ns=0, ended_ns=1, launches=_piece()))
+    record = Record(
+        key=_KEY,
+        kind=Kind.RANGE,
+        estimates=(),
+        activity=replace(summary, kept=place),
+    )
+    session = Session(id="s", started_unix_s=0.0, host="h")
+    machine = Environment(cpu_model=None, core_count=1, python_minor="3", platform="l")
+    inside = Path(folder) / "recording"
+    start_recording(str(inside), session, machine)
+    Recorder(str(inside), writer="main").keep(record)
+    (Path(folder) / place.file).rename(inside / place.file)
+    (Path(folder) / "place.json").write_text(codec.to_text(place), "utf-8")
+    return count
+
+
+def _kept(folder: str) -> Trace:
+    """Return the trace that was written."""
+    text = (Path(folder) / "place.json").read_bytes()
+    return read_trace(f"{folder}/recording", codec.from_text(text, TracePlace))
+
+
+def _read(folder: str) -> int:
+    """Read all pieces, one after another."""
+    return sum(map(len, _kept(folder).launches.pieces()))
+
+
+def _summarise(folder: str) -> int:
+    """Read and sum up."""
+    return summarise(_kept(folder)).launches_count
+
+
+def _show(folder: str) -> int:
+    """Print all, as `gpuperf show --launches --format=json` does."""
+    from pytest_gpuperf import cli
+
+    sys.stdout = open("/dev/null", "w")  # noqa: PTH123, SIM115 - until the process ends
+    code = cli.main(["show", f"{folder}/recording", "--launches", "--format=json"])
+    return LAUNCHES if code == 0 else 0
+
+
+def _take(folder: str, *, kept: bool) -> int:
+    """Read CUPTI's records of all launches, and sum them up."""
+    bounds = activity.Bounds(
+        label_kind=3, first=1, begun_ns=0, returned_ns=2**62, ended_ns=2**62
+    )
+    keeper = TraceKeeper(folder, writer=f"taken-{kept}")
+    sink = keeper.stream if kept else None
+    trace = activity.read_trace(_batches(), bounds, sink=sink)
+    count = summarise(trace).launches_count
+    if kept:
+        keeper.keep(_KEY, trace)
+    return count
+
+
+_STEPS: dict[str, Callable[[str], int]] = {
+    "nothing": _nothing,
+    "written in pieces": _write,
+    "read in pieces": _read,
+    "read and summed up": _summarise,
+    "printed as JSON": _show,
+    "records taken, held": lambda folder: _take(folder, kept=False),
+    "records taken, kept": lambda folder: _take(folder, kept=True),
+}
+
+
+def _peak_mib() -> float:
+    """Return the most memory that this process had [MiB]."""
+    status = Path("/proc/self/status").read_text("ascii")
+    return int(status.partition("VmHWM:")[2].split()[0]) / 1024
+
+
+def _in_child(step: str, folder: str) -> tuple[float, float]:
+    """Return how long a step took for a launch [us], and its peak [MiB]."""
+    argv = [sys.executable, __file__, step, folder]
+    done = subprocess.run(argv, capture_output=True, check=True, text=True)
+    taken, peak = done.stderr.split()
+    return float(taken) * 1e6 / LAUNCHES, float(peak)
+
+
+def main() -> int:
+    """Print times and peaks; return 0 where the targets are met."""
+    with tempfile.TemporaryDirectory() as folder:
+        found = {step: _in_child(step, folder) for step in _STEPS}
+        size_bytes = (Path(folder) / "recording/traces-main.1.jsonl").stat().st_size
+    print(f"{LAUNCHES:,} launches: {size_bytes / LAUNCHES:.0f} bytes each in the file")
+    _, least_mib = found.pop("nothing")
+    for step, (taken_us, peak_mib) in found.items():
+        print(f"{step:22s} {taken_us:6.2f} us each {peak_mib - least_mib:7.1f} MiB")
+    alone = [found["written in pieces"], found["read in pieces"]]
+    grows = any(peak_mib - least_mib > KEEPER_MIB for _, peak_mib in alone)
+    slow = found["written in pieces"][0] > KEPT_MICROSECONDS
+    return int(grows or slow)
+
+
+if __name__ == "__main__":
+    if len(sys.argv) > 1:
+        begun_s = time.perf_counter()
+        _STEPS[sys.argv[1]](sys.argv[2])
+        print(time.perf_counter() - begun_s, _peak_mib(), file=sys.stderr)
+    else:
+        sys.exit(main())
