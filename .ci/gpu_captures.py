@@ -218,7 +218,8 @@ def activity(folder: Path) -> None:
     import torch
 
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-    from pytest_gpuperf.collect.translate.launches import launch_lines
+    from pytest_gpuperf.collect.traces import TraceKeeper
+    from pytest_gpuperf.model.record import RecordKey
 
     steps = {"eager": eager_step(torch), "graph": graph_step(torch)}
     target = folder / "activity"
@@ -233,9 +234,7 @@ def activity(folder: Path) -> None:
             trace = window.trace()
         finally:
             collector.close()
-        with (target / f"{name}.jsonl").open("wb") as file:
-            file.writelines(launch_lines(trace.launches))
-        (target / f"{name}.json").write_bytes(msgspec.json.encode(trace, enc_hook=list))
+        TraceKeeper(str(target), writer=name).keep(RecordKey(test_id=name), trace)
         print(f"{name}: {len(trace.launches)} kernels, {len(trace.copies)} copies")
 
 

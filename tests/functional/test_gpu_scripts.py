@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import ast
+import importlib
 import subprocess
 import sys
 from pathlib import Path
@@ -39,6 +41,27 @@ def test_a_script_without_a_gpu_says_so(script: str, tmp_path: Path) -> None:
     assert "skipped, no GPU: " in ended.stdout
     assert ended.stdout.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@needs_scripts
+def test_the_scripts_know_what_they_take_from_the_package() -> None:
+    """Every name that they import, even in a function that needs a GPU, is there."""
+    trees = [ast.parse((ROOT / script).read_text("utf-8")) for script in SCRIPTS]
+    taken = {
+        (node.module, alias.name)
+        for tree in trees
+        for node in ast.walk(tree)
+        if isinstance(node, ast.ImportFrom) and node.module is not None
+        for alias in node.names
+        if node.module.startswith("pytest_gpuperf")
+    }
+
+    assert taken
+    assert not [
+        (module, name)
+        for module, name in taken
+        if not hasattr(importlib.import_module(module), name)
+    ]
 
 
 @needs_scripts
