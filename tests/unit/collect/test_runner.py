@@ -285,16 +285,38 @@ def test_a_parent_that_is_killed_leaves_nothing_running(
     assert ended(grandchild)
 
 
+STARTS_A_DAEMON = """
+import os, subprocess
+print(os.getpgid(0))
+subprocess.Popen(["sleep", "9"], stdin=-3, stdout=-3, stderr=-3)
+"""
+RUNS_IT = """
+import os, signal, sys
+from pytest_gpuperf.collect.runner import ProcessRunner
+argv = [sys.executable, "-c", sys.argv[1]]
+group = int(ProcessRunner().run(argv, timeout_s=float(sys.argv[2])).stdout)
+os.killpg(group, 0)  # it would raise if the daemon had gone
+os.killpg(group, signal.SIGKILL)
+try:
+    print(os.waitpid(-1, os.WNOHANG))
+except ChildProcessError:
+    print("no child is left")
+"""
+
+
 @needs_groups
 def test_who_watches_ends_with_the_process() -> None:
     """A process that has ended leaves no other one behind, and no daemon is touched."""
-    source = "import os, subprocess; print(os.getpgid(0))\nsubprocess.Popen(['sleep', '9'], stdin=-3, stdout=-3, stderr=-3)"
-    group = int(ProcessRunner().run(python(source), timeout_s=AMPLE_S).stdout)
+    argv = [sys.executable, "-c", RUNS_IT, STARTS_A_DAEMON, str(AMPLE_S)]
+    done = subprocess.run(
+        argv,
+        capture_output=True,
+        text=True,
+        check=True,
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+    )
 
-    os.killpg(group, 0)  # it would raise if the daemon had gone
-    os.killpg(group, signal.SIGKILL)
-    with pytest.raises(ChildProcessError):
-        os.waitpid(-1, os.WNOHANG)
+    assert done.stdout == "no child is left\n"
 
 
 def test_a_terminal_signal_does_not_reach_the_child() -> None:
