@@ -53,6 +53,8 @@ class Bench:
         self.set_env = {
             "PYTHONPATH": os.pathsep.join((str(CHECKOUT / "src"), str(site))),
             "PATH": f"{CHECKOUT / 'tests' / 'fakes'}{os.pathsep}{os.environ['PATH']}",
+            # an installed one would be loaded beside that of this checkout
+            "PYTEST_DISABLE_PLUGIN_AUTOLOAD": "1",
             "GPUPERF_CACHE_DIR": str(self.cache),
             "GPUPERF_LOCK_DIR": str(folder / "locks"),
             "FAKE_NCU_STARTS": str(self.starts),
