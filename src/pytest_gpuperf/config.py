@@ -9,6 +9,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.grade import Bands
@@ -143,7 +144,7 @@ class Config(Frozen, frozen=True, kw_only=True):
         lock_timeout_s: How long to wait for one test that has the GPU [s], > 0.
 
         telemetry: How often the sensors of the GPU in use are sampled while tests are
-            measured [1/s], > 0 and <= 100; None: they are not.
+            measured [Hz], > 0 and <= 100; None: they are not.
 
         given: The options that a person set, as text, credentials masked; `rootdir` where
             it is not the folder in which pytest was started, seen from there.
@@ -224,11 +225,10 @@ class Plan(Frozen, frozen=True, kw_only=True):
 
 def parse_percent(text: str) -> float:
     """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""
-    match = re.fullmatch(f"{_NUMBER}%\\s*", text)
-    if match is None:
+    if re.fullmatch(f"{_NUMBER}%\\s*", text) is None:
         message = "write a percentage, as 5%"
         raise ValueError(message)
-    return float(match[1]) / 100
+    return parse_quantity(text).value
 
 
 def parse_share(text: str) -> float:
