@@ -21,7 +21,9 @@ from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_coun
 from pytest_gpuperf.model.record import Record, StoredRecord, StoredValue
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
-__all__ = ["case_of", "confirmation_of"]
+__all__ = ["case_of", "comparable_sessions", "confirmation_of"]
+
+_Pair = tuple[StoredRecord, StoredValue]
 
 
 class _Runs(Frozen, frozen=True, kw_only=True):
@@ -189,19 +191,59 @@ def _comparable(
     if estimate is None:
         held = {session.session.id: _empty(session) for session, _ in having}
         return tuple(held.values()), NO_FACTS, ()
-    source, unit = estimate.source, estimate.unit
-    alike = [(s, v) for s, v in having if v.source == source and v.unit == unit]
+    alike = _alike(estimate, having)
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
-    facts = facts_of(record.facts, metric, source)
-    apart = [
-        differences(facts, facts_of(session.facts, metric, source), across=across)
-        for session, _ in alike
-    ]
+    apart = _apart(estimate, record, alike, across)
     kept = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
     if not kept:
         return (), apart[-1], ()
     return tuple(_stored(session, value) for session, value in kept), NO_FACTS, ()
+
+
+def comparable_sessions(
+    value: StoredValue,
+    record: StoredRecord,
+    sessions: Sequence[StoredRecord],
+    *,
+    across: Collection[str] = (),
+) -> int:
+    """
+    Return how many stored sessions a value of today may be compared with.
+
+    Args:
+        value: It.
+
+        record: The session that it is of.
+
+        sessions: Those of the same measurement.
+
+        across: Facts that may differ.
+    """
+    having = [(s, v) for s in sessions for v in s.values if v.metric == value.metric]
+    alike = _alike(value, having)
+    return sum(not facts for facts in _apart(value, record, alike, across))
+
+
+def _alike(like: Estimate | StoredValue, having: Sequence[_Pair]) -> list[_Pair]:
+    """Return what was measured by the same source, in the same unit."""
+    name = (like.source, like.unit)
+    return [pair for pair in having if (pair[1].source, pair[1].unit) == name]
+
+
+def _apart(
+    like: Estimate | StoredValue,
+    now: Record | StoredRecord,
+    pairs: Sequence[_Pair],
+    across: Collection[str],
+) -> list[Facts]:
+    """Return the hard facts of a value that differ from each of some sessions'."""
+    metric, source = like.metric, like.source
+    facts = facts_of(now.facts, metric, source)
+    return [
+        differences(facts, facts_of(then.facts, metric, source), across=across)
+        for then, _ in pairs
+    ]
 
 
 def _stored(record: StoredRecord, value: StoredValue) -> Stored:

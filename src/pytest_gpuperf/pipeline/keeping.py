@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.model.fingerprint import differences, facts_of
+from pytest_gpuperf.judge.pairing import comparable_sessions
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
@@ -16,7 +16,7 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.report import as_json, tally
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Sequence
 
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.model.record import (
@@ -115,20 +115,9 @@ def _fewest(
     across = suite.config.compare_across
     most: dict[str, int] = {}
     for value in wanted:
-        count = sum(_comparable(session, then, value, across) for then in stored)
+        count = comparable_sessions(value, session, stored, across=across)
         most[value.metric] = max(count, most.get(value.metric, 0))
     return min(most.values())
-
-
-def _comparable(
-    now: StoredRecord, then: StoredRecord, value: StoredValue, across: Iterable[str]
-) -> bool:
-    """Return whether a value of now has one of then to be compared with."""
-    name = (value.metric, value.source, value.unit)
-    facts = (facts_of(each.facts, value.metric, value.source) for each in (now, then))
-    return any((v.metric, v.source, v.unit) == name for v in then.values) and not (
-        differences(*facts, across=across)
-    )
 
 
 def _family_of(
