@@ -2,15 +2,14 @@
 
 from __future__ import annotations
 
-import contextlib
 import json
-from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.disk import files_end_at
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.collect.replay import Recorder, read_readings, read_recording
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
@@ -137,18 +136,6 @@ def test_a_broken_line_is_named(folder: str, line: bytes) -> None:
 
     assert caught.value.path == str(recorder.path)
     assert caught.value.remedy == "record it again with --gpuperf-record"
-
-
-@contextlib.contextmanager
-def files_end_at(size_bytes: int) -> Iterator[None]:
-    """Limit how large a file may get, as a full disk does."""
-    resource = pytest.importorskip("resource", reason="this system has no such limits")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_costs_one_record(folder: str) -> None:

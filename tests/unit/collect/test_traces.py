@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import tracemalloc
 from array import array
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -15,6 +13,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
+from fakes.disk import files_end_at
 from pytest_gpuperf.collect.traces import LaunchStream, TraceKeeper, read_trace
 from pytest_gpuperf.collect.translate import trace_lines
 from pytest_gpuperf.collect.translate.activity import Bounds
@@ -417,18 +416,6 @@ def test_a_file_that_is_not_there_is_refused(tmp_path: Path, place: TracePlace) 
 
     assert "traces-gone.jsonl: it cannot be read (Is a dir" in refusal(tmp_path, gone)
     assert "line 2 (byte " in refusal(tmp_path, middle)
-
-
-@contextlib.contextmanager
-def files_end_at(size_bytes: int) -> Iterator[None]:
-    """Limit how large a file may get, as a full disk does."""
-    resource = pytest.importorskip("resource", reason="this system has no such limits")
-    soft, hard = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size_bytes, hard))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, (soft, hard))
 
 
 def test_a_full_disk_costs_one_trace(tmp_path: Path) -> None:
