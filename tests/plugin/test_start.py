@@ -19,6 +19,7 @@ HEAVY = (
     "msgspec",
     "ncu_report",
     "numpy",
+    "platformdirs",
     "plotly",
     "pynvml",
     "pytest_gpuperf.config",

@@ -10,7 +10,6 @@ import contextlib
 import json
 import math
 import os
-import sys
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
@@ -47,14 +46,9 @@ def peaks_file() -> Path:
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    home = Path.home()
-    if sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        folder = home / "Library" / "Caches"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return folder / "pytest-gpuperf" / "peaks.json"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pytest-gpuperf", appauthor=False) / "peaks.json"
 
 
 def kept_peaks(device: Device, file: Path | None = None) -> KeptPeaks:

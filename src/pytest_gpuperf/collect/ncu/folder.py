@@ -15,7 +15,6 @@ import contextlib
 import os
 import re
 import shutil
-import sys
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -81,14 +80,9 @@ def cache_folder() -> Path:
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
         return Path(named)
-    home = Path.home()
-    if sys.platform == "win32":
-        folder = Path(os.environ.get("LOCALAPPDATA") or home / "AppData" / "Local")
-    elif sys.platform == "darwin":
-        folder = home / "Library" / "Caches"
-    else:
-        folder = Path(os.environ.get("XDG_CACHE_HOME") or home / ".cache")
-    return folder / "pytest-gpuperf" / "ncu"
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pytest-gpuperf", appauthor=False) / "ncu"
 
 
 class Folder:
