@@ -13,8 +13,12 @@ import time
 from array import array
 from collections.abc import Callable, Iterator
 from pathlib import Path
+from types import SimpleNamespace
 from typing import NamedTuple
 
+from pytest_gpuperf.collect.cupti.activity import MOST_RECORDS, ActivityCollector
+from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
+from pytest_gpuperf.collect.readings import Reading, Timers
 from pytest_gpuperf.collect.replay import Recorder, start_recording
 from pytest_gpuperf.collect.traces import TraceKeeper, read_trace
 from pytest_gpuperf.collect.translate import activity
@@ -32,6 +36,8 @@ MIB = 2**20
 KEEPER_MIB = 32  # of writing and of reading alone, however long the list is
 KEPT_MICROSECONDS = 3.0  # for a launch, where a quiet core takes 0.5
 _BATCH = 30_000  # records of a buffer of 8 MiB
+_SAMPLES = 100  # of a measurement of all launches
+HELD_MIB = 64  # of them, read between samples
 _SHAPES = 50
 _KEY = RecordKey(test_id="test_it.py::test_million")
 
@@ -77,15 +83,17 @@ class _Kernel(NamedTuple):
     local_memory_per_thread: int = 0
 
 
-def _batches() -> Iterator[list[object]]:
-    """Yield what CUPTI hands over for all launches."""
+def _batches(
+    begin: int = 0, end: int = LAUNCHES, *, label: int = 1, kind: int = 3
+) -> Iterator[list[object]]:
+    """Yield what CUPTI hands over for some launches."""
     begun_ns = 1_700_000_000_000_000_000
     batch: list[object] = []
-    for n in range(LAUNCHES):
+    for n in range(begin, end):
         call_ns = begun_ns + 6_000 * n
         name = f"_Z6kernelILi{n % _SHAPES}EEvPf"
         batch += [
-            _Label(n),
+            _Label(n, label, kind),
             _Api(n, call_ns),
             _Kernel(n, call_ns + 4_000, call_ns + 9_000, sys.intern(name)),
         ]
@@ -194,6 +202,64 @@ def _take(folder: str, *, kept: bool) -> int:
     return count
 
 
+class _Cupti(SimpleNamespace):
+    """What the collector calls of cupti-python: it takes everything and says little."""
+
+    cuptiError = OSError  # noqa: N815 - cupti-python's name
+    driver_api_trace_cbid = runtime_api_trace_cbid = SimpleNamespace(__members__={})
+    label = 0
+
+    def __getattr__(self, name: str) -> Callable[..., int]:
+        if not name.startswith(("activity_", "get_", "subscribe", "unsubscribe")):
+            raise AttributeError(name)
+        return lambda *_: 0
+
+    def subscribe_v2(self, *_: object) -> int:
+        return 1
+
+    def activity_register_callbacks(
+        self, _: object, completed: Callable[[list[object]], None]
+    ) -> None:
+        self.completed = completed
+
+    def activity_push_external_correlation_id(self, _: int, label: int) -> None:
+        self.label = label
+
+
+def _collector() -> tuple[ActivityCollector, _Cupti]:
+    """Return an open collector, and what hands records over to it."""
+    cupti = _Cupti(SubscriberParams=lambda: SimpleNamespace(ptr=0))
+    collector = ActivityCollector(lambda: None, cupti=cupti, environment={})
+    collector.open()
+    return collector, cupti
+
+
+def _sample(_: str) -> int:
+    """Time all launches in samples."""
+    collector, cupti = _collector()
+    timers = Timers([ActivityTimer(collector)])
+    each = LAUNCHES // _SAMPLES
+    readings = [Reading(wall_s=1.0) for _ in range(_SAMPLES)]
+    for number, reading in enumerate(readings):
+        timers.begins[0]()
+        first = number * each
+        for batch in _batches(first, first + each, label=cupti.label, kind=4):
+            cupti.completed(batch)
+        timers.ends[0]()
+        timers.took(reading)
+    timers.collect()
+    return each * sum(reading.device_s["cupti"] is not None for reading in readings)
+
+
+def _window(_: str, *, count: int) -> int:
+    """Hold the records of one window, and read them where they are not too many."""
+    collector, cupti = _collector()
+    with collector.window() as window:
+        for batch in _batches(0, count, label=cupti.label):
+            cupti.completed(batch)
+    return LAUNCHES if window.void else len(window.trace().launches)
+
+
 _STEPS: dict[str, Callable[[str], int]] = {
     "nothing": _nothing,
     "written in pieces": _write,
@@ -202,6 +268,9 @@ _STEPS: dict[str, Callable[[str], int]] = {
     "printed as JSON": _show,
     "records taken, held": lambda folder: _take(folder, kept=False),
     "records taken, kept": lambda folder: _take(folder, kept=True),
+    "timed in samples": _sample,
+    "one window, full": lambda folder: _window(folder, count=MOST_RECORDS // 3),
+    "one window, too long": lambda folder: _window(folder, count=2 * LAUNCHES),
 }
 
 
@@ -231,7 +300,8 @@ def main() -> int:
     alone = [found["written in pieces"], found["read in pieces"]]
     grows = any(peak_mib - least_mib > KEEPER_MIB for _, peak_mib in alone)
     slow = found["written in pieces"][0] > KEPT_MICROSECONDS
-    return int(grows or slow)
+    held = found["timed in samples"][1] - least_mib > HELD_MIB
+    return int(grows or slow or held)
 
 
 if __name__ == "__main__":

@@ -17,6 +17,7 @@ __all__ = [
     "Arguments",
     "Collector",
     "DeviceTimer",
+    "Holding",
     "Sequenced",
     "StopRule",
     "TimedCall",
@@ -228,6 +229,14 @@ class Sequenced(Protocol):
         Returns:
             Anything that is equal for equal sequences; None: it is not known.
         """
+
+
+@runtime_checkable
+class Holding(Protocol):
+    """A device timer that holds what it was told of its samples until it is asked."""
+
+    def holds_much(self) -> bool:
+        """Return whether it should be asked for what it has taken, before it is more."""
 
 
 @runtime_checkable

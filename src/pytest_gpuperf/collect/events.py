@@ -30,8 +30,8 @@ _TIMED = 0  # CU_EVENT_DEFAULT: with a time
 _LEGACY_STREAM = 0  # the default stream, which waits for all but non-blocking ones
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _S_PER_MS = 1e-3
-# Waiting for an idle device takes some 5 us, and is known to a few (*unverified on
-# hardware*): what is this much longer was work.
+# Waiting for an idle device is thought to take some 5 us, and to be known to a few: what
+# is this much longer was work. Our choice, *unverified on hardware*.
 _OUTLIVED_NS = 10_000
 _IDLE_WAITS = 3  # the shortest of them was not interrupted
 _READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)

@@ -47,7 +47,7 @@ _HIGHEST_HZ = 100.0  # more often than that, sensors repeat themselves
 # records: 54 min of one GPU at 10 Hz; pages that are not used cost nothing
 _CAPACITY = 1 << 15
 _PATIENCE_S = 10.0  # an interpreter and pynvml take 0.1 s, NVML's start some seconds
-_LOOK_S = 0.01
+_LOOK_S = 0.01  # between two looks for the other process: a tenth of its start
 _STALE_PERIODS, _STALE_S = 10, 1.0  # a sampler that wrote nothing for so long has ended
 _TIMEOUT, _UNKNOWN = 10, 999  # nvml.h
 _NO_ROW = (0.0, -math.inf)

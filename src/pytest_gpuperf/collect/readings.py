@@ -4,10 +4,17 @@ from __future__ import annotations
 
 import statistics
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
 from functools import reduce
 
-from pytest_gpuperf.collect.base import DeviceTimer, Sequenced, Watching, Witness
+import msgspec
+
+from pytest_gpuperf.collect.base import (
+    DeviceTimer,
+    Holding,
+    Sequenced,
+    Watching,
+    Witness,
+)
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
 
@@ -29,8 +36,7 @@ _RESOLUTION_NS: Mapping[str, int] = {"cupti": 1, "events": 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
 
 
-@dataclass(slots=True)
-class Reading:
+class Reading(msgspec.Struct):
     """
     One sample, by every source; those of the device come in later.
 
@@ -50,7 +56,7 @@ class Reading:
     returned_s: float | None = None
     calls_count: int = 1
     clock_hz: float | None = None
-    device_s: dict[str, float | None] = field(default_factory=dict)
+    device_s: dict[str, float | None] = {}  # each gets one of its own
 
 
 class Timers:
@@ -75,6 +81,7 @@ class Timers:
         self.ends = tuple(timer.end for timer in reversed(timers))
         self.sm_clock_hz = sm_clock_hz
         self._timers = tuple(timers)
+        self._holding = tuple(each for each in timers if isinstance(each, Holding))
         self._pending: list[Reading | None] = []
         for timer in timers:  # what an earlier measurement left when it raised
             timer.taken()
@@ -104,8 +111,15 @@ class Timers:
         )
 
     def took(self, reading: Reading | None) -> None:
-        """Say for which reading the last pair of begin and end was; None: for none."""
+        """
+        Say for which reading the last pair of begin and end was; None: for none.
+
+        To be said on an idle device, when nothing is timed: what a timer holds too much
+        of is read now.
+        """
         self._pending.append(reading)
+        if any(timer.holds_much() for timer in self._holding):
+            self.collect()
 
     def collect(self) -> None:
         """

@@ -109,6 +109,7 @@ class Lane:
         __tracebackhide__ = True
         self._first_call_ns = self._time_first_call()
         refuse_result(self._request.fn, self._output)
+        self._contract.very_first_output(self._output, on_device=self.on_device)
         call_ns = self._alike_ns()
         if self._may_batch:
             self._choose_batch(call_ns)
@@ -146,9 +147,9 @@ class Lane:
             )
         if self.on_device:
             timers = self._bench.timers
-            timers.took(reading)
             if reading is not None and timers.sm_clock_hz is not None:
-                reading.clock_hz = timers.sm_clock_hz()
+                reading.clock_hz = timers.sm_clock_hz()  # at once: it falls while idle
+            timers.took(reading)
         return reading
 
     def accept(self, reading: Reading) -> None:

@@ -227,6 +227,42 @@ def test_what_a_timer_held_before_is_not_a_sample(clock: FakeClock) -> None:
     assert measured(clock, timer).samples == (50e-6,) * 10
 
 
+class Held(FakeTimer):
+    """A timer that holds much after every third sample."""
+
+    def holds_much(self) -> bool:
+        return self.events.count("cupti end") % 3 == 0
+
+    def taken(self) -> list[float | None]:
+        self.events.append("read")
+        return super().taken()
+
+
+def test_what_a_timer_holds_is_read_before_it_is_too_much(clock: FakeClock) -> None:
+    """Between samples, when the clock of the last one is known: it falls while idle."""
+    timer = Held("cupti", *(n * 1e-6 for n in range(1, 15)))
+    plain = FakeTimer("events", 90e-6)
+
+    def sm_clock_hz() -> float:
+        timer.events.append("clock")
+        return 2e9
+
+    host = HostCollector(
+        clock, FakeRuntime(clock), (timer, plain), sm_clock_hz=sm_clock_hz
+    )
+    request = TimedCall(fn=lambda: clock.advance(100 * US), cache="cold")
+    timing = host.measure(request, stop=StopAt())
+
+    # four calls warm up; then ten samples, each with its own time
+    assert timing.samples == pytest.approx([n * 1e-6 for n in range(5, 15)])
+    assert timing.others["events"] == (90e-6,) * 10
+    samples = " ".join(timer.events).split("cupti begin cupti end")[5:]
+    told = [each.split() for each in samples]
+    assert [each[0] for each in told] == ["clock"] * 10
+    # after the 6th, 9th and 12th call, and when all are taken
+    assert [n for n, each in enumerate(told, 5) if "read" in each] == [6, 9, 12, 14]
+
+
 def test_the_clock_of_a_set_is_its_median() -> None:
     """Of the samples whose clock was read; None where nobody read one."""
     taken = readings(0.5, 0.5, 0.5, 0.5, clock_hz=(2000e6, 1000e6, 1500e6))

@@ -1,8 +1,9 @@
 """What the device did, recorded by CUPTI's activity API in this process; PYTEST_DONT_REWRITE.
 
-CUPTI hands over buffers of records; they are put aside, and read after the test. In a
-sample there is one push and one pop of a label, and no Python code of ours but what
-CUPTI calls to get or hand over a buffer of 8 MiB, some 30,000 records.
+CUPTI hands over buffers of records; they are put aside, as many as memory should hold,
+and read when what is timed has ended. In a sample there is one push and one pop of a
+label, and no Python code of ours but what CUPTI calls to get or hand over a buffer of
+8 MiB, some 30,000 records.
 
 Kinds are enabled one by one, and of the calls of driver and runtime those alone that
 submit work: launches, graph launches, copies and fills. The kind that records kernels one
@@ -24,6 +25,7 @@ import ctypes
 import importlib
 import os
 import resource
+from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -37,21 +39,67 @@ from pytest_gpuperf.collect.cupti.presence import (
     failures_of,
     lost,
     missing,
+    overfull,
     take,
 )
 from pytest_gpuperf.collect.translate.activity import Bounds, read_trace
-from pytest_gpuperf.collect.translate.cupti import let_go
 from pytest_gpuperf.collect.translate.kernels import LaunchSink
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.record import Void
 
-__all__ = ["ActivityCollector", "Sink", "Window", "ended_children_s"]
+__all__ = ["MOST_RECORDS", "ActivityCollector", "Sink", "Window", "ended_children_s"]
 
 _WINDOWS = 3  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM0
 _COMPLETE, _FORCED = 0, 1  # flush flags: complete buffers, or all
+# of one window or sample: a million launches with their calls and labels, 0.6 GiB as
+# cupti-python 13.4 holds them (benchmarks/launch_list.py)
+MOST_RECORDS = 3_000_000
 
-Sink = list[Sequence[Any]]  # batches of records, which have no type
+
+class Sink:
+    """
+    Holds batches of records until somebody reads them.
+
+    CUPTI puts in what it has, in a thread of its own or in ours; each of the two numbers
+    is written at one end alone.
+
+    Args:
+        most_count: Records that are held at most.
+
+    Attributes:
+        full: Whether there were more, which are lost.
+    """
+
+    def __init__(self, most_count: int) -> None:
+        self.full = False
+        self._most_count = most_count
+        self._batches: deque[Sequence[Any]] = deque()  # records have no type
+        self._put_count = self._taken_count = 0
+
+    def __len__(self) -> int:
+        """Return how many records it holds."""
+        return self._put_count - self._taken_count
+
+    def put(self, records: Sequence[Any]) -> None:
+        """Hold a batch, if there is room for it."""
+        if len(self) + len(records) > self._most_count:
+            self.full = True
+            return
+        self._put_count += len(records)
+        self._batches.append(records)
+
+    def taken(self) -> Iterator[Sequence[Any]]:
+        """Yield all batches, and keep nothing of them."""
+        while self._batches:
+            records = self._batches.popleft()
+            self._taken_count += len(records)
+            yield records
+
+    def clear(self) -> None:
+        """Let go of all batches."""
+        self._taken_count = self._put_count
+        self._batches.clear()
 
 
 class ActivityCollector:
@@ -69,6 +117,9 @@ class ActivityCollector:
 
         whole_graphs: Record each launch of a graph as one piece of work, which costs
             less, and does not show its kernels.
+
+        most_count: Records of one window, or one sample, that are held; where there
+            are more it is void.
     """
 
     def __init__(
@@ -79,7 +130,9 @@ class ActivityCollector:
         environment: Mapping[str, str] = os.environ,
         device_pids: Callable[[], Collection[int]] | None = None,
         whole_graphs: bool = False,
+        most_count: int = MOST_RECORDS,
     ) -> None:
+        self.most_count = most_count
         self.unrecorded: dict[str, str] = {}
         self.dropped_count = 0
         self._synchronize = synchronize
@@ -172,13 +225,13 @@ class ActivityCollector:
         return self._label
 
     def listen(self) -> Sink:
-        """Return a list into which batches of records are put from now on."""
-        sink: Sink = []
+        """Return what takes batches of records from now on."""
+        sink = Sink(self.most_count)
         self._sinks = (*self._sinks, sink)
         return sink
 
     def leave(self, sink: Sink) -> None:
-        """Put nothing into a list any more."""
+        """Put nothing into a sink any more."""
         self._sinks = tuple(each for each in self._sinks if each is not sink)
 
     def flush(self) -> None:
@@ -206,7 +259,7 @@ class ActivityCollector:
     def _completed(self, records: Sequence[Any]) -> None:
         """Take a batch: called by CUPTI, in a thread of its own or in ours."""
         for sink in self._sinks:
-            sink.append(records)
+            sink.put(records)
 
 
 class Window:
@@ -220,7 +273,7 @@ class Window:
     def __init__(self, collector: ActivityCollector) -> None:
         self.void: Void | None = None
         self._collector = collector
-        self._sink: Sink = []
+        self._sink = Sink(0)
         self._bounds: Bounds | None = None
         self._first = 0
         self._begun_ns = 0
@@ -247,7 +300,7 @@ class Window:
                 open_still = "the window is still open, or its records were lost"
                 message = self.void.text if self.void else open_still
                 raise MeasureError(message, remedy="ask when it has ended well")
-            batches, bounds = let_go(self._sink), self._bounds
+            batches, bounds = self._sink.taken(), self._bounds
             self._bounds = None  # what cannot be read now is gone
             self._trace = read_trace(batches, bounds, sink=sink, **self._seen)
         return self._trace
@@ -280,7 +333,7 @@ class Window:
             cupti.activity_push_external_correlation_id(_WINDOWS, self._first)
             self._begun_ns = cupti.get_timestamp()
         except collector.failures as error:
-            self._fail(error)
+            self._give_up(failed(error))
 
     def end(self, synchronize: Callable[[], None]) -> None:
         """Wait for the device and have the records handed over."""
@@ -295,10 +348,13 @@ class Window:
             ended_ns = cupti.get_timestamp()
             collector.flush()
         except collector.failures as error:
-            self._fail(error)
+            self._give_up(failed(error))
             return
         finally:
             collector.leave(self._sink)
+        if self._sink.full:
+            self._give_up(overfull(collector.most_count))
+            return
         dropped_count = collector.dropped_count - self._dropped_before
         if dropped_count:
             self.void = lost(dropped_count)
@@ -320,11 +376,11 @@ class Window:
             ended_ns=ended_ns,
         )
 
-    def _fail(self, error: Exception) -> None:
-        """Make the window void."""
+    def _give_up(self, void: Void) -> None:
+        """Make the window void, and hold nothing of it."""
         self._collector.leave(self._sink)
-        self._sink = []
-        self.void = failed(error)
+        self._sink.clear()
+        self.void = void
 
 
 def _children() -> frozenset[int]:

@@ -13,31 +13,40 @@ from pytest_gpuperf.collect.cupti.activity import (
     Sink,
     ended_children_s,
 )
-from pytest_gpuperf.collect.cupti.presence import CLOSED, failed, lost
-from pytest_gpuperf.collect.translate.activity import Sampled, read_samples
+from pytest_gpuperf.collect.cupti.presence import CLOSED, failed, lost, overfull
+from pytest_gpuperf.collect.translate.activity import read_samples
 from pytest_gpuperf.model.record import Void
 
 __all__ = ["ActivityTimer"]
 
 _SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1; CUSTOM0 labels windows
 _BETWEEN = 0  # the label of what is submitted between samples
+# records after which they are read: three of CUPTI's buffers, 20 MiB as cupti-python 13.4
+# holds them, 0.2 s to read (benchmarks/activity_speed.py)
+_MANY_RECORDS = 90_000
 
 
 class ActivityTimer:
     """
     Times samples from the first start to the last end of anything on the device.
 
-    A `DeviceTimer` that is also `Sequenced` and a `Witness`. Its samples are labelled, so that windows
-    and samples may lie in each other.
+    A `DeviceTimer` that is also `Sequenced`, `Holding` and a `Witness`. Its samples are
+    labelled, so that windows and samples may lie in each other. Of a sample that was read
+    its span is kept, and of the last one what it launched.
 
     Args:
         collector: An open one.
+
+        many_count: Records of several samples that it does not hold unread.
     """
 
     name = "cupti"
 
-    def __init__(self, collector: ActivityCollector) -> None:
+    def __init__(
+        self, collector: ActivityCollector, *, many_count: int = _MANY_RECORDS
+    ) -> None:
         self._collector = collector
+        self._many_count = many_count
         self._sink: Sink | None = None
         self._failure: Void | None = None
         self._dropped_before = 0
@@ -45,8 +54,9 @@ class ActivityTimer:
         self._label = 0
         self._begins_ns: list[int] = []  # of each sample since
         self._ended: list[bool] = []  # likewise; false: it raised
-        self._read: list[Sampled | None] = []  # of samples not taken yet
-        self._last: Sampled | None = None
+        self._spans_s: list[float | None] = []  # of samples not taken yet
+        self._sequence: bytes | None = None  # of the last one
+        self._places: dict[object, int] = {}  # what was launched, by what it is
         self._heard = self._worked = False  # of the set
         self._ended_before_s = 0.0
 
@@ -66,32 +76,35 @@ class ActivityTimer:
             cupti.activity_push_external_correlation_id(_SAMPLES, self._label)
             self._begins_ns.append(cupti.get_timestamp())
         except self._collector.failures as error:
-            self._fail(error)
+            self._give_up(failed(error))
 
     def end(self) -> None:
         """Take the label away."""
         if self._failure is not None:
-            self._read.append(None)
+            self._spans_s.append(None)
             return
         cupti = self._collector.library
         try:
             cupti.activity_pop_external_correlation_id(_SAMPLES)
             self._ended.append(True)
         except self._collector.failures as error:
-            self._fail(error)
-            self._read.append(None)
+            self._give_up(failed(error))
+            self._spans_s.append(None)
 
     def taken(self) -> Sequence[float | None]:
         """Return the span of each sample since it was last asked [s]."""
         self._drain()
-        spans = [None if each is None else each.span_s for each in self._read]
-        self._read.clear()
-        return spans
+        spans_s, self._spans_s = self._spans_s, []
+        return spans_s
 
     def sequence(self) -> object:
         """Return what the last sample launched, in order; None: it is not known."""
         self._drain()
-        return None if self._last is None else self._last.sequence
+        return self._sequence
+
+    def holds_much(self) -> bool:
+        """Return whether so many records are held that they should be read."""
+        return self._sink is not None and len(self._sink) >= self._many_count
 
     def saw_nothing(self) -> bool:
         """
@@ -113,7 +126,8 @@ class ActivityTimer:
             self._collector.leave(self._sink)
             with contextlib.suppress(*self._collector.failures):
                 self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
-        self._sink = self._failure = self._last = None
+        self._sink = self._failure = self._sequence = None
+        self._places = {}
         self._heard = self._worked = False
         return refused
 
@@ -144,27 +158,32 @@ class ActivityTimer:
                 return
             collector.flush()
         except collector.failures as error:
-            self._fail(error)
+            self._give_up(failed(error))
             return
-        batches = list(self._sink)
-        self._sink.clear()
+        if self._sink.full:
+            self._give_up(overfull(collector.most_count))
+            return
+        self._heard = self._heard or len(self._sink) > 0
         found = read_samples(
-            batches,
+            self._sink.taken(),
             label_kind=_SAMPLES,
             first=self._first,
             begins_ns=self._begins_ns,
+            places=self._places,
         )
-        self._heard = self._heard or any(batches)
         self._worked = self._worked or any(each.sequence for each in found)
-        self._read += [s for s, ended in zip(found, self._ended, strict=True) if ended]
-        self._last = self._read[-1] if self._read else None
+        good = [each for each, ended in zip(found, self._ended, strict=True) if ended]
+        self._spans_s += [each.span_s for each in good]
+        self._sequence = good[-1].sequence if good else None
         self._first = self._label + 1
         self._begins_ns, self._ended = [], []
 
-    def _fail(self, error: Exception) -> None:
-        """Give the set up; each sample of it has no time."""
-        if self._failure is None:
-            self._failure = failed(error)
-            self._read += [None] * sum(self._ended)
-            self._begins_ns, self._ended = [], []
-            self._last = None
+    def _give_up(self, void: Void) -> None:
+        """Give the set up, and hold nothing of it; each sample of it has no time."""
+        self._failure = void
+        self._spans_s += [None] * sum(self._ended)
+        self._begins_ns, self._ended = [], []
+        self._sequence = None
+        if self._sink is not None:
+            self._collector.leave(self._sink)
+            self._sink.clear()

@@ -38,7 +38,7 @@ CAPABILITIES = {
     (12, 0): ("GB202", "GB203", "GB205", "GB206", "GB207"),
     (12, 1): ("GB20B",),
 }
-_SUGGESTED = 3
+_SUGGESTED = 3  # as many as difflib suggests by itself
 
 
 def chip_entries(source: library.Library | None = None) -> tuple[ChipEntry, ...]:

@@ -37,6 +37,7 @@ __all__ = [
     "failures_of",
     "lost",
     "missing",
+    "overfull",
     "subscribe",
     "take",
 ]
@@ -182,6 +183,15 @@ def lost(count: int) -> Void:
         " or free memory of the host"
     )
     return Void(code="dropped-records", text=text)
+
+
+def overfull(most_count: int) -> Void:
+    """Return why what has more records than are held must not be judged."""
+    text = (
+        f"CUPTI has more than {most_count:,} records of it, and no more are held in"
+        " memory (some three a launch); measure a shorter piece"
+    )
+    return Void(code="too-many-records", text=text)
 
 
 def failed(error: Exception) -> Void:

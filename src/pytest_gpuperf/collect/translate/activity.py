@@ -8,10 +8,12 @@ submitted, and counted.
 
 from __future__ import annotations
 
+from array import array
 from bisect import bisect_right
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from itertools import chain
+from itertools import chain, islice
+from operator import le
 from typing import Any
 
 from pytest_gpuperf.collect.translate.cupti import (
@@ -79,11 +81,12 @@ class Sampled(Frozen, frozen=True, kw_only=True):
     Attributes:
         span_s: First start to last end [s]; None: nothing ran, or its time is not known.
 
-        sequence: What it launched, in order; equal for equal work.
+        sequence: What it launched, in order, four bytes a piece; equal for equal work
+            of one table of places.
     """
 
     span_s: float | None
-    sequence: tuple[object, ...]
+    sequence: bytes
 
 
 class _Owner:
@@ -206,7 +209,12 @@ def read_trace(
 
 
 def read_samples(
-    batches: Batches, *, label_kind: int, first: int, begins_ns: Sequence[int]
+    batches: Batches,
+    *,
+    label_kind: int,
+    first: int,
+    begins_ns: Sequence[int],
+    places: dict[object, int],
 ) -> list[Sampled]:
     """
     Return what each of some samples did on the device.
@@ -223,15 +231,17 @@ def read_samples(
         first: The label of the first sample; the others follow.
 
         begins_ns: When each sample began [ns].
+
+        places: Number of each thing that was launched so far, which becomes longer.
     """
     with collector_paused():
         found = Sorted(batches, label_kind)
         labels, calls = found.labels, found.calls
         count = len(begins_ns)
-        work: list[list[tuple[int, int, object]]] = [[] for _ in begins_ns]
+        samples = [_Sample() for _ in begins_ns]
         for kind, records in found.work.items():
             named = _IDENTITIES[kind]
-            for record in records:
+            for record in let_go(records):
                 correlation, start = record.correlation_id, record.start
                 label = labels.get(correlation)
                 if label is None:
@@ -240,8 +250,35 @@ def read_samples(
                 else:
                     place = label - first
                 if 0 <= place < count:
-                    work[place].append((start, record.end, named(record)))
-    return [_sampled(each) for each in work]
+                    what = places.setdefault(named(record), len(places))
+                    samples[place].add(start, record.end, what)
+    return [each.sampled() for each in samples]
+
+
+class _Sample:
+    """Work of one sample as it is found, twenty bytes a piece."""
+
+    __slots__ = ("_ends_ns", "_starts_ns", "_what")
+
+    def __init__(self) -> None:
+        self._starts_ns, self._ends_ns = array("Q"), array("Q")
+        self._what = array("I")
+
+    def add(self, start_ns: int, end_ns: int, what: int) -> None:
+        """Add one piece; a moment of 0 is not known."""
+        self._starts_ns.append(start_ns)
+        self._ends_ns.append(end_ns)
+        self._what.append(what)
+
+    def sampled(self) -> Sampled:
+        """Return what the sample did."""
+        starts_ns, ends_ns, what = self._starts_ns, self._ends_ns, self._what
+        if not all(map(le, starts_ns, islice(starts_ns, 1, None))):
+            order = sorted(range(len(what)), key=starts_ns.__getitem__)
+            what = array("I", map(what.__getitem__, order))
+        timed = len(what) > 0 and all(starts_ns) and all(ends_ns)
+        span_s = (max(ends_ns) - min(starts_ns)) / _NS_PER_S if timed else None
+        return Sampled(span_s=span_s, sequence=what.tobytes())
 
 
 def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
@@ -305,17 +342,6 @@ def _ranges(found: Sorted) -> Iterator[NamedRange]:
                 start_ns=start.timestamp,
                 end_ns=r.timestamp,
             )
-
-
-def _sampled(work: list[tuple[int, int, object]]) -> Sampled:
-    """Return what one sample did."""
-    starts = [start for start, _, _ in work]
-    ends = [end for _, end, _ in work]
-    timed = bool(work) and all(starts) and all(ends)
-    return Sampled(
-        span_s=(max(ends) - min(starts)) / _NS_PER_S if timed else None,
-        sequence=tuple(what for _, _, what in sorted(work, key=lambda each: each[0])),
-    )
 
 
 _NS_PER_S = 1e9

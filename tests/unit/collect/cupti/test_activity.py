@@ -7,18 +7,23 @@ import os
 import signal
 import subprocess
 import sys
-from collections.abc import Iterator
+import weakref
+from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
 
 from fakes.cupti import GRAPH_LAUNCH, RUNTIME_LAUNCH, FakeCupti
-from pytest_gpuperf.collect.base import DeviceTimer, Sequenced
+from pytest_gpuperf.collect.base import DeviceTimer, Holding, Sequenced
 from pytest_gpuperf.collect.binary.demangle import native_demangler
 from pytest_gpuperf.collect.cupti.activity import ActivityCollector
 from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
 from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS, CUPTI_ERRORS, missing
+from pytest_gpuperf.collect.readings import Reading, Timers
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
@@ -56,6 +61,29 @@ def made(cupti: FakeCupti, **settings: Any) -> ActivityCollector:
     """Return a collector that sees no variables of this machine."""
     settings.setdefault("environment", {})
     return ActivityCollector(cupti.synchronize, cupti=cupti, **settings)
+
+
+def watched(cupti: FakeCupti) -> Callable[[], int]:
+    """Return what counts the records that somebody holds of those handed over now."""
+    batches: list[weakref.ref[Batch]] = []
+
+    def alive() -> int:
+        held = (batch() for batch in batches)
+        return sum(len(batch) for batch in held if batch is not None)
+
+    take = cupti.completed
+
+    def completed(records: list[Any]) -> None:
+        batch = Batch(records)
+        batches.append(weakref.ref(batch))
+        take(batch)
+
+    cupti.completed = completed
+    return alive
+
+
+class Batch(list[Any]):
+    """A batch whose end is seen."""
 
 
 class TestTaking:
@@ -543,6 +571,28 @@ class TestWindow:
             cupti.launch()
         assert [w.void is None for w in (outer, inner, later)] == [False, False, True]
 
+    @pytest.mark.parametrize(("most_count", "good"), [(7, True), (6, False)])
+    def test_more_records_than_are_held_void_it(
+        self, cupti: FakeCupti, most_count: int, good: bool
+    ) -> None:
+        """Two launches and a wait: void, with the number, and nothing of it is kept."""
+        collector = made(cupti, most_count=most_count)
+        collector.open()
+        alive = watched(cupti)
+        with collector.window() as window:
+            cupti.launch()
+            cupti.launch()
+        assert (window.void is None) is good
+        if window.void is not None:
+            assert window.void.code == "too-many-records"
+            assert "more than 6 records" in window.void.text
+            assert alive() == 0
+            with pytest.raises(MeasureError, match="more than 6 records"):
+                window.trace()
+        with collector.window() as later:
+            cupti.launch()
+        assert (later.void, len(later.trace().launches)) == (None, 1)
+
     @pytest.mark.parametrize("status", sorted({*CUPTI_ERRORS, 2}))
     @pytest.mark.parametrize("function", [PUSH, POP, FLUSH, "get_timestamp"])
     def test_a_failure_in_it_voids_it(
@@ -793,6 +843,107 @@ class TestTimer:
         assert timer.taken() == [10e-6]
         assert timer.refusal() is None
 
+    def test_a_sample_of_more_records_than_are_held_refuses_the_set(
+        self, cupti: FakeCupti
+    ) -> None:
+        """Its time would be of a part: the next best source stands in for the set."""
+        collector = made(cupti, most_count=6)
+        collector.open()
+        timer, alive = ActivityTimer(collector), watched(cupti)
+        self.sample(cupti, timer, 10 * US)
+        assert timer.taken() == [10e-6]
+        self.sample(cupti, timer, 10 * US, 10 * US)
+        assert timer.taken() == [None]
+        self.sample(cupti, timer, 10 * US)
+        assert timer.taken() == [None]
+        assert alive() == 0
+        refused = timer.refusal()
+        assert refused is not None
+        assert refused.code == "too-many-records"
+        assert cupti.threads["main"][4] == []
+        self.sample(cupti, timer, 10 * US)
+        assert timer.taken() == [10e-6]
+        assert timer.refusal() is None
+        collector.close()
+
+    def test_what_is_held_does_not_grow_with_the_samples(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """It is read between samples as soon as it is much, and each keeps its time."""
+        timer, alive = ActivityTimer(collector, many_count=30), watched(cupti)
+        assert isinstance(timer, Holding)
+        timers = Timers([timer])
+        readings = [Reading(wall_s=1.0) for _ in range(40)]
+        most_held = 0
+        for number, reading in enumerate(readings):
+            timers.begins[0]()
+            cupti.launch(ns=(number + 1) * US)
+            timers.ends[0]()
+            cupti.synchronize()
+            collector.flush()  # a buffer that became full comes by itself
+            most_held = max(most_held, alive())
+            timers.took(reading)
+        timers.collect()
+        spans_s = [reading.device_s["cupti"] for reading in readings]
+        assert spans_s == pytest.approx([(n + 1) * 1e-6 for n in range(40)])
+        assert most_held < 30 + 4  # of one sample
+        assert timers.refusals() == {}
+
+    @given(
+        st.lists(st.lists(st.integers(1, 9), max_size=3), min_size=1, max_size=8),
+        st.data(),
+    )
+    @settings(max_examples=60)
+    def test_when_samples_are_read_changes_nothing(
+        self, lengths: list[list[int]], data: st.DataObject
+    ) -> None:
+        """Neither their times nor which of them launched the same."""
+        cupti = FakeCupti(real)
+        collector = made(cupti)
+        collector.open()
+        timer = ActivityTimer(collector)
+        spans_s: list[float | None] = []
+        launched: list[object] = []
+        for sample in lengths:
+            self.sample(cupti, timer, *(each * US for each in sample))
+            if data.draw(st.booleans()):
+                launched.append(timer.sequence())
+            else:
+                launched.append(None)
+            if data.draw(st.booleans()):
+                spans_s += timer.taken()
+        spans_s += timer.taken()
+        collector.close()
+        alone = ActivityTimer(collector)
+        collector.open()
+        for sample in lengths:
+            self.sample(cupti, alone, *(each * US for each in sample))
+        assert spans_s == alone.taken()
+        known = [
+            (what, len(sample))
+            for what, sample in zip(launched, lengths, strict=True)
+            if what is not None
+        ]
+        for (one, count), (other, other_count) in pairwise(known):
+            assert (one == other) is (count == other_count)
+        collector.close()
+
+    def test_samples_that_a_window_holds_do_not_refuse_the_timer(
+        self, cupti: FakeCupti
+    ) -> None:
+        """What is around them has all their records, and is void by itself."""
+        collector = made(cupti, most_count=20)
+        collector.open()
+        timer = ActivityTimer(collector)
+        with collector.window() as window:
+            for _ in range(9):
+                self.sample(cupti, timer, 10 * US)
+                assert timer.taken() == [10e-6]
+        assert timer.refusal() is None
+        assert window.void is not None
+        assert window.void.code == "too-many-records"
+        collector.close()
+
     @pytest.mark.parametrize("status", sorted({*CUPTI_ERRORS, 2}))
     @pytest.mark.parametrize("function", [PUSH, POP, FLUSH, "get_timestamp"])
     def test_a_failure_refuses_the_set(
@@ -808,6 +959,19 @@ class TestTimer:
         refused = timer.refusal()
         assert refused is not None
         assert f"CUPTI {status}" in refused.text
+        cupti.refused.clear()
+        self.sample(cupti, timer, 10 * US)
+        assert timer.taken() == [10e-6]
+
+    def test_a_failure_before_the_first_sample_refuses_the_set(
+        self, cupti: FakeCupti, collector: ActivityCollector
+    ) -> None:
+        """There is nothing yet to give back, and the next set is tried anew."""
+        timer = ActivityTimer(collector)
+        cupti.refused[FLUSH] = 999
+        self.sample(cupti, timer, 10 * US)
+        assert timer.taken() == [None]
+        assert timer.refusal() is not None
         cupti.refused.clear()
         self.sample(cupti, timer, 10 * US)
         assert timer.taken() == [10e-6]
