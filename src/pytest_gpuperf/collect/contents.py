@@ -7,13 +7,22 @@ import sys
 from array import array
 from collections import deque
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import suppress
 from io import IOBase
-from itertools import islice
+from itertools import count, cycle, islice, repeat
+from operator import length_hint
+from types import (
+    CellType,
+    FunctionType,
+    GeneratorType,
+    MemberDescriptorType,
+    ModuleType,
+)
 from typing import Any
 
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Content", "contents", "digest", "scalar_bytes"]
+__all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
 
 # More than this of one array is looked at by evenly spaced elements: a change of a region
 # is seen, a change of a single element may not be. 16 MiB: 10 ms to copy and to hash.
@@ -24,6 +33,7 @@ _MARSHAL = 2  # the last format in which equal values have equal bytes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
 _FIXED = (tuple, frozenset)  # of them, what never has more or fewer items
+_COUNTED = ("builtins", "itertools")  # whose iterators know how many items are left
 
 
 class Content(Frozen, frozen=True, kw_only=True):
@@ -35,11 +45,12 @@ class Content(Frozen, frozen=True, kw_only=True):
 
         kind: Its type's name.
 
-        read: Returns its bytes now, of large ones a part; None: they cannot be had.
+        read: Returns its bytes now, of large ones a part; None: they cannot be had. Of
+            what can be gone through only once, how far that has come.
 
         element_bytes: Size of an element of an array [B]; 0: it is no array.
 
-        once: Whether it can be gone through only once, so that nobody may look into it.
+        once: Whether it can be gone through only once, so that nothing is taken of it.
     """
 
     place: str
@@ -53,7 +64,9 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
     """
     Yield what can be read of a value: arrays, buffers, lists of them and of numbers.
 
-    Iterators, generators and files that can be read are named, and not touched.
+    Iterators, generators and files that can be read are named, and nothing is taken of
+    them. What never ends is none of them (`itertools.repeat` without times, `cycle`,
+    `count`), nor is a file for writing and reading that has nothing to be read.
 
     A plain number or text, and any other object, has nothing that could change and yields
     nothing.
@@ -77,8 +90,9 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
             read, size = found
             yield Content(place=place, kind=kind, read=read, element_bytes=size)
             return
-    if _is_used_up(value):
-        yield Content(place=place, kind=kind, read=lambda: None, once=True)
+    progress = _progress(value)
+    if progress is not None:
+        yield Content(place=place, kind=kind, read=progress, once=True)
 
 
 def digest(content: Content) -> bytes | None:
@@ -126,11 +140,105 @@ def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what
         return None
 
 
-def _is_used_up(value: object) -> bool:
-    """Return whether what a call takes of a value is not there for the next one."""
+def holdings(owner: object) -> dict[str, int]:
+    """
+    Return how many items an object's own attributes hold, or have left to give.
+
+    Of a function those of the variables that it has from around it. Containers are
+    counted, and iterators that know; a generator that may go on counts 1. A module, a
+    plain value and a container have no attributes that a call would empty.
+    """
+    if isinstance(owner, (ModuleType, *_PLAIN, *_CONTAINERS)):
+        return {}
+    held = {name: _left(value) for name, value in _attributes(owner).items()}
+    return {name: items for name, items in held.items() if items is not None}
+
+
+def _attributes(owner: object) -> dict[str, object]:
+    """Return what an object keeps in its dictionary and its slots; no code of it runs."""
+    found: dict[str, object] = dict(getattr(owner, "__dict__", {}))
+    if isinstance(owner, FunctionType):
+        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+        found |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+    for kind in type(owner).__mro__:
+        own = vars(kind)
+        for name, member in own.items() if "__slots__" in own else ():
+            if isinstance(member, MemberDescriptorType):
+                with suppress(AttributeError):  # a slot that is not filled
+                    found[name] = member.__get__(owner)
+    return found
+
+
+def _is_filled(cell: CellType) -> bool:
+    """Return whether a variable has a value yet."""
+    return cell != CellType()
+
+
+def _progress(value: object) -> Callable[[], bytes | None] | None:
+    """Return how to tell how far something was gone through; None: it is not used up."""
     if isinstance(value, IOBase):
-        return not value.closed and value.readable()
-    return isinstance(value, (Iterator, AsyncIterator))
+        return _file_progress(value)
+    if not isinstance(value, (Iterator, AsyncIterator)) or _never_ends(value):
+        return None
+    return lambda: _number(_items_left(value))
+
+
+def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN401 - bytes or text
+    """Return how to tell how far a file was read; None: there is nothing to be read."""
+    if file.closed or not file.readable():
+        return None
+    if file.writable() and not _has_more(file):
+        return None
+    return lambda: _number(_position(file))
+
+
+def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
+    """Return where a file is read next; None: not known, as of a pipe."""
+    try:
+        return int(file.tell()) if file.seekable() else None
+    except (OSError, ValueError):  # a text file in the middle of a loop; closed since
+        return None
+
+
+def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
+    """Return whether a file holds something behind its position, which it keeps."""
+    position = _position(file)
+    if position is None:
+        return True
+    try:
+        more = file.read(1)
+    except ValueError:  # it is not text
+        more = None
+    file.seek(position)
+    return more is None or len(more) > 0
+
+
+def _never_ends(value: object) -> bool:
+    """Return whether an iterator gives items for ever."""
+    unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
+    return unlimited or isinstance(value, (count, cycle))
+
+
+def _items_left(value: object) -> int | None:
+    """Return how many items an iterator has left; None: it does not know."""
+    if type(value).__module__ not in _COUNTED:
+        return None
+    left = length_hint(value, -1)
+    return None if left < 0 else left
+
+
+def _left(value: object) -> int | None:
+    """Return how many items something holds or has left; None: it cannot be emptied."""
+    if isinstance(value, _CONTAINERS) and not isinstance(value, _FIXED):
+        return len(value)
+    if isinstance(value, GeneratorType):
+        return int(value.gi_frame is not None)
+    return _items_left(value) if isinstance(value, Iterator) else None
+
+
+def _number(value: int | None) -> bytes | None:
+    """Return a number as bytes."""
+    return None if value is None else b"%d" % value
 
 
 def _buffer(value: object) -> _Found | None:

@@ -16,7 +16,13 @@ from itertools import chain
 from types import BuiltinMethodType, MethodType, MethodWrapperType
 
 from pytest_gpuperf.collect.base import TimedCall, arguments
-from pytest_gpuperf.collect.contents import Content, contents, digest, scalar_bytes
+from pytest_gpuperf.collect.contents import (
+    Content,
+    contents,
+    digest,
+    holdings,
+    scalar_bytes,
+)
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
 
@@ -32,6 +38,10 @@ _METHODS = (BuiltinMethodType, MethodType, MethodWrapperType)
 # A first call is often 10 times as long (caches of the processor); 100 times of 1 ms and
 # more is a compilation, or work that only the first call has.
 _FIRST_RATIO, _FIRST_S = 100, 1e-3
+# With other evidence that it had: more than a first call of anything takes, of which the
+# slowest that was seen compiles a regular expression in 40 us.
+_USED_UP_RATIO, _USED_UP_S = 10, 1e-4
+_SETUP = "give setup= (of measure or compare) that returns"
 
 
 class Contract:
@@ -40,9 +50,9 @@ class Contract:
 
     What it can see: arrays (numpy, torch, cupy, numba), buffers, and lists, deques, dicts
     and sets of numbers and texts among the arguments, or as the object of a bound method;
-    not the attributes of other objects. What can be gone through only once (iterators,
-    generators, files) is no input of a repeated call. With `setup` the inputs are fresh
-    and are not looked at.
+    of other objects, which attributes were emptied. What can be gone through only once
+    (iterators, generators, files) is no input of a repeated call, unless it is known that
+    nothing was taken of it. With `setup` the inputs are fresh and are not looked at.
 
     Args:
         request: What is about to be called for the first time.
@@ -50,11 +60,20 @@ class Contract:
 
     def __init__(self, request: TimedCall) -> None:
         self._request = request
-        found = _input_contents(request)
-        self._once = [content for content in found if content.once]
-        self._inputs = tuple(content for content in found if not content.once)
+        self._inputs = _input_contents(request)
         self._before = [digest(content) for content in self._inputs]
+        self._owners = [(owner, holdings(owner)) for owner in _owners(request)]
+        self._very_first: bytes | None = None
         self._first: bytes | None = None
+
+    def very_first_output(self, output: object, *, on_device: bool = False) -> None:
+        """
+        Remember what the very first call returned, which is no sample.
+
+        Not of a device: it compiles in that call, and the output would be fetched.
+        """
+        if self._comparable and not on_device:
+            self._very_first = _output_digest(output)
 
     def first_output(self, output: object) -> None:
         """Check the first timed output, and remember what it was."""
@@ -68,28 +87,25 @@ class Contract:
 
     def void(self) -> Void | None:
         """Return why the measurement must not be judged; None: it may."""
-        if self._once:
-            text = (
-                f"{_named(self._once)} can be gone through only once: what one call takes"
-                " of it, the next one lacks; give setup= that returns a fresh one for"
-                " each call"
-            )
-            return Void(code="uses-up-its-inputs", text=text)
-        after = [digest(content) for content in self._inputs]
         changed = [
             content
-            for content, then, now in zip(
-                self._inputs, self._before, after, strict=True
-            )
-            if then != now
+            for content, then in zip(self._inputs, self._before, strict=True)
+            if digest(content) != then or (content.once and then is None)
         ]
-        if not changed:
-            return None
-        text = (
-            f"{_named(changed)} changed while the call was repeated: each call had"
-            " other work; give setup= that returns fresh arguments"
-        )
-        return Void(code="mutates-its-inputs", text=text)
+        used_up = [content for content in changed if content.once]
+        if used_up:
+            text = (
+                f"{_named(used_up)} can be gone through only once: what one call takes"
+                f" of it, the next one lacks; {_SETUP} a fresh one for each call"
+            )
+            return Void(code="uses-up-its-inputs", text=text)
+        if changed:
+            text = (
+                f"{_named(changed)} changed while the call was repeated: each call had"
+                f" other work; {_SETUP} fresh arguments"
+            )
+            return Void(code="mutates-its-inputs", text=text)
+        return None
 
     def notes(
         self,
@@ -113,7 +129,7 @@ class Contract:
             _constant_note(self._inputs),
             self._differing_note(output),
             _trend_note(samples),
-            _first_call_note(samples, first_call_s),
+            self._first_call_note(samples, output, first_call_s),
         )
         return tuple(note for note in found if note is not None)
 
@@ -130,6 +146,45 @@ class Contract:
             return None
         text = "the last timed output is not equal to the first, for the same inputs"
         return Note(code="outputs-differ", text=text)
+
+    def _first_call_note(
+        self, samples: Sequence[float], output: object, first_call_s: float | None
+    ) -> Note | None:
+        """Return a note if the first call had far more to do than all others."""
+        if first_call_s is None or not samples:
+            return None
+        usual_s = statistics.median(samples)
+        longer = (
+            f"the first call took {first_call_s / usual_s:,.0f} times as long as the"
+            " others"
+        )
+        if first_call_s > max(_USED_UP_S, _USED_UP_RATIO * usual_s):
+            evidence = self._emptied() or self._returned_once(output)
+            if evidence:
+                text = f"{longer}, and {evidence}: what it did may have been used up"
+                return Note(code="used-up", text=f"{text}; {_SETUP} it anew")
+        if first_call_s > max(_FIRST_S, _FIRST_RATIO * usual_s):
+            text = f"{longer}: what it did may be kept, or used up"
+            return Note(code="long-first-call", text=text)
+        return None
+
+    def _emptied(self) -> str:
+        """Return which attribute of an input held something before, and nothing now."""
+        for owner, before in self._owners:
+            now = holdings(owner)
+            for name, count in before.items():
+                if count and now.get(name) == 0:
+                    called = getattr(owner, "__name__", type(owner).__name__)
+                    return f"{called}.{name} is empty since"
+        return ""
+
+    def _returned_once(self, output: object) -> str:
+        """Return that the first call alone returned what it did."""
+        first, others = self._very_first, self._first
+        if None in {first, others} or first == others:
+            return ""
+        same = _output_digest(output) == others
+        return "returned what no other returned" if same else ""
 
     def _check(self, output: object, which: str) -> None:
         """Let the test look at an output."""
@@ -208,6 +263,21 @@ def _input_contents(request: TimedCall) -> tuple[Content, ...]:
     return (*bound, *chain.from_iterable(pool))
 
 
+def _owners(request: TimedCall) -> Iterator[object]:
+    """Yield the objects whose attributes a call may empty."""
+    if request.setup is not None:
+        return
+    pool = request.inputs or (None,)
+    for given in pool:
+        args, kwargs = arguments(request, given)
+        yield from chain(args, kwargs.values())
+    fn: object = request.fn
+    while isinstance(fn, partial):
+        yield from chain(fn.args, fn.keywords.values())
+        fn = fn.func
+    yield fn.__self__ if isinstance(fn, _METHODS) else fn
+
+
 def _bound_contents(fn: object) -> Iterator[Content]:
     """Yield what there is to see of what a function brings along."""
     if isinstance(fn, partial):
@@ -249,7 +319,9 @@ def _unread_note(
 ) -> Note | None:
     """Return a note if an array could not be looked into."""
     unread = [
-        content for content, one in zip(inputs, digests, strict=True) if one is None
+        content
+        for content, one in zip(inputs, digests, strict=True)
+        if one is None and not content.once
     ]
     if not unread:
         return None
@@ -296,22 +368,6 @@ def _trend_note(samples: Sequence[float]) -> Note | None:
         f"the later half of the samples takes {ratio:.3g} times as long as the earlier"
     )
     return Note(code="trend", text=text)
-
-
-def _first_call_note(
-    samples: Sequence[float], first_call_s: float | None
-) -> Note | None:
-    """Return a note if the first call had far more to do than all others."""
-    if first_call_s is None or first_call_s <= _FIRST_S or not samples:
-        return None
-    usual_s = statistics.median(samples)
-    if first_call_s <= _FIRST_RATIO * usual_s:
-        return None
-    text = (
-        f"the first call took {first_call_s / usual_s:,.0f} times as long as the others:"
-        " what it did may be kept, or used up"
-    )
-    return Note(code="long-first-call", text=text)
 
 
 def _rank_z(early: Sequence[float], late: Sequence[float]) -> float:

@@ -74,7 +74,7 @@ def environment(*, cpuinfo: str = "/proc/cpuinfo") -> Environment:
     Args:
         cpuinfo: The file in which Linux describes the processor.
     """
-    in_use = frozenset(name for name in _PACKAGES if name in sys.modules)
+    in_use = frozenset(_PACKAGES.keys() & sys.modules.keys())
     return _environment(in_use, cpuinfo, _core_count())
 
 

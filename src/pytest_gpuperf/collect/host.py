@@ -324,20 +324,22 @@ def _exhausted(count: int, refused: int, spent: bool) -> bool:  # noqa: FBT001 -
 def _take_one_each(lanes: Sequence[Lane], order: Sequence[Lane]) -> None:
     """Take a sample from each lane in the given order; keep all of them or none."""
     __tracebackhide__ = True
-    taken = [(lane, lane.sample()) for lane in order]
-    kept = [(lane, reading) for lane, reading in taken if reading is not None]
-    if len(kept) == len(lanes):
-        for lane, reading in kept:
-            lane.accept(reading)
+    taken = [lane.sample() for lane in order]
+    kept = [reading for reading in taken if reading is not None]
+    if len(kept) < len(lanes):
+        for lane in lanes:
+            lane.discarded_count += 1
         return
-    for lane in lanes:
-        lane.discarded_count += 1
+    for lane, reading in zip(order, kept, strict=True):
+        lane.accept(reading)
 
 
 def _sweep() -> None:
     """Collect the young generations if they are due, as Python would have done."""
-    if gc.get_count()[0] > gc.get_threshold()[0] > 0:
-        gc.collect(1)
+    young_count, older_count, _ = gc.get_count()
+    young_due, older_due, _ = gc.get_threshold()
+    if young_count > young_due > 0:
+        gc.collect(1 if older_count > older_due else 0)
 
 
 def _leave() -> None:

@@ -75,22 +75,22 @@ class _Entry(ctypes.Structure):
 _VISITOR = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(_Entry), ctypes.c_size_t, ctypes.c_void_p
 )
+_ENTRY_BYTES = ctypes.sizeof(_Entry)
 _STOP = 1  # any number but 0 ends the walk: the first library tells all that is asked
 
 
 def _loads_count() -> int | None:
     """Return how many libraries were ever loaded; None: this system does not say."""
-    walk = getattr(_OWN, "dl_iterate_phdr", None)
-    if walk is None:
+    if _WALK is None:
         return None
     _FOUND[0] = None
-    walk(_VISIT, None)
+    _WALK(_VISIT, None)
     return _FOUND[0]
 
 
 def _note(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer
     """Keep the counter of the first library; an old loader's entry has none."""
-    if size >= ctypes.sizeof(_Entry):
+    if size >= _ENTRY_BYTES:
         _FOUND[0] = entry.contents.dlpi_adds
     return _STOP
 
@@ -98,6 +98,7 @@ def _note(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes p
 _FOUND: list[int | None] = [None]
 _VISIT = _VISITOR(_note)  # kept here: the loader calls it by its address
 _OWN = None if sys.platform == "win32" else ctypes.CDLL(None)
+_WALK = getattr(_OWN, "dl_iterate_phdr", None)
 
 
 class Frameworks:

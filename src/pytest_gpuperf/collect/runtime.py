@@ -302,10 +302,11 @@ class FirstInUse:
     def active(self) -> bool:
         """Return whether this thread works with a device now."""
         if self._chosen is None:
-            self._chosen = next(
-                (each for each in self._runtimes if each.active()), None
-            )
-            return self._chosen is not None
+            for each in self._runtimes:  # asked often: no generator
+                if each.active():
+                    self._chosen = each
+                    return True
+            return False
         return self._chosen.active()
 
     def synchronize(self) -> None:

@@ -143,7 +143,8 @@ def _token(query: DeviceQuery, token: str) -> Device | None:
 
 def _refuse_unordered(query: DeviceQuery, environment: Mapping[str, str]) -> None:
     """Refuse a machine on which CUDA's numbers of GPUs cannot be told from NVML's."""
-    by_number = _WHOLE not in environment.get(_VISIBLE, "").upper()
+    visible = environment.get(_VISIBLE, "").upper()
+    by_number = _WHOLE not in visible and _PART not in visible
     kinds = {each.name for each in query.devices}
     if by_number and len(kinds) > 1 and environment.get(_ORDER) != _BY_BUS:
         message = (

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import array
+import contextlib
 import functools
 import io
+import itertools
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
@@ -152,15 +154,20 @@ async def numbers_later() -> AsyncIterator[int]:
     yield 1
 
 
+class Pipe(io.RawIOBase):
+    """A file that does not know where it is."""
+
+    def readable(self) -> bool:
+        return True
+
+
 ONCE: dict[str, Callable[[], object]] = {
-    "list_iterator": lambda: iter([1]),
     "zip": lambda: zip([1], [2], strict=True),
     "map": lambda: map(str, [1]),
     "generator": numbers,
     "async_generator": numbers_later,
     "Reader": Reader,
-    "StringIO": lambda: io.StringIO("1"),
-    "BytesIO": lambda: io.BytesIO(b"1"),
+    "Pipe": Pipe,
 }
 
 
@@ -180,13 +187,142 @@ ONCE: dict[str, Callable[[], object]] = {
 def test_what_is_gone_through_once_is_no_input(
     kind: str, request_of: Callable[[object], TimedCall], place: str
 ) -> None:
-    """Whether or not a call takes from it: named with its place, type and a remedy."""
+    """What cannot tell if a call took of it: named with its place, type and a remedy."""
     void = Contract(request_of(ONCE[kind]())).void()
 
     assert void is not None
     assert void.code == "uses-up-its-inputs"
     assert void.text.startswith(f"{place} ({kind}) can be gone through only once")
-    assert "give setup= that returns a fresh one" in void.text
+    assert "give setup= (of measure or compare) that returns a fresh one" in void.text
+
+
+def opened(mode: str, content: str = "1\n2\n") -> Callable[[Path], Any]:
+    """Return what opens a file with some content."""
+
+    def make(folder: Path) -> Any:
+        path = folder / "file"
+        path.write_text(content)
+        return path.open(mode)
+
+    return make
+
+
+SOURCES: dict[str, tuple[Callable[[Path], Any], Callable[[Any], object]]] = {
+    "list_iterator": (lambda _: iter([1]), next),
+    "range_iterator": (lambda _: iter(range(3)), next),
+    "repeat": (lambda _: itertools.repeat(1, 2), next),
+    "StringIO": (lambda _: io.StringIO("1"), lambda x: x.read()),
+    "BytesIO": (lambda _: io.BytesIO(b"1"), lambda x: x.read()),
+    "TextIOWrapper": (opened("r"), lambda x: x.read()),
+    "BufferedReader": (opened("rb"), lambda x: x.read(1)),
+    "BufferedRandom": (opened("rb+"), lambda x: x.read()),
+    "FileIO": (lambda _: io.FileIO(__file__), lambda x: x.read()),
+}
+
+
+@pytest.mark.parametrize("kind", SOURCES)
+def test_what_knows_how_far_it_was_read_voids_once_it_was(
+    kind: str, tmp_path: Path
+) -> None:
+    """Nothing is lost as long as no call takes of it; and looking takes nothing."""
+    make, take = SOURCES[kind]
+    with contextlib.ExitStack() as held:
+        source = make(tmp_path)
+        if isinstance(source, io.IOBase):
+            held.enter_context(source)
+        contract = Contract(TimedCall(fn=nothing, args=(source,)))
+
+        assert contract.void() is None
+
+        take(source)
+        void = contract.void()
+
+    assert void is not None
+    assert void.code == "uses-up-its-inputs"
+    assert void.text.startswith(f"argument 0 ({kind}) can be gone through only once")
+
+
+def test_looking_at_a_file_takes_nothing_of_it(tmp_path: Path) -> None:
+    """Its position, and what comes next, are as they were."""
+    for mode, first, rest in (("r+", "1", "\n2\n"), ("rb+", b"1", b"\n2\n")):
+        with opened(mode)(tmp_path) as file:
+            assert file.read(1) == first
+            Contract(TimedCall(fn=nothing, args=(file,)))
+            assert file.read() == rest
+
+
+def test_a_text_file_that_is_looped_over_does_not_know_where_it_is(
+    tmp_path: Path,
+) -> None:
+    """It cannot say that nothing was taken, so it was."""
+    with opened("r")(tmp_path) as file:
+        contract = Contract(TimedCall(fn=nothing, args=(file,)))
+        next(file)
+        for looked in (contract, Contract(TimedCall(fn=nothing, args=(file,)))):
+            void = looked.void()
+            assert void is not None
+            assert void.code == "uses-up-its-inputs"
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda _: io.StringIO(),
+        lambda _: io.BytesIO(),
+        opened("w"),
+        opened("w+"),
+        opened("wb+"),
+        opened("a+"),
+        lambda folder: (folder / "file").open("w+", encoding="utf-16"),
+    ],
+)
+def test_a_sink_takes_what_every_call_writes(
+    make: Callable[[Path], Any], tmp_path: Path
+) -> None:
+    """One that can be read, too, has nothing that a call could use up."""
+    with make(tmp_path) as sink:
+        contract = Contract(TimedCall(fn=nothing, args=("text", sink)))
+        for _ in range(3):
+            sink.write(b"x" if "b" in getattr(sink, "mode", "") or isinstance(sink, io.BytesIO) else "x")  # fmt: skip
+        assert contract.void() is None
+        again = Contract(TimedCall(fn=sink.write))
+        assert again.void() is None
+
+
+def test_a_sink_is_left_as_it_was(tmp_path: Path) -> None:
+    """To see that nothing is to be read writes nothing, not even a mark of order."""
+    path = tmp_path / "file"
+    with path.open("w+", encoding="utf-16") as sink:
+        Contract(TimedCall(fn=nothing, args=(sink,)))
+        sink.write("a")
+        Contract(TimedCall(fn=nothing, args=(sink,)))
+        sink.write("b")
+
+    assert path.read_bytes() == "ab".encode("utf-16")
+
+
+def test_bytes_that_are_no_text_are_something_to_be_read(tmp_path: Path) -> None:
+    """A file that cannot be read as what it is opened for is no empty one."""
+    path = tmp_path / "file"
+    path.write_bytes(b"\xff")
+    with path.open("r+", encoding="utf-8") as file:
+        contract = Contract(TimedCall(fn=nothing, args=(file,)))
+        assert contract.void() is None
+        file.seek(0, io.SEEK_END)
+        assert contract.void() is not None
+
+
+@pytest.mark.parametrize(
+    "endless",
+    [itertools.repeat(1), itertools.count(), itertools.cycle([1])],
+    ids=["repeat", "count", "cycle"],
+)
+def test_what_never_ends_is_not_used_up(endless: Iterator[int]) -> None:
+    """The next call finds as many items as the one before."""
+    contract = Contract(TimedCall(fn=endless.__next__, args=(endless,)))
+    next(endless)
+
+    assert contract.void() is None
 
 
 def test_an_iterator_that_setup_makes_is_an_input() -> None:
@@ -206,13 +342,16 @@ def test_an_iterator_is_named_and_not_touched() -> None:
 
 
 def test_a_file_is_used_up_by_reading_alone(tmp_path: Path) -> None:
-    """One that takes what is written is no less of a file for the next call."""
+    """One that only takes what is written is not looked at, open or closed."""
     path = tmp_path / "file"
     with path.open("w") as sink:
         assert Contract(TimedCall(fn=nothing, args=(sink,))).void() is None
     assert Contract(TimedCall(fn=nothing, args=(sink,))).void() is None
+    path.write_text("1")
     with path.open() as source:
-        void = Contract(TimedCall(fn=nothing, args=(source,))).void()
+        contract = Contract(TimedCall(fn=nothing, args=(source,)))
+        source.read()
+        void = contract.void()
 
     assert void is not None
     assert void.text.startswith("argument 0 (TextIOWrapper)")
@@ -245,7 +384,10 @@ def test_the_object_of_a_method_is_an_input(
 
 def test_the_method_of_an_iterator_uses_it_up() -> None:
     """Also a method that is written in C; an object with attributes is not looked at."""
-    void = Contract(TimedCall(fn=iter([1]).__next__)).void()
+    ones = iter([1])
+    contract = Contract(TimedCall(fn=ones.__next__))
+    next(ones)
+    void = contract.void()
 
     assert void is not None
     assert void.text.startswith("the object of __next__ (list_iterator) can be gone")
@@ -468,6 +610,129 @@ def test_a_long_first_call_is_told_in_times_of_the_others() -> None:
         "the first call took 20,000 times as long as the others: what it did may be"
         " kept, or used up"
     )
+
+
+class Stream:
+    """What a test may drain: by attributes of all kinds that can be emptied."""
+
+    __slots__ = ("__dict__", "slot", "unfilled")
+
+    def __init__(self) -> None:
+        self.items = [1, 2]
+        self.left = iter([1, 2])
+        self.later = numbers()
+        self.log: list[int] = []
+        self.slot = {1: nothing}
+        self.size = 2
+
+    def drain(self, name: str = "items") -> None:
+        """Empty one."""
+        held = getattr(self, name)
+        if isinstance(held, Iterator):
+            list(held)
+        else:
+            held.clear()
+
+
+def used_up(contract: Contract, first_s: float | None, output: object = None) -> str:
+    """Return the text of the note that work was used up; "": there is none."""
+    notes = contract.notes((1e-5,) * 20, output, first_s)
+    return next((note.text for note in notes if note.code == "used-up"), "")
+
+
+@pytest.mark.parametrize("name", ["items", "left", "later", "slot"])
+@pytest.mark.parametrize(
+    "request_of",
+    [
+        lambda stream: TimedCall(fn=stream.drain),
+        lambda stream: TimedCall(fn=functools.partial(stream.drain, "items")),
+        lambda stream: TimedCall(fn=functools.partial(nothing, stream)),
+        lambda stream: TimedCall(fn=nothing, args=(stream,)),
+        lambda stream: TimedCall(fn=nothing, kwargs={"x": stream}),
+        lambda stream: TimedCall(fn=nothing, inputs=[(1,), (2, stream)]),
+    ],
+)
+def test_an_object_that_the_first_call_emptied_is_told(
+    name: str, request_of: Callable[[Stream], TimedCall]
+) -> None:
+    """Where that call took far longer as well: each is no evidence by itself."""
+    stream = Stream()
+    contract = Contract(request_of(stream))
+
+    assert used_up(contract, 1e-3) == ""
+
+    stream.drain(name)
+
+    assert used_up(contract, 1e-3) == (
+        f"the first call took 100 times as long as the others, and Stream.{name} is"
+        " empty since: what it did may have been used up; give setup= (of measure or"
+        " compare) that returns it anew"
+    )
+    assert used_up(contract, 1e-4) == ""
+    assert used_up(contract, None) == ""
+    assert contract.void() is None
+
+
+def test_a_variable_around_the_function_may_be_emptied() -> None:
+    """It is told as an attribute is."""
+    values = iter([1, 2])
+    contract = Contract(TimedCall(fn=lambda: sum(values)))
+    list(values)
+
+    assert "<lambda>.values is empty since" in used_up(contract, 1e-3)
+
+
+def test_with_setup_an_object_may_be_emptied() -> None:
+    """It is fresh for each call."""
+    stream = Stream()
+    contract = Contract(TimedCall(fn=nothing, args=(stream,), setup=Stream))
+    stream.drain()
+
+    assert used_up(contract, 1e-3) == ""
+
+
+@pytest.mark.parametrize(
+    ("very_first", "first", "last", "told"),
+    [
+        (10, 0, 0, True),
+        (np.arange(3), np.zeros(3), np.zeros(3), True),
+        (0, 0, 0, False),
+        (10, 11, 12, False),
+        (10, 11, 11.5, False),
+        (object(), 0, 0, False),
+        (10, object(), object(), False),
+        (None, None, None, False),
+    ],
+)
+def test_a_result_that_no_later_call_returns_is_told(
+    very_first: object, first: object, last: object, told: bool
+) -> None:
+    """What is kept returns the same; what differs from call to call says nothing."""
+    contract = Contract(TimedCall(fn=nothing))
+    contract.very_first_output(very_first)
+    contract.first_output(first)
+
+    text = used_up(contract, 1e-3, last)
+
+    assert ("and returned what no other returned" in text) is told
+
+
+def test_what_a_device_returns_first_is_not_fetched() -> None:
+    """Its first call compiles, and is no evidence."""
+    contract = Contract(TimedCall(fn=nothing))
+    contract.very_first_output(10, on_device=True)
+    contract.first_output(0)
+
+    assert used_up(contract, 1e-3, 0) == ""
+
+
+def test_a_pool_returns_different_results_by_right() -> None:
+    """The first call had other arguments."""
+    contract = Contract(TimedCall(fn=nothing, inputs=[1, 2]))
+    contract.very_first_output(10)
+    contract.first_output(0)
+
+    assert used_up(contract, 1e-3, 0) == ""
 
 
 @pytest.mark.parametrize(

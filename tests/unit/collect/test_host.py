@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import gc
 import sys
 import types
@@ -453,6 +454,47 @@ def test_a_long_first_call_is_noted_where_no_device_compiles(
     assert "long-first-call" not in [note.code for note in noted]
 
 
+def test_what_the_first_call_used_up_is_told(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """By what it emptied, or by what it alone returned; a cache does neither."""
+    items = [1] * 20
+
+    def drain() -> None:
+        clock.advance(US + len(items) * MS)
+        items.clear()
+
+    def summed() -> int:
+        found = sum(left)
+        clock.advance(US + found * MS)
+        return found
+
+    @functools.cache
+    def kept() -> int:
+        clock.advance(20 * MS)
+        return 20
+
+    def cached() -> int:
+        clock.advance(US)
+        return kept()
+
+    left = iter([1] * 20)
+    told = {
+        fn.__name__: [
+            note.code
+            for note in host.measure(TimedCall(fn=fn), stop=StopAt()).notes
+            if note.code in {"used-up", "long-first-call"}
+        ]
+        for fn in (drain, summed, cached)
+    }
+
+    assert told == {
+        "drain": ["used-up"],
+        "summed": ["used-up"],
+        "cached": ["long-first-call"],
+    }
+
+
 # ------------------------------------------------- what the callable raises
 
 
@@ -535,6 +577,33 @@ def test_garbage_is_collected_between_samples(
 
     assert timing.result is False
     assert max(alive) < 20_000
+
+
+def test_old_garbage_is_collected_as_rarely_as_by_python(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Each time the youngest are due, and the next only after some of those."""
+    generations: list[int] = []
+
+    def seen(phase: str, told: dict[str, int]) -> None:
+        if phase == "start":
+            generations.append(told["generation"])
+
+    def fn() -> None:
+        clock.advance(MS)
+        for _ in range(5000):
+            cycle: list[object] = []
+            cycle.append(cycle)
+
+    gc.callbacks.append(seen)
+    try:
+        host.measure(TimedCall(fn=fn), stop=StopAt(60))
+    finally:
+        gc.callbacks.remove(seen)
+
+    youngest, older = generations.count(0), generations.count(1)
+    assert youngest >= 40
+    assert 0 < older <= youngest / 5
 
 
 def test_garbage_is_left_where_the_test_wants_it(

@@ -143,6 +143,15 @@ def test_gpus_of_several_kinds_have_an_order_that_is_known(
     assert uuid(chosen(KINDS, None)) == FIRST
 
 
+def test_a_part_that_cuda_shows_by_name_needs_no_order() -> None:
+    """Also where the GPUs beside it are of another kind."""
+    part = FakeGpu(uuid=PART, name="NVIDIA H200 MIG 1g.18gb")
+    split = FakeGpu(uuid=SECOND, mig=1, slices=(part,))
+    mixed = query_devices(FakeNvml(FakeGpu(uuid=FIRST, name="L4"), split))
+
+    assert chosen(mixed, PART, **{VISIBLE: PART}).ordinal == 0
+
+
 @pytest.mark.parametrize("visible", [PART, "MIG-c1"])
 def test_an_instance_is_a_gpu_of_its_own(visible: str) -> None:
     """CUDA shows the one that is named to it, by its UUID or the beginning of it."""
