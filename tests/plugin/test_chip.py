@@ -2,14 +2,20 @@
 
 from __future__ import annotations
 
+import os
+from pathlib import Path
+
 import pytest
 
+from fakes import fake_cuda
 from fakes.chips import need_library
+from fakes.nvml import FakeGpu, FakeNvml
 from fakes.project import XDIST, Project
+from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.hooks.chip import ChipCheck
+from pytest_gpuperf.hooks.chip import ChipCheck, chip_measured
 
 RIGHT = """
     import pytest
@@ -138,3 +144,100 @@ def test_workers_check_too(project: Project) -> None:
     assert done.returncode != 0
     assert SAID[0] in done.stdout
     assert "INTERNALERROR" not in done.stdout
+
+
+HOPPER = FakeGpu(uuid="GPU-aa00")
+BLACKWELL = FakeGpu(
+    uuid="GPU-bb00", name="NVIDIA RTX PRO 6000", compute_capability=(12, 0)
+)
+ORDERED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
+
+
+@pytest.mark.parametrize(
+    ("asked", "environment", "chip"),
+    [
+        (None, {}, "GH100"),
+        (None, {"CUDA_VISIBLE_DEVICES": "1"}, "GB202"),
+        (None, {"CUDA_VISIBLE_DEVICES": ""}, None),
+        ("0", ORDERED, "GH100"),
+        ("1", ORDERED, "GB202"),
+        ("gpu-bb", ORDERED, "GB202"),
+    ],
+)
+def test_the_chip_is_that_of_the_gpu_that_is_measured(
+    asked: str | None, environment: dict[str, str], chip: str | None
+) -> None:
+    """By index or UUID, or as CUDA shows them; which NVML lists first says nothing."""
+    query = query_devices(FakeNvml(HOPPER, BLACKWELL))
+
+    assert chip_measured(query, asked, environment) == chip
+
+
+def test_a_part_of_a_gpu_has_the_chip_of_the_whole() -> None:
+    """Even where NVML does not say the compute capability of the part."""
+    unsaid = {"nvmlDeviceGetCudaComputeCapability": 3}
+    part = FakeGpu(uuid="MIG-cc00", name="NVIDIA H200 MIG 1g.18gb", errors=unsaid)
+    split = FakeGpu(uuid="GPU-aa00", mig=1, slices=(part,))
+    query = query_devices(FakeNvml(BLACKWELL, split))
+
+    assert query.slices[0].compute_capability is None
+    environment = {**ORDERED, "CUDA_VISIBLE_DEVICES": "MIG-cc00"}
+    assert chip_measured(query, "MIG-cc00", environment) == "GH100"
+
+
+def test_a_gpu_without_a_compute_capability_is_told() -> None:
+    """It has some chip: that nothing is checked is not passed over in silence."""
+    unsaid = {"nvmlDeviceGetCudaComputeCapability": 3}
+    query = query_devices(FakeNvml(FakeGpu(uuid="GPU-aa00", errors=unsaid)))
+    with pytest.raises(ConfigError, match="compute capability of GPU 0") as caught:
+        chip_measured(query, None, {})
+    assert "--gpuperf-chip" in caught.value.remedy
+
+
+@pytest.fixture(name="unlike")
+def unlike_(project: Project, tmp_path: Path) -> Project:
+    """Return a project on a machine with two unlike GPUs."""
+    fake_cuda.machine(project, tmp_path / "m", gpus=(fake_cuda.UUID, fake_cuda.OTHER))
+    with Path(os.environ["FAKE_NVML_SCRIPT"]).open("a", encoding="utf-8") as script:
+        script.write(",1,cc,12.0\n,1,name,NVIDIA RTX PRO 6000\n")
+    project.environment.setenv("CUDA_DEVICE_ORDER", "PCI_BUS_ID")
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(counters=["dram__bytes_op_read.sum"])
+        def test_it(gpuperf):
+            gpuperf(int)
+        """
+    )
+    return project
+
+
+@pytest.mark.parametrize(
+    ("ini", "line", "chip"),
+    [
+        ("", (), "GH100"),
+        ("", ("--gpuperf-device=1",), "GB202"),
+        ("", (f"--gpuperf-device={fake_cuda.OTHER[:9]}",), "GB202"),
+        ("gpuperf_device = 1", (), "GB202"),
+        ("gpuperf_device = 1", ("--gpuperf-device=0",), "GH100"),
+        ("", ("--gpuperf-device=1", "--gpuperf-chip=GH100"), "GH100"),
+        ("gpuperf_chip = GB202", ("--gpuperf-device=0",), "GB202"),
+    ],
+)
+def test_counters_are_checked_for_the_gpu_that_was_asked_for(
+    unlike: Project, ini: str, line: tuple[str, ...], chip: str
+) -> None:
+    """The counter is one of GB202 alone; --gpuperf-chip goes before the GPU."""
+    unlike.write(f"[pytest]\n{ini}\n", "pytest.ini")
+    ended = unlike.spawn("--collect-only", *line)
+
+    if chip == "GB202":
+        assert ended.returncode == 0, ended.stdout
+        assert "gpuperf: GB202 gives 1 counter of 1 test" in ended.stdout
+    else:
+        assert ended.returncode == pytest.ExitCode.INTERRUPTED
+        assert (
+            "counter 'dram__bytes_op_read.sum': GH100 has no such metric"
+            in ended.stdout
+        )

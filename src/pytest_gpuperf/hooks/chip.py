@@ -2,23 +2,25 @@
 
 from __future__ import annotations
 
+import functools
 import os
 from typing import TYPE_CHECKING
 
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.errors import ConfigError, GpuPerfError
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
+    from collections.abc import Callable, Mapping, Sequence
 
+    from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.config import Plan
 
-__all__ = ["ChipCheck", "mistakes_of"]
+__all__ = ["ChipCheck", "chip_measured", "mistakes_of"]
 
 _CHECK = pytest.StashKey["ChipCheck"]()
 _OFF = "off"
@@ -38,17 +40,52 @@ def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
         return []
     check = config.stash.get(_CHECK, None)
     if check is None:
-        check = config.stash[_CHECK] = ChipCheck(options.config_of(config).chip)
+        asked = options.config_of(config)
+        # a replayed run is judged wherever it is: it asks for no GPU
+        device = asked.device if asked.replay is None else None
+        load = functools.partial(_catalogue, device=device)
+        check = config.stash[_CHECK] = ChipCheck(asked.chip, load)
         config.pluginmanager.register(check, "gpuperf-chip")
     return check.mistakes(item.nodeid, plan)
 
 
-def _catalogue(chip: str | None) -> Catalogue | None:
+def chip_measured(
+    query: DeviceQuery, asked: str | None, environment: Mapping[str, str]
+) -> str | None:
+    """
+    Return the chip of the GPU that tests are to run on; None: there is none.
+
+    Args:
+        query: The GPUs of this machine.
+
+        asked: What --gpuperf-device says.
+
+        environment: This process's variables.
+
+    Raises:
+        ConfigError: There is no such GPU, or it is not known which chip it has.
+    """
+    from pytest_gpuperf.collect.cupti.chips import chip_here
+    from pytest_gpuperf.collect.selection import choose_device
+
+    device = choose_device(query, asked, environment).device
+    if device is None:
+        return None
+    # a part of a GPU that is split has the chip of the whole
+    whole = (each for each in query.devices if each.index == device.index)
+    known = [each for each in (device, *whole) if each.compute_capability is not None]
+    if not known:
+        message = f"NVML does not say the compute capability of GPU {device.index}"
+        raise ConfigError(message, remedy="name its chip: --gpuperf-chip=GH100")
+    return chip_here(known)
+
+
+def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
     """Return the catalogue of a chip; None: none was named, and no GPU is here."""
     if chip is None:
-        from pytest_gpuperf.collect.cupti.chips import chip_here
+        from pytest_gpuperf.collect.devices import query_devices
 
-        chip = chip_here()
+        chip = chip_measured(query_devices(), device, os.environ)
     if chip is None:
         return None
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
@@ -61,9 +98,9 @@ class ChipCheck:
     Knows the counters of the chip that tests are collected for.
 
     Args:
-        chip: What --gpuperf-chip says; None: the chip of this machine's GPU.
+        chip: What --gpuperf-chip says; None: the chip of the GPU that is measured.
 
-        load: Returns the catalogue of a chip.
+        load: Returns the catalogue of a chip, or of that GPU's.
     """
 
     def __init__(
