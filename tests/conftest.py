@@ -2,17 +2,29 @@
 
 from __future__ import annotations
 
+import compileall
+import gc
+import importlib
 import os
+import pkgutil
+import sys
 from collections.abc import Generator
+from pathlib import Path
 
-# pytester forgets the modules that a run in this process has loaded, and numpy cannot
-# be loaded twice: so it is loaded before
+# pytester forgets the modules that a run in this process has loaded, and each run would
+# load them anew; numpy cannot be loaded twice. So they are loaded before
+import blake3  # noqa: F401 - see above
+import filelock  # noqa: F401 - see above
 import numpy as np  # noqa: F401 - see above
 import pytest
-import scipy.special  # noqa: F401 - see above
 from hypothesis import settings
 
+import pytest_gpuperf
 from fakes.project import Project
+
+for _module in pkgutil.walk_packages(pytest_gpuperf.__path__, "pytest_gpuperf."):
+    if not _module.name.endswith("__main__"):  # it starts the command
+        importlib.import_module(_module.name)
 
 pytest_plugins = ["pytester"]
 
@@ -21,6 +33,20 @@ settings.register_profile("untimed", deadline=None)
 # for all interpreters but one: what differs between them is seen in a few examples
 settings.register_profile("brief", deadline=None, max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Compile what tests start: those processes write no byte code, and read ours."""
+    if sys.dont_write_bytecode or hasattr(config, "workerinput"):
+        return
+    package = Path(pytest_gpuperf.__file__).parent
+    for folder in (package, Path(__file__).with_name("fakes")):
+        compileall.compile_dir(folder, quiet=2)
+
+
+def pytest_collection_finish() -> None:
+    """Let nobody who collects garbage look through the thousands of tests each time."""
+    gc.freeze()
 
 
 @pytest.fixture

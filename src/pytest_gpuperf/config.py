@@ -8,7 +8,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
@@ -184,7 +184,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     grades: Mapping[str, Bands] = {}
 
 
-class Plan(Frozen, frozen=True, kw_only=True):
+class Plan(BulkRecord, frozen=True, kw_only=True):
     """
     What the markers of one test ask for, the closest first.
 

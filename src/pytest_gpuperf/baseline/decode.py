@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import re
-from collections.abc import Collection, Mapping
-from typing import TypeVar
+from collections.abc import Collection
 
 import msgspec
 
@@ -46,8 +45,6 @@ _NEVER_NEGATIVE = frozenset(
 )
 _BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have none
 _LINE = msgspec.json.Decoder(Row[StoredValue])
-
-_T = TypeVar("_T")
 
 
 class _SchemaOnly(msgspec.Struct, frozen=True):
@@ -132,13 +129,18 @@ def _records(
     for row in rows:
         if suspicious:
             _refuse_negative(row, text)
-        session, soft_facts = _found(heads, row.session, row, "session")
+        head, facts = heads.get(row.session), section.facts.get(row.facts)
+        if head is None:
+            raise _dangling(row, "session", row.session)
+        if facts is None:
+            raise _dangling(row, "facts", row.facts)
+        session, soft_facts = head
         record = StoredRecord(
             key=keys[row.test, row.name],
             session=session,
             values=row.values,
             choice=row.choice,
-            facts=_found(section.facts, row.facts, row, "facts"),
+            facts=facts,
             soft_facts=soft_facts | row.soft_facts if row.soft_facts else soft_facts,
         )
         records.append(record)
@@ -155,16 +157,10 @@ def _session(head: Head) -> Session:
     )
 
 
-def _found(
-    table: Mapping[str, _T | None], key: str, row: Row[StoredValue], field: str
-) -> _T:
-    """Return what a line refers to."""
-    found = table.get(key)
-    if found is None:
-        raise RecordError(
-            f"{key!r}, of {row.test!r}, is not in the file", path=f"records.{field}"
-        )
-    return found
+def _dangling(row: Row[StoredValue], field: str, key: str) -> RecordError:
+    """Return the error for a line that refers to what is not there."""
+    message = f"{key!r}, of {row.test!r}, is not in the file"
+    return RecordError(message, path=f"records.{field}")
 
 
 def _refuse_negative(row: Row[StoredValue], text: bytes) -> None:

@@ -8,17 +8,17 @@ from collections.abc import Mapping, Sequence
 from pytest_gpuperf.compute.columns import Array, Columns, columns
 from pytest_gpuperf.compute.spread import (
     LEAST_DEVIATION,
-    LEAST_TESTS,
     Prior,
     fit_prior,
 )
+from pytest_gpuperf.compute.student import cumulative, quantile
 from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
     "class_centres",
-    "fit_priors",
+    "group_priors",
     "log_differences",
     "noisy_changes",
     "session_shifts",
@@ -32,11 +32,8 @@ _NO_SHIFT = Shift(log_shift=0.0, control_count=0)
 _NOTHING = Prior(dof=0.0, variance=0.0)
 
 
-def fit_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
+def group_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
     """Return what the variances of each group have in common, where it can be known."""
-    several = sum(len(c.stored) > 1 for c in comparisons)
-    if several < LEAST_TESTS:  # which no numbers can change: numpy stays unloaded
-        return {}
     return _priors([c.group for c in comparisons], columns(comparisons, {}))
 
 
@@ -49,7 +46,6 @@ def noisy_changes(
 ) -> list[Change]:
     """Return the change of each comparison of a metric with noise, in their order."""
     import numpy as np
-    from scipy.special import stdtr, stdtrit
 
     table = columns(comparisons, shifts)
     deviation, dof = _moderated(table, _priors_of(comparisons, table, priors, shifts))
@@ -63,21 +59,22 @@ def noisy_changes(
     logarithmic = table.scale == 0
     threshold = level.noise_threshold
     noise = np.where(logarithmic, math.log1p(threshold), threshold)
-    # without freedom the numbers are dropped; scipy before 1.12 ends the process for 0
-    known = np.where(dof > 0, dof, 1.0)
+    known = np.where(dof > 0, dof, 1.0).tolist()  # without freedom they are dropped
     with np.errstate(over="ignore", invalid="ignore"):
-        half = stdtrit(known, _P_99) * error
-        surely = stdtrit(known, 1 - level.alpha / level.pair_count)
-        seen = noise + (surely + stdtrit(known, level.power)) * error
-    more = stdtr(known, (difference - noise) / -error)
-    less = stdtr(known, (difference + noise) / error)
+        half = _quantiles(known, _P_99) * error
+        surely = _quantiles(known, 1 - level.alpha / level.pair_count)
+        seen = noise + (surely + _quantiles(known, level.power)) * error
+    more = _cumulative(known, (difference - noise) / -error)
+    less = _cumulative(known, (difference + noise) / error)
     higher = np.array([c.better is Better.HIGHER for c in comparisons])
+    worse: Array = np.where(higher, less, more)
+    better: Array = np.where(higher, more, less)
     rows = zip(
         _relative(difference, logarithmic),
         _relative(difference - half, logarithmic),
         _relative(difference + half, logarithmic),
-        np.where(higher, less, more).tolist(),
-        np.where(higher, more, less).tolist(),
+        worse.tolist(),
+        better.tolist(),
         _relative(seen, logarithmic),
         _absolute(table.now, table.scale),
         _absolute(table.mean, table.scale),
@@ -304,6 +301,20 @@ def _with_common(
     parts = variance**2 / np.maximum(dof, least) + common**2 / freedom
     # a test of no freedom gets none by what moves the others
     return np.sqrt(total), np.where((common > 0) & (dof > 0), total**2 / parts, dof)
+
+
+def _quantiles(dofs: Sequence[float], probability: float) -> Array:
+    """Return a quantile of Student's t by degrees of freedom, most of which repeat."""
+    import numpy as np
+
+    return np.array([quantile(dof, probability) for dof in dofs])
+
+
+def _cumulative(dofs: Sequence[float], values: Array) -> Array:
+    """Return the probabilities of Student's t up to some values."""
+    import numpy as np
+
+    return np.array(list(map(cumulative, dofs, values.tolist())))
 
 
 def _relative(difference: Array, logarithmic: Array) -> list[float]:

@@ -18,9 +18,15 @@ from collections.abc import Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.bulk import fit_priors, noisy_changes
-from pytest_gpuperf.compute.spread import Prior, Spread, half_width, moderated
+from pytest_gpuperf.compute.spread import (
+    LEAST_TESTS,
+    Prior,
+    Spread,
+    half_width,
+    moderated,
+)
 from pytest_gpuperf.compute.stats import median, median_interval
+from pytest_gpuperf.compute.student import cumulative, quantile
 from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import Better
@@ -77,6 +83,18 @@ def exact_change(comparison: Comparison) -> Change:
     )
 
 
+def fit_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
+    """Return what the variances of each group have in common, where it can be known."""
+    several = sum(len(c.stored) > 1 for c in comparisons)
+    if (
+        several < LEAST_TESTS
+    ):  # which no numbers can change: those of columns load numpy
+        return {}
+    from pytest_gpuperf.compute.bulk import group_priors
+
+    return group_priors(comparisons)
+
+
 def changes(
     comparisons: Sequence[Comparison],
     *,
@@ -101,6 +119,8 @@ def changes(
     ]
     noisy = [index for index, change in enumerate(found) if change is None]
     if noisy:
+        from pytest_gpuperf.compute.bulk import noisy_changes
+
         several = [comparisons[index] for index in noisy]
         computed = noisy_changes(several, priors=priors, level=level, shifts=shifts)
         for index, change in zip(noisy, computed, strict=True):
@@ -164,17 +184,15 @@ def paired_change(
     spread = paired_spread(pairs, prior=prior, process_count=process_count)
     if spread is None:
         return None
-    from scipy.special import stdtr, stdtrit
-
     level = level or Level()
     noise = math.log1p(level.noise_threshold)
     error = max(spread.error, math.ulp(1.0))
-    half = float(stdtrit(spread.dof, 0.995)) * error
-    more = float(stdtr(spread.dof, (noise - spread.mean) / error))
-    less = float(stdtr(spread.dof, (noise + spread.mean) / error))
+    half = quantile(spread.dof, 0.995) * error
+    more = cumulative(spread.dof, (noise - spread.mean) / error)
+    less = cumulative(spread.dof, (noise + spread.mean) / error)
     worse, better_p = (less, more) if better is Better.HIGHER else (more, less)
-    sure = float(stdtrit(spread.dof, 1 - level.alpha / level.pair_count))
-    seen = float(stdtrit(spread.dof, level.power))
+    sure = quantile(spread.dof, 1 - level.alpha / level.pair_count)
+    seen = quantile(spread.dof, level.power)
     reference = math.exp(fmean(math.log(then) for _, then in pairs))
     return Change(
         effect=math.expm1(spread.mean),

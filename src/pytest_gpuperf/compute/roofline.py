@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.roofline import (
     Attainment,

@@ -17,6 +17,7 @@ from statistics import NormalDist, fmean
 from statistics import variance as variance_of
 
 from pytest_gpuperf.compute.stats import CONFIDENCE, median
+from pytest_gpuperf.compute.student import digamma, quantile, tetragamma, trigamma
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -124,9 +125,7 @@ def half_width(
     upper = (1 + confidence) / 2
     if spread.dof is None:
         return NormalDist().inv_cdf(upper) * deviation
-    from scipy.special import stdtrit
-
-    return float(stdtrit(spread.dof, upper)) * deviation
+    return quantile(spread.dof, upper) * deviation
 
 
 def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:
@@ -163,18 +162,21 @@ def fit_prior(own: Iterable[tuple[float, float]]) -> Prior | None:
     least = _LEAST_SHARE * median([variance for variance, _ in usable])
     if least <= 0:
         return None
-    import numpy as np
-    from scipy.special import digamma, polygamma
-
-    variances, dofs = np.array(usable).T
-    logs = np.log(np.maximum(variances, least)) - digamma(dofs / 2) + np.log(dofs / 2)
-    excess = float(logs.var(ddof=1) - polygamma(1, dofs / 2).mean())
-    mean = float(logs.mean())
-    most = float(dofs.sum())  # the prior cannot be worth more than what it is made of
+    halves = {
+        dof: dof / 2 for _, dof in usable
+    }  # few: most tests have as many sessions
+    offset = {dof: math.log(half) - digamma(half) for dof, half in halves.items()}
+    expected = {dof: trigamma(half) for dof, half in halves.items()}
+    logs = [math.log(max(own, least)) + offset[dof] for own, dof in usable]
+    mean = fmean(logs)
+    scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
+    excess = scatter - fmean(expected[dof] for _, dof in usable)
+    # the prior cannot be worth more than what it is made of
+    most = math.fsum(dof for _, dof in usable)
     if excess <= 0:  # no more scatter than equal variances would show
         return Prior(dof=most, variance=math.exp(mean))
     dof = 2 * _inverse_trigamma(excess)
-    variance = math.exp(mean + float(digamma(dof / 2)) - math.log(dof / 2))
+    variance = math.exp(mean + digamma(dof / 2) - math.log(dof / 2))
     return Prior(dof=min(dof, most), variance=variance)
 
 
@@ -184,12 +186,10 @@ def _inverse_trigamma(value: float) -> float:
         return 1 / math.sqrt(value)
     if value < _TINY:
         return 1 / value
-    from scipy.special import polygamma
-
     x = 0.5 + 1 / value
     for _ in range(_NEWTON_STEPS):
-        trigamma = float(polygamma(1, x))
-        step = trigamma * (1 - trigamma / value) / float(polygamma(2, x))
+        found = trigamma(x)
+        step = found * (1 - found / value) / tetragamma(x)
         x += step
         if -step / x < _CONVERGED:
             break

@@ -92,10 +92,10 @@ class Gate:
         self, outer: pytest.TestReport, inner: pytest.TestReport | dict[str, Any]
     ) -> pytest.TestReport:
         """Return an inner report as the object that it was, with xdist's attributes."""
-        report: Any = inner
-        if isinstance(inner, dict):
-            hook = self.config.hook.pytest_report_from_serializable
-            report = hook(config=self.config, data=inner)
+        if not isinstance(inner, dict):  # of this process
+            return inner
+        hook = self.config.hook.pytest_report_from_serializable
+        report: Any = hook(config=self.config, data=inner)
         for name in _XDIST:
             if hasattr(outer, name):
                 setattr(report, name, getattr(outer, name))
@@ -105,17 +105,13 @@ class Gate:
         self, report: pytest.TestReport, *, passed: bool = False
     ) -> Measured | None:
         """Take the payload of a report, and note that its test has reported."""
-        text = report.__dict__.pop("gpuperf", None)
+        told = report.__dict__.pop("gpuperf", None)  # text, where it has travelled
         if report.when == "teardown" or (report.when == "setup" and not report.passed):
             self.suite.reported(report.nodeid)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
-        if text is None:
-            return None
-        try:
-            measured = codec.from_text(text, Measured, path=report.nodeid)
-        except RecordError as error:
-            outcomes.fail(report, outcomes.unreadable(error))
+        measured = _measured(told, report)
+        if measured is None:
             return None
         self.suite.receive(measured, passed=passed or report.passed)
         if not passed and outcomes.passed_unexpectedly(report):
@@ -280,6 +276,19 @@ class Gate:
             return any(own in text for text in texts)
 
         return told
+
+
+def _measured(
+    told: Measured | str | None, report: pytest.TestReport
+) -> Measured | None:
+    """Return what a report carries; None: nothing, or what nobody can read."""
+    if not isinstance(told, str):  # of this process
+        return told
+    try:
+        return codec.from_text(told, Measured, path=report.nodeid)
+    except RecordError as error:
+        outcomes.fail(report, outcomes.unreadable(error))
+        return None
 
 
 def _write(

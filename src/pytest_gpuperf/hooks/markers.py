@@ -12,7 +12,6 @@ import pytest
 
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
-from pytest_gpuperf.judge import grammar
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
@@ -131,6 +130,10 @@ class _Reader:
 
     def _limits(self, texts: Sequence[object]) -> tuple[Limit, ...]:
         """Return the limits that parse; the others are mistakes."""
+        if not texts:
+            return ()
+        from pytest_gpuperf.judge.grammar import parse_limit
+
         limits = []
         for text in _once(texts):
             if not isinstance(text, str):
@@ -139,7 +142,7 @@ class _Reader:
                 )
                 continue
             try:
-                limits.append(grammar.parse_limit(text, known=self.known))
+                limits.append(parse_limit(text, known=self.known))
             except GpuPerfError as error:
                 why = _told(error).removeprefix(f"{escape(text.strip())}: ")
                 self.mistakes.append(f"limit {text!r}: {why}")
@@ -151,7 +154,9 @@ class _Reader:
             raise _wrong(
                 f"{_shown(value)} is no text", 'write "5 %", "off" or {"time": "5 %"}'
             )
-        return dict(grammar.parse_max_regression(value, known=self.known))
+        from pytest_gpuperf.judge.grammar import parse_max_regression
+
+        return dict(parse_max_regression(value, known=self.known))
 
     def _checked(
         self, said: dict[str, Any], keyword: str, read: Callable[[Any], Any]

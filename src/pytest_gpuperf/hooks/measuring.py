@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,7 +26,6 @@ from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.bench import Bench
-from pytest_gpuperf.pipeline.limits import judge_limits
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.seat import Seat
 from pytest_gpuperf.report.escape import escape
@@ -59,7 +59,7 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
             test_id=item.stash[TEST_ID],
             plan=item.stash[PLAN],
             bench=item.config.stash[_BENCH],
-            advise=item.ihook.pytest_gpuperf_recommendations,
+            advise=partial(_advice, item),
         )
     return item.stash[FIXTURE]
 
@@ -179,8 +179,9 @@ class Measuring:
         if not unsettled:
             return reports
         first, *rest = reports
-        # what xfail says of a failure that only the gate can know
-        rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined]
+        if outcomes.expected_failure(rest[0]) is not None:
+            # what xfail says of a failure that only the gate can know
+            rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined]
         first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
             [self._serializable(report) for report in rest]
             if self.in_worker_process
@@ -223,6 +224,10 @@ class Measuring:
 
     def _hold_limits(self, item: pytest.Item, gpuperf: GpuPerf, plan: Plan) -> None:
         """Judge the limits of a test whose body passed, and raise what was missed."""
+        if not (plan.limits or plan.min_grade):
+            return
+        from pytest_gpuperf.pipeline.limits import judge_limits
+
         try:
             verdicts = judge_limits(
                 plan,
@@ -256,6 +261,7 @@ class Measuring:
         if TEST_ID not in item.stash or call.when == "teardown":
             _only_floats(report)
             if FIXTURE in item.stash:  # with its samples: the report has the rest
+                item.stash[FIXTURE].ledger.perfs.clear()  # each knows its ledger
                 del item.stash[FIXTURE]
             return report
         if FIXTURE in item.stash and self.bench.placeholder is None:
@@ -277,8 +283,10 @@ class Measuring:
             if report.passed:  # what failed already says why
                 outcomes.fail(report, outcomes.unwritable(error))
             return
-        report.gpuperf = text  # type: ignore[attr-defined] # our own, for the gate
-        if not (report.passed and self._may_change(item)):
+        mine = self._may_change(item)  # then its reports reach the gate untouched
+        direct = mine and not self.in_worker_process
+        report.gpuperf = measured if direct else text  # type: ignore[attr-defined] # our own, for the gate
+        if not (report.passed and mine):
             outcomes.apply_unmeasured(report, measured, self.bench.config)
 
     def _measured(
@@ -318,6 +326,11 @@ class Measuring:
         if not any(isinstance(side, (Figure, Answer)) for side in (left, right)):
             return None
         return outcomes.comparison_lines(op, left, right)
+
+
+def _advice(item: pytest.Item, **told: Any) -> Any:  # noqa: ANN401 - the hook's own
+    """Return what other plugins advise; a test's hooks take long to look up."""
+    return item.ihook.pytest_gpuperf_recommendations(**told)
 
 
 def _plan(item: pytest.Item) -> Plan:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
+import functools
 import os
-import sysconfig
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -53,7 +53,6 @@ __all__ = [
 _STRICT = "[XPASS(strict)] "  # how pytest begins the text of a strict xfail that passed
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
 _UNBROKEN = 10**6  # characters of a line: whoever prints it knows the terminal
-_STDLIB = sysconfig.get_path("stdlib")
 
 
 class _Crash:
@@ -193,7 +192,15 @@ def _is_ours(frame: TracebackType) -> bool:
 def _is_stdlib(frame: TracebackType) -> bool:
     """Return whether a frame is of the standard library, which may hold packages."""
     name = frame.tb_frame.f_code.co_filename
-    return name.startswith(_STDLIB) and "-packages" not in name
+    return name.startswith(_stdlib()) and "-packages" not in name
+
+
+@functools.cache
+def _stdlib() -> str:
+    """Return the folder of the standard library; only what raised asks for it."""
+    import sysconfig
+
+    return sysconfig.get_path("stdlib")
 
 
 def explain_failure(report: pytest.TestReport, call: pytest.CallInfo[None]) -> None:
@@ -291,7 +298,9 @@ def unwritable(error: Exception) -> str:
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison with measured values in it."""
-    lines = terminal.assert_lines(
+    from pytest_gpuperf.report.assertion import assert_lines
+
+    lines = assert_lines(
         op,
         left,
         right,

@@ -87,7 +87,7 @@ class Stored(BulkRecord, frozen=True, kw_only=True):
     choice: str | None = None
 
 
-class Case(Frozen, frozen=True, kw_only=True):
+class Case(BulkRecord, frozen=True, kw_only=True):
     """
     One metric of one measurement, now and in the baseline.
 

@@ -13,20 +13,22 @@ from pytest_gpuperf.judge.case import (
     Stored,
     lacking_again,
 )
-from pytest_gpuperf.judge.selection import best_source
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import BulkRecord
 from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
 from pytest_gpuperf.model.record import Record, StoredRecord, StoredValue
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
-__all__ = ["case_of", "comparable_sessions", "confirmation_of"]
+__all__ = ["best_source", "case_of", "comparable_sessions", "confirmation_of"]
 
+# nearest to the device first; one that is not listed comes after all that are
+_BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
 _Pair = tuple[StoredRecord, StoredValue]
+_Made = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
 
 
-class _Runs(Frozen, frozen=True, kw_only=True):
+class _Runs(BulkRecord, frozen=True, kw_only=True):
     """The estimates of one metric from one source, process by process."""
 
     estimates: tuple[Estimate, ...]
@@ -64,10 +66,11 @@ def case_of(
     usable = [record for record in records if record.void is None]
     earlier = (s for s in stored if s.session.id != session_id)
     sessions = sorted(earlier, key=lambda s: (s.session.started_unix_s, s.session.id))
-    now = _best(metric, usable or records, sessions)
+    having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
+    now = _best(metric, usable or records, having)
     estimate = now.estimates[0] if now.estimates else None
     comparable, differing, others = _comparable(
-        metric, estimate, (usable or records)[0], sessions, across
+        estimate, (usable or records)[0], having, across
     )
     first = records[0]
     return Case(
@@ -114,7 +117,7 @@ def confirmation_of(
     mine = [record for record in records if record.key == case.key]
     void = tuple(r.void.text for r in mine if r.void is not None)
     usable = [record for record in mine if record.void is None]
-    runs = _runs(case.metric.name, usable, case.estimate)
+    runs = _runs(_whole(case.metric.name, usable), case.estimate)
     if not runs.estimates:
         own = (u for r in usable for u in r.unmeasured if u.metric == case.metric.name)
         void += lacking_again((*own, *unmeasured))
@@ -131,18 +134,24 @@ def confirmation_of(
     )
 
 
-def _best(
-    metric: str, records: Sequence[Record], sessions: Sequence[StoredRecord]
-) -> _Runs:
+def best_source(sources: Iterable[str]) -> str | None:
+    """
+    Return the source that is nearest to the device; None: there is none.
+
+    Example:
+        >>> best_source(["host", "cupti"])
+        'cupti'
+    """
+    return min(sources, key=_rank, default=None)
+
+
+def _best(metric: str, records: Sequence[Record], having: Sequence[_Pair]) -> _Runs:
     """Return the values now from the best source that the stored sessions have too."""
-    found = [e for r in records for e in r.estimates if _is_whole(e, metric)]
-    held = {
-        (v.source, v.unit) for s in sessions for v in s.values if v.metric == metric
-    }
-    shared = [e for e in found if (e.source, e.unit) in held]
-    source = best_source(e.source for e in shared or found)
-    like = next((e for e in found if e.source == source), None)
-    runs = _runs(metric, records, like)
+    whole = _whole(metric, records)
+    held = {(v.source, v.unit) for _, v in having}
+    shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
+    source = best_source(shared or [e.source for e, _ in whole])
+    runs = _runs(whole, next((e for e, _ in whole if e.source == source), None))
     if len(set(runs.choices)) <= 1:
         return runs
     usual, _ = Counter(runs.choices).most_common(1)[0]
@@ -153,41 +162,35 @@ def _best(
     )
 
 
-def _runs(metric: str, records: Iterable[Record], like: Estimate | None) -> _Runs:
-    """Return the estimates of a metric that have the source and unit of one."""
-    pairs = [
+def _whole(metric: str, records: Iterable[Record]) -> list[_Made]:
+    """Return the estimates of a metric that are not of one kernel alone."""
+    return [
         (estimate, record.choice)
         for record in records
         for estimate in record.estimates
-        if like is not None
-        and _is_whole(estimate, metric)
-        and (estimate.source, estimate.unit) == (like.source, like.unit)
+        if estimate.metric == metric and estimate.kernel is None
     ]
+
+
+def _runs(whole: Iterable[_Made], like: Estimate | None) -> _Runs:
+    """Return the estimates that have the source and unit of one."""
+    if like is None:
+        return _Runs(estimates=())
+    name = (like.source, like.unit)
+    pairs = [pair for pair in whole if (pair[0].source, pair[0].unit) == name]
     return _Runs(
         estimates=tuple(estimate for estimate, _ in pairs),
         choices=tuple(choice for _, choice in pairs),
     )
 
 
-def _is_whole(estimate: Estimate, metric: str) -> bool:
-    """Return whether an estimate is of a metric, and not of one kernel alone."""
-    return estimate.metric == metric and estimate.kernel is None
-
-
 def _comparable(
-    metric: str,
     estimate: Estimate | None,
     record: Record,
-    sessions: Sequence[StoredRecord],
+    having: Sequence[_Pair],
     across: Collection[str],
 ) -> tuple[tuple[Stored, ...], Facts, tuple[str, ...]]:
     """Return the stored sessions to compare with; where none is, why."""
-    having = [
-        (session, value)
-        for session in sessions
-        for value in session.values
-        if value.metric == metric
-    ]
     if estimate is None:
         held = {session.session.id: _empty(session) for session, _ in having}
         return tuple(held.values()), NO_FACTS, ()
@@ -240,10 +243,13 @@ def _apart(
     """Return the hard facts of a value that differ from each of some sessions'."""
     metric, source = like.metric, like.source
     facts = facts_of(now.facts, metric, source)
-    return [
-        differences(facts, facts_of(then.facts, metric, source), across=across)
-        for then, _ in pairs
-    ]
+    # the sessions of one machine share their facts: those of a file are one object
+    several = {id(then.facts): then.facts for then, _ in pairs}
+    apart = {
+        place: differences(facts, facts_of(then, metric, source), across=across)
+        for place, then in several.items()
+    }
+    return [apart[id(then.facts)] for then, _ in pairs]
 
 
 def _stored(record: StoredRecord, value: StoredValue) -> Stored:
@@ -307,3 +313,9 @@ def _moved(
     newest = comparable[-1].session.id
     then = next((s.soft_facts for s in sessions if s.session.id == newest), {})
     return differences(record.soft_facts, then) or NO_FACTS
+
+
+def _rank(source: str) -> tuple[int, str]:
+    """Return the place of a source among all; by name where they are equal."""
+    known = source in _BEST_FIRST
+    return (_BEST_FIRST.index(source) if known else len(_BEST_FIRST), source)

@@ -7,6 +7,7 @@ being bad. Whoever was not suspected is decided by its first value.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
@@ -22,9 +23,8 @@ from pytest_gpuperf.judge.rows import (
     kernel_verdict,
 )
 from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
-from pytest_gpuperf.judge.shift import class_shifts
 from pytest_gpuperf.model.change import Change, Comparison, Level, SessionValue, Shift
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
@@ -43,7 +43,7 @@ Priors = Mapping[str, Prior]
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
 
-class Look(Frozen, frozen=True, kw_only=True):
+class Look(BulkRecord, frozen=True, kw_only=True):
     """
     What the first measurement of a case suggests; no verdict.
 
@@ -159,22 +159,14 @@ def settle(
     """
     policy = policy or Policy()
     gated = [case for case in cases if case.limit is not None]
-    settled = {
-        case.name: verdict
-        for case in gated
-        if (verdict := _without_statistics(case, confirmations, policy)) is not None
-    }
-    open_cases = [case for case in gated if case.name not in settled]
+    early = [_without_statistics(case, confirmations, policy) for case in gated]
+    open_cases = [c for c, verdict in zip(gated, early, strict=True) if verdict is None]
     if priors is None:
         priors = priors_of(cases, policy)
     found = _decisive_changes(open_cases, cases, confirmations, priors, policy)
-    for case, ruling in zip(
-        open_cases,
-        _rulings(open_cases, found, confirmations, policy, complete=complete),
-        strict=True,
-    ):
-        settled[case.name] = rule(case, ruling, policy)
-    return tuple(settled[case.name] for case in gated)
+    rulings = _rulings(open_cases, found, confirmations, policy, complete=complete)
+    ruled = map(rule, open_cases, rulings, itertools.repeat(policy))
+    return tuple(next(ruled) if verdict is None else verdict for verdict in early)
 
 
 def shown(
@@ -225,6 +217,8 @@ def _confirmation(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
     """Return what confirms a case; a control confirms nothing of itself."""
+    if not confirmations:  # as a rule, and a case's name takes long to look up
+        return None
     found = confirmations.get(case.name)
     return None if found is None or found.control else found
 
@@ -263,7 +257,11 @@ def _decisive_changes(
         if (comparison := comparison_of(case, policy, confirmation)) is not None
     ]
     found = list(_changes(compared, priors, policy))
-    shifts = class_shifts(cases, confirmations, priors, policy) if any(again) else {}
+    if not any(again):
+        return found
+    from pytest_gpuperf.judge.shift import class_shifts  # of confirmed runs alone
+
+    shifts = class_shifts(cases, confirmations, priors, policy)
     moved = [i for i, c in enumerate(compared) if c.shift_group in shifts]
     shifted = _changes(
         [compared[i] for i in moved], priors, policy, shifts, among=compared

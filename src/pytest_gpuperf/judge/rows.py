@@ -29,6 +29,7 @@ __all__ = [
 _TIMES = frozenset(
     {Family.DEVICE_TIME, Family.HOST_TIME}
 )  # what a machine's shift moves
+_USUAL = Policy()
 _HASH = 8  # characters of a choice that a reader needs to tell two apart
 
 
@@ -144,7 +145,7 @@ def may_regress(case: Case, policy: Policy | None = None) -> bool:
 
         policy: The rule's constants.
     """
-    policy = policy or Policy()
+    policy = policy or _USUAL
     comparison = comparable(case, policy)
     if case.limit is None or comparison is None:
         return False
@@ -278,15 +279,16 @@ def _enough(case: Case, policy: Policy) -> bool:
     if _suffices(case, case.stored, policy):
         return True
     inside = [s for s in case.stored if s.choice == case.choice]
-    return _suffices(case, inside, policy)
+    return len(inside) < len(case.stored) and _suffices(case, inside, policy)
 
 
 def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
     """Return whether so many sessions can be judged by; 1, where counts agree."""
     if len(stored) >= policy.least_sessions:
         return True
-    values = {value for session in stored for value in session.value.run_values}
-    return case.counts and len(values) == 1
+    if not case.counts:
+        return False
+    return len({value for s in stored for value in s.value.run_values}) == 1
 
 
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
+from pytest_gpuperf.judge.pairing import best_source
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family, is_compiled, is_counter
@@ -13,13 +14,10 @@ from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.record import Kind, Record
 from pytest_gpuperf.model.sample import Estimate
 
-__all__ = ["Gap", "best_source", "select", "unseen", "ways_to"]
+__all__ = ["Gap", "select", "unseen", "ways_to"]
 
 _PHASE = "phase."  # how the time of a loop's phase begins
 _SHOWN_KERNELS = 5  # of a record without the kernel that a limit names
-
-# nearest to the device first; one that is not listed comes after all that are
-_BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
 
 _ANY_TIME = (Kind.MEASURE, Kind.RANGE, Kind.STEPS)
 _MANY_TIMES = (Kind.MEASURE, Kind.STEPS)
@@ -134,17 +132,6 @@ def select(limit: Limit, record: Record) -> Estimate | Gap:
     if len(fitting) < len(converted):
         return _misfit(limit, chosen)
     return _worst(limit, fitting)
-
-
-def best_source(sources: Iterable[str]) -> str | None:
-    """
-    Return the source that is nearest to the device; None: there is none.
-
-    Example:
-        >>> best_source(["host", "cupti"])
-        'cupti'
-    """
-    return min(sources, key=_rank, default=None)
 
 
 def ways_to(metric: str) -> tuple[Kind, ...]:
@@ -305,9 +292,3 @@ def _worst(limit: Limit, found: Sequence[Estimate]) -> Estimate:
     if limit.operator in {">=", ">"}:
         return min(found, key=lambda e: e.value)
     return max(found, key=lambda e: abs(e.value - limit.threshold))
-
-
-def _rank(source: str) -> tuple[int, str]:
-    """Return the place of a source among all; by name where they are equal."""
-    known = source in _BEST_FIRST
-    return (_BEST_FIRST.index(source) if known else len(_BEST_FIRST), source)

@@ -33,7 +33,7 @@ class SessionValue(BulkRecord, frozen=True, kw_only=True):
     half_widths: tuple[float, ...] = ()
 
 
-class Change(Frozen, frozen=True, kw_only=True):
+class Change(BulkRecord, frozen=True, kw_only=True):
     """
     The effect of the current session against the stored ones.
 
@@ -88,7 +88,7 @@ class Change(Frozen, frozen=True, kw_only=True):
         finite("change.machine_shift", self.machine_shift)
 
 
-class Comparison(Frozen, frozen=True, kw_only=True):
+class Comparison(BulkRecord, frozen=True, kw_only=True):
     """
     One metric of one test, now and in stored sessions.
 

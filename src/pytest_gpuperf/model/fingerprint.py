@@ -52,6 +52,7 @@ HARD_FACTS: Mapping[Family, tuple[str, ...]] = {
 }
 
 
+@functools.lru_cache(maxsize=4096)  # asked for each value of a run
 def family_of(metric: str, source: str) -> Family:
     """
     Return which facts two values of a metric must share.

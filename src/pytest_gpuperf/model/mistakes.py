@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from numbers import Real
 from typing import TypeVar
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "Mistake",
@@ -28,8 +28,7 @@ _LARGEST = 1.7976931348623157e308  # the largest float, IEEE 754 binary64
 _LONGEST = 40  # letters of a value that a message shows
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Mistake:
+class Mistake(Frozen, frozen=True, kw_only=True):
     """
     One thing that is wrong with an input.
 

@@ -117,7 +117,7 @@ class Void(Frozen, frozen=True, kw_only=True):
         return self.text.partition("; ")[2]
 
 
-class Record(Frozen, frozen=True, kw_only=True):
+class Record(BulkRecord, frozen=True, kw_only=True):
     """
     All that one process measured for one test and range.
 

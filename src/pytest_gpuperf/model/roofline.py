@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import finite, positive
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import SourceLabel
@@ -52,8 +53,7 @@ def weakest(*labels: SourceLabel) -> SourceLabel:
     return max(labels, key=_ORDER.index)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peak:
+class Peak(Frozen, frozen=True, kw_only=True):
     """
     The most that a device can do of one thing, or why that is not known.
 
@@ -82,8 +82,7 @@ class Peak:
             raise RecordError(message, path="peak.label")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Peaks:
+class Peaks(Frozen, frozen=True, kw_only=True):
     """
     The roofs of one device.
 
@@ -161,8 +160,7 @@ class Roofline:
         finite("roofline.fraction", self.fraction)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Attainment:
+class Attainment(Frozen, frozen=True, kw_only=True):
     """
     How much of its roof a call with declared work reached.
 
@@ -212,8 +210,7 @@ class Attainment:
         return self.fraction > ABOVE_THE_ROOF
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TimeBound:
+class TimeBound(Frozen, frozen=True, kw_only=True):
     """
     The time that no call with some work can be faster than; no efficiency follows.
 

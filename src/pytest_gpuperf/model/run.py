@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from pytest_gpuperf.model.environment import Environment, Session
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import BoundClass, Record
 from pytest_gpuperf.model.sample import Unmeasured
@@ -123,7 +123,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     shifts: tuple[MachineShift, ...] = ()
 
 
-class Measured(Frozen, frozen=True, kw_only=True):
+class Measured(BulkRecord, frozen=True, kw_only=True):
     """
     All that a test measured, and the verdicts of its limits.
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import BulkRecord
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import RecordKey
@@ -65,7 +65,7 @@ class Reason(str, Enum):
     EQUAL = "equal"
 
 
-class BaselineSpan(Frozen, frozen=True, kw_only=True):
+class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
     """
     The stored sessions behind a change.
 
@@ -95,7 +95,7 @@ class BaselineSpan(Frozen, frozen=True, kw_only=True):
         finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
 
 
-class Verdict(Frozen, frozen=True, kw_only=True):
+class Verdict(BulkRecord, frozen=True, kw_only=True):
     """
     One judgement with its evidence; words and units are put on by report.
 

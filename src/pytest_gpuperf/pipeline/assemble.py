@@ -63,12 +63,18 @@ class Maker(Frozen, frozen=True, kw_only=True):
     grades: Mapping[str, Bands] = {}
 
     def timed(
-        self, key: RecordKey, timing: Timing, *, kind: Kind, work: Work | None
+        self,
+        key: RecordKey,
+        timing: Timing,
+        *,
+        kind: Kind,
+        work: Work | None,
+        unseen: bool = False,
     ) -> Record:
-        """Return the record of a timed function or block."""
+        """Return the record of a timed function or block; `unseen` as of its roof."""
         times = _time_estimates(timing)
         peaks = self.host_peaks if timing.unused else self.peaks
-        known = None if peaks is None or work is None else peaks()
+        known = None if peaks is None or work is None or unseen else peaks()
         roof = held_against(
             work,
             times[0],
@@ -77,6 +83,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             warm=timing.unused or timing.cache_mode != "cold",
             grades=self.grades,
             clock_hz=timing.sm_clock_hz,
+            unseen=unseen,
         )
         record = self._record(
             key,
@@ -102,13 +109,18 @@ class Maker(Frozen, frozen=True, kw_only=True):
             work=work,
             timing=timing,
         )
-        return replace(record, roofline=roof.attained)
+        attained = roof.attained
+        return record if attained is None else replace(record, roofline=attained)
 
     def compared(
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
-        from pytest_gpuperf.compute.change import paired_ratio
+        from pytest_gpuperf.compute.change import (
+            DEVICE_PROCESS_SPREAD,
+            HOST_PROCESS_SPREAD,
+            paired_ratio,
+        )
 
         # both were timed by turns, with the same timers
         sides = {
@@ -117,7 +129,10 @@ class Maker(Frozen, frozen=True, kw_only=True):
         }
         speedups = []
         for source, (mine, theirs) in sides.items():
-            ratio = paired_ratio(theirs, mine, process_count=process_count)
+            spread = HOST_PROCESS_SPREAD if source == _HOST else DEVICE_PROCESS_SPREAD
+            ratio = paired_ratio(
+                theirs, mine, process_count=process_count, process_spread=spread
+            )
             speedups.append(
                 Estimate(
                     metric="speedup",
@@ -273,13 +288,14 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by each source, then those of the host alone."""
     by_source = _by_source(timing)
+    medians = {s: _median_of("time", by_source[s], s) for s in by_source}
     found = [
         estimate
-        for source, samples in by_source.items()
-        for estimate in _times(samples, source)
+        for source, middle in medians.items()
+        for estimate in _times(by_source[source], middle)
     ]
-    if _HOST in by_source:
-        found.append(_median_of("time.wall", by_source[_HOST], _HOST))
+    if _HOST in medians:
+        found.append(replace(medians[_HOST], metric="time.wall"))
     if timing.returned:
         found.append(_median_of("time.host", timing.returned, _HOST))
     if timing.first_call_s is not None:
@@ -290,15 +306,19 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     return tuple(found)
 
 
-def _times(samples: Sequence[float], source: str) -> list[Estimate]:
+def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
     """Return the times of a call by one source; one sample has no quantiles."""
-    found = [_median_of("time", samples, source)]
+    found = [middle]
     count = len(samples)
     if count > 1:
-        found.append(_median_of("time.p50", samples, source))
+        found.append(replace(middle, metric="time.p50"))
         found += [
             Estimate(
-                metric=metric, value=value, unit="s", source=source, sample_count=count
+                metric=metric,
+                value=value,
+                unit="s",
+                source=middle.source,
+                sample_count=count,
             )
             for metric, value in (
                 ("time.p95", stats.quantile(samples, _P95)),

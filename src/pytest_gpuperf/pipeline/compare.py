@@ -14,7 +14,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Reason, Verdict
-from pytest_gpuperf.pipeline.limits import grouped
+from pytest_gpuperf.pipeline.cases import grouped
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:

@@ -11,9 +11,9 @@ from pytest_gpuperf.judge.pairing import comparable_sessions
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.limits import gates, grouped
+from pytest_gpuperf.pipeline.cases import gates, grouped
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.report import as_json, tally
+from pytest_gpuperf.report import tally
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -49,17 +49,22 @@ def store(suite: Suite, run: Run) -> None:
     for verdict in run.verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
     changes: dict[str, list[StoreChange]] = {}
-    barred_count = 0
+    barred_count = alone_count = 0
     for key, records in grouped(run.records).items():
-        measured = [r for r in records if r.role is not Role.CONFIRM]
         if key.test_id not in suite.passed or _blocked(records, judged, key):
             barred_count += 1
             continue
-        change = _change(suite, measured, judged.get(key, []))
+        told = judged.get(key, [])
+        # what another test has left behind is no value of this one's
+        alone = any(verdict.in_suite is not None for verdict in told)
+        measured = [r for r in records if (r.role is Role.CONFIRM) is alone]
+        change = _change(suite, measured, told)
         if change is not None:
             changes.setdefault(slug_of(measured[0]), []).append(change)
+            alone_count += alone
     suite.memory.write(changes)
-    suite.remark(tally.stored_line(changes, suite.memory.place(), barred_count))
+    place = suite.memory.place()
+    suite.remark(tally.stored_line(changes, place, barred_count, alone_count))
 
 
 def _blocked(
@@ -138,6 +143,8 @@ def write_reports(suite: Suite, run: Run) -> None:
         ReportError: A file cannot be written.
     """
     if suite.config.json is not None:
+        from pytest_gpuperf.report import as_json
+
         as_json.write_json(_with_samples(suite, run), suite.config.json)
 
 

@@ -123,14 +123,11 @@ def slug_of(record: Record) -> str:
     """Return the name of what a record was measured on: a GPU, a chip or a host."""
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
-    gpu = _fact(record, "gpu_name")
+    known: dict[str, str] = {}  # whichever family has it
+    for facts in record.facts.values():
+        known |= facts
+    gpu = known.get("gpu_name")
     if gpu is not None:
         return slug(gpu)
-    cpu, cores = _fact(record, "cpu_model"), _fact(record, "core_count")
+    cpu, cores = known.get("cpu_model"), known.get("core_count")
     return slug(f"{cpu or 'host'} {cores or ''}".strip())
-
-
-def _fact(record: Record, name: str) -> str | None:
-    """Return a hard fact of a record, whichever family has it."""
-    found = [facts[name] for facts in record.facts.values() if name in facts]
-    return found[-1] if found else None

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.frozen import replace as changed
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.roofline import Attainment, Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 
@@ -36,6 +34,14 @@ _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
 _AT_CLOCK = "roofline.at_clock_fraction"
 _CPU = "cpu"
 _GIGA = 1e9
+_UNSEEN = (
+    "whether it used the GPU is not known: its process does, no record of CUPTI's tells,"
+    " and the GPU was idle when the call returned"
+)
+_SAY = (
+    'install pytest-gpuperf[cupti]; or write requires="gpu" if it does, and run it alone'
+    " if it does not"
+)
 
 
 class Roof(Frozen, frozen=True, kw_only=True):
@@ -53,6 +59,18 @@ class Roof(Frozen, frozen=True, kw_only=True):
     attained: Attainment | None = None
     estimates: tuple[Estimate, ...] = ()
     unmeasured: tuple[Unmeasured, ...] = ()
+
+
+_UNDECLARED = Roof(  # of most measurements
+    unmeasured=tuple(
+        Unmeasured(metric=metric, reason="the test declares no work", remedy=remedy)
+        for metric, remedy in (
+            (_FRACTION, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
+            (_INTENSITY, "pass work=Work(bytes=…, flop=…, dtype=…)"),
+            (_AT_CLOCK, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
+        )
+    )
+)
 
 
 def peaks_in_use(
@@ -99,6 +117,7 @@ def held_against(
     warm: bool,
     grades: Mapping[str, Bands],
     clock_hz: float | None = None,
+    unseen: bool = False,
 ) -> Roof:
     """
     Return how much of its roof a measurement reached, or why that is not known.
@@ -115,8 +134,14 @@ def held_against(
         grades: Where grades begin, by roof; those not named are the plugin's own.
 
         clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
+
+        unseen: Whether nobody knows if it used the device: then it has no roof.
     """
+    if work is None:
+        return _UNDECLARED
     fraction, attained = _fraction(work, time, peaks, warm=warm, clock_hz=clock_hz)
+    if unseen:
+        fraction, attained = _gap(_FRACTION, _UNSEEN, _SAY), None
     found = (fraction, _intensity(work, time.source), _at_clock(fraction, attained))
     # what cannot be deserves no A
     if attained is not None and not attained.above_the_roof:
@@ -246,7 +271,7 @@ def peaks_of(
 
 
 def _fraction(
-    work: Work | None,
+    work: Work,
     time: Estimate,
     peaks: Peaks | None,
     *,
@@ -254,9 +279,6 @@ def _fraction(
     clock_hz: float | None,
 ) -> tuple[Estimate | Unmeasured, Attainment | None]:
     """Return the fraction of the roof with what it was made of, or why there is none."""
-    if work is None:
-        remedy = "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"
-        return _gap(_FRACTION, "the test declares no work", remedy), None
     if peaks is None:
         reason = "the peaks of this device are not known"
         return _gap(_FRACTION, reason, "run it on a GPU"), None
@@ -287,7 +309,7 @@ def _at_clock(
 ) -> Estimate | Unmeasured:
     """Return the fraction under the roof of the clock that was read, or why not."""
     if isinstance(fraction, Unmeasured) or attained is None:
-        return changed(fraction, metric=_AT_CLOCK)
+        return replace(fraction, metric=_AT_CLOCK)
     at_clock = attained.at_clock_fraction
     if at_clock is None:
         remedy = "hold the test to roofline.fraction"
@@ -296,14 +318,11 @@ def _at_clock(
         None if end is None else at_clock * (end / attained.fraction)
         for end in (fraction.low, fraction.high)
     )
-    return changed(fraction, metric=_AT_CLOCK, value=at_clock, low=low, high=high)
+    return replace(fraction, metric=_AT_CLOCK, value=at_clock, low=low, high=high)
 
 
-def _intensity(work: Work | None, source: str) -> Estimate | Unmeasured:
+def _intensity(work: Work, source: str) -> Estimate | Unmeasured:
     """Return the intensity of declared work, which needs no peak."""
-    if work is None:
-        remedy = "pass work=Work(bytes=…, flop=…, dtype=…)"
-        return _gap(_INTENSITY, "the test declares no work", remedy)
     if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
         remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"

@@ -12,7 +12,7 @@ from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import Reason
-from pytest_gpuperf.pipeline import keeping, verdicts
+from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import repeat, seats_of
 from pytest_gpuperf.pipeline.verdicts import Again
 from pytest_gpuperf.report.display import plural
@@ -102,13 +102,22 @@ def finish(
     )
     suite.run = run
     suite.complain(*verdicts.complaints(suite, run))
+    _keep(suite, run)
+    suite.tidy()
+    return run
+
+
+def _keep(suite: Suite, run: Run) -> None:
+    """Store and report a run, where that was asked for."""
+    if suite.config.update is None and suite.config.json is None:
+        return
+    from pytest_gpuperf.pipeline import keeping
+
     for step in (keeping.store, keeping.write_reports):
         try:
             step(suite, run)
         except GpuPerfError as error:  # one that fails must not keep back the others
             suite.complain_of(error)
-    suite.tidy()
-    return run
 
 
 def measure_again(suite: Suite) -> None:

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
@@ -77,7 +79,7 @@ class Suite:
         self.results: dict[str, Measured] = {}
         self.passed: set[str] = set()
         self.failed_alone: dict[str, str] = {}
-        self.first_cases: dict[RecordKey, list[Case]] = {}
+        self.first_cases: dict[RecordKey, tuple[Case, ...]] = {}
         self.repeated: tuple[Record, ...] = ()
         self.confirms = False
         self.verdicts: tuple[Verdict, ...] = ()
@@ -250,7 +252,9 @@ class Suite:
 
     def header(self) -> Header:
         """Return what the run says before its first record."""
-        used = {e.source for record in self.records() for e in record.estimates}
+        values = (e for record in self.records() for e in record.estimates)
+        # counters say nothing of who records what the device does: that is CUPTI, too
+        used = {e.source for e in values if e.source != "cupti" or not _is_counter(e)}
         choice = self.bench.choice(used)
         return Header(
             session=self.bench.session,
@@ -276,6 +280,11 @@ class Suite:
     def _grouped(self) -> Sequence[str]:
         """Return the ids to which xdist has appended a group."""
         return [node_id for node_id in self._reported if "@" in node_id]
+
+
+def _is_counter(estimate: Estimate) -> bool:
+    """Return whether a value was made of hardware counters."""
+    return family_of(estimate.metric, estimate.source) is Family.COUNTER
 
 
 def _value_properties(

@@ -6,17 +6,14 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.leftover import with_suite
-from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.pairing import confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
 from pytest_gpuperf.judge.rows import may_regress
-from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.limits import cases_of_suite, cases_of_test, spread_of
+from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
 from pytest_gpuperf.report.tally import tally
 
 if TYPE_CHECKING:
@@ -173,12 +170,11 @@ def changes(
     """
     if not looked.cases:
         return ()
-    judged = with_suite(
-        settle(looked.cases, confirmed, complete=complete, priors=looked.priors),
-        looked.cases,
-        looked.looks,
-        strict=strict,
-    )
+    judged = settle(looked.cases, confirmed, complete=complete, priors=looked.priors)
+    if confirmed:
+        from pytest_gpuperf.judge.leftover import with_suite
+
+        judged = with_suite(judged, looked.cases, looked.looks, strict=strict)
     return (*judged, *shown(looked.cases, priors=looked.priors))
 
 
@@ -188,6 +184,8 @@ def shifts(
     """Return what the machine did to each class of tests whose controls were measured."""
     if not confirmed:
         return ()
+    from pytest_gpuperf.judge.shift import machine_shifts
+
     return machine_shifts(looked.cases, confirmed, priors=looked.priors)
 
 
@@ -277,6 +275,9 @@ def _confirmed(
     if again is None:
         stopped = suite.config.confirm and not suite.completeness().complete
         return replace(verdict, remedy=_TO_THE_END) if stopped else verdict
+    from pytest_gpuperf.judge.limit import judge_limit
+    from pytest_gpuperf.pipeline.limits import spread_of
+
     record = next(r for r in measured.records if r.key == verdict.key)
     return judge_limit(
         limit,

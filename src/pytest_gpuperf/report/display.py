@@ -8,6 +8,7 @@ side of its limit: it gets more digits until it shows the truth.
 from __future__ import annotations
 
 import datetime
+import functools
 import re
 from collections.abc import Iterable
 from decimal import Context, Decimal
@@ -287,7 +288,7 @@ def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
     """Return a number at some significant digits, whole digits all kept."""
     if number == 0:
         return Decimal(0)
-    first = _WIDE.plus(number.normalize(Context(prec=digits)))
+    first = _WIDE.plus(number.normalize(_context(digits)))
     _, exponent = _spelling(first, unit)
     if first.adjusted() - exponent not in _PLAIN_EXPONENTS:
         return first
@@ -295,6 +296,12 @@ def _rounded(number: Decimal, unit: str, digits: int) -> Decimal:
     if unit not in _SPELLINGS and number == number.to_integral_value():
         places = 0
     return number.quantize(Decimal(1).scaleb(exponent - places), context=_WIDE)
+
+
+@functools.cache
+def _context(digits: int) -> Context:
+    """Return what rounds to some significant digits."""
+    return Context(prec=digits)
 
 
 def _spelling(number: Decimal, unit: str) -> tuple[str, int]:

@@ -6,7 +6,6 @@ import re
 import textwrap
 import unicodedata
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen
@@ -67,8 +66,7 @@ STYLES = {
 }
 
 
-@dataclass(frozen=True, slots=True)
-class Line:
+class Line(Frozen, frozen=True):
     """
     One line of a report.
 

@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
@@ -15,6 +18,7 @@ from pytest_gpuperf.report.terminal import (
     judged_line,
     title,
 )
+from pytest_gpuperf.report.utilization import utilization_lines
 
 __all__ = ["capture_markdown", "run_markdown"]
 
@@ -24,6 +28,8 @@ _WIDE = 10_000  # a block of code is not wrapped
 def run_markdown(run: Run, *, commands: bool = True) -> str:
     """
     Return a run as Markdown: how much was judged, the table, the explanations.
+
+    Below the table stands what GPUs were busy with, and what makes a value doubtful.
 
     Args:
         run: The run, judged.
@@ -36,7 +42,12 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
         prose(judged_line(run).text),
         "",
     ]
-    lines += [*_table(run), "", *run_steps_markdown(run)]
+    every = rows(run)
+    safe = {
+        key: display.code(name) for key, name in names(e.key for e in every).items()
+    }
+    lines += [*_table(every, safe), "", *_below(every, safe)]
+    lines += run_steps_markdown(run)
     blocks = explanation_lines(run, commands=commands, width=_WIDE)
     texts = [line.text for line in blocks]
     if texts:
@@ -44,14 +55,21 @@ def run_markdown(run: Run, *, commands: bool = True) -> str:
     return "\n".join(lines)
 
 
-def _table(run: Run) -> list[str]:
+def _table(every: tuple[Row, ...], called: Mapping[RecordKey, str]) -> list[str]:
     """Return the table, names as code."""
-    every = rows(run)
-    called = names(row.key for row in every)
-    safe = {key: display.code(name) for key, name in called.items()}
-    table = [_marked(each, every) for each in columns(every, safe)]
+    table = [_marked(each, every) for each in columns(every, called)]
     others = ("" if row.time else prose(", ".join(row.others())) for row in every)
     return list(markdown_table([*table, Column(head="measured", cells=tuple(others))]))
+
+
+def _below(every: tuple[Row, ...], called: Mapping[RecordKey, str]) -> list[str]:
+    """Return what the table has no column for: doubts, and what GPUs were busy with."""
+    lines = [
+        f"- {called[row.key]}: {prose(text)}"
+        for row in every
+        for text in (*row.doubts(), *utilization_lines(row.utilization))
+    ]
+    return [*lines, ""] if lines else []
 
 
 def _marked(column: Column, every: tuple[Row, ...]) -> Column:

@@ -12,6 +12,7 @@ from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.utilization import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
@@ -22,6 +23,8 @@ __all__ = ["Row", "columns", "judged_value", "names", "rows"]
 
 # have columns of their own
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
+# notes that a reader must not miss: the value may be of another thing than was meant
+_DOUBTS = frozenset({"used-up"})
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -60,15 +63,17 @@ class Row(Frozen, frozen=True, kw_only=True):
         """The worst outcome as a table prints it."""
         if self.xfailed:
             return XFAILED
-        if self.outcome is not None:
-            return words.label(self.outcome) + self._beside()
+        outcome = self.outcome
+        if outcome is not None:
+            return words.label(outcome) + self._beside(outcome)
         return "void" if self.record is not None and self.record.void else ""
 
-    def _beside(self) -> str:
+    def _beside(self, outcome: Outcome) -> str:
         """Return how many metrics are new beside one that was judged; "" for none."""
+        if outcome not in {Outcome.IMPROVED, Outcome.UNCHANGED}:
+            return ""
         count = sum(v.outcome is Outcome.NEW for v in self.verdicts if v.decides)
-        judged = self.outcome in {Outcome.IMPROVED, Outcome.UNCHANGED}
-        return f", {count} new" if judged and count else ""
+        return f", {count} new" if count else ""
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the value of a metric of the whole record; None: there is none."""
@@ -108,6 +113,21 @@ class Row(Frozen, frozen=True, kw_only=True):
         """Return what was worse in the suite than alone, a sentence for each metric."""
         return tuple(filter(None, map(words.in_suite, self.verdicts)))
 
+    def doubts(self) -> tuple[str, ...]:
+        """Return what a reader must know of the value, a sentence each, safe to print."""
+        if self.record is None:
+            return self.in_suite()
+        void = self.record.void
+        found = [] if void is None else [f"void: {void.text}"]
+        found += [note.text for note in self.record.notes if note.code in _DOUBTS]
+        return (*self.in_suite(), *map(display.escape, found))
+
+    def notes(self) -> tuple[str, ...]:
+        """Return what else a reader may want to know, likewise."""
+        notes = self.record.notes if self.record is not None else ()
+        texts = (note.text for note in notes if note.code not in _DOUBTS)
+        return tuple(map(display.escape, texts))
+
     @property
     def roofline(self) -> str:
         """How much of the roof was reached, and which roof it is."""
@@ -120,6 +140,11 @@ class Row(Frozen, frozen=True, kw_only=True):
             roof = _roof(self.record.work if self.record is not None else None)
         text = display.value(share.value, share.unit, digits=2)
         return f"{text} {display.escape(roof)}".strip()
+
+    @property
+    def utilization(self) -> tuple[UtilizationWindow, ...]:
+        """What GPUs were busy with meanwhile; empty: nobody looked."""
+        return () if self.record is None else self.record.utilization
 
     @property
     def attained(self) -> Attainment | None:

@@ -122,7 +122,10 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Args:
         verdicts: One or more.
     """
-    return min(verdicts, key=lambda verdict: PRECEDENCE.index(verdict.outcome))
+    first, *others = verdicts
+    if not others:  # nearly always, and it is asked several times for each row
+        return first
+    return min((first, *others), key=lambda each: PRECEDENCE.index(each.outcome))
 
 
 def judged_line(run: Run) -> Line:
@@ -152,7 +155,10 @@ def nothing_stored(why: str) -> str:
 
 
 def stored_line(
-    changes: Mapping[str, Sequence[object]], place: str, barred_count: int
+    changes: Mapping[str, Sequence[object]],
+    place: str,
+    barred_count: int,
+    alone_count: int = 0,
 ) -> str:
     """
     Return the line that says what was stored, and where.
@@ -163,6 +169,8 @@ def stored_line(
         place: The store.
 
         barred_count: Measurements that must not be stored.
+
+        alone_count: Of those stored, what was slower in the suite than alone.
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
@@ -172,6 +180,11 @@ def stored_line(
     stored = display.plural(count, "measurement")
     folders = ", ".join(sorted(changes))
     text = display.escape(f"stored {stored} in {place} ({folders})")
+    if alone_count:
+        text += (
+            f", {alone_count} of them as fresh processes measured, not the suite, where"
+            " it was slower"
+        )
     return f"{text}; not stored: {left_out}" if left_out else text
 
 

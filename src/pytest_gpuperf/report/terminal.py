@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import itertools
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.assertion import assert_lines, estimate_lines
 from pytest_gpuperf.report.explanation import (
     explanation,
     fitted,
@@ -27,7 +27,6 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 from pytest_gpuperf.report.rows import Row, columns, names, rows
-from pytest_gpuperf.report.steps import run_steps_lines
 from pytest_gpuperf.report.tally import (
     PRECEDENCE,
     Tally,
@@ -36,15 +35,12 @@ from pytest_gpuperf.report.tally import (
     tally,
     worst,
 )
-from pytest_gpuperf.report.utilization import utilization_lines
 
 __all__ = [
     "EXPLAINED",
     "Line",
     "Style",
     "Tally",
-    "assert_lines",
-    "estimate_lines",
     "explanation_lines",
     "fitted",
     "header_lines",
@@ -125,9 +121,16 @@ def summary(
     """Yield all that a run says below its title; the arguments are `run_lines`'."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
-    yield from table_lines(run, width=width, verbose=verbose)
-    yield from run_steps_lines(run, width=width, verbose=verbose)
-    yield from explanation_lines(run, commands=commands, width=width, told=told)
+    every = rows(run)
+    called = names(row.key for row in every)
+    yield from _table(every, called, width=width, verbose=verbose)
+    if any(record.steps is not None for record in run.records):
+        from pytest_gpuperf.report.steps import run_steps_lines
+
+        yield from run_steps_lines(run, width=width, verbose=verbose)
+    yield from _explained(
+        run, called, outcomes=EXPLAINED, commands=commands, width=width, told=told
+    )
     judged = judged_line(run)
     yield from wrapped(judged.text, width=width, style=judged.style)
 
@@ -187,17 +190,24 @@ def table_lines(
         verbose: Whether a long table shows what passed, and rows show all metrics.
     """
     every = rows(run)
-    shown = [row for row in every if row.outcome not in _QUIET or row.in_suite()]
+    called = names(row.key for row in every)
+    yield from _table(every, called, width=width, verbose=verbose)
+
+
+def _table(
+    every: Sequence[Row], called: Mapping[RecordKey, str], *, width: int, verbose: bool
+) -> Iterator[Line]:
+    """Yield the table of a run's rows, whose names are known."""
+    shown = [row for row in every if row.outcome not in _QUIET or row.doubts()]
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
-    called = names(row.key for row in every)
     heads, *lines = text_table(columns(shown, called), width=width) or ("",)
     if shown:
         yield Line(heads, Style.FAINT)
     for row, text in zip(shown, lines, strict=True):
-        style = Style.PLAIN
-        if row.outcome is not None and not row.xfailed:
-            style = STYLES[row.outcome]
+        outcome, style = row.outcome, Style.PLAIN
+        if outcome is not None and not row.xfailed:
+            style = STYLES[outcome]
         yield Line(text, style)
         yield from _below(row, width, verbose=verbose)
     if len(shown) < len(every):
@@ -230,8 +240,23 @@ def explanation_lines(
 
         told: Whether a verdict stands in pytest's FAILURES; one line says which do.
     """
-    yield from _shift_lines(run, width)
     called = names(row.key for row in rows(run))
+    yield from _explained(
+        run, called, outcomes=outcomes, commands=commands, width=width, told=told
+    )
+
+
+def _explained(
+    run: Run,
+    called: Mapping[RecordKey, str],
+    *,
+    outcomes: frozenset[Outcome],
+    commands: bool,
+    width: int,
+    told: Callable[[Verdict], bool],
+) -> Iterator[Line]:
+    """Yield the blocks of a run's verdicts, whose measurements' names are known."""
+    yield from _shift_lines(run, width)
     expected = expected_failures(run)
     above: dict[str, None] = {}
     groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
@@ -342,15 +367,12 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     if verbose or not row.time:
         others = ", ".join(row.others())
         yield from wrapped(others, width=width, depth=1)
-    for text in row.in_suite():
+    for text in row.doubts():
         yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
-    if row.record is None:
-        return
-    if row.record.void is not None:
-        text = f"void: {display.escape(row.record.void.text)}"
-        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
-    for text in utilization_lines(row.record.utilization):
-        yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for note in row.record.notes if verbose else ():
-        text = f"note: {display.escape(note.text)}"
-        yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+    if row.utilization:
+        from pytest_gpuperf.report.utilization import utilization_lines
+
+        for text in utilization_lines(row.utilization):
+            yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+    for text in row.notes() if verbose else ():
+        yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)

@@ -7,8 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Case, direction
-from pytest_gpuperf.judge.pairing import case_of, confirmation_of
-from pytest_gpuperf.judge.selection import best_source
+from pytest_gpuperf.judge.pairing import best_source, case_of, confirmation_of
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
     BoundClass,

@@ -28,7 +28,9 @@ SCHEMA = json.loads(
 )
 VALIDATOR = jsonschema.Draft202012Validator(SCHEMA)
 LARGE = settings(
-    max_examples=60, suppress_health_check=[HealthCheck.too_slow], deadline=None
+    max_examples=min(60, settings().max_examples),  # the profile may ask for fewer
+    suppress_health_check=[HealthCheck.too_slow],
+    deadline=None,
 )
 EXAMPLE = runs.gpu_run()
 

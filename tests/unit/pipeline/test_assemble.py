@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import Any
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.base import Timing
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
+from pytest_gpuperf.compute.change import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.frozen import replace
@@ -188,6 +190,18 @@ def test_a_comparison_is_made_within_each_source() -> None:
     assert [e.value for e in record.estimates] == pytest.approx([2.0, 3.0])
 
 
+def test_a_comparison_is_as_sure_as_processes_of_its_source_are_alike() -> None:
+    """Times of a device differ less from process to process than those of the host."""
+    same = (1e-3,) * 20
+    steady = replace(EVENTS, samples=same, others={"host": same})
+    device, host = MAKER.compared(KEY, steady, steady).estimates
+
+    assert device.high is not None
+    assert host.high is not None
+    ratio = math.log(device.high) / math.log(host.high)
+    assert ratio == pytest.approx(DEVICE_PROCESS_SPREAD / HOST_PROCESS_SPREAD)
+
+
 def test_a_host_time_shares_the_facts_of_the_host() -> None:
     """Neither a GPU's nor those of other families, and nothing that no family asks for."""
     record = timed(HOST)
@@ -273,6 +287,24 @@ def test_what_used_no_device_is_held_against_the_cpu(
     )
 
     assert f"it is the {roof}'s" in gap(record, "roofline.fraction").reason
+
+
+def test_what_nobody_saw_use_the_device_has_no_roof() -> None:
+    """Its peaks are not even looked up; the reason is about the use, not about them."""
+
+    def refused() -> Peaks:
+        raise AssertionError
+
+    maker = replace(MAKER, peaks=refused, host_peaks=refused)
+    work = Work(bytes=1e9, flop=1e9, dtype="fp32")
+    record = maker.timed(KEY, HOST, kind=Kind.MEASURE, work=work, unseen=True)
+
+    assert record.roofline is None
+    why = gap(record, "roofline.fraction")
+    assert why.reason.startswith("whether it used the GPU is not known")
+    assert 'requires="gpu"' in why.remedy
+    assert gap(record, "roofline.at_clock_fraction").reason == why.reason
+    assert {e.metric for e in record.estimates} >= {"time", "roofline.intensity"}
 
 
 # compared

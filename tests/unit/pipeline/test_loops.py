@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import Any
 
 import pytest
 
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, RecordKey
 from pytest_gpuperf.model.roofline import Peak, Peaks

@@ -141,6 +141,21 @@ def test_a_gpu_that_nvml_does_not_list_has_no_peaks(splits: int) -> None:
     assert "NVML does not list the GPU in use" in found.of_memory("dram").source
 
 
+@pytest.mark.parametrize("work", [None, Work(bytes=1e12)])
+def test_what_nobody_saw_use_the_device_is_held_against_nothing(
+    work: Work | None,
+) -> None:
+    """Not even where peaks are given; a test that declares no work is told that first."""
+    roof = held_against(
+        work, TIME, peaks(dram=1e12), warm=False, grades={}, unseen=True
+    )
+
+    assert (roof.attained, roof.estimates) == (None, ())
+    reason = roof.unmeasured[0].reason
+    assert ("declares no work" in reason) is (work is None)
+    assert ("whether it used the GPU" in reason) is (work is not None)
+
+
 def test_a_fraction_has_the_interval_of_its_time() -> None:
     """Upside down: the longest time is the smallest fraction."""
     roof = held(Work(bytes=1e12), peaks(dram=1e12))

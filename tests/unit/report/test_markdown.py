@@ -12,6 +12,8 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.utilization import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
 from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
@@ -93,6 +95,39 @@ def test_a_run_is_a_table_and_a_block() -> None:
     """)
 
     assert run_markdown(run, commands=False) == expected
+
+
+def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
+    """And what makes a value doubtful, each with the name of its test."""
+    window = UtilizationWindow(
+        gpu_index=0,
+        gpu_uuid="GPU-1",
+        duration_s=2.0,
+        reading_count=20,
+        class_s={"compute-heavy": 1.5, "I/O|data": 0.5},
+        incomplete_s=0.0,
+        unobserved_s=0.0,
+        real_util=48.2,
+    )
+    busy = replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        utilization=(window, replace(window, gpu_index=1, reading_count=0)),
+    )
+    doubtful = replace(
+        runs.record("test_b", runs.time_of(1e-3)),
+        void=Void(code="drift", text="the clock drifted by 4 %"),
+        notes=(Note(code="used-up", text="<it> was used up"),),
+    )
+    lines = run_markdown(runs.run((busy, doubtful))).splitlines()
+    *_, below = (place for place, line in enumerate(lines) if line.startswith("|"))
+
+    assert lines[below + 1 :] == [
+        "",
+        "- `test_a`: GPU 0 utilization 48 of 100: 75 % compute-heavy, 25 % I/O\\|data",
+        "- `test_a`: GPU 1 utilization n/a: no reading describes the test",
+        "- `test_b`: void: the clock drifted by 4 %",
+        "- `test_b`: \\<it\\> was used up",
+    ]
 
 
 def test_no_name_is_markup() -> None:

@@ -287,6 +287,28 @@ def test_notes_and_void_stand_below_their_row() -> None:
     assert note == Line("    note: the samples get slower", Style.FAINT)
 
 
+def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
+    """Whoever reads the number must know that it may be of another thing; once."""
+    doubtful = replace(
+        runs.record("test_a", runs.time_of(1e-3)),
+        notes=(
+            Note(code="used-up", text="it may have been \x1b used up"),
+            Note(code="trend", text="the samples get slower"),
+        ),
+    )
+    others = [runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(50)]
+    told = Line("    it may have been \\x1b used up", Style.DOUBT)
+    short = list(terminal.table_lines(runs.run((doubtful,))))
+    long = list(terminal.table_lines(runs.run((*others, doubtful))))
+    verbose = list(terminal.table_lines(runs.run((doubtful,)), verbose=True))
+
+    assert short[2:] == [told]
+    assert told in long
+    assert len(long) == 4
+    assert verbose.count(told) == 1
+    assert verbose[-1] == Line("    note: the samples get slower", Style.FAINT)
+
+
 @pytest.mark.parametrize(
     ("verdicts", "expected", "text", "style"),
     [

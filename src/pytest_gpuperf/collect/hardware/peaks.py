@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from dataclasses import replace
 
 from pytest_gpuperf.collect.hardware.table import (
     Card,
@@ -17,7 +16,7 @@ from pytest_gpuperf.collect.hardware.table import (
     without_slice,
 )
 from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.roofline import LEVELS, Peak, Peaks, weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES
