@@ -48,6 +48,7 @@ from pytest_gpuperf.pipeline.counts import (
     count,
     last_words,
 )
+from pytest_gpuperf.pipeline.patience import patience
 from pytest_gpuperf.pipeline.repeat import Answer, CommandLine, run_child
 
 if TYPE_CHECKING:
@@ -61,8 +62,6 @@ _LOCK = "counting"
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one launch against another's
 _REFUSALS = "not-counted.jsonl"  # in the folder of the run: no other run reads it
 _ATTEMPTS = 3  # where another profiler has the counters for a moment
-_LEAST_TIMEOUT_S = 600.0  # the imports of a framework, compilation, all passes
-_TEST_TIMEOUT_S = 60.0  # and for each test
 _LONGEST_WAIT_S = 86_400.0  # for another run that counts: it has timeouts of its own
 _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
@@ -74,7 +73,7 @@ def refused(site: Site) -> Refusal | None:
     if asked and _NAME not in asked:
         return Refusal(
             reason="the ncu collector is not among those asked for",
-            remedy="add ncu to --gpuperf-collectors",
+            remedy="add ncu, or cupti, to --gpuperf-collectors",
         )
     absence = site.absent.get(_NAME)
     if absence is not None:
@@ -221,6 +220,8 @@ class _Ncu:
         test_count: int,
     ) -> tuple[Path, Finished]:
         """Run a command under ncu; return its report and how it ended."""
+        config, device = self.site.config, self.site.device()
+        allowed = patience(config, collect, test_count, device=device)
         command = Command(
             executable=argv[0],
             args=argv[1:],
@@ -232,16 +233,15 @@ class _Ncu:
             replay_mode=self.modes["replay_mode"],
             cache_control=cache_control,
             clock_control=self.modes["clock_control"],
-            timeout_s=self.site.config.ncu_timeout_s
-            or max(_LEAST_TIMEOUT_S, _TEST_TIMEOUT_S * test_count),
+            timeout_s=allowed.timeout_s,
         )
-        device = self.site.device()
         session = Session(
             command=command,
             runner=self.site.runner,
             program_may_fail=True,
             device="0" if device is None else device.uuid,
-            lock_timeout_s=self.site.config.lock_timeout_s,
+            lock_timeout_s=config.lock_timeout_s,
+            timeout_why=allowed.why,
         )
         finished = session.run(cwd=self.command.folder, env=env, retries=_ATTEMPTS)
         return command.report, finished

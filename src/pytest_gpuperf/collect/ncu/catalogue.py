@@ -20,7 +20,7 @@ from pytest_gpuperf.model.catalogue import (
 )
 from pytest_gpuperf.model.metric import METRICS
 
-__all__ = ["Catalogue"]
+__all__ = ["Catalogue", "made_by_ncu"]
 
 _HOST_MEMORY = frozenset(  # Thor and Spark: their DRAM is the host's
     chip for pair in ((11, 0), (12, 1)) for chip in CAPABILITIES[pair]
@@ -344,6 +344,11 @@ def _has(evaluator: Evaluator, base: str) -> bool:
 def _family(name: str) -> _Family | None:
     """Return the family of a name that Nsight Compute makes itself."""
     return next((each for each in _FAMILIES if each.pattern.fullmatch(name)), None)
+
+
+def made_by_ncu(name: str) -> bool:
+    """Return whether Nsight Compute makes a metric itself: nothing else counts it."""
+    return _family(name) is not None
 
 
 def _nearest(base: str, candidates: Sequence[str]) -> list[str]:

@@ -71,6 +71,9 @@ class Session:
 
         lock_timeout_s: How long to wait for another run to leave it [s], >= 0.
 
+        timeout_why: How the command's `timeout_s` came to be, for who exceeds it; "":
+            the number says it all.
+
         collectives: Whether the program's kernels wait for one another, as those of
             NCCL do: kernel replay would hang. None: where its WORLD_SIZE is above 1.
 
@@ -87,6 +90,7 @@ class Session:
     lock_folder: Path | None = None
     device: str = "0"
     lock_timeout_s: float = 600.0
+    timeout_why: str = ""
     collectives: bool | None = None
     program_may_fail: bool = False
     clock: Clock = field(default_factory=SystemClock)
@@ -190,8 +194,9 @@ class Session:
                 "gpuperf_ncu_timeout); kernels that wait for one another hang when they "
                 "are replayed one by one: leave them out"
             )
+            why = f" ({self.timeout_why})" if self.timeout_why else ""
             raise CollectorTimeoutError(
-                error.message, remedy=remedy
+                error.message + why, remedy=remedy
             ) from error.__cause__
         except CollectorUnavailableError as error:
             cause = error.__cause__

@@ -123,6 +123,14 @@ def scripted(
     return dataclasses.replace(session, runner=runner), runner
 
 
+def written(file: Path) -> None:
+    """Return once there is something in a file."""
+    deadline = time.monotonic() + AMPLE_S
+    while not (file.exists() and file.stat().st_size):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
 def changed(session: Session, **changes: object) -> Session:
     """Return the session with a command that differs."""
     command = dataclasses.replace(session.command, **changes)  # type: ignore[arg-type] # each test gives what fits
@@ -415,10 +423,15 @@ class TestRealProcesses:
         pids = tmp_path / "pids"
         source = f"import os; open({str(pids)!r}, 'w').write(str(os.getpid()))"
         waiting = f"{source}; import time; time.sleep(600)"
-        session = changed(real, args=("-c", waiting), timeout_s=5)
+        session = dataclasses.replace(
+            changed(real, args=("-c", waiting), timeout_s=0.2),
+            timeout_why="1 s a start",
+            runner=ProcessRunner(lambda: written(pids)),  # then the timeout begins
+        )
 
-        with pytest.raises(CollectorTimeoutError, match="wait for one another"):
+        with pytest.raises(CollectorTimeoutError, match="wait for one another") as told:
             session.run()
+        assert told.value.message.endswith("did not end within 0.2 s (1 s a start)")
 
         assert ended(int(pids.read_text(encoding="ascii")))
         start = (tmp_path / "starts").read_text(encoding="utf-8")
@@ -432,10 +445,7 @@ class TestRealProcesses:
         monkeypatch.setenv("FAKE_NCU_MODE", "hang")
         child = started(real, output=tmp_path / "out")
         starts = tmp_path / "starts"
-        deadline = time.monotonic() + AMPLE_S
-        while not (starts.exists() and starts.stat().st_size):
-            assert time.monotonic() < deadline
-            time.sleep(0.01)
+        written(starts)
 
         child.send_signal(signal.SIGINT)
         _, said = child.communicate(timeout=AMPLE_S)
