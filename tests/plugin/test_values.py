@@ -173,6 +173,37 @@ def test_compare_measures_both_sides(project: Project) -> None:
     assert project.run().parseoutcomes() == {"passed": 1}
 
 
+def test_compare_gives_each_call_of_either_side_fresh_arguments(
+    project: Project,
+) -> None:
+    """What one side used up, or sorted, is not what the other is called with."""
+    project.write(
+        """
+        import pytest
+
+        def items():
+            return (iter([3, 1, 2]),), {"key": abs}
+
+        def drained(values, key):
+            assert key is abs
+            assert len(list(values)) == 3
+
+        @pytest.mark.gpuperf(iterations=10)
+        def test_fresh(gpuperf):
+            pair = gpuperf.compare(drained, sorted, setup=items)
+            assert pair.speedup > 0
+
+        def test_used_up(gpuperf):
+            pair = gpuperf.compare(sum, sorted, iter([3, 1, 2]))
+            assert pair.speedup > 0
+        """
+    )
+    ended = project.run()
+
+    assert ended.parseoutcomes() == {"passed": 1, "skipped": 1}
+    assert lines(ended, "argument 0 (list_iterator)", "setup= (of measure or compare)")
+
+
 def test_results_come_back(project: Project) -> None:
     """`perf.result` and the call itself give what the function returned."""
     project.write(

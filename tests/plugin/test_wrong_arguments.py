@@ -31,6 +31,7 @@ WRONG_CALLS = {
     "gpuperf.measure(5)": "fn: 5 cannot be called",
     "gpuperf.compare(len, sorted, [], name=5)": "name: 5 is no text",
     "gpuperf.compare(len, 5, [])": "b: 5 cannot be called",
+    "gpuperf.compare(len, len, setup=[])": "setup: [] cannot be called",
     "gpuperf.range(5).__enter__()": "name: 5 is no text",
     "gpuperf.capture(None)": "path: None is no path; give the path of a file",
     "gpuperf.capture('')": "path: '' cannot be the path of a file",

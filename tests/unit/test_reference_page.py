@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import inspect
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -12,6 +13,7 @@ import pytest
 import pytest_gpuperf
 from pytest_gpuperf import options
 from pytest_gpuperf.cli.arguments import parser
+from pytest_gpuperf.fixture.gpuperf import GpuPerf
 from pytest_gpuperf.hooks import markers
 
 PAGE = Path(__file__).parents[2] / "docs" / "reference.md"
@@ -83,6 +85,32 @@ def test_every_ini_value_is_told(tables: dict[str, dict[str, list[str]]]) -> Non
 def test_every_keyword_is_told(tables: dict[str, dict[str, list[str]]]) -> None:
     """In the order in which a mistake lists them."""
     assert [*tables["keyword"]] == [*markers._KEYWORDS]
+
+
+def test_every_call_of_the_fixture_is_told(
+    tables: dict[str, dict[str, list[str]]],
+) -> None:
+    """Each public name with its own keywords, in the order of its signature."""
+    told = {
+        re.split(r"[(`]", call.removeprefix("gpuperf"))[0].lstrip("."): cells[0]
+        for call, cells in tables["call"].items()
+    }
+    public = {
+        name: member
+        for name, member in vars(GpuPerf).items()
+        if name == "__call__" or not name.startswith("_")
+    }
+
+    assert {*told} == {"" if name == "__call__" else name for name in public}
+    for name, member in public.items():
+        if isinstance(member, property) or name == "__call__":
+            continue
+        keywords = [
+            each.name
+            for each in inspect.signature(member).parameters.values()
+            if each.kind is each.KEYWORD_ONLY
+        ]
+        assert re.findall(r"`(\w+)`", told[name]) == keywords, name
 
 
 def test_what_can_be_required_is_told(tables: dict[str, dict[str, list[str]]]) -> None:

@@ -26,16 +26,19 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         bench: The measuring equipment of this process.
     """
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
-    plans = [(item, plan) for item, plan in plans if not _never_runs(item)]
-    asked = "ncu" in bench.config.collectors
+    asked = not {"ncu", "cupti"}.isdisjoint(bench.config.collectors)
     # nearly all runs end here, with nothing loaded
-    if not any(asked or _names_a_counter(plan) for _, plan in plans):
+    if not any(
+        asked or (_names_a_counter(plan) and not _never_runs(item))
+        for item, plan in plans
+    ):
         return
     if bench.config.disable or bench.recording is not None or _only_shows(session):
         return
     from pytest_gpuperf.pipeline.counting import (
         cache_control_of,
         made_of,
+        may_count_here,
         wanted_metrics,
     )
     from pytest_gpuperf.pipeline.counts import Wanted
@@ -51,13 +54,18 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
             cache_control=cache_control_of(plan),
         )
         for item, plan in plans
-        if (metrics := wanted_metrics(plan, bench.config.collectors))
+        if not _never_runs(item)
+        and (metrics := wanted_metrics(plan, bench.config.collectors))
     ]
     if not wanted:
         return
     from pytest_gpuperf.hooks.start import command_line
-    from pytest_gpuperf.pipeline.relaunch import counted
+    from pytest_gpuperf.pipeline.relaunch import counted, refused
 
+    refusal = refused(bench)
+    if refusal is not None and may_count_here(bench.config.collectors, device):
+        bench.count_here(refusal)
+        return
     bench.counts = counted(
         bench,
         command_line(session.config),

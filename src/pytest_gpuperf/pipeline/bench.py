@@ -22,6 +22,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.pipeline.observers import Observers
 from pytest_gpuperf.pipeline.reading import Reader, judged
+from pytest_gpuperf.pipeline.seen import Again
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.step_profile import StepRecorder
@@ -29,8 +30,9 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
-    from pytest_gpuperf.pipeline.counts import Counts
-    from pytest_gpuperf.pipeline.observers import Observed
+    from pytest_gpuperf.pipeline.counted import CountsHere
+    from pytest_gpuperf.pipeline.counts import Counts, Refusal
+    from pytest_gpuperf.pipeline.seen import Observed
     from pytest_gpuperf.pipeline.turns import Turns
 
 __all__ = ["Bench"]
@@ -129,7 +131,16 @@ class Bench(Reader):
 
     # makes values that pass every comparison, where nothing is measured
     placeholder: Callable[[str, Any], Any] | None = None
-    counts: Counts | None = None  # what was counted for tests in another process
+    # what was counted for tests in another process, or what counts in this one
+    counts: Counts | CountsHere | None = None
+
+    def count_here(self, instead_of: Refusal) -> None:
+        """Count what tests ask for in this process, for another one may not."""
+        from pytest_gpuperf.pipeline.counted import CountsHere
+
+        self.counts = CountsHere(
+            self, self._runtime, self._observers, instead_of=instead_of
+        )
 
     @property
     def _stop(self) -> _MedianKnown:
@@ -186,7 +197,10 @@ class Bench(Reader):
 
         def ended() -> Record:
             timing = _timing_of(timer)
-            record = self._maker().timed(key, timing, kind=Kind.RANGE, work=plan.work)
+            unseen = self._unseen(plan.work, timing, plan)
+            record = self._maker().timed(
+                key, timing, kind=Kind.RANGE, work=plan.work, unseen=unseen
+            )
             record = self._with_observed(record, observed, timing)
             return self._counted(record, plan, plan.work)
 
@@ -245,6 +259,7 @@ class Bench(Reader):
         kwargs: Mapping[str, object],
         *,
         plan: Plan,
+        setup: Callable[[], object] | None = None,
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
         self.need("host")
@@ -258,6 +273,7 @@ class Bench(Reader):
                 fn=fn,
                 args=args,
                 kwargs=kwargs,
+                setup=setup,
                 cache=plan.cache or "cold",
                 iterations=plan.iterations,
                 budget_s=_BUDGET_S,
@@ -307,9 +323,28 @@ class Bench(Reader):
         # the timed call's result is the one that `check` has seen
         self._observers.call(request, observed, beside=timing.result is not None)
         self._observers.again(request, observed, judged(plan))
-        record = self._maker().timed(key, timing, kind=Kind.MEASURE, work=work)
+        unseen = self._unseen(work, timing, plan, request)
+        record = self._maker().timed(
+            key, timing, kind=Kind.MEASURE, work=work, unseen=unseen
+        )
         record = self._with_observed(record, observed, timing)
-        return self._counted(record, plan, work), timing.result
+        again = Again(request, timing, observed)
+        return self._counted(record, plan, work, again), timing.result
+
+    def _unseen(
+        self,
+        work: Work | None,
+        timing: Timing,
+        plan: Plan,
+        request: TimedCall | None = None,
+    ) -> bool:
+        """Return whether nobody knows if declared work was done on the device."""
+        if work is None or not self._runtime.active():
+            return False
+        from pytest_gpuperf.pipeline.device_used import use_is_known
+
+        needs = (*plan.requires, *plan.counters)
+        return not use_is_known(timing, needs, request)
 
     def _with_observed(
         self, record: Record, observed: Observed, timing: Timing | None = None
@@ -332,12 +367,18 @@ class Bench(Reader):
         notes = (*found.notes, *beside.notes)
         return replace(found, void=void or beside.void, notes=notes)
 
-    def _counted(self, record: Record, plan: Plan, work: Work | None) -> Record:
+    def _counted(
+        self,
+        record: Record,
+        plan: Plan,
+        work: Work | None,
+        again: Again | None = None,
+    ) -> Record:
         """Return a record with the counters of the same call, where some are wanted."""
         if self.counts is None:
             return record
         facts = self._maker().facts
-        record = self.counts.joined(record, plan, work=work, facts=facts)
+        record = self.counts.joined(record, plan, again, work=work, facts=facts)
         known = {estimate.metric for estimate in record.estimates}
         gaps = tuple(gap for gap in record.unmeasured if gap.metric not in known)
         return replace(record, unmeasured=gaps)

@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
+    from pytest_gpuperf.pipeline.seen import Again
 
 __all__ = [
     "Counted",
@@ -28,9 +29,11 @@ __all__ = [
     "count",
     "isolate",
     "last_words",
+    "without_counters",
 ]
 
 _MOST_RESTARTS = 3  # of a group whose tests end their process, or that ncu refuses
+_RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
 _SHOWN_LINES = 3  # of what a process said last
 _ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
 
@@ -174,7 +177,13 @@ class Counts:
         self._collectors = collectors
 
     def joined(
-        self, record: Record, plan: Plan, *, work: Work | None, facts: Mapping[str, str]
+        self,
+        record: Record,
+        plan: Plan,
+        _again: Again | None = None,
+        *,
+        work: Work | None,
+        facts: Mapping[str, str],
     ) -> Record:
         """Return a record with the counters of the same measurement, or why it has none."""
         metrics = wanted_metrics(plan, self._collectors)
@@ -183,12 +192,7 @@ class Counts:
             return record
         found = _of_range(counted, record.key.name)
         if isinstance(found, Refusal):
-            missing = tuple(
-                Unmeasured(metric=name, reason=found.reason, remedy=found.remedy)
-                for name in metrics
-                if not any(e.metric == name for e in record.estimates)
-            )
-            return replace(record, unmeasured=(*record.unmeasured, *missing))
+            return without_counters(record, metrics, found)
         modes = {
             "tool_version": counted.tool_version,
             "replay_mode": counted.replay_mode,
@@ -196,8 +200,25 @@ class Counts:
             "clock_control": counted.clock_control,
         }
         return with_counters(
-            record, found.launches, metrics, work=work, facts={**facts, **modes}
+            record,
+            found.launches,
+            metrics,
+            work=work,
+            facts={**facts, **modes},
+            by_kernel=counted.replay_mode != _RANGE,
         )
+
+
+def without_counters(
+    record: Record, metrics: Sequence[str], refusal: Refusal
+) -> Record:
+    """Return a record that says why it has none of some counters."""
+    missing = tuple(
+        Unmeasured(metric=name, reason=refusal.reason, remedy=refusal.remedy)
+        for name in metrics
+        if not any(e.metric == name for e in record.estimates)
+    )
+    return replace(record, unmeasured=(*record.unmeasured, *missing))
 
 
 def _of_range(counted: Counted, name: str) -> CountedRange | Refusal:

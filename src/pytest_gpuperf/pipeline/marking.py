@@ -105,11 +105,12 @@ class CountingBench(Bench):
         kwargs: Mapping[str, object],
         *,
         plan: Plan,
+        setup: Callable[[], object] | None = None,
     ) -> tuple[Record, Record, Record]:
         """Mark a call of each of two functions."""
         sides = self.sides(key)
         for side, fn in zip(sides, functions, strict=True):
-            self._call(side, fn, args, kwargs, plan=plan, cache=None)
+            self._call(side, fn, args, kwargs, plan=plan, cache=None, setup=setup)
         first, second = (self._record(side, Kind.MEASURE, plan) for side in sides)
         return self._record(key, Kind.COMPARE, plan), first, second
 

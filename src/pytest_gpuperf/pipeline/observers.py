@@ -11,27 +11,24 @@ import contextlib
 import functools
 import sys
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.pipeline.seen import Observed
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TimedCall
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-    from pytest_gpuperf.collect.memory import MemoryUse, MemoryWatch
+    from pytest_gpuperf.collect.memory import MemoryWatch
     from pytest_gpuperf.collect.nvml import Board
     from pytest_gpuperf.collect.nvml_deltas import Deltas
     from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.deltas import DeviceDeltas, SecondPass
-    from pytest_gpuperf.model.record import Void
     from pytest_gpuperf.pipeline.seat import Site
     from pytest_gpuperf.pipeline.telemetry import Span, TimeLines
 
-__all__ = ["Observed", "Observers"]
+__all__ = ["Observers"]
 
 _ENERGY = frozenset({"energy", "power"})
 _CUPTI, _NVML = "cupti", "nvml"
@@ -43,53 +40,6 @@ _UNASKED = Absence(
     reason="the cupti collector is not among those asked for",
     remedy="add cupti to --gpuperf-collectors",
 )
-
-
-def _nobody() -> None:
-    """Tell nobody."""
-
-
-@dataclass(slots=True, kw_only=True)
-class Observed:
-    """
-    What was seen of a measurement besides its time; None: nobody looked, or could.
-
-    Attributes:
-        device_used: Whether a device was in use at the end.
-
-        memory: What a call, or the block, took.
-
-        trace: What the GPU did in a call, or in the block.
-
-        void: Why that must not be judged; None: it may.
-
-        blind: Why nobody sees what the GPU does; None: CUPTI does.
-
-        deltas: What its sensors counted over the whole measurement.
-
-        second: What calls without a gap between them cost.
-
-        span: Its part of the device's time line.
-
-        unrepeated: Why there were none, as a fragment; "": nobody asked.
-
-        begins: Called right before the body: what waited for the device until then was
-            not the body.
-
-        returned: Called right after it, likewise.
-    """
-
-    device_used: bool = False
-    memory: MemoryUse | None = None
-    trace: Trace | None = None
-    void: Void | None = None
-    blind: Absence | None = None
-    deltas: DeviceDeltas | None = None
-    second: SecondPass | None = None
-    span: Span | None = None
-    unrepeated: str = ""
-    begins: Callable[[], None] = _nobody
-    returned: Callable[[], None] = _nobody
 
 
 class Observers:
@@ -105,7 +55,7 @@ class Observers:
     def __init__(self, site: Site, runtime: DeviceRuntime) -> None:
         self._site = site
         self._runtime = runtime
-        self._open_watches: list[MemoryWatch] = []
+        self.open_watches: list[MemoryWatch] = []  # of what is looked at right now
         self._opened: dict[str, Board | None] = {}  # by the device's UUID
         # likewise, and by whether they take GPM's averages
         self._free_deltas: dict[tuple[str, bool], list[Deltas]] = {}
@@ -266,10 +216,10 @@ class Observers:
             return
         from pytest_gpuperf.collect.memory import MemoryWatch
 
-        for outer in self._open_watches:
+        for outer in self.open_watches:
             outer.keep()
         watch = MemoryWatch()
-        self._open_watches.append(watch)
+        self.open_watches.append(watch)
         watch.begin(calling=calling)
         try:
             with self._window(observed):
@@ -281,7 +231,7 @@ class Observers:
             watch.abandon()
             raise
         finally:
-            self._open_watches.remove(watch)
+            self.open_watches.remove(watch)
         if self._runtime.active():
             observed.memory = watch.end()
 

@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Absence, Timing
+from pytest_gpuperf.collect.cupti.presence import overfull
 from pytest_gpuperf.collect.memory import MemoryUse
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
 from pytest_gpuperf.model.deltas import (
@@ -30,7 +31,7 @@ from pytest_gpuperf.model.record import (
 )
 from pytest_gpuperf.pipeline.assemble import Maker
 from pytest_gpuperf.pipeline.observed import with_observed
-from pytest_gpuperf.pipeline.observers import Observed
+from pytest_gpuperf.pipeline.seen import Observed
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a")
 FACTS = {"gpu_name": "NVIDIA H200", "cache_mode": "cold", "compute_capability": "9.0"}
@@ -197,6 +198,17 @@ def test_a_window_that_failed_leaves_reasons_alone() -> None:
     assert found.void is None
     (gap,) = (each for each in found.unmeasured if each.metric == "time.busy")
     assert (gap.reason, gap.remedy) == ("CUPTI says no more", "see gpuperf doctor")
+
+
+def test_a_block_of_too_many_records_keeps_its_time() -> None:
+    """What memory could not hold is unmeasured, and the reason has the number."""
+    found = seen(Kind.RANGE, "events", void=overfull(3_000_000))
+
+    assert found.void is None
+    assert values(found)["time", "events"] > 0
+    (gap,) = (each for each in found.unmeasured if each.metric == "launches.count")
+    assert "more than 3,000,000 records" in gap.reason
+    assert gap.remedy == "measure a shorter piece"
 
 
 def test_what_nobody_sees_says_why() -> None:

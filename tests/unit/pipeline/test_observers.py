@@ -23,8 +23,9 @@ from pytest_gpuperf.collect.host import HostCollector
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.model.deltas import DeviceDeltas
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.pipeline.observers import Observed, Observers
+from pytest_gpuperf.pipeline.observers import Observers
 from pytest_gpuperf.pipeline.seat import Seat, Site
+from pytest_gpuperf.pipeline.seen import Observed
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 SCRIPT = f"""
@@ -42,13 +43,6 @@ SCRIPT = f"""
 NO_GPU = DeviceQuery(devices=(), reason="no driver")
 
 
-class Runtime(FakeRuntime):
-    """The device of the script."""
-
-    def device_uuid(self) -> str | None:
-        return UUID if self.in_use else None
-
-
 class Place:
     """A process with one GPU."""
 
@@ -56,7 +50,7 @@ class Place:
         self, *collectors: str, gpu: bool = True, clock: FakeClock | None = None
     ) -> None:
         self.clock = clock or FakeClock()
-        self.runtime = Runtime(self.clock, in_use=gpu)
+        self.runtime = FakeRuntime(self.clock, in_use=gpu, uuid=UUID)
         seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
         config = Config(root="/", collectors=collectors)
         self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())

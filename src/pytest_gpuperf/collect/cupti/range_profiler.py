@@ -341,7 +341,7 @@ def _other_ranges(
 
 def _missing(passes_count: int) -> Void:
     """Return why kernels that were not run in every pass are not enough."""
-    text = f"libcupti did not run each of {passes_count} passes: count fewer metrics"
+    text = f"libcupti did not run each of {passes_count} passes; count fewer metrics"
     return Void(code="passes-missing", text=text)
 
 
@@ -351,8 +351,8 @@ def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
         return None
     several = "ranges were" if dropped_count > 1 else "range was"
     text = (
-        f"{dropped_count} {several} dropped, there was room for {max_ranges}: give"
-        " max_ranges"
+        f"{dropped_count} {several} dropped, there was room for {max_ranges}; give"
+        " more room (max_ranges), or count a smaller body"
     )
     return Void(code="dropped-ranges", text=text)
 
@@ -363,7 +363,7 @@ def _moved(clock: str | None, later: str | None) -> Void | None:
         return None
     text = (
         f"the clock was {clock or 'not known'} before counting and"
-        f" {later or 'not known'} after it: leave it alone meanwhile"
+        f" {later or 'not known'} after it; leave it alone meanwhile"
     )
     return Void(code="clock-control-moved", text=text)
 
