@@ -10,8 +10,6 @@ from __future__ import annotations
 
 import ctypes
 import importlib.util
-import shutil
-import subprocess
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
@@ -20,6 +18,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any, NamedTuple
 
+from fakes import compiler
 from fakes.clock import FakeClock
 
 GOOD, UNSTARTED, INVALID, ABSENT, NOT_FOUND, TOO_SMALL, TIMEOUT = 0, 1, 2, 3, 6, 7, 10
@@ -565,18 +564,8 @@ def scripted(text: str, **more: Any) -> Iterator[tuple[ModuleType, FakeLibrary]]
 
 
 def compiled(folder: Path) -> Path | None:
-    """Return the folder of a compiled double, built there; None: no compiler."""
-    compiler = shutil.which("cc")
-    if compiler is None:
-        return None
+    """Return the folder of a compiled double, put there; None: no compiler."""
     source = Path(__file__).with_name("fake_nvml") / "fake_nvml.c"
     target = folder / "libnvidia-ml.so.1"
-    subprocess.run(
-        [
-            *(compiler, "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared"),
-            *("-fvisibility=hidden", "-Wl,-soname,libnvidia-ml.so.1"),
-            *("-o", str(target), str(source), "-lm", "-lpthread"),
-        ],
-        check=True,
-    )
-    return folder
+    options = ("-fvisibility=hidden", "-lm", "-lpthread")
+    return None if compiler.library(source, target, *options) is None else folder

@@ -16,6 +16,8 @@ class FakeRuntime:
     Attributes:
         in_use: Whether this process uses the device by now.
 
+        uuid: Which device it is; a test may have another take its place.
+
         pending_ns: What the device still has to do [ns].
 
         flush_ns: What a flush gives it to do [ns].
@@ -28,9 +30,15 @@ class FakeRuntime:
     vendor = "fake"
 
     def __init__(
-        self, clock: FakeClock, *, in_use: bool = True, flush_ns: int = 0
+        self,
+        clock: FakeClock,
+        *,
+        in_use: bool = True,
+        flush_ns: int = 0,
+        uuid: str = "GPU-fake",
     ) -> None:
         self.in_use = in_use
+        self.uuid = uuid
         self.pending_ns = 0
         self.flush_ns = flush_ns
         self.facts: DriverFacts | None = None
@@ -51,10 +59,10 @@ class FakeRuntime:
         self.pending_ns += self.flush_ns
 
     def device_uuid(self) -> str | None:
-        return "GPU-fake" if self.in_use else None
+        return self.uuid if self.in_use else None
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
-        return self.facts if uuid == "GPU-fake" else None
+        return self.facts if uuid == self.uuid else None
 
 
 class FakeTimer:

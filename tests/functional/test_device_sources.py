@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 from pathlib import Path
 from typing import Any
 
@@ -28,15 +27,10 @@ TESTS = """
         gpu.launch()
 """
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the scripted driver is an ELF library"
-)
 
-
-@pytest.fixture(name="machine", autouse=True)
-def machine_(project: Project, tmp_path: Path) -> None:
-    """Give the project a GPU."""
-    fake_cuda.machine(project, tmp_path / "machine")
+@pytest.fixture(autouse=True)
+def tests(machine: Path, project: Project) -> None:
+    """Give the project tests that use its GPU."""
     project.write(TESTS)
 
 

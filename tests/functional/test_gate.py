@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import shlex
 import sys
 from pathlib import Path
@@ -108,6 +109,29 @@ def test_a_strict_run_does_not_pass_what_was_slower_in_the_suite(
     assert failed.message.startswith("x inconclusive: 1.00 s, as before")
     assert lines(ended, LEFT)
     assert lines(ended, "1 inconclusive (slower in suite)")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """What another test left behind is in no baseline, and the stored line says so."""
+    project.store(LEFT_BEHIND)
+    project.environment.setenv("LEFT", "0.2")
+    dist = ("--dist=loadfile",) if workers else ()
+    ended = project.run(*GATE, *workers, *dist, "--gpuperf-update=all")
+    again = project.run(*GATE)
+
+    assert lines(ended, LEFT)
+    assert lines(
+        ended,
+        "stored 3 measurements in .gpuperf",
+        ", 1 of them as fresh processes measured, not the suite, where it was slower",
+    )
+    (stored,) = project.path.glob(".gpuperf/**/*.json")
+    values = re.findall(r'"x","s","user",\[([^]]*)\]', stored.read_text("utf-8"))
+    assert set(values) == {"1.0", "1.0,1.0"}
+    assert lines(again, LEFT)
 
 
 def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None:

@@ -32,15 +32,10 @@ TESTS = """
                 gpu.launch()
 """
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the scripted driver is an ELF library"
-)
 
-
-@pytest.fixture(name="machine", autouse=True)
-def machine_(project: Project, tmp_path: Path) -> None:
-    """Give the project a GPU that CUPTI's double sees."""
-    fake_cuda.machine(project, tmp_path / "machine")
+@pytest.fixture(autouse=True)
+def seen(machine: Path, project: Project) -> None:
+    """Let CUPTI's double see what the project's GPU does."""
     fake_cuda.with_cupti(project)
     project.write(TESTS)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import sys
 import zlib
 from pathlib import Path
 from typing import Any
@@ -31,19 +30,14 @@ TESTS = """
 """
 SHOWN = "utilization "
 
-pytestmark = pytest.mark.skipif(
-    sys.platform != "linux", reason="the scripted driver is an ELF library"
-)
-
 
 @pytest.fixture(name="script")
-def script_(project: Project, tmp_path: Path) -> Path:
-    """Give the project a GPU; return its script, which tests may add to."""
-    fake_cuda.machine(project, tmp_path / "machine")
+def script_(machine: Path, project: Project, tmp_path: Path) -> Path:
+    """Return the script of the project's GPU, which tests may add to."""
     project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")  # no CUPTI
     project.environment.setenv("GPUPERF_LOCK_DIR", str(tmp_path / "locks"))
     project.write(TESTS)
-    script = tmp_path / "machine" / "nvml.csv"
+    script = machine / "nvml.csv"
     _add(script, BUSY)
     return script
 

@@ -24,6 +24,16 @@ VALUES = {
     "gpu__time_duration.sum": [1000.0, "ns"],
     "lts__t_bytes.sum": [32.0, "byte"],
 }
+# how long the pauses before ncu is started again are is proven beside their code
+HURRIED = """
+import time
+import pytest
+
+def pytest_configure(config):
+    sleep, patch = time.sleep, pytest.MonkeyPatch()
+    patch.setattr(time, "sleep", lambda duration_s: sleep(min(duration_s, 0.05)))
+    config.add_cleanup(patch.undo)
+"""
 SIMPLE = """
     import nvtx
     import pytest
@@ -48,6 +58,7 @@ class Machine:
         environment = project.environment
         site = fake_nvtx.install(folder / "site")
         fake_ncu_report.install(site)
+        (site / "hurried.py").write_text(HURRIED, encoding="utf-8")
         environment.syspath_prepend(str(site))
         environment.delitem(sys.modules, "nvtx", raising=False)
         environment.setenv("PYTHONPATH", str(site), prepend=os.pathsep)
@@ -68,6 +79,8 @@ class Machine:
     def fail(self, mode: str) -> None:
         """Let ncu fail from now on."""
         self.project.environment.setenv("FAKE_NCU_MODE", mode)
+        if mode.startswith("busy"):  # ncu is started again, after a pause
+            self.project.environment.setenv("PYTEST_PLUGINS", "hurried")
 
 
 @pytest.fixture
@@ -146,9 +159,8 @@ def test_a_session_that_is_stored_has_counted_itself(
     assert len(machine.starts) == 2
 
 
-@pytest.mark.parametrize("changed", ["test_it.py", "kernels.py", "conftest.py"])
 def test_what_a_test_depends_on_is_counted_again(
-    machine: Machine, project: Project, changed: str
+    machine: Machine, project: Project
 ) -> None:
     """Its module, the modules that it imports, and conftest files."""
     project.write("SIZE = 1", "kernels.py")
@@ -156,11 +168,12 @@ def test_what_a_test_depends_on_is_counted_again(
     project.write(SIMPLE.replace("import nvtx", "import kernels\n    import nvtx"))
     project.environment.syspath_prepend(str(project.path))
     project.run(NCU).assert_outcomes(passed=1)
-    with (project.path / changed).open("a") as file:
-        file.write("\nOTHER = 2\n")
-    project.run(NCU).assert_outcomes(passed=1)
+    for count, changed in enumerate(("test_it.py", "kernels.py", "conftest.py"), 2):
+        with (project.path / changed).open("a") as file:
+            file.write("\nOTHER = 2\n")
+        project.run(NCU).assert_outcomes(passed=1)
 
-    assert len(machine.starts) == 2
+        assert len(machine.starts) == count
 
 
 def test_an_option_of_the_projects_own_is_counted_again(
@@ -253,7 +266,9 @@ def test_every_kind_of_measurement_is_counted(
                         kernel()
             assert steps["dram__bytes.sum"] == 320
             assert steps.throughput > 0
-            pair = gpuperf.compare(kernel, lambda: kernel(32.0), name="two")
+            pair = gpuperf.compare(
+                kernel, lambda size: kernel(size / 2), name="two", setup=lambda: 64.0
+            )
             assert pair.a["dram__bytes.sum"] == 64
             assert pair.b["dram__bytes.sum"] == 32
             assert pair.speedup.low > 1e-9
@@ -349,15 +364,13 @@ def test_entries_that_cannot_be_read_are_told_together(
     assert told[1] == "ncu's cache: and 8 entries more"
 
 
-@pytest.mark.parametrize(
-    "body",
-    ["pass", "assert perf['dram__bytes.sum'] > 0"],
-    ids=["unread", "read"],
-)
 def test_a_machine_that_cannot_count_again_fails_no_test(
-    machine: Machine, project: Project, body: str
+    machine: Machine, project: Project
 ) -> None:
-    """Another program took the counters while a suspect was confirmed: nobody knows."""
+    """Another program took the counters while a suspect was confirmed: nobody knows.
+
+    Neither of a test that reads its counter, nor of one that does not.
+    """
     text = """
         import nvtx
         import pytest
@@ -365,20 +378,25 @@ def test_a_machine_that_cannot_count_again_fails_no_test(
         @pytest.mark.gpuperf(
             counters=["dram__bytes.sum"], max_regression={"dram__bytes.sum": "5 %"}
         )
-        def test_it(gpuperf):
+        @pytest.mark.parametrize("reads", [False, True])
+        def test_it(gpuperf, reads):
             kernel = {"dram__bytes.sum": [64.0, "byte"]}
             perf = gpuperf.measure(lambda: nvtx.launch("gemm", **kernel))
-            BODY
-    """.replace("BODY", body)
+            if reads:
+                assert perf["dram__bytes.sum"] > 0
+    """
     project.write(text)
     for _ in range(3):
-        project.run(NCU, "--gpuperf-update=all").assert_outcomes(passed=1)
+        project.run(NCU, "--gpuperf-update=all").assert_outcomes(passed=2)
     project.write(text.replace("64.0", "80.0"))
     machine.fail(f"busy:{len(machine.starts) + 2}+")
     ended = project.run(NCU, "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=1", JSON)
 
-    ended.assert_outcomes(passed=1)
-    assert project.outcomes() == {("test_it", "inconclusive")}
+    ended.assert_outcomes(passed=2)
+    assert project.outcomes() == {
+        ("test_it[False]", "inconclusive"),
+        ("test_it[True]", "inconclusive"),
+    }
     assert lines(ended, "dram__bytes.sum was not measured again: ", "counters")
 
 
@@ -473,29 +491,32 @@ def test_other_conditions_are_counted_anew_and_never_compared(
     assert lines(ended, "replay_mode: kernel -> application")
 
 
-@pytest.mark.parametrize(
-    ("limit", "outcome"),
-    [
-        ("dram__bytes.sum <= 100", "passed"),
-        ("dram__bytes.sum <= 10", "failed"),
-        ('dram__bytes.sum["gemm"] >= 64 B', "passed"),
-    ],
-)
-def test_a_limit_names_its_counter(
-    machine: Machine, project: Project, limit: str, outcome: str
-) -> None:
-    """It needs no declaration beside it."""
-    project.write(f"""
+def test_a_limit_names_its_counter(machine: Machine, project: Project) -> None:
+    """It needs no declaration beside it, also where it is of one kernel."""
+    project.write("""
         import nvtx
         import pytest
 
-        @pytest.mark.gpuperf(limits=[{limit!r}])
-        def test_it(gpuperf):
+        @pytest.mark.gpuperf(limits=["dram__bytes.sum <= 100"])
+        def test_holds(gpuperf):
+            gpuperf.measure(nvtx.launch, "gemm")
+
+        @pytest.mark.gpuperf(limits=["dram__bytes.sum <= 10"])
+        def test_fails(gpuperf):
+            gpuperf.measure(nvtx.launch, "gemm")
+
+        @pytest.mark.gpuperf(limits=['lts__t_bytes.sum["gemm"] >= 16 B'])
+        def test_of_a_kernel(gpuperf):
             gpuperf.measure(nvtx.launch, "gemm")
     """)
-    project.run(NCU, "--gpuperf-confirm=0").assert_outcomes(**{outcome: 1})
+    project.run(NCU, "--gpuperf-confirm=0", JSON).assert_outcomes(passed=2, failed=1)
 
     assert len(machine.starts) == 1
+    assert project.outcomes() == {
+        ("test_holds", "passed"),
+        ("test_fails", "failed"),
+        ("test_of_a_kernel", "passed"),
+    }
 
 
 def test_what_counters_become_is_counted_where_ncu_was_asked_for(
@@ -869,10 +890,10 @@ def test_a_slow_process_is_not_stopped_by_a_timeout_of_tests(
     pytest.importorskip("pytest_timeout")
     project.write(
         SIMPLE.replace(
-            "def kernel(factor=1.0):",
-            "def kernel(factor=1.0):\n"
+            "def test_it(gpuperf):",
+            "def test_it(gpuperf):\n"
             "        import os, time\n"
-            "        time.sleep(0.7 * ('FAKE_NCU_RANGES' in os.environ))",
+            "        time.sleep(2.2 * ('FAKE_NCU_RANGES' in os.environ))",
         )
     )
     ended = project.spawn("-p", "pytest_timeout", "--timeout=2", NCU)

@@ -575,3 +575,30 @@ def test_teardown_errors_are_errors_beside_the_verdict(project: Project) -> None
 
     assert ended.parseoutcomes() == {"passed": 1, "errors": 1}
     assert project.outcomes() == {("test_it", "passed")}
+
+
+def test_what_a_test_measured_is_freed_with_it(project: Project) -> None:
+    """Samples and results go as the test ends: the garbage collector is not needed."""
+    project.write(
+        """
+        import gc
+        import weakref
+
+        class Result:
+            pass
+
+        KEPT = []
+
+        def test_measures(gpuperf):
+            gc.disable()
+            perf = gpuperf.measure(Result)
+            KEPT.append(weakref.ref(perf.result))
+            KEPT.append(weakref.ref(gpuperf.ledger))
+
+        def test_after_it():
+            found = [kept() for kept in KEPT]
+            gc.enable()
+            assert found == [None, None]
+        """
+    )
+    assert project.run().parseoutcomes() == {"passed": 2}

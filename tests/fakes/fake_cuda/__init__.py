@@ -8,13 +8,11 @@ from __future__ import annotations
 
 import importlib.util
 import os
-import shutil
-import subprocess
 from pathlib import Path
 
 import pytest
 
-from fakes import nvml_library
+from fakes import compiler, nvml_library
 from fakes.project import Project
 
 __all__ = ["OTHER", "UUID", "build", "machine", "use", "with_cupti"]
@@ -87,13 +85,10 @@ SEEN = """
 
 
 def build(folder: Path) -> Path:
-    """Return the library, compiled into a folder under the name that loaders know."""
-    compiler = shutil.which("cc")
-    if compiler is None:
+    """Return the library, put into a folder under the name that loaders know."""
+    built = compiler.library(_SOURCE, folder / LIBRARY)
+    if built is None:
         pytest.skip("compiles a CUDA driver: install a C compiler")
-    built = folder / LIBRARY
-    flags = ("-O1", "-fPIC", "-shared", "-Wall", "-Wextra", f"-Wl,-soname,{LIBRARY}")
-    subprocess.run([compiler, *flags, "-o", built, _SOURCE], check=True)
     return built
 
 

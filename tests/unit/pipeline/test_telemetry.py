@@ -30,8 +30,9 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.pipeline.observed import with_observed
-from pytest_gpuperf.pipeline.observers import Observed, Observers
+from pytest_gpuperf.pipeline.observers import Observers
 from pytest_gpuperf.pipeline.seat import Seat, Site
+from pytest_gpuperf.pipeline.seen import Observed
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 OTHER = UUID.replace("0e0f", "ffff")
@@ -96,15 +97,6 @@ class Sampled(FakeClock):
         super().advance(until_ns - self.reading_ns)
 
 
-class Runtime(FakeRuntime):
-    """A device that another may take the place of."""
-
-    uuid = UUID
-
-    def device_uuid(self) -> str | None:
-        return self.uuid if self.in_use else None
-
-
 class Place:
     """A process with one GPU, which another run's sampler samples."""
 
@@ -118,7 +110,7 @@ class Place:
     ) -> None:
         assert isinstance(nvml.clock, Sampled)
         self.clock = nvml.clock
-        self.runtime = Runtime(self.clock)
+        self.runtime = FakeRuntime(self.clock, uuid=UUID)
         seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
         config = Config(root="/", collectors=collectors, telemetry=hz)
         self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())

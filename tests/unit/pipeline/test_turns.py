@@ -31,15 +31,6 @@ ONE, TWO = "GPU-aa00", "GPU-bb00"
 TEST, OTHERS = "test_it.py::test_x", "test_other.py::test_y"
 
 
-class Runtime(FakeRuntime):
-    """A device that the test may change."""
-
-    uuid = ONE
-
-    def device_uuid(self) -> str | None:
-        return self.uuid if self.in_use else None
-
-
 class Place:
     """A process on a machine with two GPUs."""
 
@@ -53,7 +44,7 @@ class Place:
     ) -> None:
         self.folder = folder
         self.clock = FakeClock()
-        self.runtime = Runtime(self.clock, in_use=in_use)
+        self.runtime = FakeRuntime(self.clock, in_use=in_use, uuid=ONE)
         config = Config(root="/", lock=lock, lock_timeout_s=0, given=given or {})
         seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
         self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())
