@@ -6,7 +6,7 @@ import marshal
 import sys
 from array import array
 from collections import deque
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterable, Iterator, Mapping, Sized
 from contextlib import suppress
 from io import IOBase
 from itertools import count, cycle, islice, repeat
@@ -15,10 +15,11 @@ from types import (
     CellType,
     FunctionType,
     GeneratorType,
+    GetSetDescriptorType,
     MemberDescriptorType,
     ModuleType,
 )
-from typing import Any
+from typing import Any, cast
 
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -32,8 +33,13 @@ _MOST_DEPTH = 4  # of lists in lists
 _MARSHAL = 2  # the last format in which equal values have equal bytes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_FIXED = (tuple, frozenset)  # of them, what never has more or fewer items
-_COUNTED = ("builtins", "itertools")  # whose iterators know how many items are left
+_EMPTIED = frozenset({list, dict, set, deque})  # of them, what may have fewer items
+_SAMPLES: tuple[Iterable[object], ...] = (
+    *([], (), {}, {}.values(), {}.items(), set(), deque(), b"", bytearray()),
+    *(range(0), range(1 << 70), "", "\u00e9", reversed([]), repeat(None, 0)),
+)
+# iterators that know how many items are left, and ask nobody's own code for it
+_COUNTED = frozenset(type(iter(each)) for each in _SAMPLES)
 
 
 class Content(Frozen, frozen=True, kw_only=True):
@@ -119,7 +125,7 @@ def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]
     if _marshalled(value) is not None:
         yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
         return
-    if not isinstance(value, _FIXED):
+    if not isinstance(value, (tuple, frozenset)):
         yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
     if depth >= _MOST_DEPTH:
         return
@@ -146,24 +152,27 @@ def holdings(owner: object) -> dict[str, int]:
 
     Of a function those of the variables that it has from around it. Containers are
     counted, and iterators that know; a generator that may go on counts 1. A module, a
-    plain value and a container have no attributes that a call would empty.
+    plain value and a container have no attributes that a call would empty. No code of
+    the object's class runs: a proxy is not asked what it stands for.
     """
-    if isinstance(owner, (ModuleType, *_PLAIN, *_CONTAINERS)):
+    if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return {}
     held = {name: _left(value) for name, value in _attributes(owner).items()}
     return {name: items for name, items in held.items() if items is not None}
 
 
 def _attributes(owner: object) -> dict[str, object]:
-    """Return what an object keeps in its dictionary and its slots; no code of it runs."""
-    found: dict[str, object] = dict(getattr(owner, "__dict__", {}))
-    if isinstance(owner, FunctionType):
+    """Return what an object keeps in its dictionary and its slots."""
+    found: dict[str, object] = {}
+    if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
         found |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
     for kind in type(owner).__mro__:
         own = vars(kind)
+        if type(own.get("__dict__")) is GetSetDescriptorType:
+            found |= own["__dict__"].__get__(owner)
         for name, member in own.items() if "__slots__" in own else ():
-            if isinstance(member, MemberDescriptorType):
+            if type(member) is MemberDescriptorType:
                 with suppress(AttributeError):  # a slot that is not filled
                     found[name] = member.__get__(owner)
     return found
@@ -207,7 +216,7 @@ def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
         return True
     try:
         more = file.read(1)
-    except ValueError:  # it is not text
+    except (OSError, ValueError):  # it cannot be read now; it is not text
         more = None
     file.seek(position)
     return more is None or len(more) > 0
@@ -221,7 +230,7 @@ def _never_ends(value: object) -> bool:
 
 def _items_left(value: object) -> int | None:
     """Return how many items an iterator has left; None: it does not know."""
-    if type(value).__module__ not in _COUNTED:
+    if type(value) not in _COUNTED:
         return None
     left = length_hint(value, -1)
     return None if left < 0 else left
@@ -229,11 +238,11 @@ def _items_left(value: object) -> int | None:
 
 def _left(value: object) -> int | None:
     """Return how many items something holds or has left; None: it cannot be emptied."""
-    if isinstance(value, _CONTAINERS) and not isinstance(value, _FIXED):
-        return len(value)
-    if isinstance(value, GeneratorType):
+    if type(value) in _EMPTIED:
+        return len(cast("Sized", value))
+    if type(value) is GeneratorType:
         return int(value.gi_frame is not None)
-    return _items_left(value) if isinstance(value, Iterator) else None
+    return _items_left(value)
 
 
 def _number(value: int | None) -> bytes | None:

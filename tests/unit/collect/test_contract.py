@@ -10,13 +10,14 @@ import itertools
 from collections import Counter, OrderedDict, deque
 from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
+from unittest import mock
 
 import numpy as np
 import pytest
 
 from pytest_gpuperf.collect.base import TimedCall, arguments
-from pytest_gpuperf.collect.contents import contents, digest, scalar_bytes
+from pytest_gpuperf.collect.contents import contents, digest, holdings, scalar_bytes
 from pytest_gpuperf.collect.contract import (
     Contract,
     refuse_function,
@@ -671,6 +672,52 @@ def test_an_object_that_the_first_call_emptied_is_told(
     assert used_up(contract, 1e-4) == ""
     assert used_up(contract, None) == ""
     assert contract.void() is None
+
+
+class Unbound:
+    """A proxy of something that is not there now."""
+
+    @property
+    def __dict__(self) -> dict[str, object]:  # type: ignore[override] # as proxies do
+        raise RuntimeError("nothing is bound")
+
+    @property  # type: ignore[misc] # likewise
+    def __class__(self) -> type:
+        raise RuntimeError("nothing is bound")
+
+
+class Endless(list[int]):
+    """A list that does not know how long it is."""
+
+    def __len__(self) -> int:
+        raise RuntimeError("nobody knows")
+
+
+class Rows:
+    """A sequence of the old kind, likewise."""
+
+    __len__ = Endless.__len__
+
+    def __getitem__(self, _: int) -> int:
+        return 0
+
+
+@pytest.mark.parametrize(
+    "held",
+    [lambda: mock.Mock(spec=list), Unbound, Endless, lambda: iter(cast("Any", Rows()))],
+)
+def test_no_code_of_what_an_object_holds_is_run(held: Callable[[], object]) -> None:
+    """To look for what was emptied asks nobody who may not want to answer."""
+    stream = Stream()
+    stream.items = held()  # type: ignore[assignment] # what a user may put there
+    contract = Contract(TimedCall(fn=nothing, args=(stream,)))
+
+    assert used_up(contract, 1e-3) == ""
+
+
+def test_a_proxy_of_nothing_may_be_an_argument_of_a_method() -> None:
+    """Neither its attributes nor its class are asked for."""
+    assert holdings(Unbound()) == {}
 
 
 def test_a_variable_around_the_function_may_be_emptied() -> None:
