@@ -111,6 +111,28 @@ def test_a_strict_run_does_not_pass_what_was_slower_in_the_suite(
     assert lines(ended, "1 inconclusive (slower in suite)")
 
 
+def test_what_only_fresh_processes_measured_is_not_stored(project: Project) -> None:
+    """A measurement of a branch that the suite never took has no session of its own."""
+    project.store(
+        """
+        import os
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        def test_x(gpuperf):
+            value = float(os.environ.get("LEFT", "1"))
+            gpuperf.record("x", value, unit="s", better="lower")
+            if "PYTEST_GPUPERF_CHILD" in os.environ:
+                gpuperf.record("branch", 1.0)
+        """
+    )
+    project.environment.setenv("LEFT", "2")
+    ended = project.run(*GATE, "--gpuperf-update=all")
+
+    assert lines(ended, "stored 1 measurement in .gpuperf")
+    assert ended.ret == 0  # it is accepted
+
+
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
 def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
     project: Project, workers: tuple[str, ...]

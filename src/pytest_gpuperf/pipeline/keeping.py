@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
@@ -28,7 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["store", "write_reports"]
+__all__ = ["confirming", "store", "write_reports"]
 
 _SERIES_WANTED = 3  # docs/judging.md section 2: fewer sessions decide nothing
 
@@ -57,14 +58,26 @@ def store(suite: Suite, run: Run) -> None:
         told = judged.get(key, [])
         # what another test has left behind is no value of this one's
         alone = any(verdict.in_suite is not None for verdict in told)
-        measured = [r for r in records if (r.role is Role.CONFIRM) is alone]
-        change = _change(suite, measured, told)
+        measured = confirming(records) if alone else _in_suite(records)
+        change = _change(suite, measured, told) if measured else None
         if change is not None:
             changes.setdefault(slug_of(measured[0]), []).append(change)
             alone_count += alone
     suite.memory.write(changes)
     place = suite.memory.place()
     suite.remark(tally.stored_line(changes, place, barred_count, alone_count))
+
+
+def _in_suite(records: Sequence[Record]) -> list[Record]:
+    """Return what the suite measured; empty: only processes that confirm came to it."""
+    return [record for record in records if record.role is not Role.CONFIRM]
+
+
+def confirming(records: Sequence[Record]) -> list[Record]:
+    """Return what fresh processes measured, of the kernels that most of them chose."""
+    found = [record for record in records if record.role is Role.CONFIRM]
+    ((usual, _),) = Counter(record.choice for record in found).most_common(1)
+    return [record for record in found if record.choice == usual]
 
 
 def _blocked(
