@@ -272,12 +272,13 @@ def parse_device(text: str) -> str:
     return text.strip()
 
 
-def parse_count(least: int) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` on."""
+def parse_count(least: int, most: int = 9999) -> Callable[[str], int]:
+    """Return a reader of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        if not re.fullmatch(r"\s*\d{1,4}\s*", text) or int(text) < least:
-            message = f"write a whole number from {least} to 9999"
+        # ten digits are enough for any of them, and no number that takes long to read
+        if not (re.fullmatch(r"\s*\d{1,10}\s*", text) and least <= int(text) <= most):
+            message = f"write a whole number from {least} to {most}"
             raise ValueError(message)
         return int(text)
 

@@ -70,6 +70,8 @@ _OPTIONS = (
     _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
+_DAY_S = 86_400  # whoever waits longer has stopped waiting
+
 # of the ini file alone: what a project decides once, or needs several lines for
 _INI = (
     (
@@ -183,7 +185,9 @@ def _read(config: pytest.Config) -> Config:
         ncu_clocks=reader.read(
             "gpuperf_ncu_clocks", texts.parse_word(NcuClocks), NcuClocks.NONE
         ),
-        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", texts.parse_count(1), None),
+        ncu_timeout_s=reader.read(
+            "gpuperf_ncu_timeout", texts.parse_count(1, _DAY_S), None
+        ),
         disable=reader.flag("gpuperf_disable"),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
@@ -193,7 +197,9 @@ def _read(config: pytest.Config) -> Config:
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.read("gpuperf_lock", texts.parse_word(Lock), Lock.EXCLUSIVE),
-        lock_timeout_s=reader.read("gpuperf_lock_timeout", texts.parse_count(1), 600.0),
+        lock_timeout_s=reader.read(
+            "gpuperf_lock_timeout", texts.parse_count(1, _DAY_S), 600.0
+        ),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),

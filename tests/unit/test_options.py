@@ -146,6 +146,13 @@ def test_the_wait_for_a_gpu_is_for_the_ini_file(
     assert read(pytester, "lock_timeout_s") == 600.0
     pytester.makeini("[pytest]\ngpuperf_lock_timeout = 30\n")
     assert read(pytester, "lock_timeout_s") == 30
+    pytester.makeini("[pytest]\ngpuperf_lock_timeout = 86400\n")
+    assert read(pytester, "lock_timeout_s") == 86_400
+    pytester.makeini("[pytest]\ngpuperf_ncu_timeout = 21600\n")
+    assert read(pytester, "ncu_timeout_s") == 21_600
+    pytester.makeini("[pytest]\ngpuperf_ncu_timeout = 86401\n")
+    with pytest.raises(pytest.UsageError, match="whole number from 1 to 86400"):
+        read(pytester, "ncu_timeout_s")
     pytester.makeini("[pytest]\ngpuperf_lock_timeout = 0\n")
     with pytest.raises(
         pytest.UsageError, match="gpuperf_lock_timeout=0: write a whole"
