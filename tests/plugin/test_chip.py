@@ -156,8 +156,9 @@ ORDERED = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID"}
 @pytest.mark.parametrize(
     ("asked", "environment", "chip"),
     [
-        (None, {}, "GH100"),
-        (None, {"CUDA_VISIBLE_DEVICES": "1"}, "GB202"),
+        (None, ORDERED, "GH100"),
+        (None, {**ORDERED, "CUDA_VISIBLE_DEVICES": "1"}, "GB202"),
+        (None, {"CUDA_VISIBLE_DEVICES": "GPU-bb00"}, "GB202"),
         (None, {"CUDA_VISIBLE_DEVICES": ""}, None),
         ("0", ORDERED, "GH100"),
         ("1", ORDERED, "GB202"),
@@ -171,6 +172,16 @@ def test_the_chip_is_that_of_the_gpu_that_is_measured(
     query = query_devices(FakeNvml(HOPPER, BLACKWELL))
 
     assert chip_measured(query, asked, environment) == chip
+
+
+@pytest.mark.parametrize("environment", [{}, {"CUDA_VISIBLE_DEVICES": "0"}])
+def test_unlike_gpus_without_an_order_are_told(environment: dict[str, str]) -> None:
+    """CUDA may have put the other one first: no counter is called wrong."""
+    query = query_devices(FakeNvml(HOPPER, BLACKWELL))
+    with pytest.raises(ConfigError, match="GPUs of several kinds") as caught:
+        chip_measured(query, None, environment)
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID" in caught.value.remedy
+    assert "--gpuperf-chip" in caught.value.remedy
 
 
 def test_a_part_of_a_gpu_has_the_chip_of_the_whole() -> None:

@@ -9,10 +9,19 @@ from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Chosen", "choose_device", "same_device"]
+__all__ = [
+    "ORDER_REMEDY",
+    "UNORDERED",
+    "Chosen",
+    "choose_device",
+    "order_is_known",
+    "same_device",
+]
 
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"  # of CUDA_DEVICE_ORDER: NVML's own order
+UNORDERED = "this machine has GPUs of several kinds, which CUDA numbers by their speed"
+ORDER_REMEDY = f"set {_ORDER}={_BY_BUS}"
 _WHOLE, _PART = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
 _LEAVE_OUT = "or leave --gpuperf-device out"
 
@@ -71,6 +80,14 @@ def choose_device(
     message = f"{_called(device)} is hidden by {_VISIBLE}={visible}"
     name = device.uuid if device.uuid.startswith(_PART) else str(device.index)
     raise ConfigError(message, remedy=f"set {_VISIBLE}={name}, {_LEAVE_OUT}")
+
+
+def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
+    """Return whether CUDA's numbers of GPUs can be told from NVML's."""
+    visible = environment.get(_VISIBLE, "").upper()
+    by_name = _WHOLE in visible or _PART in visible
+    kinds = {each.name for each in query.devices}
+    return by_name or len(kinds) <= 1 or environment.get(_ORDER) == _BY_BUS
 
 
 def same_device(one: str, other: str) -> bool:
@@ -143,14 +160,8 @@ def _token(query: DeviceQuery, token: str) -> Device | None:
 
 def _refuse_unordered(query: DeviceQuery, environment: Mapping[str, str]) -> None:
     """Refuse a machine on which CUDA's numbers of GPUs cannot be told from NVML's."""
-    visible = environment.get(_VISIBLE, "").upper()
-    by_number = _WHOLE not in visible and _PART not in visible
-    kinds = {each.name for each in query.devices}
-    if by_number and len(kinds) > 1 and environment.get(_ORDER) != _BY_BUS:
-        message = (
-            "this machine has GPUs of several kinds, which CUDA numbers by their speed"
-        )
-        raise ConfigError(message, remedy=f"set {_ORDER}={_BY_BUS}, {_LEAVE_OUT}")
+    if not order_is_known(query, environment):
+        raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
 
 
 def _slices_of(query: DeviceQuery, device: Device) -> list[Device]:

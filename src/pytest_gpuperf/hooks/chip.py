@@ -63,14 +63,23 @@ def chip_measured(
         environment: This process's variables.
 
     Raises:
-        ConfigError: There is no such GPU, or it is not known which chip it has.
+        ConfigError: There is no such GPU, or it is not known which one or which chip
+            it is.
     """
     from pytest_gpuperf.collect.cupti.chips import chip_here
-    from pytest_gpuperf.collect.selection import choose_device
+    from pytest_gpuperf.collect.selection import (
+        ORDER_REMEDY,
+        UNORDERED,
+        choose_device,
+        order_is_known,
+    )
 
     device = choose_device(query, asked, environment).device
     if device is None:
         return None
+    if asked is None and not order_is_known(query, environment):
+        remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
+        raise ConfigError(UNORDERED, remedy=remedy)
     # a part of a GPU that is split has the chip of the whole
     whole = (each for each in query.devices if each.index == device.index)
     known = [each for each in (device, *whole) if each.compute_capability is not None]
