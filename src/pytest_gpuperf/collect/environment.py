@@ -21,6 +21,7 @@ __all__ = [
     "environment",
     "known_facts",
     "new_session",
+    "not_loaded",
     "read_git",
     "soft_facts",
 ]
@@ -47,6 +48,8 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm",),
 }
 
+_OWN = frozenset({"numpy"})  # of them, what judging loads, too
+
 # the users of CUDA's own packages, which have no module to be seen by
 _CUDA_USERS = ("torch", "jax", "cupy", "tensorflow")
 _CUDA_PACKAGES: Mapping[str, tuple[str, ...]] = {
@@ -64,7 +67,14 @@ _GIT_TIMEOUT_S = 10.0
 _HOST_HASH_LENGTH = 12
 
 
-def environment(*, cpuinfo: str = "/proc/cpuinfo") -> Environment:
+def not_loaded() -> frozenset[str]:
+    """Return what judging is going to load, and nobody has loaded yet."""
+    return _OWN - sys.modules.keys()
+
+
+def environment(
+    *, cpuinfo: str = "/proc/cpuinfo", without: frozenset[str] = frozenset()
+) -> Environment:
     """
     Return machine and software of this process.
 
@@ -73,8 +83,11 @@ def environment(*, cpuinfo: str = "/proc/cpuinfo") -> Environment:
 
     Args:
         cpuinfo: The file in which Linux describes the processor.
+
+        without: Packages that are not looked for, for it was not the tests that loaded
+            them.
     """
-    in_use = frozenset(_PACKAGES.keys() & sys.modules.keys())
+    in_use = frozenset(_PACKAGES.keys() & sys.modules.keys()) - without
     return _environment(in_use, cpuinfo, _core_count())
 
 

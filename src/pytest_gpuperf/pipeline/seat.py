@@ -104,6 +104,7 @@ class Site:
         self.runner = runner
         self.expected_ids: list[str] = []
         self.lost: dict[str, Absence] = {}  # what turned out to be of no use, by name
+        self._own: frozenset[str] = frozenset()  # packages that judging has loaded
         self._recorder = (
             replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
         )
@@ -211,7 +212,7 @@ class Site:
         """Machine and software."""
         if self.recording is not None:
             return self.recording.environment
-        return surroundings.environment()
+        return surroundings.environment(without=self._own)
 
     @functools.cached_property
     def chosen(self) -> Chosen:
@@ -317,6 +318,7 @@ class Site:
     def expect(self, test_ids: list[str]) -> None:
         """Take note of which tests are going to measure; a worker tells the controller."""
         self.expected_ids = test_ids
+        self._own = surroundings.not_loaded()  # from now on judging may load it
         if self.seat.expected is not None:
             replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
 

@@ -16,6 +16,7 @@ from pytest_gpuperf.collect.environment import (
     environment,
     known_facts,
     new_session,
+    not_loaded,
     read_git,
     soft_facts,
 )
@@ -103,6 +104,23 @@ def test_only_packages_in_use_have_a_version(monkeypatch: pytest.MonkeyPatch) ->
         monkeypatch.delitem(sys.modules, module, raising=False)
 
     assert "numpy" not in environment().versions
+
+
+def test_what_judging_loads_is_in_use_only_if_it_was_before(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A fact that moved because we looked would be blamed for a change."""
+    assert not_loaded() == frozenset()  # this module's tests have loaded numpy
+
+    loaded = sys.modules.pop("numpy")
+    try:
+        own = not_loaded()
+    finally:
+        sys.modules["numpy"] = loaded
+
+    assert own == {"numpy"}
+    assert "numpy" in environment().versions
+    assert "numpy" not in environment(without=own).versions
 
 
 def test_what_is_in_use_and_not_installed_has_no_version(
