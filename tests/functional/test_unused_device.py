@@ -31,6 +31,18 @@ TESTS = """
     def test_waits(gpuperf):
         gpuperf.measure(waited, work=MANY)
 
+    class Array:
+        def __dlpack_device__(self):
+            return 2, 0  # kDLCUDA
+
+    def returned():
+        waited()
+        return Array()
+
+    @pytest.mark.gpuperf(work=MANY)
+    def test_sides(gpuperf):
+        gpuperf.compare(returned, returned)
+
     @pytest.mark.gpuperf(requires="gpu")
     def test_says_so(gpuperf):
         gpuperf.measure(waited, work=MANY)
@@ -103,7 +115,7 @@ def test_without_cupti_a_roof_needs_a_sign_of_use(project: Project) -> None:
     found = roofs(project)
 
     assert {name for name, roof in found.items() if roof == GPU} == {
-        *("launches", "says_so", "counts", "block")
+        *("launches", "sides", "says_so", "counts", "block")
     }
     for name in ("host", "waits", "block_of_the_host"):
         assert found[name].startswith("whether it used the GPU is not known")
@@ -119,5 +131,5 @@ def test_cupti_sees_which_test_used_the_gpu(project: Project) -> None:
         *("host", "block_of_the_host")
     }
     assert {name for name, roof in found.items() if roof == GPU} == {
-        *("launches", "waits", "says_so", "counts", "block")
+        *("launches", "waits", "sides", "says_so", "counts", "block")
     }

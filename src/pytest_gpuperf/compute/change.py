@@ -86,9 +86,7 @@ def exact_change(comparison: Comparison) -> Change:
 def fit_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
     """Return what the variances of each group have in common, where it can be known."""
     several = sum(len(c.stored) > 1 for c in comparisons)
-    if (
-        several < LEAST_TESTS
-    ):  # which no numbers can change: those of columns load numpy
+    if several < LEAST_TESTS:  # whatever the numbers, and those of columns load numpy
         return {}
     from pytest_gpuperf.compute.bulk import group_priors
 

@@ -162,12 +162,11 @@ def fit_prior(own: Iterable[tuple[float, float]]) -> Prior | None:
     least = _LEAST_SHARE * median([variance for variance, _ in usable])
     if least <= 0:
         return None
-    halves = {
-        dof: dof / 2 for _, dof in usable
-    }  # few: most tests have as many sessions
+    # few of them: most tests have as many sessions as others
+    halves = {dof: dof / 2 for _, dof in usable}
     offset = {dof: math.log(half) - digamma(half) for dof, half in halves.items()}
     expected = {dof: trigamma(half) for dof, half in halves.items()}
-    logs = [math.log(max(own, least)) + offset[dof] for own, dof in usable]
+    logs = [math.log(max(one, least)) + offset[dof] for one, dof in usable]
     mean = fmean(logs)
     scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
     excess = scatter - fmean(expected[dof] for _, dof in usable)

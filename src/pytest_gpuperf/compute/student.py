@@ -33,6 +33,7 @@ _MOST_TERMS = 10_000  # none of them takes more than some hundred
 _HALF = 0.5  # a series in what is less shrinks by half with each term
 _MIDDLE = 9.0  # t^2 up to which the inner series needs few terms and loses no tail
 _LARGE = 1e8  # of its square 1 is no part
+_NORMAL = 1e15  # from here on it is the normal distribution, to the last digit
 _LARGEST = 690.0  # logarithm of what is still far from the largest float
 _MOST_STEPS = 100  # Newton needs fewer than 20
 _CONVERGED = 1e-14
@@ -43,7 +44,8 @@ def cumulative(dof: float, t: float) -> float:
     Return the probability that Student's t is at most t.
 
     Args:
-        dof: Degrees of freedom, > 0; they need not be whole.
+        dof: Degrees of freedom, from 1e-300 on; they need not be whole, and may be
+            infinite.
 
         t: Any number, infinite too; what is not a number has no probability either.
 
@@ -57,6 +59,8 @@ def cumulative(dof: float, t: float) -> float:
     """
     if math.isnan(t):
         return t
+    if dof > _NORMAL:
+        return NormalDist().cdf(t)
     return _tail(dof, -t) if t < 0 else 1.0 - _tail(dof, t)
 
 
@@ -66,7 +70,8 @@ def quantile(dof: float, probability: float) -> float:
     Return the t that Student's t does not exceed with a probability.
 
     Args:
-        dof: Degrees of freedom, > 0; they need not be whole.
+        dof: Degrees of freedom, from 1e-300 on; they need not be whole, and may be
+            infinite.
 
         probability: Above 0 and below 1.
 
@@ -81,6 +86,8 @@ def quantile(dof: float, probability: float) -> float:
     """
     if probability == _HALF:
         return 0.0
+    if dof > _NORMAL:
+        return NormalDist().inv_cdf(probability)
     sign = 1.0 if probability > _HALF else -1.0
     share = 1.0 - probability if probability > _HALF else probability
     far = share <= _tail(dof, 1.0)

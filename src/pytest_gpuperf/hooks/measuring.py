@@ -181,7 +181,7 @@ class Measuring:
         first, *rest = reports
         if outcomes.expected_failure(rest[0]) is not None:
             # what xfail says of a failure that only the gate can know
-            rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined]
+            rest[0].gpuperf_expects = _expects_regressions(item)  # type: ignore[attr-defined] # our own
         first.gpuperf_inside = (  # type: ignore[attr-defined] # our own, for the gate
             [self._serializable(report) for report in rest]
             if self.in_worker_process

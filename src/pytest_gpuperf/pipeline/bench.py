@@ -181,10 +181,11 @@ class Bench(Reader):
         with self._observers.sensing() as observed:
             timing = self._host.measure(request, stop=self._stop)
         declared = work or plan.work
-        record, result = self._measured(
-            key, request, timing, observed, plan=plan, work=declared
+        unseen = self._unseen(declared, timing, plan, request)
+        record = self._measured(
+            key, request, timing, observed, plan=plan, work=declared, unseen=unseen
         )
-        return record, lambda: result
+        return record, lambda: timing.result
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
@@ -281,14 +282,16 @@ class Bench(Reader):
             for fn in functions
         )
         with self._observers.sensing() as observed:
-            # nobody asks for their results, which must not take room beside the next
-            timings = tuple(
-                replace(timing, result=None)
-                for timing in self._host.interleave(first, second, stop=self._stop)
-            )
+            timings = [*self._host.interleave(first, second, stop=self._stop)]
+        unseen = [
+            self._unseen(plan.work, timing, plan, request)
+            for timing, request in zip(timings, (first, second), strict=True)
+        ]
+        # nobody asks for their results, which must not take room beside the next
+        timings = [replace(timing, result=None) for timing in timings]
         pair = self._maker().compared(key, *timings)
         pair = self._with_observed(pair, observed, timings[0])
-        (a, _), (b, _) = (
+        a, b = (
             self._measured(
                 side,
                 request,
@@ -296,9 +299,10 @@ class Bench(Reader):
                 replaced(observed, span=None),  # the time of both is no side's own
                 plan=plan,
                 work=plan.work,
+                unseen=nobody_knows,
             )
-            for side, request, timing in zip(
-                sides, (first, second), timings, strict=True
+            for side, request, timing, nobody_knows in zip(
+                sides, (first, second), timings, unseen, strict=True
             )
         )
         return pair, a, b
@@ -318,18 +322,18 @@ class Bench(Reader):
         *,
         plan: Plan,
         work: Work | None,
-    ) -> tuple[Record, object]:
-        """Return the record of a function that was timed, and what it returned."""
+        unseen: bool,
+    ) -> Record:
+        """Return the record of a function that was timed."""
         # the timed call's result is the one that `check` has seen
         self._observers.call(request, observed, beside=timing.result is not None)
         self._observers.again(request, observed, judged(plan))
-        unseen = self._unseen(work, timing, plan, request)
         record = self._maker().timed(
             key, timing, kind=Kind.MEASURE, work=work, unseen=unseen
         )
         record = self._with_observed(record, observed, timing)
         again = Again(request, timing, observed)
-        return self._counted(record, plan, work, again), timing.result
+        return self._counted(record, plan, work, again)
 
     def _unseen(
         self,

@@ -41,6 +41,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CountsHere", "base_name"]
 
+_CLOSED_BY = {"<": ">", "(": ")"}
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
 
 _BLOCK = Absence(
@@ -239,12 +240,22 @@ def base_name(name: str) -> str:
     Example:
         >>> base_name("void at::native::fill<4, std::array<char*, 1> >(int, float)")
         'fill'
+        >>> base_name("void fill<(a>b)>(int)")
+        'fill'
     """
-    depth = 0
+    open_brackets: list[str] = []
     kept = []
     for letter in name.replace("(anonymous namespace)::", ""):
-        depth += (letter == "<") - (letter == ">")
-        if depth == 0 and letter != ">":
+        if letter == "(" and not open_brackets:  # its parameters
+            break
+        if letter in _CLOSED_BY:
+            open_brackets.append(_CLOSED_BY[letter])
+        elif not open_brackets:
             kept.append(letter)
-    words = "".join(kept).partition("(")[0].split()
+        elif letter == ")" and letter in open_brackets:
+            while open_brackets.pop() != ")":  # a < b inside it opened nothing
+                pass
+        elif letter == open_brackets[-1]:
+            open_brackets.pop()
+    words = "".join(kept).split()
     return (words[-1].rpartition("::")[2] if words else "") or name

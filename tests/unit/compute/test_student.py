@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import math
+from statistics import NormalDist
 
 import pytest
 from hypothesis import given
@@ -102,6 +103,15 @@ def test_the_middle_and_the_ends_are_exact() -> None:
     assert student.cumulative(2.0, -1e200) == 0.0  # below the smallest float
     far = student.cumulative(0.01, -1e200)  # its square is beyond the largest
     assert student.quantile(0.01, far) == pytest.approx(-1e200, rel=1e-9)
+
+
+@pytest.mark.parametrize("dof", [1e16, 1e308, math.inf])
+def test_without_end_it_is_the_normal_distribution(dof: float) -> None:
+    """As it is where degrees of freedom are more than a float tells apart."""
+    assert student.quantile(dof, 0.975) == NormalDist().inv_cdf(0.975)
+    assert student.cumulative(dof, -1.0) == NormalDist().cdf(-1.0)
+    below = student.quantile(1e15, 1e-7)
+    assert close(below, NormalDist().inv_cdf(1e-7), 1e-9)
 
 
 def test_what_no_float_holds_is_infinite() -> None:
