@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -14,6 +14,9 @@ from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.runtime import DeviceRuntime, find_runtime
 from pytest_gpuperf.errors import CollectorUnavailableError
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
 
 HERE = Path(__file__).parent
 
@@ -110,3 +113,16 @@ def spin(torch: Any) -> Callable[[int], None]:
         torch.cuda._sleep(cycles)
 
     return turn
+
+
+@pytest.fixture
+def collector(cupti: Any, runtime: DeviceRuntime) -> Iterator[ActivityCollector]:
+    """A collector that records."""
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+    found = ActivityCollector(runtime.synchronize)
+    found.open()
+    try:
+        yield found
+    finally:
+        found.close()

@@ -3,10 +3,15 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+    from pytest_gpuperf.model.activity import Trace
 
 PROGRAMS = Path(__file__).parent / "programs"
 
@@ -21,3 +26,15 @@ def framework(name: str) -> Any:
 def program(name: str) -> tuple[str, str]:
     """Return interpreter and path of one of `programs`."""
     return sys.executable, str(PROGRAMS / f"{name}.py")
+
+
+def seen(collector: ActivityCollector, body: Callable[[], object]) -> Trace:
+    """Return what a body did, the second time: modules are loaded in the first."""
+    body()
+    with collector.window() as window:
+        body()
+    assert window.void is None
+    trace = window.trace()
+    assert trace.dropped_count == 0
+    assert trace.untimed_count == 0
+    return trace

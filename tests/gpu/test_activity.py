@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu.machine import seen
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.model.launches import Launches
 
@@ -17,31 +18,6 @@ if TYPE_CHECKING:
 
 MIB = 1 << 20
 CALLS = 20
-
-
-@pytest.fixture
-def collector(cupti: Any, runtime: DeviceRuntime) -> Iterator[ActivityCollector]:
-    """A collector that records."""
-    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-
-    found = ActivityCollector(runtime.synchronize)
-    found.open()
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-def seen(collector: ActivityCollector, body: Callable[[], object]) -> Trace:
-    """Return what a body did, the second time: modules are loaded in the first."""
-    body()
-    with collector.window() as window:
-        body()
-    assert window.void is None
-    trace = window.trace()
-    assert trace.dropped_count == 0
-    assert trace.untimed_count == 0
-    return trace
 
 
 def columns(trace: Trace) -> Launches:

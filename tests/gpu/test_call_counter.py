@@ -2,43 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from gpu.machine import seen
 from pytest_gpuperf.collect.base import Absence, TimedCall
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
     from pytest_gpuperf.collect.cupti.call_counter import CountedCall
-    from pytest_gpuperf.model.activity import Trace
 
 READ = "dram__bytes_read.sum"
 MIB = 1 << 20
-
-
-@pytest.fixture
-def collector(cupti: Any, runtime: DeviceRuntime) -> Iterator[ActivityCollector]:
-    """A collector that records."""
-    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-
-    found = ActivityCollector(runtime.synchronize)
-    found.open()
-    try:
-        yield found
-    finally:
-        found.close()
-
-
-def seen(collector: ActivityCollector, body: Callable[[], object]) -> Trace:
-    """Return what a body did, the second time: modules are loaded in the first."""
-    body()
-    with collector.window() as window:
-        body()
-    assert window.void is None
-    return window.trace()
 
 
 def counted(

@@ -11,11 +11,12 @@ from fakes import fake_cuda
 from fakes.chips import need_library
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.project import XDIST, Project
+from pytest_gpuperf.collect.cupti.chips import chip_measured
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.hooks.chip import ChipCheck, chip_measured
+from pytest_gpuperf.hooks.chip import ChipCheck
 
 RIGHT = """
     import pytest

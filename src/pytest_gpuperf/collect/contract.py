@@ -162,7 +162,8 @@ class Contract:
             evidence = self._emptied() or self._returned_once(output)
             if evidence:
                 text = f"{longer}, and {evidence}: what it did may have been used up"
-                return Note(code="used-up", text=f"{text}; {_SETUP} it anew")
+                text = f"{text}; {_SETUP} it anew"
+                return Note(code="used-up", text=text, doubt=True)
         if first_call_s > max(_FIRST_S, _FIRST_RATIO * usual_s):
             text = f"{longer}: what it did may be kept, or used up"
             return Note(code="long-first-call", text=text)

@@ -48,7 +48,7 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm",),
 }
 
-_OWN = frozenset({"numpy"})  # of them, what judging loads, too
+_OWN = frozenset({"numpy"})  # of them, what this plugin loads itself
 
 # the users of CUDA's own packages, which have no module to be seen by
 _CUDA_USERS = ("torch", "jax", "cupy", "tensorflow")
@@ -68,7 +68,7 @@ _HOST_HASH_LENGTH = 12
 
 
 def not_loaded() -> frozenset[str]:
-    """Return what judging is going to load, and nobody has loaded yet."""
+    """Return what this plugin may come to load, and nobody has loaded yet."""
     return _OWN - sys.modules.keys()
 
 

@@ -9,18 +9,17 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.errors import ConfigError, GpuPerfError
+from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping, Sequence
+    from collections.abc import Callable, Sequence
 
-    from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
     from pytest_gpuperf.config import Plan
 
-__all__ = ["ChipCheck", "chip_measured", "mistakes_of"]
+__all__ = ["ChipCheck", "mistakes_of"]
 
 _CHECK = pytest.StashKey["ChipCheck"]()
 _OFF = "off"
@@ -49,49 +48,10 @@ def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
     return check.mistakes(item.nodeid, plan)
 
 
-def chip_measured(
-    query: DeviceQuery, asked: str | None, environment: Mapping[str, str]
-) -> str | None:
-    """
-    Return the chip of the GPU that tests are to run on; None: there is none.
-
-    Args:
-        query: The GPUs of this machine.
-
-        asked: What --gpuperf-device says.
-
-        environment: This process's variables.
-
-    Raises:
-        ConfigError: There is no such GPU, or it is not known which one or which chip
-            it is.
-    """
-    from pytest_gpuperf.collect.cupti.chips import chip_here
-    from pytest_gpuperf.collect.selection import (
-        ORDER_REMEDY,
-        UNORDERED,
-        choose_device,
-        order_is_known,
-    )
-
-    device = choose_device(query, asked, environment).device
-    if device is None:
-        return None
-    if asked is None and not order_is_known(query, environment):
-        remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
-        raise ConfigError(UNORDERED, remedy=remedy)
-    # a part of a GPU that is split has the chip of the whole
-    whole = (each for each in query.devices if each.index == device.index)
-    known = [each for each in (device, *whole) if each.compute_capability is not None]
-    if not known:
-        message = f"NVML does not say the compute capability of GPU {device.index}"
-        raise ConfigError(message, remedy="name its chip: --gpuperf-chip=GH100")
-    return chip_here(known)
-
-
 def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
     """Return the catalogue of a chip; None: none was named, and no GPU is here."""
     if chip is None:
+        from pytest_gpuperf.collect.cupti.chips import chip_measured
         from pytest_gpuperf.collect.devices import query_devices
 
         chip = chip_measured(query_devices(), device, os.environ)

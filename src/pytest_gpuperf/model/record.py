@@ -87,10 +87,14 @@ class Note(Frozen, frozen=True, kw_only=True):
         code: Its stable name, as "trend" or "mutates-its-inputs".
 
         text: One sentence.
+
+        doubt: Whether the value may be of another thing than was meant, which a reader
+            must not miss.
     """
 
     code: str
     text: str
+    doubt: bool = False
 
 
 class Void(Frozen, frozen=True, kw_only=True):

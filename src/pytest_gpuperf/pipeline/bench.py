@@ -345,7 +345,7 @@ class Bench(Reader):
         """Return whether nobody knows if declared work was done on the device."""
         if work is None or not self._runtime.active():
             return False
-        from pytest_gpuperf.pipeline.device_used import use_is_known
+        from pytest_gpuperf.collect.device_used import use_is_known
 
         needs = (*plan.requires, *plan.counters)
         return not use_is_known(timing, needs, request)

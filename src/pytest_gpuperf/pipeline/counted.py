@@ -13,7 +13,7 @@ from statistics import median
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.base import Absence
-from pytest_gpuperf.collect.binary.demangle import native_demangler
+from pytest_gpuperf.collect.binary.demangle import base_name, native_demangler
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
@@ -39,9 +39,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.seat import Site
     from pytest_gpuperf.pipeline.seen import Again
 
-__all__ = ["CountsHere", "base_name"]
+__all__ = ["CountsHere"]
 
-_CLOSED_BY = {"<": ">", "(": ")"}
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
 
 _BLOCK = Absence(
@@ -228,34 +227,3 @@ class CountsHere:
                 zip(names, found.counted.ranges, strict=True)
             )
         )
-
-
-def base_name(name: str) -> str:
-    """
-    Return a kernel's name without namespaces, template arguments and parameters.
-
-    Args:
-        name: As a demangler writes it.
-
-    Example:
-        >>> base_name("void at::native::fill<4, std::array<char*, 1> >(int, float)")
-        'fill'
-        >>> base_name("void fill<(a>b)>(int)")
-        'fill'
-    """
-    open_brackets: list[str] = []
-    kept = []
-    for letter in name.replace("(anonymous namespace)::", ""):
-        if letter == "(" and not open_brackets:  # its parameters
-            break
-        if letter in _CLOSED_BY:
-            open_brackets.append(_CLOSED_BY[letter])
-        elif not open_brackets:
-            kept.append(letter)
-        elif letter == ")" and letter in open_brackets:
-            while open_brackets.pop() != ")":  # a < b inside it opened nothing
-                pass
-        elif letter == open_brackets[-1]:
-            open_brackets.pop()
-    words = "".join(kept).split()
-    return (words[-1].rpartition("::")[2] if words else "") or name

@@ -139,9 +139,11 @@ def held_against(
     """
     if work is None:
         return _UNDECLARED
-    fraction, attained = _fraction(work, time, peaks, warm=warm, clock_hz=clock_hz)
-    if unseen:
-        fraction, attained = _gap(_FRACTION, _UNSEEN, _SAY), None
+    fraction, attained = (
+        (_gap(_FRACTION, _UNSEEN, _SAY), None)
+        if unseen
+        else _fraction(work, time, peaks, warm=warm, clock_hz=clock_hz)
+    )
     found = (fraction, _intensity(work, time.source), _at_clock(fraction, attained))
     # what cannot be deserves no A
     if attained is not None and not attained.above_the_roof:

@@ -23,8 +23,6 @@ __all__ = ["Row", "columns", "judged_value", "names", "rows"]
 
 # have columns of their own
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
-# notes that a reader must not miss: the value may be of another thing than was meant
-_DOUBTS = frozenset({"used-up"})
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -119,13 +117,13 @@ class Row(Frozen, frozen=True, kw_only=True):
             return self.in_suite()
         void = self.record.void
         found = [] if void is None else [f"void: {void.text}"]
-        found += [note.text for note in self.record.notes if note.code in _DOUBTS]
+        found += [note.text for note in self.record.notes if note.doubt]
         return (*self.in_suite(), *map(display.escape, found))
 
     def notes(self) -> tuple[str, ...]:
         """Return what else a reader may want to know, likewise."""
         notes = self.record.notes if self.record is not None else ()
-        texts = (note.text for note in notes if note.code not in _DOUBTS)
+        texts = (note.text for note in notes if not note.doubt)
         return tuple(map(display.escape, texts))
 
     @property

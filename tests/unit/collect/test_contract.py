@@ -638,6 +638,7 @@ class Stream:
 def used_up(contract: Contract, first_s: float | None, output: object = None) -> str:
     """Return the text of the note that work was used up; "": there is none."""
     notes = contract.notes((1e-5,) * 20, output, first_s)
+    assert all(note.doubt is (note.code == "used-up") for note in notes)
     return next((note.text for note in notes if note.code == "used-up"), "")
 
 

@@ -116,7 +116,7 @@ def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
     doubtful = replace(
         runs.record("test_b", runs.time_of(1e-3)),
         void=Void(code="drift", text="the clock drifted by 4 %"),
-        notes=(Note(code="used-up", text="<it> was used up"),),
+        notes=(Note(code="used-up", doubt=True, text="<it> was used up"),),
     )
     lines = run_markdown(runs.run((busy, doubtful))).splitlines()
     *_, below = (place for place, line in enumerate(lines) if line.startswith("|"))

@@ -292,7 +292,7 @@ def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
     doubtful = replace(
         runs.record("test_a", runs.time_of(1e-3)),
         notes=(
-            Note(code="used-up", text="it may have been \x1b used up"),
+            Note(code="used-up", doubt=True, text="it may have been \x1b used up"),
             Note(code="trend", text="the samples get slower"),
         ),
     )

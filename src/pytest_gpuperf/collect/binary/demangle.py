@@ -9,10 +9,11 @@ from collections.abc import Callable, Mapping, Sequence
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 
-__all__ = ["demangled_names", "native_demangler"]
+__all__ = ["base_name", "demangled_names", "native_demangler"]
 
 _TOOLS = ("cu++filt", "c++filt")
 _TIMEOUT_S = 20.0
+_CLOSED_BY = {"<": ">", "(": ")"}
 
 
 def demangled_names(
@@ -81,3 +82,34 @@ def native_demangler(library: str = "libstdc++.so.6") -> Callable[[str], str | N
             free(text)
 
     return readable
+
+
+def base_name(name: str) -> str:
+    """
+    Return a kernel's name without namespaces, template arguments and parameters.
+
+    Args:
+        name: As a demangler writes it.
+
+    Example:
+        >>> base_name("void at::native::fill<4, std::array<char*, 1> >(int, float)")
+        'fill'
+        >>> base_name("void fill<(a>b)>(int)")
+        'fill'
+    """
+    open_brackets: list[str] = []
+    kept = []
+    for letter in name.replace("(anonymous namespace)::", ""):
+        if letter == "(" and not open_brackets:  # its parameters
+            break
+        if letter in _CLOSED_BY:
+            open_brackets.append(_CLOSED_BY[letter])
+        elif not open_brackets:
+            kept.append(letter)
+        elif letter == ")" and letter in open_brackets:
+            while open_brackets.pop() != ")":  # a < b inside it opened nothing
+                pass
+        elif letter == open_brackets[-1]:
+            open_brackets.pop()
+    words = "".join(kept).split()
+    return (words[-1].rpartition("::")[2] if words else "") or name

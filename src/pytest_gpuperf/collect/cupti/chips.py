@@ -3,22 +3,30 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.cupti import library, nvperf
 from pytest_gpuperf.collect.cupti.nvperf import MetricType
 from pytest_gpuperf.collect.devices import query_devices, target_capability
+from pytest_gpuperf.collect.selection import (
+    ORDER_REMEDY,
+    UNORDERED,
+    choose_device,
+    order_is_known,
+)
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.catalogue import ChipEntry
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.model.device import Device
 
 __all__ = [
     "CAPABILITIES",
     "chip_entries",
     "chip_here",
+    "chip_measured",
     "chip_named",
     "chip_of_capability",
 ]
@@ -61,6 +69,38 @@ def chip_entries(source: library.Library | None = None) -> tuple[ChipEntry, ...]
         for chip in asked.chips()
         for evaluator in (nvperf.evaluator(chip, asked),)
     )
+
+
+def chip_measured(
+    query: DeviceQuery, asked: str | None, environment: Mapping[str, str]
+) -> str | None:
+    """
+    Return the chip of the GPU that tests are to run on; None: there is none.
+
+    Args:
+        query: The GPUs of this machine.
+
+        asked: What --gpuperf-device says.
+
+        environment: This process's variables.
+
+    Raises:
+        ConfigError: There is no such GPU, or it is not known which one or which chip
+            it is.
+    """
+    device = choose_device(query, asked, environment).device
+    if device is None:
+        return None
+    if asked is None and not order_is_known(query, environment):
+        remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
+        raise ConfigError(UNORDERED, remedy=remedy)
+    # a part of a GPU that is split has the chip of the whole
+    whole = (each for each in query.devices if each.index == device.index)
+    known = [each for each in (device, *whole) if each.compute_capability is not None]
+    if not known:
+        message = f"NVML does not say the compute capability of GPU {device.index}"
+        raise ConfigError(message, remedy="name its chip: --gpuperf-chip=GH100")
+    return chip_here(known)
 
 
 def chip_named(text: str, source: library.Library | None = None) -> str:

@@ -1,4 +1,4 @@
-"""pipeline.counted: names of kernels as Nsight Compute shows them."""
+"""collect.binary.demangle: names of kernels as Nsight Compute shows them."""
 
 from __future__ import annotations
 
@@ -6,8 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.binary.demangle import native_demangler
-from pytest_gpuperf.pipeline.counted import base_name
+from pytest_gpuperf.collect.binary.demangle import base_name, native_demangler
 
 
 @pytest.mark.parametrize(

@@ -1,4 +1,4 @@
-"""pipeline.device_used: what shows, without CUPTI, that a measurement used the device."""
+"""collect.device_used: what shows, without CUPTI, that a measurement used the device."""
 
 from __future__ import annotations
 
@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
+from pytest_gpuperf.collect.device_used import lies_on_device, use_is_known
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.pipeline.device_used import lies_on_device, use_is_known
 
 US = 1e-6
 # a call that has returned to an idle device, by the host's clock
