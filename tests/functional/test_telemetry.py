@@ -213,13 +213,17 @@ def test_without_nvml_there_is_no_time_line(project: Project) -> None:
 
 @pytest.mark.usefixtures("script")
 def test_workers_share_a_sampler(project: Project) -> None:
-    """One of them starts it, the others join it, and it ends with them."""
+    """One of them starts it, the others join it or say that it has ended with that one."""
     project.write(TESTS.replace("test_block", "test_other"), "test_other.py")
     run(project, "--gpuperf-telemetry=50", *XDIST, "-n2")
     found = records(project)
 
     assert len(found) == 2
-    assert all(record["utilization"][0]["reading_count"] for record in found)
+    seen = [record for record in found if record["utilization"]]
+    assert seen
+    assert all(record["utilization"][0]["reading_count"] for record in seen)
+    unseen = [record for record in found if record not in seen]
+    assert all("utilization-unread" in notes(record) for record in unseen)
     assert _samplers(fake_cuda.UUID) == []
 
 
