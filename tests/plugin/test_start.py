@@ -107,6 +107,34 @@ def test_used_it_loads_only_what_it_needs(project: Project) -> None:
     )
 
 
+def test_its_modules_are_read_as_python_compiled_them(project: Project) -> None:
+    """Pytest does not compile each of a hundred again: there is nothing to rewrite."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    text = """
+        import sys
+        import pytest
+
+        # as pytest does with the packages of installed plugins
+        pytest.register_assert_rewrite("pytest_gpuperf")
+
+        def pytest_unconfigure():
+            print(type(sys.modules["pytest_gpuperf.pipeline.bench"].__loader__))
+    """
+    project.write(text, "conftest.py")
+    ended = project.spawn("-q", "-s")
+
+    assert "SourceFileLoader" in ended.stdout.splitlines()[-1]
+
+
+def test_imports_are_left_as_they_were(project: Project) -> None:
+    """What finds our modules goes with the run that it was for."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    before = list(sys.meta_path)
+    project.run("-q").assert_outcomes(passed=1)
+
+    assert sys.meta_path == before
+
+
 def test_without_a_gpu_nothing_is_locked(project: Project) -> None:
     """No module of locks is loaded, and no folder is made for them."""
     project.environment.setenv("CUDA_VISIBLE_DEVICES", "")  # this machine may have one
