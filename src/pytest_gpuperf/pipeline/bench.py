@@ -9,8 +9,9 @@ from __future__ import annotations
 import contextlib
 import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace as replaced
 from typing import TYPE_CHECKING, Any
+
+from msgspec.structs import replace as replaced
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
@@ -25,6 +26,7 @@ from pytest_gpuperf.pipeline.reading import Reader, judged
 from pytest_gpuperf.pipeline.seen import Again
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.sample import Unmeasured
@@ -44,15 +46,17 @@ _Ended = tuple[Record, "Hardware | None"]  # of a loop, with what it ran on
 
 
 class _MedianKnown:
-    """Enough is when the interval of the median is narrow."""
+    """Enough is a narrow interval of the median; a device's times are the steadier."""
 
-    def __init__(self, precision_fraction: float) -> None:
-        self._precision_fraction = precision_fraction
+    def __init__(self, runtime: DeviceRuntime) -> None:
+        self._runtime = runtime
 
     def enough(self, values: Sequence[float]) -> bool:
         """Return whether more samples would add nothing."""
         half_width = stats.half_width_fraction(values)
-        return half_width is not None and half_width <= self._precision_fraction
+        in_use = self._runtime.active()
+        precision = _DEVICE_PRECISION if in_use else _HOST_PRECISION
+        return half_width is not None and half_width <= precision
 
 
 class Bench(Reader):
@@ -142,12 +146,6 @@ class Bench(Reader):
             self, self._runtime, self._observers, instead_of=instead_of
         )
 
-    @property
-    def _stop(self) -> _MedianKnown:
-        """The stop rule: a device's times are steadier than the host's."""
-        in_use = self._runtime.active()
-        return _MedianKnown(_DEVICE_PRECISION if in_use else _HOST_PRECISION)
-
     def timed(
         self,
         key: RecordKey,
@@ -179,7 +177,7 @@ class Bench(Reader):
         if kept is not None:
             return kept, functools.cache(lambda: fn(*args, **kwargs))
         with self._observers.sensing() as observed:
-            timing = self._host.measure(request, stop=self._stop)
+            timing = self._host.measure(request, stop=_MedianKnown(self._runtime))
         declared = work or plan.work
         unseen = self._unseen(declared, timing, plan, request)
         record = self._measured(
@@ -282,7 +280,8 @@ class Bench(Reader):
             for fn in functions
         )
         with self._observers.sensing() as observed:
-            timings = [*self._host.interleave(first, second, stop=self._stop)]
+            stop = _MedianKnown(self._runtime)
+            timings = [*self._host.interleave(first, second, stop=stop)]
         unseen = [
             self._unseen(plan.work, timing, plan, request)
             for timing, request in zip(timings, (first, second), strict=True)

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
+
+import msgspec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall, Timing
@@ -22,8 +23,7 @@ def _nobody() -> None:
     """Tell nobody."""
 
 
-@dataclass(slots=True, kw_only=True)
-class Observed:
+class Observed(msgspec.Struct, kw_only=True):
     """
     What was seen of a measurement besides its time; None: nobody looked, or could.
 
