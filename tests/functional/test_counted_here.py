@@ -235,6 +235,13 @@ REFUSED = """
                 with steps.step():
                     counted_gpu.launch()
 
+    def test_in_loop(gpuperf):
+        with gpuperf.steps() as steps:
+            for _ in range(3):
+                with steps.step():
+                    counted_gpu.launch()
+            gpuperf.measure(counted_gpu.launch, name="inner")
+
     def test_nothing(gpuperf):
         gpuperf(lambda: None)
 
@@ -287,7 +294,8 @@ WHY = {
     "test_begun": "the hardware that counts reports an error",
     "test_passes": "its 1000000000 passes take",
     "test_block block": "a block runs once, and counting in this process takes a call",
-    "test_inside": "it lies in a block that is timed",
+    "test_inside": "it lies in what is being timed",
+    "test_in_loop inner": "it lies in what is being timed",
     "test_loop": "a block runs once",
     "test_nothing": "nothing was counted: the body launched no kernel",
     "test_unknown": "unknown metrics 'dram__bites.sum', 'lts__t_bites.sum' of GH100",
@@ -303,7 +311,7 @@ def test_what_cannot_be_counted_is_unmeasured_with_its_reason(project: Project) 
     said = run(project)
     found = records(project)
 
-    assert "1 failed, 1 passed, 17 skipped" in said
+    assert "1 failed, 1 passed, 18 skipped" in said
     assert "ZeroDivisionError: in the pass" in said
     for name, why in WHY.items():
         told = gap(found[name])

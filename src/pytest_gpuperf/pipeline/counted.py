@@ -48,8 +48,8 @@ _BLOCK = Absence(
     remedy="measure a function with gpuperf.measure",
 )
 _INSIDE = Absence(
-    reason="it lies in a block that is timed, whose time would be that of counting",
-    remedy="measure it outside of the block",
+    reason="it lies in what is being timed, whose time would be that of counting",
+    remedy="measure it outside of the block or loop",
 )
 _UNUSED = Absence(
     reason="no kernel was launched in the measurement",
@@ -169,7 +169,7 @@ class CountsHere:
     def _counted(self, again: Again, counters: Sequence[str]) -> CountedCall | Absence:
         """Return what is counted of a call, or why nothing is."""
         request, timing, observed = again
-        if self._observers.open_watches:
+        if self._observers.open_count:
             return _INSIDE
         if not observed.device_used:
             return _UNUSED

@@ -55,7 +55,8 @@ class Observers:
     def __init__(self, site: Site, runtime: DeviceRuntime) -> None:
         self._site = site
         self._runtime = runtime
-        self.open_watches: list[MemoryWatch] = []  # of what is looked at right now
+        self.open_count = 0  # blocks, loops and calls that are measured right now
+        self._open_watches: list[MemoryWatch] = []
         self._opened: dict[str, Board | None] = {}  # by the device's UUID
         # likewise, and by whether they take GPM's averages
         self._free_deltas: dict[tuple[str, bool], list[Deltas]] = {}
@@ -115,9 +116,11 @@ class Observers:
         deltas = self._deltas()
         if deltas is not None:
             deltas.begin()
+        self.open_count += 1
         try:
             yield observed
         finally:
+            self.open_count -= 1
             if span is not None:
                 span.end()
                 observed.span = span
@@ -216,10 +219,10 @@ class Observers:
             return
         from pytest_gpuperf.collect.memory import MemoryWatch
 
-        for outer in self.open_watches:
+        for outer in self._open_watches:
             outer.keep()
         watch = MemoryWatch()
-        self.open_watches.append(watch)
+        self._open_watches.append(watch)
         watch.begin(calling=calling)
         try:
             with self._window(observed):
@@ -231,7 +234,7 @@ class Observers:
             watch.abandon()
             raise
         finally:
-            self.open_watches.remove(watch)
+            self._open_watches.remove(watch)
         if self._runtime.active():
             observed.memory = watch.end()
 
