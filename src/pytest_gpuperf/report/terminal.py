@@ -364,7 +364,7 @@ def _brief_cpu(model: str) -> str:
 
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     """Yield what a row's columns have no room for."""
-    if verbose or not row.time:
+    if verbose or row.estimate("time") is None:
         others = ", ".join(row.others())
         yield from wrapped(others, width=width, depth=1)
     for text in row.doubts():
