@@ -107,6 +107,24 @@ def test_used_it_loads_only_what_it_needs(project: Project) -> None:
     )
 
 
+def test_judging_loads_no_arrays(project: Project) -> None:
+    """A suite of pure Python that is held against a baseline pays for no numpy."""
+    text = """
+        import pytest
+
+        @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+        @pytest.mark.parametrize("number", range(10))  # so many say how sessions vary
+        def test_it(gpuperf, number):
+            gpuperf.record("x", 1.0, unit="s")
+    """
+    project.store(text)
+    found = seen(project, "--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+
+    assert {outcome for _, outcome in project.outcomes()} == {"unchanged"}
+    assert "pytest_gpuperf.model" in found["loaded"]
+    assert "numpy" not in found["loaded"]
+
+
 def test_its_modules_are_read_as_python_compiled_them(project: Project) -> None:
     """Pytest does not compile each of a hundred again: there is nothing to rewrite."""
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")

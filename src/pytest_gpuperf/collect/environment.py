@@ -48,7 +48,7 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm",),
 }
 
-_OWN = frozenset({"numpy"})  # of them, what this plugin loads itself
+_OWN = frozenset({"numpy"})  # of them, what comes with cupti-python
 
 # the users of CUDA's own packages, which have no module to be seen by
 _CUDA_USERS = ("torch", "jax", "cupy", "tensorflow")

@@ -15,41 +15,29 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from functools import partial
 from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.spread import (
-    LEAST_TESTS,
-    Prior,
-    Spread,
-    half_width,
-    moderated,
-)
-from pytest_gpuperf.compute.stats import median, median_interval
+from pytest_gpuperf.compute.contrast import Contrast, contrasts, moderated_variances
+from pytest_gpuperf.compute.spread import Prior
 from pytest_gpuperf.compute.student import cumulative, quantile
 from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
-from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
     "Comparison",
     "Level",
-    "PairedRatio",
-    "PairedSpread",
     "Shift",
     "changes",
     "exact_change",
-    "fit_priors",
     "holm",
     "is_exact",
-    "paired_change",
-    "paired_ratio",
-    "paired_spread",
 ]
 
-HOST_PROCESS_SPREAD = 0.05  # docs/judging.md section 4: the prior of host and wall time
-DEVICE_PROCESS_SPREAD = 0.015  # the same, of device time
-_ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
+_P_99 = 0.995  # two-sided 99 %
+_MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
+_NO_SHIFT = Shift(log_shift=0.0, control_count=0)
 
 
 def is_exact(comparison: Comparison) -> bool:
@@ -83,16 +71,6 @@ def exact_change(comparison: Comparison) -> Change:
     )
 
 
-def fit_priors(comparisons: Sequence[Comparison]) -> dict[str, Prior]:
-    """Return what the variances of each group have in common, where it can be known."""
-    several = sum(len(c.stored) > 1 for c in comparisons)
-    if several < LEAST_TESTS:  # whatever the numbers, and those of columns load numpy
-        return {}
-    from pytest_gpuperf.compute.bulk import group_priors
-
-    return group_priors(comparisons)
-
-
 def changes(
     comparisons: Sequence[Comparison],
     *,
@@ -112,18 +90,11 @@ def changes(
 
         shifts: By shift group, what the machine did; absent: not known.
     """
-    found: list[Change | None] = [
-        exact_change(each) if is_exact(each) else None for each in comparisons
-    ]
-    noisy = [index for index, change in enumerate(found) if change is None]
-    if noisy:
-        from pytest_gpuperf.compute.bulk import noisy_changes
-
-        several = [comparisons[index] for index in noisy]
-        computed = noisy_changes(several, priors=priors, level=level, shifts=shifts)
-        for index, change in zip(noisy, computed, strict=True):
-            found[index] = change
-    return tuple(change for change in found if change is not None)
+    exact = [is_exact(comparison) for comparison in comparisons]
+    pairs = list(zip(comparisons, exact, strict=True))
+    noisy = [comparison for comparison, equal in pairs if not equal]
+    found = iter(_noisy_changes(noisy, priors=priors, level=level, shifts=shifts))
+    return tuple(exact_change(c) if equal else next(found) for c, equal in pairs)
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -153,173 +124,122 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
     return tuple(adjusted)
 
 
-def paired_change(
-    pairs: Sequence[tuple[float, float]],
+def _noisy_changes(
+    comparisons: Sequence[Comparison],
     *,
-    better: Better = Better.LOWER,
-    prior: Prior | None = None,
-    process_count: int | None = None,
-    level: Level | None = None,
-) -> Change | None:
+    priors: Mapping[str, Prior],
+    level: Level,
+    shifts: Mapping[str, Shift],
+) -> list[Change]:
+    """Return the change of each comparison of a metric with noise, in their order."""
+    sessions = {group: shift.sessions for group, shift in shifts.items()}
+    noisy = contrasts(comparisons, sessions)
+    variances = moderated_variances(noisy, priors, sessions)
+    pooled = _pooled_shares(noisy, variances)
+    found = []
+    for each, (variance, dof) in zip(noisy, variances, strict=True):
+        shift = shifts.get(each.comparison.shift_group, _NO_SHIFT)
+        between = each.process_variance / variance
+        part = min(1.0, pooled.get(each.comparison.group, 0.0), between)
+        own = variance * _variance_ratio(each, part, shift)
+        common = shift.common_variance * each.session_ratio
+        error, freedom = _error(own, dof, common, shift.common_dof)
+        difference = each.difference - shift.log_shift
+        found.append(_noisy_change(each, difference, error, freedom, level))
+    return found
+
+
+def _pooled_shares(
+    noisy: Sequence[Contrast], variances: Sequence[tuple[float, float]]
+) -> dict[str, float]:
     """
-    Return the change between two sides that were measured in turns.
+    Return how much of the stored sessions' variance is that between processes, by group.
+
+    The current session's processes say how they differ. Those of one test are few: the
+    share is that of its whole group, or the test's own where that is smaller, so that a
+    test whose sessions differ for other reasons does not profit from the others.
+    """
+    between: dict[str, float] = {}
+    whole: dict[str, float] = {}
+    for each, (variance, _) in zip(noisy, variances, strict=True):
+        if each.run_count > 1:
+            group = each.comparison.group
+            between[group] = between.get(group, 0.0) + each.process_variance
+            whole[group] = whole.get(group, 0.0) + variance
+    return {group: between[group] / whole[group] for group in whole}
+
+
+def _variance_ratio(each: Contrast, part: float, shift: Shift) -> float:
+    """
+    Return the variance of a difference over that of a stored session.
 
     Args:
-        pairs: Current and reference value of each block, > 0.
+        each: The sessions.
 
-        better: Which way the metric gets better; NEITHER counts as LOWER.
+        part: How much of a stored session's variance is that between processes: with
+            more of them, the current session has less.
 
-        prior: What the variances of the suite's log ratios have in common.
-
-        process_count: Processes of each side; None: every pair has its own. Below 3 the
-            interval is widened by what processes usually differ by.
-
-        level: How sure a change must be.
-
-    Returns:
-        None where a value is not positive, or where there is but one pair and no prior.
+        shift: What is taken out. It is not known exactly either, and adds its own.
     """
-    spread = paired_spread(pairs, prior=prior, process_count=process_count)
-    if spread is None:
-        return None
-    level = level or Level()
-    noise = math.log1p(level.noise_threshold)
-    error = max(spread.error, math.ulp(1.0))
-    half = quantile(spread.dof, 0.995) * error
-    more = cumulative(spread.dof, (noise - spread.mean) / error)
-    less = cumulative(spread.dof, (noise + spread.mean) / error)
-    worse, better_p = (less, more) if better is Better.HIGHER else (more, less)
-    sure = quantile(spread.dof, 1 - level.alpha / level.pair_count)
-    seen = quantile(spread.dof, level.power)
-    reference = math.exp(fmean(math.log(then) for _, then in pairs))
-    return Change(
-        effect=math.expm1(spread.mean),
-        low=math.expm1(spread.mean - half),
-        high=math.expm1(spread.mean + half),
-        current=reference * math.exp(spread.mean),
+    now = 1 - part + part / (each.run_share * each.run_count)
+    ratio = 1 / len(each.stored) + now + (shift.widening**2 - 1) * each.session_ratio
+    controls = shift.control_count
+    if controls and shift.test_count:
+        again = part / each.run_share * (1 + 1 / each.run_count) / controls
+        ratio += _MEDIAN_VARIANCE * (each.session_ratio / shift.test_count + again)
+    elif controls:
+        ratio += _MEDIAN_VARIANCE * each.session_ratio / controls
+    return ratio
+
+
+def _error(
+    own: float, dof: float, common: float, common_dof: float
+) -> tuple[float, float]:
+    """
+    Return the standard error with what moves all tests together, and its freedom.
+
+    A suite has as many draws of the machine as sessions, not as tests: the two variances
+    have the freedom of Satterthwaite's sum. A test of no freedom gets none by what moves
+    the others.
+    """
+    total = own + common
+    if common > 0 and dof > 0:
+        parts = own * own / dof + common * common / max(common_dof, 1.0)
+        dof = total * total / parts
+    return math.sqrt(total), dof
+
+
+def _noisy_change(
+    each: Contrast, difference: float, error: float, dof: float, level: Level
+) -> Change:
+    """Return a difference as a change: without freedom, or against 0, little is known."""
+    reference = each.in_unit(each.mean)
+    change = partial(
+        Change,
+        effect=each.relative(difference) if reference != 0 else None,
+        current=each.in_unit(each.now),
         reference=reference,
-        session_count=spread.pair_count,
-        run_count=spread.pair_count,
+        session_count=len(each.stored),
+        run_count=each.run_count,
+    )
+    if reference == 0 or not dof > 0:  # where a variance overflowed it is no number
+        return change()
+    threshold = level.noise_threshold
+    noise = threshold if each.scale else math.log1p(threshold)
+    worse = cumulative(dof, (noise - difference) / error)
+    better = cumulative(dof, (noise + difference) / error)
+    if each.comparison.better is Better.HIGHER:
+        worse, better = better, worse
+    half = quantile(dof, _P_99) * error
+    low, high = each.relative(difference - half), each.relative(difference + half)
+    if not (math.isfinite(low) and math.isfinite(high)):
+        return change(p_worse=worse, p_better=better)
+    surely = quantile(dof, 1 - level.alpha / level.pair_count)
+    seen = noise + (surely + quantile(dof, level.power)) * error
+    return change(
         p_worse=worse,
-        p_better=better_p,
-        detectable_effect=math.expm1(noise + (sure + seen) * error),
+        p_better=better,
+        low=low,
+        high=high,
+        detectable_effect=each.relative(seen),
     )
-
-
-class PairedRatio(Frozen, frozen=True, kw_only=True):
-    """
-    How many times the first of two sides takes what the second takes.
-
-    Attributes:
-        value: The ratio, > 0.
-
-        low: Lower end of its two-sided 99 % interval; None: too few pairs for one.
-
-        high: Its upper end.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-class PairedSpread(Frozen, frozen=True, kw_only=True):
-    """
-    The mean log ratio of some pairs, and how surely it is known.
-
-    Attributes:
-        mean: Mean of log(current / reference).
-
-        error: Standard error of the mean, >= 0.
-
-        dof: Degrees of freedom of the error.
-
-        pair_count: Pairs behind it.
-    """
-
-    mean: float
-    error: float
-    dof: float
-    pair_count: int
-
-
-def paired_ratio(
-    above: Sequence[float],
-    below: Sequence[float],
-    *,
-    process_count: int = 1,
-    process_spread: float = HOST_PROCESS_SPREAD,
-) -> PairedRatio:
-    """
-    Return the ratio of two sides that were sampled in turns.
-
-    One process draws one placement and one choice of kernels for each side, which no
-    number of samples averages out: unless 3 processes or more were measured, the interval
-    is widened by what processes usually differ by.
-
-    Args:
-        above: Samples of the side on top, > 0, in the order they were taken.
-
-        below: Samples of the other side; the i-th belongs to the i-th of `above`.
-
-        process_count: Processes that the samples come from.
-
-        process_spread: Standard deviation between processes, relative to the value.
-
-    Raises:
-        ValueError: A side has no samples.
-
-    Example:
-        >>> paired_ratio([2.0] * 8, [1.0] * 8, process_count=3).low
-        2.0
-    """
-    ratios = [math.log(a / b) for a, b in zip(above, below, strict=False)]
-    middle = median(ratios)
-    interval = median_interval(ratios)
-    if interval is None:
-        return PairedRatio(value=math.exp(middle), low=None, high=None)
-    between = 0.0
-    if process_count < _ENOUGH_PROCESSES:
-        between = half_width(Spread(fraction=process_spread))
-    return PairedRatio(
-        value=math.exp(middle),
-        low=math.exp(middle - math.hypot(middle - interval[0], between)),
-        high=math.exp(middle + math.hypot(interval[1] - middle, between)),
-    )
-
-
-def paired_spread(
-    pairs: Sequence[tuple[float, float]],
-    *,
-    prior: Prior | None = None,
-    process_count: int | None = None,
-    process_spread: float = HOST_PROCESS_SPREAD,
-) -> PairedSpread | None:
-    """
-    Return the mean log ratio of pairs, with its moderated standard error.
-
-    Args:
-        pairs: Current and reference value of each block, > 0.
-
-        prior: What the variances of the suite's log ratios have in common.
-
-        process_count: Processes of each side; None: every pair has its own.
-
-        process_spread: Standard deviation between processes, used below 3 of them.
-
-    Returns:
-        None where a value is not positive, or where nothing says how ratios vary.
-    """
-    if not pairs or min(map(min, pairs)) <= 0:
-        return None
-    count = len(pairs)
-    ratios = [math.log(now / then) for now, then in pairs]
-    mean = math.fsum(ratios) / count
-    own = math.fsum((x - mean) ** 2 for x in ratios) / max(1, count - 1)
-    variance, dof = moderated(own, count - 1, prior)
-    if dof == 0:
-        return None
-    processes = count if process_count is None else process_count
-    widening = process_spread if processes < _ENOUGH_PROCESSES else 0.0
-    error = math.hypot(math.sqrt(variance / count), widening)
-    return PairedSpread(mean=mean, error=error, dof=dof, pair_count=count)

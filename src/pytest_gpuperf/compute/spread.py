@@ -14,7 +14,6 @@ from __future__ import annotations
 import math
 from collections.abc import Iterable, Sequence
 from statistics import NormalDist, fmean
-from statistics import variance as variance_of
 
 from pytest_gpuperf.compute.stats import CONFIDENCE, median
 from pytest_gpuperf.compute.student import digamma, quantile, tetragamma, trigamma
@@ -31,6 +30,8 @@ __all__ = [
     "fit_prior",
     "half_width",
     "moderated",
+    "moments",
+    "sampling_error",
     "session_spread",
 ]
 
@@ -98,9 +99,12 @@ def session_spread(
     values = [value for session in stored for value in session.run_values]
     if len(stored) < LEAST_SESSIONS or min(values) <= 0:
         return None
-    means = [fmean(map(math.log, session.run_values)) for session in stored]
-    variance, dof = moderated(variance_of(means), len(means) - 1, prior)
-    floor = max(_within_error(stored), _sampling_error(stored), LEAST_DEVIATION)
+    runs = [moments([math.log(v) for v in session.run_values]) for session in stored]
+    _, squares = moments([mean for mean, _ in runs])
+    variance, dof = moderated(squares / (len(stored) - 1), len(stored) - 1, prior)
+    share = fmean(1 / len(session.run_values) for session in stored)
+    within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
+    floor = max(math.sqrt(within * share), sampling_error(stored), LEAST_DEVIATION)
     deviation = max(math.sqrt(variance), floor)
     return Spread(fraction=deviation, dof=dof, session_count=len(stored))
 
@@ -126,6 +130,32 @@ def half_width(
     if spread.dof is None:
         return NormalDist().inv_cdf(upper) * deviation
     return quantile(spread.dof, upper) * deviation
+
+
+def moments(values: Sequence[float]) -> tuple[float, float]:
+    """
+    Return the mean of values, and the sum of their squares about it.
+
+    Args:
+        values: Numbers, >= 1 of them.
+
+    Example:
+        >>> moments([1.0, 3.0])
+        (2.0, 2.0)
+    """
+    mean = sum(values) / len(values)
+    return mean, sum((value - mean) * (value - mean) for value in values)
+
+
+def sampling_error(sessions: Iterable[SessionValue]) -> float:
+    """
+    Return the standard error that samples leave to a process's value; 0: unknown.
+
+    Args:
+        sessions: Those of one metric of one test.
+    """
+    widths = [width for session in sessions for width in session.half_widths]
+    return sum(widths) / len(widths) / Z_95 if widths else 0.0
 
 
 def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:
@@ -193,23 +223,3 @@ def _inverse_trigamma(value: float) -> float:
         if -step / x < _CONVERGED:
             break
     return x
-
-
-def _within_error(stored: Sequence[SessionValue]) -> float:
-    """Return the standard error of a session's mean over its processes; 0: unknown."""
-    dof = sum(len(session.run_values) - 1 for session in stored)
-    if dof == 0:
-        return 0.0
-    squares = 0.0
-    for session in stored:
-        logs = [math.log(value) for value in session.run_values]
-        mean = fmean(logs)
-        squares += math.fsum((x - mean) ** 2 for x in logs)
-    shares = fmean(1 / len(session.run_values) for session in stored)
-    return math.sqrt(squares / dof * shares)
-
-
-def _sampling_error(stored: Sequence[SessionValue]) -> float:
-    """Return the standard error that samples leave to a process's value; 0: unknown."""
-    widths = [width for session in stored for width in session.half_widths]
-    return fmean(widths) / Z_95 if widths else 0.0

@@ -12,7 +12,8 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.change import changes, fit_priors, holm, is_exact
+from pytest_gpuperf.compute.change import changes, holm, is_exact
+from pytest_gpuperf.compute.contrast import fit_priors
 from pytest_gpuperf.compute.spread import Prior
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, direction
 from pytest_gpuperf.judge.rows import (

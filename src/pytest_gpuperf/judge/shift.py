@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev, variance
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.bulk import (
+from pytest_gpuperf.compute.change import is_exact
+from pytest_gpuperf.compute.class_shift import (
     class_centres,
     log_differences,
     session_shifts,
 )
-from pytest_gpuperf.compute.change import is_exact
 from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group

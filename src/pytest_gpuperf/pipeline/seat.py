@@ -104,7 +104,7 @@ class Site:
         self.runner = runner
         self.expected_ids: list[str] = []
         self.lost: dict[str, Absence] = {}  # what turned out to be of no use, by name
-        self._own: frozenset[str] = frozenset()  # packages that judging has loaded
+        self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
             replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
         )
@@ -318,7 +318,7 @@ class Site:
     def expect(self, test_ids: list[str]) -> None:
         """Take note of which tests are going to measure; a worker tells the controller."""
         self.expected_ids = test_ids
-        self._own = surroundings.not_loaded()  # from now on judging may load it
+        self._own = surroundings.not_loaded()  # from now on cupti-python may load it
         if self.seat.expected is not None:
             replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
 

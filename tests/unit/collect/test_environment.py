@@ -106,7 +106,7 @@ def test_only_packages_in_use_have_a_version(monkeypatch: pytest.MonkeyPatch) ->
     assert "numpy" not in environment().versions
 
 
-def test_what_judging_loads_is_in_use_only_if_it_was_before(
+def test_what_we_load_is_in_use_only_if_it_was_before(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     """A fact that moved because we looked would be blamed for a change."""

@@ -12,47 +12,22 @@ from hypothesis import given
 from hypothesis import strategies as st
 from scipy.special import stdtr, stdtrit
 
-from pytest_gpuperf.compute.bulk import class_centres, log_differences, session_shifts
 from pytest_gpuperf.compute.change import (
     Comparison,
     Level,
     Shift,
     changes,
     exact_change,
-    fit_priors,
     holm,
     is_exact,
-    paired_change,
-    paired_ratio,
-    paired_spread,
 )
-from pytest_gpuperf.compute.spread import (
-    Prior,
-    fit_prior,
-    moderated,
-    session_spread,
-)
-from pytest_gpuperf.model.change import Change, SessionValue
+from pytest_gpuperf.compute.contrast import fit_priors
+from pytest_gpuperf.compute.spread import Prior, moderated, session_spread
+from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.metric import Better
+from unit.compute.comparing import THEN, comparison, known, value
 
 NOISE = math.log1p(0.005)
-THEN = (1.0, 1.01, 0.99, 1.02, 0.98)
-
-
-def value(
-    *runs: float, name: str = "now", widths: tuple[float, ...] = ()
-) -> SessionValue:
-    """A session."""
-    return SessionValue(session_id=name, run_values=runs, half_widths=widths)
-
-
-def comparison(
-    now: Sequence[float], then: Sequence[float], **fields: object
-) -> Comparison:
-    """A comparison of one process a session."""
-    stored = tuple(value(v, name=f"s{n}") for n, v in enumerate(then))
-    given = {"current": value(*now), "stored": stored, "group": "time"}
-    return Comparison(**(given | fields))  # type: ignore[arg-type] # a test's shorthand
 
 
 def change(
@@ -63,12 +38,6 @@ def change(
     priors = fields.pop("priors", {})
     (found,) = changes([comparison(now, then, **fields)], priors=priors, level=level)  # type: ignore[arg-type]
     return found
-
-
-def known(number: float | None) -> float:
-    """A number that must be there."""
-    assert number is not None
-    return number
 
 
 def test_effect_interval_and_probabilities_are_those_of_the_formula() -> None:
@@ -123,8 +92,8 @@ def test_a_prior_speaks_for_few_sessions() -> None:
     assert found.high == pytest.approx(math.expm1(math.log(1.1) + half))
 
 
-def test_the_bulk_path_has_the_floors_of_the_single_one() -> None:
-    """Samples and processes leave a least spread; both paths agree on it."""
+def test_a_change_has_the_least_spread_of_a_limit() -> None:
+    """Samples and processes leave one; what is held against a limit agrees on it."""
     stored = tuple(
         value(0.99, 1.01, name=f"s{n}", widths=(0.03, 0.05)) for n in range(4)
     )
@@ -271,6 +240,8 @@ def test_counts_are_judged_by_equality(
     found = exact_change(pair)
     assert found.exact
     assert found.effect == pytest.approx(effect)
+    assert found.current == sum(now) / len(now)
+    assert found.reference == then[0]
     assert (found.session_count, found.run_count) == (len(then), len(now))
     assert changes([pair], priors={}, level=Level()) == (found,)
 
@@ -292,28 +263,6 @@ def test_counts_that_disagree_are_judged_by_their_spread() -> None:
     assert found.p_worse is not None
 
 
-def test_priors_are_of_each_group() -> None:
-    """Ten tests of a group give a prior; nine of another give none."""
-    pairs = [comparison([1.0], [1.0, 1.0 + 0.01 * (n + 1), 0.99]) for n in range(10)]
-    others = [comparison([1.0], THEN, group="energy")] * 9
-    assert list(fit_priors([*pairs, *others])) == ["time"]
-    assert fit_priors([]) == {}
-
-
-def test_the_prior_of_a_group_is_that_of_its_tests() -> None:
-    """Each test's variance of logarithms counts with n - 1; ten of them are enough."""
-    stored = [[1.0, 1.0 + 0.02 * (n + 1), 0.99][: 2 + n % 2] for n in range(10)]
-    own = [
-        (statistics.variance(map(math.log, then)), len(then) - 1.0) for then in stored
-    ]
-    prior = fit_prior(own)
-    (found,) = fit_priors([comparison([1.0], then) for then in stored]).values()
-
-    assert prior is not None
-    assert found.dof == pytest.approx(prior.dof)
-    assert found.variance == pytest.approx(prior.variance)
-
-
 def test_less_than_one_degree_of_freedom_is_some() -> None:
     """A prior of half a session widens what it can say; it is not dropped."""
     found = change([1.1], [1.0], priors={"time": Prior(dof=0.5, variance=1e-4)})
@@ -322,22 +271,6 @@ def test_less_than_one_degree_of_freedom_is_some() -> None:
     assert found.p_worse == pytest.approx(
         float(stdtr(0.5, (NOISE - math.log(1.1)) / error))
     )
-
-
-def test_what_moves_a_whole_class_is_seen_in_its_sessions() -> None:
-    """The median of the tests' deviations is the session's shift."""
-    moved = [1.0, 1.0, 1.05, 1.0, 1.0]
-    pairs = [
-        comparison([1.0], [v * (1 + 0.1 * n) for v in moved], shift_group="memory time")
-        for n in range(8)
-    ]
-    mean = statistics.fmean(map(math.log, moved))
-    found = session_shifts(pairs, least_count=8)
-
-    assert found["memory time"]["s2"] == pytest.approx(math.log(1.05) - mean)
-    assert found["memory time"]["s0"] == pytest.approx(-mean)
-    assert session_shifts(pairs, least_count=9) == {}
-    assert session_shifts([], least_count=1) == {}
 
 
 def test_a_shift_is_taken_out_of_both_sides() -> None:
@@ -353,9 +286,6 @@ def test_a_shift_is_taken_out_of_both_sides() -> None:
     assert known(plain.effect) == pytest.approx(0.155, abs=0.01)
     assert known(moved.effect) == pytest.approx(0.1, abs=0.001)
     assert known(moved.high) - known(moved.low) < known(plain.high) - known(plain.low)
-    assert log_differences([pair], {"memory time": shift})[0] == pytest.approx(
-        math.log(1.155), abs=0.001
-    )
 
 
 def test_a_shift_is_not_known_exactly_either() -> None:
@@ -553,6 +483,26 @@ def test_an_interval_beyond_all_numbers_ends_at_one() -> None:
     assert found.high == pytest.approx(math.expm1(700.0))
 
 
+def test_an_interval_without_ends_is_not_shown() -> None:
+    """Next to no freedom puts them beyond all numbers; probabilities it has."""
+    prior = Prior(dof=0.001, variance=1e-4)
+    found = change([-0.5], [-1.0], priors={"time": prior})
+
+    assert (found.low, found.high, found.detectable_effect) == (None, None, None)
+    assert known(found.p_worse) < 0.5 < known(found.p_better)
+
+
+def test_a_variance_beyond_all_numbers_makes_nothing_fail() -> None:
+    """The suite's prior is no number then, and nobody knows how sure a change is."""
+    wild = comparison([0.0], [0.0, 1e200, -1e200])
+    pairs = [wild, *(comparison([1.1], THEN) for _ in range(9))]
+    found = changes(pairs, priors=fit_priors(pairs), level=Level())
+
+    assert found[0].effect is None
+    assert found[1].effect is not None
+    assert {(each.low, each.p_worse) for each in found} == {(None, None)}
+
+
 def test_a_class_without_a_shift_keeps_the_prior_of_its_group() -> None:
     """Only variances from which the machine's part was taken are fitted anew."""
     then = [[1.0, 1.0 + 0.01 * (n + 1), 0.99] for n in range(12)]
@@ -566,74 +516,6 @@ def test_a_class_without_a_shift_keeps_the_prior_of_its_group() -> None:
 
     assert moved[12:] == plain[12:]
     assert moved[0].low != plain[0].low
-
-
-def test_the_whole_class_says_what_a_session_did() -> None:
-    """The centre is the median of all tests; a restless session widens intervals."""
-    calm = [comparison([1.03], THEN, shift_group="g") for _ in range(9)]
-    restless = [
-        comparison([1.03 * (1 + 0.1 * (n - 4))], THEN, shift_group="h")
-        for n in range(9)
-    ]
-    found = class_centres([*calm, *restless], priors={}, sessions={}, least_count=9)
-
-    centre = math.log(1.03) - statistics.fmean(map(math.log, THEN))
-    assert found["g"].log_shift == pytest.approx(centre)
-    assert found["g"].test_count == 9
-    assert found["g"].widening == 1.0
-    assert found["h"].widening > 5
-    assert class_centres(calm, priors={}, sessions={}, least_count=10) == {}
-
-
-@pytest.mark.parametrize("count", [9, 10])
-def test_a_restless_session_is_held_against_what_its_tests_let_expect(
-    count: int,
-) -> None:
-    """1.4826 median deviations, each over its test's own without the known shifts."""
-    known_s = {"s1": math.log(1.2)}
-    names = ("s0", "s1", "s2")
-    stored = [(1.0, 1.2 * (1 + 0.01 * n), 1.0 + 0.03 * (n % 4)) for n in range(count)]
-    now = [1.03 * (1 + 0.2 * (n % 5 - 2)) for n in range(count)]
-    lone = comparison([9.0], [1.0, 1.0], shift_group="lone")
-    pairs = [
-        comparison([v], then, shift_group="g")
-        for v, then in zip(now, stored, strict=True)
-    ]
-    priors = {"time": Prior(dof=3, variance=1e-3)}
-    found = class_centres(
-        [lone, *pairs], priors=priors, sessions={"g": known_s}, least_count=9
-    )
-    logs = [
-        [math.log(v) - known_s.get(s, 0.0) for v, s in zip(then, names, strict=True)]
-        for then in stored
-    ]
-    own = [(statistics.variance(each), 2.0) for each in logs]
-    # ten tests without the machine's spread have a prior of their own
-    prior = fit_prior(own) if count == 10 else priors["time"]
-    apart = [
-        math.log(v) - statistics.fmean(each) for v, each in zip(now, logs, strict=True)
-    ]
-    centre = statistics.median(apart)
-    expected = [
-        max(0.001, math.sqrt(moderated(*each, prior)[0])) * math.sqrt(4 / 3)
-        for each in own
-    ]
-    over = [abs(d - centre) / e for d, e in zip(apart, expected, strict=True)]
-
-    assert list(found) == ["g"]
-    assert found["g"].log_shift == pytest.approx(centre)
-    assert found["g"].widening == pytest.approx(1.4826 * statistics.median(over))
-    assert found["g"].widening > 1
-    assert found["g"].control_count == 0
-    assert found["g"].sessions == known_s
-
-
-def test_a_class_whose_sessions_nobody_knows_has_none() -> None:
-    """It has a centre all the same."""
-    calm = [comparison([1.03], THEN, shift_group="g") for _ in range(9)]
-    found = class_centres(calm, priors={}, sessions={}, least_count=9)
-
-    assert found["g"].sessions == {}
 
 
 @given(st.lists(st.floats(0, 1), max_size=20), st.integers(0, 40))
@@ -654,136 +536,3 @@ def test_holm_by_hand() -> None:
     assert holm([0.01, 0.04, 0.03]) == pytest.approx((0.03, 0.06, 0.06))
     assert holm([0.01], count=200) == (1.0,)
     assert holm([]) == ()
-
-
-def test_a_ratio_of_samples_taken_in_turns() -> None:
-    """It is the median of the pairs' ratios: drift that both sides share cancels."""
-    below = [1.0 + 0.1 * n for n in range(20)]
-    above = [2.0 * v for v in below]
-    ratio = paired_ratio(above, below, process_count=3)
-    assert ratio.value == pytest.approx(2.0)
-    assert ratio.low == pytest.approx(2.0)
-    assert ratio.high == pytest.approx(2.0)
-
-
-def test_one_process_widens_a_ratio() -> None:
-    """Fewer than 3 processes drew too few placements and choices: 5 % by the host."""
-    one = paired_ratio([2.0] * 8, [1.0] * 8)
-    device = paired_ratio([2.0] * 8, [1.0] * 8, process_spread=0.015)
-
-    assert known(one.low) == pytest.approx(2 * math.exp(-0.05 * 2.5758293))
-    assert known(one.high) == pytest.approx(2 * math.exp(0.05 * 2.5758293))
-    assert known(device.low) > known(one.low)
-
-
-@pytest.mark.parametrize("processes", [1, 2, 3])
-def test_the_ends_of_a_ratio_are_those_of_its_samples(processes: int) -> None:
-    """From the middle to the smallest and to the largest of 8, and widened below 3."""
-    above = [1.8, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6]
-    ratio = paired_ratio(above, [1.0] * 8, process_count=processes)
-    between = 0.05 * 2.5758293 if processes < 3 else 0.0
-
-    assert ratio.value == pytest.approx(2.0)
-    assert known(ratio.low) == pytest.approx(
-        2 * math.exp(-math.hypot(math.log(0.9), between))
-    )
-    assert known(ratio.high) == pytest.approx(
-        2 * math.exp(math.hypot(math.log(1.3), between))
-    )
-
-
-def test_samples_without_a_partner_make_no_ratio() -> None:
-    """What one side has more of is left out."""
-    assert paired_ratio([2.0] * 9, [1.0] * 8) == paired_ratio([2.0] * 8, [1.0] * 8)
-
-
-def test_too_few_pairs_have_no_interval() -> None:
-    """Seven pairs have a ratio; without any there is nothing."""
-    ratio = paired_ratio([2.0] * 7, [1.0] * 7)
-    assert ratio.value == pytest.approx(2.0)
-    assert (ratio.low, ratio.high) == (None, None)
-    with pytest.raises(ValueError, match="at least 1"):
-        paired_ratio([], [])
-
-
-def test_blocks_are_a_paired_t() -> None:
-    """The mean log ratio has n - 1 degrees of freedom and the error of a mean."""
-    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
-    found = paired_change(pairs)
-    logs = [math.log(now / then) for now, then in pairs]
-    error = statistics.stdev(logs) / 2
-    mean = statistics.fmean(logs)
-
-    assert found is not None
-    assert found.effect == pytest.approx(math.expm1(mean))
-    assert found.low == pytest.approx(
-        math.expm1(mean - float(stdtrit(3, 0.995)) * error)
-    )
-    assert found.p_worse == pytest.approx(float(stdtr(3, (NOISE - mean) / error)))
-    assert found.p_better == pytest.approx(float(stdtr(3, (NOISE + mean) / error)))
-    assert found.reference == pytest.approx(2**0.25)
-    assert found.current == pytest.approx(2**0.25 * math.exp(mean))
-    assert (found.session_count, found.run_count) == (4, 4)
-
-
-@pytest.mark.parametrize("count", [1, 200])
-def test_blocks_say_what_they_could_have_seen(count: int) -> None:
-    """Noise, and as many errors as surety among all pairs and the power ask for."""
-    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
-    found = paired_change(pairs, level=Level(pair_count=count))
-    error = statistics.stdev(math.log(now / then) for now, then in pairs) / 2
-    sure = float(stdtrit(3, 1 - 0.01 / count) + stdtrit(3, 0.9))
-
-    assert found is not None
-    assert found.detectable_effect == pytest.approx(math.expm1(NOISE + sure * error))
-
-
-def test_swapping_the_sides_swaps_the_verdict() -> None:
-    """The other side against this one is as much better as this one is worse."""
-    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
-    one = paired_change(pairs)
-    other = paired_change([(then, now) for now, then in pairs])
-    higher = paired_change(pairs, better=Better.HIGHER)
-
-    assert one is not None
-    assert other is not None
-    assert higher is not None
-    assert other.p_better == pytest.approx(one.p_worse)
-    assert higher.p_better == one.p_worse
-    assert 1 + known(other.effect) == pytest.approx(1 / (1 + known(one.effect)))
-
-
-def test_few_processes_widen_blocks_too() -> None:
-    """Many pairs of one process are wider than as many processes."""
-    pairs = [(1.1, 1.0), (1.12, 1.0), (2.2, 2.0), (1.08, 1.0)]
-    many = paired_change(pairs)
-    one = paired_change(pairs, process_count=1)
-    assert many is not None
-    assert one is not None
-    assert known(one.low) < known(many.low)
-
-
-def test_three_processes_show_by_themselves_how_they_differ() -> None:
-    """Two pairs have one degree of freedom; the third process ends the widening."""
-    pairs = [(1.1, 1.0), (1.0, 1.0)]
-    spread = paired_spread(pairs, process_count=3)
-    widened = paired_spread(pairs, process_count=2)
-
-    assert spread is not None
-    assert widened is not None
-    assert (spread.dof, spread.pair_count) == (1, 2)
-    assert spread.error == pytest.approx(math.log(1.1) / 2)
-    assert widened.error == pytest.approx(math.hypot(math.log(1.1) / 2, 0.05))
-
-
-def test_what_cannot_be_paired() -> None:
-    """No pairs, values without a logarithm, one pair without a prior: nothing."""
-    assert paired_change([]) is None
-    assert paired_change([(1.0, 0.0), (1.0, 1.0)]) is None
-    assert paired_change([(1.1, 1.0)]) is None
-    alone = paired_change([(1.1, 1.0)], prior=Prior(dof=10, variance=1e-4))
-    assert alone is not None
-    assert known(alone.low) < 0.1 < known(alone.high)
-    equal = paired_change([(1.1, 1.0)] * 3)
-    assert equal is not None
-    assert equal.effect == pytest.approx(0.1)

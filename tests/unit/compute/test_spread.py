@@ -18,6 +18,7 @@ from pytest_gpuperf.compute.spread import (
     fit_prior,
     half_width,
     moderated,
+    moments,
     session_spread,
 )
 from pytest_gpuperf.model.change import SessionValue
@@ -109,6 +110,15 @@ def test_variances_are_weighed_by_their_freedom() -> None:
     assert moderated(4.0, 0, Prior(dof=0, variance=8.0)) == (4.0, 0)
 
 
+def test_values_far_from_zero_keep_their_variance() -> None:
+    """Squares are taken about the mean, and not from those of the values."""
+    values = [1e9, 1e9 + 0.1, 1e9 + 0.3]
+    mean, squares = moments(values)
+
+    assert mean == pytest.approx(statistics.fmean(values))
+    assert squares == pytest.approx(2 * statistics.variance(values))
+
+
 def test_half_width_of_a_given_and_of_an_estimated_spread() -> None:
     """What is given is normal; what few sessions say has the wider tails of t."""
     assert half_width(Spread(fraction=0.01)) == pytest.approx(0.02575829)
@@ -139,6 +149,7 @@ def test_what_is_open_within_sessions_is_the_least_spread() -> None:
     """Sessions that agree by luck are not better known than their processes, samples."""
     equal = session_spread(sessions((1.0,), (1.0,), (1.0,)))
     processes = session_spread(sessions((0.9, 1.1), (0.9, 1.1), (0.9, 1.1)))
+    one = session_spread(sessions((0.9, 1.1), (0.99,), (0.99,)))
     samples = session_spread(sessions((1.0,), (1.0,), (1.0,), widths=(0.0196,)))
 
     assert equal is not None
@@ -146,6 +157,9 @@ def test_what_is_open_within_sessions_is_the_least_spread() -> None:
     assert processes is not None
     within = statistics.stdev([math.log(0.9), math.log(1.1)]) / math.sqrt(2)
     assert processes.fraction == pytest.approx(within)
+    assert one is not None
+    share = (1 / 2 + 1 + 1) / 3
+    assert one.fraction == pytest.approx(within * math.sqrt(2 * share))
     assert samples is not None
     assert samples.fraction == pytest.approx(0.01)
 
