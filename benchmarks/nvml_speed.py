@@ -1,7 +1,8 @@
 """What the sensors cost a test, and how evenly they are sampled, on a compiled double.
 
 The double answers at once: what is measured is this side's part, not the driver's. It is
-built with `cc` into a temporary folder.
+built with `cc` into a temporary folder. Below the sampler stands what a Python takes that
+only wakes as often: less is not possible there.
 
     python benchmarks/nvml_speed.py
 """
@@ -11,6 +12,7 @@ from __future__ import annotations
 import ctypes
 import os
 import statistics
+import subprocess
 import sys
 import tempfile
 import threading
@@ -30,7 +32,17 @@ from pytest_gpuperf.compute.gates import gates
 UUID = "GPU-00000000-0000-4000-8000-000000000000"
 LINKS = ",*,nvlink.tx_kbs,5\n,*,nvlink.rx_kbs,5\n"
 METRICS = "".join(f",*,gpm.{i},50\n" for i in (*range(1, 14), 20, 21, 60, 61))
-SECONDS = 6.0
+SECONDS = 10.0
+MOST_OF_A_CORE = 0.02  # at 100 Hz
+MOST_P95_MS = 12.0
+WAKING = """
+import time
+due_ns = time.perf_counter_ns()
+print(flush=True)
+while True:
+    due_ns += 10_000_000
+    time.sleep(max(0, due_ns - time.perf_counter_ns()) / 1e9)
+"""
 
 
 def deltas_ms(count: int = 300) -> list[float]:
@@ -77,29 +89,54 @@ def cpu_s(pid: int) -> float:
     return int(Path(f"/proc/{pid}/schedstat").read_text().split()[0]) / 1e9
 
 
+def waking() -> float:
+    """Return what a Python takes of a core that wakes a hundred times a second."""
+    with subprocess.Popen(
+        [sys.executable, "-I", "-S", "-c", WAKING], stdout=subprocess.PIPE
+    ) as process:
+        assert process.stdout is not None
+        process.stdout.readline()
+        used_s, start_s = cpu_s(process.pid), time.perf_counter()
+        idle()
+        share = (cpu_s(process.pid) - used_s) / (time.perf_counter() - start_s)
+        process.kill()
+    return share
+
+
+def reached(value: float, most: float) -> str:
+    """Return whether a goal was reached."""
+    return "reached" if value <= most else "missed"
+
+
 def watch(folder: Path) -> None:
     """Print how evenly the sampler works, and what it takes of a core."""
+    p95s, shares = [], []
     print("| main thread | gap median | p95 | max | skipped | of a core |")
     print("|---|---|---|---|---|---|")
     for what in (idle, busy, holding):
-        sampler = Sampler([UUID], SystemClock(), hz=100, folder=folder)
+        sampler = Sampler([UUID], SystemClock(), hz=100, folder=folder / what.__name__)
         sampler.start()
-        process = sampler._process  # noqa: SLF001 - whose processor time is read
-        assert process is not None
         time.sleep(0.2)
-        start_s, used_s = sampler.mark(), cpu_s(process.pid)
+        start_s, used_s = sampler.mark(), cpu_s(sampler.pid)
         what()
-        end_s, used_s = sampler.mark(), cpu_s(process.pid) - used_s
+        end_s, used_s = sampler.mark(), cpu_s(sampler.pid) - used_s
         records = sampler.records(start_s, end_s)
         times = [each.monotonic_s for each in records]
         gaps = sorted((b - a) * 1e3 for a, b in pairwise(times))
-        p95 = gaps[int(len(gaps) * 0.95)]
+        p95s.append(gaps[int(len(gaps) * 0.95)])
+        shares.append(used_s / (end_s - start_s))
         print(
-            f"| {what.__name__} | {statistics.median(gaps):.2f} ms | {p95:.2f} ms "
+            f"| {what.__name__} | {statistics.median(gaps):.2f} ms | {p95s[-1]:.2f} ms "
             f"| {gaps[-1]:.2f} ms | {sampler.skipped_count} "
-            f"| {used_s / (end_s - start_s):.2%} |"
+            f"| {shares[-1]:.2%} |"
         )
         sampler.stop()
+    print(f"| (a Python that only wakes) | | | | | {waking():.2%} |")
+    print(
+        f"\nof a core: at most {max(shares):.2%} (goal: {MOST_OF_A_CORE:.0%}, "
+        f"{reached(max(shares), MOST_OF_A_CORE)}); p95 of the gaps: at most "
+        f"{max(p95s):.2f} ms (goal: {MOST_P95_MS:g} ms, {reached(max(p95s), MOST_P95_MS)})"
+    )
 
 
 def main() -> None:

@@ -2,9 +2,9 @@
 
 The process that runs tests only reads the clock before and after one: what holds its
 interpreter for long does not hold the sampler. All runs on a host that ask for the same
-GPUs share one sampler; whoever came first started it, and it ends with that process. Who
-still needs it then starts another; the time between is unobserved, and compute.timeline
-says so.
+GPUs share one sampler; whoever came first started it, and it ends when the last of them
+has let go of its ring, or has died. Where it dies itself, the next mark starts another;
+the time between is unobserved, and compute.timeline says so.
 
 *Unverified on hardware:* how much of a core NVML's own part takes.
 """
@@ -16,7 +16,9 @@ import importlib.util
 import json
 import math
 import mmap
+import os
 import select
+import signal
 import subprocess  # noqa: TID251 - it runs beside the tests; a Runner waits for its process
 import sys
 import tempfile
@@ -26,18 +28,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
-from pytest_gpuperf.collect import nvml_child
+from pytest_gpuperf.collect import nvml_child, nvml_sensors
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, lease_folder
 from pytest_gpuperf.collect.nvml import fault_of, why_unavailable
+from pytest_gpuperf.collect.nvml_child import newest
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.collect.translate.nvml import FIRST_COLUMN, canonical
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.deltas import Silent
 
 if TYPE_CHECKING:
-    from filelock import BaseFileLock
-
     from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = ["Sampler"]
@@ -57,6 +58,9 @@ _GPM_S = 0.25  # a GPM average is of 0.1 s and a period
 class Sampler:
     """
     Samples GPUs while tests run.
+
+    A process that is forked from this one holds the ring too, until it ends: so long the
+    sampler goes on.
 
     Args:
         uuids: The GPUs, as NVML names them.
@@ -93,19 +97,18 @@ class Sampler:
         self._uuids = tuple(uuids)
         self._clock = clock
         self._asked_s = 1.0 / hz
-        self._folder = lease_folder() if folder is None else folder
+        self._folder = (lease_folder() if folder is None else folder).absolute()
         self._environment = environment
         self._patience_s = patience_s
         named = zlib.crc32("\n".join(self._uuids).encode())
         self._path = self._folder / f"sampler-{named:08x}.ring"
-        self._process: subprocess.Popen[bytes] | None = None
-        self._lock: BaseFileLock | None = None
+        self._held = contextlib.ExitStack()
         self._ring: memoryview[float] | None = None
 
     @property
-    def owned(self) -> bool:
-        """Whether this process started the sampler."""
-        return self._process is not None
+    def pid(self) -> int:
+        """The process that samples, whoever started it; 0: none."""
+        return int(self._head("pid"))
 
     @property
     def period_s(self) -> float:
@@ -151,43 +154,28 @@ class Sampler:
                 "the sampler of the sensors runs on Linux only",
                 remedy="ask for nothing that needs a time line here",
             )
+        self.stop()
         deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
-        while not self._joined():
-            if self._locked():
-                try:
-                    self._begin()
-                except OSError as error:
-                    self.stop()
-                    raise self._no_place(error) from error
-            elif self._clock.now_ns() > deadline_ns:
-                raise CollectorUnavailableError(
-                    f"the sampler of another run does not write ({self._path})",
-                    remedy="end that run, or remove the file",
-                )
-            self._clock.sleep(_LOOK_S)
+        try:
+            while not (self._joined() or self._started()):
+                if self._clock.now_ns() > deadline_ns:
+                    raise CollectorUnavailableError(
+                        f"the sampler of another run does not write ({self._path})",
+                        remedy="end that run, or remove the file",
+                    )
+                self._clock.sleep(_LOOK_S)
+        except (OSError, NotImplementedError) as error:
+            raise self._no_place(error) from error
 
     def stop(self) -> None:
-        """End the sampler, if this process started it; leave it otherwise."""
+        """Let go of the sampler; it ends when nobody holds it."""
         self._ring = None
-        process, self._process = self._process, None
-        if process is not None:
-            with contextlib.suppress(OSError):
-                process.stdin.close()  # type: ignore[union-attr] # made with a pipe
-            try:
-                process.wait(timeout=1.0)
-            except subprocess.TimeoutExpired:  # hangs in the driver
-                process.kill()
-                process.wait()
-            process.stdout.close()  # type: ignore[union-attr] # made with a pipe
-            self._path.unlink(missing_ok=True)
-        lock, self._lock = self._lock, None
-        if lock is not None:
-            lock.release()
+        self._held.close()
 
     def mark(self) -> float:
         """Return the time now, by the records' monotonic clock [s]."""
         if self._ring is None or not self._alive(self._ring):
-            self.start()  # the process that had started it has ended
+            self.start()  # it has died, or hangs
         return self._clock.now_ns() / 1e9
 
     def records(self, start_s: float, end_s: float) -> tuple[CanonicalRecord, ...]:
@@ -212,7 +200,7 @@ class Sampler:
         patience_ns = self._clock.now_ns() + round(margin_s * 1e9)
         while not _described(ring, end_s) and self._clock.now_ns() < patience_ns:
             self._clock.sleep(min(_LOOK_S, self.period_s))
-        near = list(takewhile(lambda row: row[1] >= start_s - margin_s, _newest(ring)))
+        near = list(takewhile(lambda row: row[1] >= start_s - margin_s, newest(ring)))
         at = nvml_child.INDEXES
         indexes = [int(ring[at + gpu]) for gpu in range(len(self._uuids))]
         found = canonical(near[::-1], self._uuids, indexes)
@@ -222,19 +210,68 @@ class Sampler:
         """Return what the head of the ring says."""
         return 0.0 if self._ring is None else self._ring[nvml_child.HEAD[name]]
 
-    def _locked(self) -> bool:
-        """Return whether this process may start the sampler."""
+    def _joined(self) -> bool:
+        """Return whether somebody writes to the ring; it is held from now on."""
+        with contextlib.ExitStack() as held, contextlib.suppress(BlockingIOError):
+            ring = self._opened(held)
+            if ring is not None and self._alive(ring):
+                self._held, self._ring = held.pop_all(), ring
+                return True
+        return False
+
+    def _opened(self, held: contextlib.ExitStack) -> memoryview[float] | None:
+        """
+        Return the ring, which its sampler does not leave while it is held; None: none.
+
+        Raises:
+            BlockingIOError: It is being left now.
+        """
+        import fcntl
+
+        try:
+            with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if not self._names(file):
+                    raise BlockingIOError
+                # it has a duplicate of the descriptor, and with it the lock
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return held.enter_context(memoryview(held.enter_context(mapped)).cast("d"))
+        except (FileNotFoundError, TypeError, ValueError):  # none, or none of ours
+            return None
+
+    def _names(self, file: IO[bytes]) -> bool:
+        """Return whether the ring's path is still that of an open file."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _started(self) -> bool:
+        """Start the sampler; return whether it runs: no if another process starts it."""
+        with contextlib.ExitStack() as held:
+            if not self._locked(held):
+                return False
+            try:
+                # held: a sampler that ended now would remove the new ring
+                ring = self._opened(held)
+            except BlockingIOError:
+                return False
+            if ring is not None and self._alive(ring):
+                return self._joined()
+            self._begin()
+        return True
+
+    def _locked(self, held: contextlib.ExitStack) -> bool:
+        """Return whether no other process starts the sampler while this is held."""
         from filelock import FileLock, Timeout
 
         lock = FileLock(self._path.with_suffix(".lock"), timeout=0)
+        self._folder.mkdir(parents=True, exist_ok=True)
         try:
-            self._folder.mkdir(parents=True, exist_ok=True)
             lock.acquire()
         except Timeout:
             return False
-        except (OSError, NotImplementedError) as error:
-            raise self._no_place(error) from error
-        self._lock = lock
+        held.callback(lock.release)
         return True
 
     def _no_place(self, error: Exception) -> CollectorUnavailableError:
@@ -246,86 +283,89 @@ class Sampler:
         )
 
     def _begin(self) -> None:
-        """Start the sampler into a new ring."""
-        length = nvml_child.HEAD_LENGTH + _CAPACITY * nvml_child.record_length(
-            len(GPM_METRICS)
-        )
-        with tempfile.NamedTemporaryFile(dir=self._folder, delete=False) as file:
-            file.truncate(length * 8)
-        Path(file.name).replace(self._path)
+        """Start the sampler into a new ring, and join it when it writes."""
+        import fcntl
+
         spec = importlib.util.find_spec("pynvml")
         if spec is None:
-            self.stop()
             raise CollectorUnavailableError(
                 "the sampler cannot start: pynvml is not installed",
                 remedy="pip install nvidia-ml-py",
             )
+        length = nvml_child.HEAD_LENGTH + _CAPACITY * nvml_child.record_length(
+            len(GPM_METRICS)
+        )
+        with tempfile.NamedTemporaryFile(
+            dir=self._folder, prefix=self._path.stem, delete=False
+        ) as ring:
+            path = Path(ring.name)
+            try:
+                ring.truncate(length * 8)
+                with path.open("rb") as ours:  # the sampler's own lock is on `ring`
+                    fcntl.flock(ours, fcntl.LOCK_SH)
+                    path = path.replace(self._path)
+                    self._run(ring, str(spec.origin))
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+
+    def _run(self, ring: IO[bytes], binding: str) -> None:
+        """Start the process that samples into a ring; return when it does."""
         asked = {
-            "pynvml": spec.origin,
+            "pynvml": binding,
+            "sensors": nvml_sensors.__file__,
             "ring": str(self._path),
             "uuids": self._uuids,
             "period_s": self._asked_s,
             "capacity": _CAPACITY,
             "gpm": tuple(GPM_METRICS),
         }
-        self._process = subprocess.Popen(  # noqa: S603 - this interpreter and a file of ours
+        code = _UNKNOWN
+        with subprocess.Popen(  # noqa: S603 - this interpreter and a file of ours
             [sys.executable, "-I", "-S", nvml_child.__file__, json.dumps(asked)],
-            stdin=subprocess.PIPE,
+            stdin=ring,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
             env=None if self._environment is None else dict(self._environment),
-            start_new_session=True,  # Ctrl-C is for the tests; its end is the pipe's
-        )
-        code = self._answer(self._process.stdout)  # type: ignore[arg-type] # made with a pipe
+            start_new_session=True,  # Ctrl-C is for the tests
+        ) as process:  # it ends at once: a child of its own samples
+            try:
+                code = self._answer(process.stdout)  # type: ignore[arg-type] # made with a pipe
+            finally:
+                if code:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
         if code:
-            self.stop()
             raise why_unavailable("the sampler cannot start", code)
 
     def _answer(self, told: IO[bytes]) -> int:
-        """Return NVML's code with which the process began; 0: well."""
+        """Return NVML's code with which the process began; 0: it writes."""
+        deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
         if not select.select([told], [], [], self._patience_s)[0]:
             return _TIMEOUT
         line = told.readline().strip()
-        return int(line) if line.isdigit() else _UNKNOWN
-
-    def _joined(self) -> bool:
-        """Return whether there is a ring that somebody writes to."""
-        try:
-            with self._path.open("rb") as file:
-                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-        except (OSError, ValueError):  # none, or empty yet
-            return False
-        ring = memoryview(mapped).cast("d")
-        if ring[0] != nvml_child.MAGIC or not self._alive(ring):
-            return False
-        self._ring = ring
-        return True
+        code = int(line) if line.isdigit() else _UNKNOWN
+        while not code and not self._joined():
+            if self._clock.now_ns() > deadline_ns:
+                return _TIMEOUT
+            self._clock.sleep(_LOOK_S)
+        return code
 
     def _alive(self, ring: memoryview[float]) -> bool:
         """Return whether a ring was written to lately."""
-        newest_s = next(_newest(ring), _NO_ROW)[1]
+        if ring[nvml_child.HEAD["magic"]] != nvml_child.MAGIC:
+            return False
+        newest_s = next(newest(ring), _NO_ROW)[1]
         period_s = ring[nvml_child.HEAD["period_s"]]
         stale_s = max(_STALE_S, _STALE_PERIODS * period_s)
         return abs(self._clock.now_ns() / 1e9 - newest_s) <= stale_s
-
-
-def _newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
-    """Yield the records of a ring, the newest first; one being written is left out."""
-    head = nvml_child.HEAD
-    written, capacity = int(ring[head["written"]]), int(ring[head["capacity"]])
-    length = int(ring[head["length"]])
-    for number in range(written, max(0, written - capacity), -1):
-        at = nvml_child.HEAD_LENGTH + (number - 1) % capacity * length
-        row = tuple(ring[at : at + length])
-        if row[0] == row[-1] == number:
-            yield row
 
 
 def _described(ring: memoryview[float], end_s: float) -> bool:
     """Return whether all that describes the time before an end is there."""
     averages = nvml_child.COLUMNS.index("gpm_since_s")
     silent = bool(ring[nvml_child.ERRORS + averages])
-    for row in takewhile(lambda row: row[1] >= end_s, _newest(ring)):
+    for row in takewhile(lambda row: row[1] >= end_s, newest(ring)):
         if silent or not math.isnan(row[FIRST_COLUMN + averages]):
             return True
     return False

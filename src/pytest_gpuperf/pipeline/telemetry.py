@@ -81,7 +81,7 @@ class TimeLines:
         return None if board is None else board.uuid
 
     def close(self) -> None:
-        """End the samplers that this process has started."""
+        """Let go of the samplers: each ends with the last process that uses it."""
         for sampler in self._samplers.values():
             sampler.stop()
 

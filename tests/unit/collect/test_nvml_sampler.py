@@ -2,16 +2,23 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import math
 import os
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from array import array
+from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import pytest
+from filelock import FileLock
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -19,8 +26,9 @@ from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, compiled, scripted
 from pytest_gpuperf.collect import nvml_child
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, Source, schedule
-from pytest_gpuperf.collect.nvml_sampler import Sampler, _newest
+from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, newest, schedule
+from pytest_gpuperf.collect.nvml_sampler import Sampler
+from pytest_gpuperf.collect.nvml_sensors import Source
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.collect.translate.nvml import canonical
 from pytest_gpuperf.compute.timeline import summarise
@@ -79,8 +87,9 @@ def ring(capacity: int) -> tuple[Ring, memoryview[float]]:
     return made, doubles
 
 
-def values(**known: float) -> list[float]:
-    return [known.get(column, math.nan) for column in COLUMNS] + [math.nan] * len(GPM)
+def values(**known: float) -> array[float]:
+    found = [known.get(column, math.nan) for column in COLUMNS]
+    return array("d", found + [math.nan] * len(GPM))
 
 
 @given(st.integers(1, 20), st.integers(0, 60))
@@ -89,7 +98,7 @@ def test_ring(capacity: int, count: int) -> None:
     made, doubles = ring(capacity)
     for i in range(count):
         made.put(float(i), 0.0, 0, values())
-    kept = [row[1] for row in _newest(doubles)]
+    kept = [row[1] for row in newest(doubles)]
     assert kept == [
         float(i) for i in range(count - 1, max(-1, count - 1 - capacity), -1)
     ]
@@ -102,7 +111,7 @@ def test_a_record_that_is_being_written() -> None:
         made.put(float(i), 0.0, 0, values())
     length = nvml_child.record_length(len(GPM))
     doubles[nvml_child.HEAD_LENGTH + 2 * length] = 7.0
-    assert [row[1] for row in _newest(doubles)] == [3.0, 1.0, 0.0]
+    assert [row[1] for row in newest(doubles)] == [3.0, 1.0, 0.0]
 
 
 def test_source() -> None:
@@ -113,12 +122,12 @@ def test_source() -> None:
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
         source = Source(
-            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+            nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         clock.advance(300_000_000)
         first = dict(zip(COLUMNS, source.read(0.3), strict=False))
         clock.advance(150_000_000)
-        second = source.read(0.45)
+        second = list(source.read(0.45))
         calls = library.calls
         assert calls.count("nvmlDeviceGetUtilizationRates") == 1
     assert first["power_milliwatts"] == 640_000
@@ -131,12 +140,39 @@ def test_source() -> None:
     assert ("nvlink_tx_kib", 3) in failed
 
 
+@pytest.mark.parametrize(
+    ("kind", "member", "value"),
+    [
+        (0, "dVal", 1.5),
+        (1, "uiVal", 0xFFFF_FFFE),
+        (2, "ulVal", 1 << 40),
+        (3, "ullVal", 1 << 40),
+        (4, "sllVal", -3),
+        (5, "siVal", -3),
+        (6, "usVal", 0xFFFE),
+    ],
+)
+def test_types_of_fields(kind: int, member: str, value: float) -> None:
+    """A field's value is what its type says, whatever else its eight bytes hold."""
+
+    def answer(gpu: int, out: Any) -> int:
+        out.valueType, out.value.ullVal = kind, 0xABAB_ABAB_ABAB_ABAB
+        setattr(out.value, member, value)
+        return 0
+
+    with scripted(BURST) as (nvml, library):
+        nvml.nvmlInit()
+        library._answer = answer  # type: ignore[method-assign] # of the double
+        source = Source(nvml, UUID, COLUMNS, (), lambda *both: None)
+        assert source.read(0.0)[COLUMNS.index("power_milliwatts")] == value
+
+
 def test_a_source_of_an_old_driver() -> None:
     """What has another name in an older driver is read by that."""
     missing = frozenset({"nvmlDeviceGetTemperatureV"})
     with scripted(BURST, missing=missing) as (nvml, _):
         nvml.nvmlInit()
-        read = Source(nvml, UUID, GPM, lambda *both: None).read(1.0)
+        read = Source(nvml, UUID, COLUMNS, GPM, lambda *both: None).read(1.0)
     assert dict(zip(COLUMNS, read, strict=False))["celsius"] == 35
 
 
@@ -146,7 +182,7 @@ def test_a_source_of_an_instance() -> None:
     name = f"MIG-{UUID[4:]}"
     with scripted(BURST + f",0,uuid,{name}\n", clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(nvml, name, GPM, lambda *both: None, clock.now_ns)
+        source = Source(nvml, name, COLUMNS, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         clock.advance(150_000_000)
         source.read(0.15)
@@ -161,7 +197,7 @@ def test_an_average_that_failed_once() -> None:
     )
     with scripted(script, clock=clock) as (nvml, _):
         nvml.nvmlInit()
-        source = Source(nvml, UUID, GPM, lambda *both: None, clock.now_ns)
+        source = Source(nvml, UUID, COLUMNS, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         since = []
         for at_s in (0.2, 0.4):
@@ -180,7 +216,7 @@ def test_averages_are_taken_far_apart(late_ns: list[int]) -> None:
     with scripted(BURST, clock=clock, late_ns=late_ns) as (nvml, _):
         nvml.nvmlInit()
         source = Source(
-            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+            nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         while late_ns:
             source.read(clock.reading_ns / 1e9)
@@ -196,7 +232,7 @@ def test_a_lost_source() -> None:
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
         source = Source(
-            nvml, UUID, GPM, lambda *both: failed.append(both), clock.now_ns
+            nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         clock.advance(500_000_000)
         source.read(0.5)
@@ -339,65 +375,294 @@ def test_time_line(sampler: Sampler) -> None:
     assert sampler.period_s == pytest.approx(0.02)
 
 
-def test_one_sampler_for_a_host(
-    sampler: Sampler, environment: dict[str, str], folder: Path
-) -> None:
-    """A second run joins the sampler that is there; it goes on when the first ends."""
-    second = Sampler(
-        [UUID], SystemClock(), hz=10, folder=folder, environment=environment
+def awaited(condition: Callable[[], bool], patience_s: float = 20.0) -> bool:
+    """Return whether something comes true in so long."""
+    deadline_s = time.monotonic() + patience_s
+    while not condition():
+        if time.monotonic() > deadline_s:
+            return False
+        time.sleep(0.01)
+    return True
+
+
+def runs(pid: int) -> bool:
+    """Return whether a process runs; one that nobody has asked how it ended does not."""
+    try:
+        return bool(Path(f"/proc/{pid}/cmdline").read_bytes())
+    except OSError:
+        return False
+
+
+def rings(folder: Path) -> list[str]:
+    return [path.suffix for path in folder.iterdir() if path.suffix != ".lock"]
+
+
+@pytest.fixture
+def other(environment: dict[str, str], folder: Path) -> Iterator[Sampler]:
+    """Return another run on the same host, which would sample more slowly."""
+    made = Sampler([UUID], SystemClock(), hz=10, folder=folder, environment=environment)
+    yield made
+    made.stop()
+
+
+def test_one_sampler_for_a_host(sampler: Sampler, other: Sampler, folder: Path) -> None:
+    """A second run joins; when the first ends, its time line goes on without a gap."""
+    other.start()
+    assert other.pid == sampler.pid > 0
+    assert other.period_s == pytest.approx(0.02)
+    start_s = other.mark()
+    sampler.stop()
+    time.sleep(1.2)  # it looks for users twice meanwhile
+    end_s = other.mark()
+    (summary,) = summarise(
+        other.records(start_s, end_s), start_s=start_s, end_s=end_s, longest_s=5.0
     )
-    second.start()
-    assert [sampler.owned, second.owned] == [True, False]
-    assert second.period_s == pytest.approx(0.02)
-    start_s = second.mark()
-    sampler.stop()
-    time.sleep(1.2)
-    end_s = second.mark()
-    assert [sampler.owned, second.owned] == [False, True]
-    assert second.records(start_s, end_s)
-    second.stop()
+    assert summary.unobserved_s == 0.0
+    assert runs(other.pid)
+    assert rings(folder) == [".ring"]
 
 
-def test_stop_is_immediate(sampler: Sampler, folder: Path) -> None:
-    """A sampler ends at once, and leaves no ring behind."""
-    began = time.perf_counter()
+@pytest.mark.parametrize("hz", [0.02, 100.0])
+def test_it_ends_with_the_last_of_its_users(
+    environment: dict[str, str], folder: Path, hz: float
+) -> None:
+    """However rarely it samples, it soon sees that nobody is left, and tidies up."""
+    users = [
+        Sampler([UUID], SystemClock(), hz=hz, folder=folder, environment=environment)
+        for _ in range(3)
+    ]
+    for each in users:
+        each.start()
+    (pid,) = {each.pid for each in users}
+    for each in users:
+        assert runs(pid)
+        each.stop()
+
+    assert awaited(lambda: not runs(pid))
+    assert rings(folder) == []
+
+
+def test_who_lets_go_knows_nothing(sampler: Sampler) -> None:
+    """What was left has no records, and may be left again."""
     sampler.stop()
-    assert time.perf_counter() - began < 2
-    assert not list(folder.glob("*.ring"))
+    sampler.stop()
     assert sampler.records(0.0, 1.0) == ()
     assert sampler.silent == ()
+    assert sampler.pid == 0
 
 
-def test_it_ends_with_its_parent(environment: dict[str, str], folder: Path) -> None:
-    """A sampler whose parent is killed ends, and another run may start one."""
-    program = (
-        "import sys, time\n"
-        "from pytest_gpuperf.collect.clock import SystemClock\n"
-        "from pytest_gpuperf.collect.nvml_sampler import Sampler\n"
-        "from pathlib import Path\n"
-        "made = Sampler([sys.argv[1]], SystemClock(), folder=Path(sys.argv[2]))\n"
-        "made.start()\n"
-        "print(made._process.pid, flush=True)\n"
-        "time.sleep(60)\n"
+def test_nobody_has_to_wait_for_its_process(sampler: Sampler) -> None:
+    """It is no child of who started it: that one has none that could be left behind."""
+    parent = int(
+        Path(f"/proc/{sampler.pid}/stat").read_text().rpartition(")")[2].split()[1]
     )
+    children = Path(f"/proc/self/task/{os.getpid()}/children").read_text().split()
+    assert parent != os.getpid()
+    assert str(sampler.pid) not in children
+
+
+USER = """
+import sys, time
+from pathlib import Path
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.nvml_sampler import Sampler
+made = Sampler([sys.argv[1]], SystemClock(), hz=50, folder=Path(sys.argv[2]))
+made.start()
+print(made.pid, flush=True)
+time.sleep(600)
+"""
+
+
+@contextmanager
+def user(environment: dict[str, str], folder: Path) -> Iterator[tuple[int, int]]:
+    """Yield the ids of a process that uses a sampler, and of the sampler's own."""
     with subprocess.Popen(
-        [sys.executable, "-c", program, UUID, str(folder)],
+        [sys.executable, "-c", USER, UUID, str(folder)],
         env=environment,
         stdout=subprocess.PIPE,
-    ) as parent:
-        assert parent.stdout is not None
-        child = int(parent.stdout.readline())
-        parent.kill()
-    deadline = time.monotonic() + 5
-    while Path(f"/proc/{child}/cmdline").exists() and time.monotonic() < deadline:
-        if not Path(f"/proc/{child}/cmdline").read_bytes():
-            break  # ended, and nobody has asked how
-        time.sleep(0.01)
-    assert time.monotonic() < deadline
-    after = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
-    after.start()
-    assert after.mark() > 0
-    after.stop()
+    ) as process:
+        assert process.stdout is not None
+        try:
+            yield process.pid, int(process.stdout.readline())
+        finally:
+            process.kill()
+
+
+def test_it_ends_with_a_user_that_is_killed(
+    environment: dict[str, str], folder: Path
+) -> None:
+    """The kernel lets go for who cannot do it himself."""
+    with user(environment, folder) as (_, sampling):
+        assert runs(sampling)
+
+    assert awaited(lambda: not runs(sampling))
+    assert rings(folder) == []
+
+
+def test_who_started_it_is_killed(
+    environment: dict[str, str], folder: Path, other: Sampler
+) -> None:
+    """Who uses it too does not notice."""
+    with user(environment, folder) as (_, sampling):
+        other.start()
+        start_s = other.mark()
+    time.sleep(1.2)
+    end_s = other.mark()
+
+    assert other.pid == sampling
+    (summary,) = summarise(
+        other.records(start_s, end_s), start_s=start_s, end_s=end_s, longest_s=5.0
+    )
+    assert summary.unobserved_s == 0.0
+
+
+def test_a_process_that_was_forked_holds_it_too(
+    environment: dict[str, str], folder: Path
+) -> None:
+    """It may be the one that measures: the sampler ends when it has ended."""
+    made = Sampler([UUID], SystemClock(), hz=50, folder=folder, environment=environment)
+    made.start()
+    sampling = made.pid
+    told, tell = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(tell)
+        os.read(told, 1)
+        os._exit(0)
+    os.close(told)
+    made.stop()
+    time.sleep(1.2)
+    assert runs(sampling)
+    os.close(tell)
+    os.waitpid(child, 0)
+
+    assert awaited(lambda: not runs(sampling))
+
+
+def test_many_start_at_once(environment: dict[str, str], folder: Path) -> None:
+    """One of them starts it, the others join."""
+    users = [
+        Sampler([UUID], SystemClock(), hz=50, folder=folder, environment=environment)
+        for _ in range(8)
+    ]
+    with ThreadPoolExecutor(len(users)) as pool:
+        list(pool.map(Sampler.start, users))
+    pids = {each.pid for each in users}
+    for each in users:
+        each.stop()
+
+    assert len(pids) == 1
+    assert rings(folder) == [".ring"] or not runs(*pids)
+
+
+def test_one_that_was_started_meanwhile(
+    sampler: Sampler, other: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Who may start one looks first whether another process just has."""
+    sampler.stop()
+    assert awaited(lambda: not sampler._path.exists())
+    acquire = FileLock.acquire
+
+    def started_first(lock: FileLock) -> object:
+        monkeypatch.undo()
+        sampler.start()
+        return acquire(lock)
+
+    monkeypatch.setattr(FileLock, "acquire", started_first)
+    other.start()
+    assert other.pid == sampler.pid > 0
+
+
+def test_one_that_is_ending_is_not_joined(
+    environment: dict[str, str], folder: Path, other: Sampler
+) -> None:
+    """Its file is locked for as long as it is there; then another is started."""
+    folder.mkdir()
+    path = other._path
+    path.write_bytes(bytes(800))
+    with path.open("rb") as ending, ThreadPoolExecutor(1) as pool:
+        fcntl.flock(ending, fcntl.LOCK_EX)
+        joining = pool.submit(other.start)
+        time.sleep(0.3)
+        assert not joining.done()
+        assert path.stat().st_ino == os.fstat(ending.fileno()).st_ino
+        path.unlink()
+        joining.result()
+
+    assert runs(other.pid)
+
+
+def test_one_that_ends_before_it_is_held(
+    sampler: Sampler, other: Sampler, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A ring that left its path before it was locked is not joined, however new it is."""
+    lock = fcntl.flock
+
+    def ended_first(file: int, how: int) -> None:
+        monkeypatch.undo()
+        sampler._path.unlink()
+        lock(file, how)
+
+    monkeypatch.setattr(fcntl, "flock", ended_first)
+    other.start()
+    assert other.pid != sampler.pid
+    assert other.mark() > 0
+
+
+def test_one_whose_file_was_replaced(
+    sampler: Sampler, environment: dict[str, str], folder: Path, other: Sampler
+) -> None:
+    """Who has it reads on; who comes takes the file that is there, and it stays."""
+    kept = sampler._path.with_suffix(".kept")
+    sampler._path.rename(kept)
+    other.start()
+    assert other.pid != sampler.pid
+    first = sampler.pid
+    start_s = sampler.mark()
+    assert sampler.records(start_s, sampler.mark())
+    sampler.stop()
+
+    assert awaited(lambda: not runs(first))
+    assert sorted(rings(folder)) == [".kept", ".ring"]  # of its own name it is not
+    assert sampler.mark() > 0
+    assert sampler.pid == other.pid
+
+
+def test_one_that_was_killed(sampler: Sampler, other: Sampler, folder: Path) -> None:
+    """Its ring is stale: the next mark starts another, which all join."""
+    killed = sampler.pid
+    os.kill(killed, signal.SIGKILL)
+    assert awaited(lambda: not runs(killed))
+    assert awaited(lambda: sampler.mark() > 0 and sampler.pid != killed)
+    other.start()
+
+    assert other.pid == sampler.pid
+    assert runs(other.pid)
+    assert rings(folder) == [".ring"]
+
+
+def test_one_that_hangs_in_the_driver(tmp_path: Path, library: Path) -> None:
+    """It ends by itself when it has not looked for users for long."""
+    program = (
+        "import fcntl, os, sys, time\n"
+        "from pytest_gpuperf.collect import nvml_child\n"
+        "nvml_child._HUNG_S = 2\n"
+        "ring = os.open(sys.argv[1], os.O_RDWR)\n"
+        "users = nvml_child.Users(ring, sys.argv[1])\n"
+        "held = open(sys.argv[1])\n"
+        "fcntl.flock(held, fcntl.LOCK_SH)\n"
+        "for _ in range(25): assert not users.wait(0.1)\n"
+        "print('looked', flush=True)\n"
+        "time.sleep(60)\n"
+    )
+    (tmp_path / "ring").touch()
+    done = subprocess.run(
+        [sys.executable, "-c", program, tmp_path / "ring"],
+        check=False,
+        stdout=subprocess.PIPE,
+    )
+    assert done.stdout == b"looked\n"
+    assert done.returncode == -signal.SIGALRM
 
 
 def test_nvml_does_not_start(environment: dict[str, str], folder: Path) -> None:
@@ -406,7 +671,8 @@ def test_nvml_does_not_start(environment: dict[str, str], folder: Path) -> None:
     made = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
     with pytest.raises(CollectorUnavailableError, match="driver is not loaded"):
         made.start()
-    assert not made.owned
+    assert made.pid == 0
+    assert rings(folder) == []
 
 
 def test_nvml_hangs(environment: dict[str, str], folder: Path) -> None:
@@ -417,7 +683,8 @@ def test_nvml_hangs(environment: dict[str, str], folder: Path) -> None:
     )
     with pytest.raises(CollectorUnavailableError, match="did not answer in time"):
         made.start()
-    assert not made.owned
+    assert made.pid == 0
+    assert rings(folder) == []
 
 
 def test_no_place(environment: dict[str, str], tmp_path: Path) -> None:
@@ -433,15 +700,16 @@ def test_no_place(environment: dict[str, str], tmp_path: Path) -> None:
 def test_a_sampler_that_does_not_write(
     environment: dict[str, str], folder: Path
 ) -> None:
-    """A lock that somebody holds without a ring is given up on, by its file."""
-    first = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
-    first._locked()
-    second = Sampler(
+    """Somebody who starts one for too long is not waited for; the ring is named."""
+    waiting = Sampler(
         [UUID], SystemClock(), folder=folder, environment=environment, patience_s=0.2
     )
-    with pytest.raises(CollectorUnavailableError, match="does not write"):
-        second.start()
-    first.stop()
+    folder.mkdir()
+    with (
+        FileLock(waiting._path.with_suffix(".lock")),
+        pytest.raises(CollectorUnavailableError, match="does not write"),
+    ):
+        waiting.start()
 
 
 def test_no_such_gpu(environment: dict[str, str], folder: Path) -> None:

@@ -19,8 +19,9 @@ from pytest_gpuperf.collect import nvml_child
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE
-from pytest_gpuperf.collect.nvml_child import Ring, Source
+from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring
 from pytest_gpuperf.collect.nvml_sampler import Sampler
+from pytest_gpuperf.collect.nvml_sensors import Source
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError
@@ -144,7 +145,7 @@ def _written(folder: Path, hz: float, now_ns: Callable[[], int]) -> tuple[Source
     ring = Ring(doubles, capacity=CAPACITY, gpm_count=len(GPM), period_s=1 / hz)
     nvml = sys.modules["pynvml"]
     nvml.nvmlInit()
-    source = Source(nvml, UUID, GPM, ring.failed, now_ns)
+    source = Source(nvml, UUID, COLUMNS, GPM, ring.failed, now_ns)
     ring.known(0, source.index)
     return source, ring
 

@@ -1,0 +1,312 @@
+"""Reads the sensors of a GPU, up to a hundred times a second; PYTEST_DONT_REWRITE.
+
+The sampler's process loads it by its path, without site-packages: it imports nothing but
+the standard library, and is handed pynvml. Each function of NVML is called with arguments
+and a place for its result that are made once; pynvml's own functions make them anew.
+Between two samples others use the processor's caches: whatever runs then takes several
+times as long as in a loop.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import struct
+import time  # noqa: TID251 - a program of its own, without the package's Clock
+from array import array
+from collections.abc import Callable, Sequence
+from types import ModuleType
+from typing import Any, NamedTuple
+
+__all__ = ["Source"]
+
+_FIELDS = {  # nvml.h, NVML_FI_DEV_*: column -> field, scope
+    "power_milliwatts": (186, 0),
+    "energy_millijoules": (83, 0),
+    "pcie_tx_bytes": (197, 0),
+    "pcie_rx_bytes": (198, 0),
+    "nvlink_tx_kib": (138, 0xFFFF_FFFF),
+    "nvlink_rx_kib": (139, 0xFFFF_FFFF),
+}
+_SLOW_FIELDS = {  # of what moves slowly
+    "memory_celsius": (82, 0),
+    "pcie_replays": (94, 0),
+    "remapped_corrected": (142, 0),
+    "remapped_uncorrected": (143, 0),
+    "remap_failed": (145, 0),
+}
+_AVERAGES = "gpm_since_s"  # the column that says since when GPM's averages hold
+_LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}  # as collect.nvml has them
+_LOST = {8, 15, 16, 28}
+_SLOW_S = 0.1  # utilization refreshes each 1/6 s or 1 s, by board (NVML reference)
+_GPM_GAP_S = 0.1  # NVML reference: more than 100 ms
+# nvml.h, nvmlFieldValue_t: of each only the value's type, NVML's code and the value, which
+# one call takes from all of them: attributes of a structure are slow
+_TOLD = "24xIiQ"
+_UNSIGNED = {
+    1: 0xFFFF_FFFF,
+    2: 0xFFFF_FFFF_FFFF_FFFF,
+    3: 0xFFFF_FFFF_FFFF_FFFF,
+}  # types
+_VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_NO_FUNCTION, _UNKNOWN = 13, 999  # nvml.h
+_SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0  # nvml.h, nvmlClockType_t; its only sensor
+
+
+class _Field(NamedTuple):
+    """One of NVML's field values: its column, the place of that, and the value's union."""
+
+    column: str
+    place: int
+    number: Any
+
+
+class _Fields(NamedTuple):
+    """Fields that are read together, the array that asks for them, and what it holds."""
+
+    each: tuple[_Field, ...]
+    asked: Any
+    layout: struct.Struct
+
+
+class _Call(NamedTuple):
+    """A function of NVML with all that it is called with, and what it tells."""
+
+    column: str  # which says why where it fails
+    function: Callable[..., int]
+    arguments: tuple[Any, ...]
+    result: Any
+    members: tuple[tuple[int, str], ...]  # the place of a column, and its name there
+
+
+class Source:
+    """
+    The sensors of one GPU.
+
+    Args:
+        nvml: The binding, started.
+
+        uuid: The GPU's name for life, or that of its instance.
+
+        columns: The names of readings, in a record's order; GPM's values follow.
+
+        gpm: Numbers of the GPM metrics to take.
+
+        failed: Called with a column and NVML's code for it.
+
+        now_ns: The clock by which samples are read.
+    """
+
+    def __init__(
+        self,
+        nvml: ModuleType,
+        uuid: str,
+        columns: Sequence[str],
+        gpm: Sequence[int],
+        failed: Callable[[str, int], None],
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._nvml = nvml
+        self._part = self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        self._instance: int | None = None
+        if uuid.startswith("MIG-"):
+            self._instance = nvml.nvmlDeviceGetGpuInstanceId(self._part)
+            self._handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._part)
+        self.index: int = nvml.nvmlDeviceGetIndex(self._handle)
+        self._places = {column: place for place, column in enumerate(columns)}
+        self._failed = failed
+        self._now_ns = now_ns
+        self._silent: set[str] = set()
+        self._nothing = array("d", [math.nan]) * (len(columns) + len(gpm))
+        self._values = self._nothing[:]
+        self._slow_at_s = -math.inf
+        self._read_fields = self._function("nvmlDeviceGetFieldValues")
+        self._fields = self._fields_left()
+        clock = self._clock("sm_mhz", _SM_CLOCK)
+        self._calls = [
+            [each for each in calls if each] for calls in ([clock], self._slow())
+        ]
+        self._averages_at_s = self._averages_taken_s = -math.inf
+        self._samples: tuple[Any, ...] = ()
+        if gpm:
+            try:
+                self._prepare_averages(gpm)
+            except nvml.NVMLError as error:
+                self._refused(_AVERAGES, getattr(error, "value", _UNKNOWN))
+
+    def read(self, now_s: float) -> array[float]:
+        """Return columns and GPM metrics now; NaN: nothing new. Valid until the next."""
+        self._values[:] = self._nothing
+        self._read(0)
+        if now_s - self._slow_at_s >= _SLOW_S:
+            self._slow_at_s = now_s
+            self._read(1)
+        if self._samples and now_s - self._averages_taken_s > _GPM_GAP_S:
+            self._average(now_s)
+        return self._values
+
+    def _read(self, group: int) -> None:
+        """Read a group's fields, and call its functions."""
+        fields = self._fields[group]
+        if fields.each:
+            self._read_together(fields)
+        values, silent = self._values, self._silent
+        for column, function, arguments, result, members in self._calls[group]:
+            if column in silent:
+                continue
+            code = function(*arguments)
+            if code:
+                self._refused(column, code)
+            else:
+                for place, member in members:
+                    values[place] = getattr(result, member)
+
+    def _read_together(self, fields: _Fields) -> None:
+        """Read fields in one call."""
+        each, asked, layout = fields
+        failed = self._read_fields(self._handle, len(each), asked)
+        told = iter(layout.unpack_from(asked))
+        for field, kind, code, bits in zip(each, told, told, told, strict=True):
+            column, place, number = field
+            if failed or code:
+                self._refused(column, failed or code)
+            elif kind in _UNSIGNED:
+                self._values[place] = bits & _UNSIGNED[kind]
+            else:
+                self._values[place] = getattr(number, _VALUE_TYPES[kind])
+
+    def _average(self, now_s: float) -> None:
+        """Read the GPM averages since they were last taken."""
+        if _AVERAGES in self._silent:
+            return
+        older, newer = self._samples
+        first = self._averages_at_s == -math.inf
+        code = self._take(*self._taken_of, older if first else newer)
+        taken_s = self._now_ns() / 1e9  # then it certainly was
+        if not code and not first:
+            self._asked.sample1, self._asked.sample2 = older, newer
+            code = self._derive(ctypes.byref(self._asked))
+        if code:
+            self._refused(_AVERAGES, code)
+            return
+        if not first:
+            self._samples = newer, older
+            self._values[self._places[_AVERAGES]] = self._averages_at_s
+            for place, metric in self._metrics:
+                if not metric.nvmlReturn:
+                    self._values[place] = metric.value
+        self._averages_at_s, self._averages_taken_s = now_s, taken_s
+
+    def _refused(self, column: str, code: int) -> None:
+        """Keep why a column is empty; one that stays so is not asked for again."""
+        self._failed(column, code)
+        if code in _LOST:
+            self._silent.update(self._places)
+        elif code in _LASTING:
+            self._silent.add(column)
+        else:
+            return
+        self._fields = self._fields_left()
+
+    # ---- what is made once
+
+    def _function(self, name: str) -> Callable[..., int]:
+        """Return a function of the library, as it is; raise NVML's error without it."""
+        found: Callable[..., int] = self._nvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - the binding's own functions make their arguments anew
+        return found
+
+    def _fields_left(self) -> list[_Fields]:
+        """Return, for each group, the fields that may still tell something."""
+        found = []
+        for known in (_FIELDS, _SLOW_FIELDS):
+            left = [column for column in known if column not in self._silent]
+            asked = (self._nvml.c_nvmlFieldValue_t * len(left))()
+            fields = []
+            for column, told in zip(left, asked, strict=True):
+                told.fieldId, told.scopeId = known[column]
+                fields.append(_Field(column, self._places[column], told.value))
+            layout = struct.Struct(_TOLD * len(left))
+            found.append(_Fields(tuple(fields), asked, layout))
+        return found
+
+    def _slow(self) -> list[_Call | None]:
+        """Return the functions that read what moves slowly."""
+        nvml = self._nvml
+        memory = nvml.c_nvmlMemory_v2_t()
+        memory.version = nvml.nvmlMemory_v2
+        held = {f"{name}_bytes": name for name in ("used", "free", "reserved")}
+        rates = nvml.c_nvmlUtilization_t()
+        busy = {"gpu_percent": "gpu", "memory_percent": "memory"}
+        return [
+            self._clock("memory_mhz", _MEMORY_CLOCK),
+            self._call("nvmlDeviceGetUtilizationRates", busy, rates),
+            self._temperature(),
+            self._call("nvmlDeviceGetMemoryInfo_v2", held, memory, handle=self._part),
+            self._number("nvmlDeviceGetEnforcedPowerLimit", "limit_milliwatts"),
+            self._number(
+                "nvmlDeviceGetPowerManagementDefaultLimit", "default_limit_milliwatts"
+            ),
+        ]
+
+    def _clock(self, column: str, kind: int) -> _Call | None:
+        """Return what reads one of the clocks."""
+        return self._number("nvmlDeviceGetClockInfo", column, kind)
+
+    def _temperature(self) -> _Call | None:
+        """Return what reads the die's; older drivers and bindings have the old name."""
+        if hasattr(self._nvml, "c_nvmlTemperature_v1_t"):
+            asked = self._nvml.c_nvmlTemperature_v1_t()
+            asked.version, asked.sensorType = self._nvml.nvmlTemperature_v1, _DIE
+            try:
+                function = self._function("nvmlDeviceGetTemperatureV")
+            except self._nvml.NVMLError:
+                code = _NO_FUNCTION
+            else:
+                code = function(self._handle, ctypes.byref(asked))
+            if code != _NO_FUNCTION:
+                told = {"celsius": "temperature"}
+                return self._call("nvmlDeviceGetTemperatureV", told, asked)
+        return self._number("nvmlDeviceGetTemperature", "celsius", _DIE)
+
+    def _number(self, name: str, column: str, *kind: int) -> _Call | None:
+        """Return the call of a function that tells one number."""
+        return self._call(name, {column: "value"}, ctypes.c_uint(), *kind)
+
+    def _call(
+        self,
+        name: str,
+        told: dict[str, str],
+        result: Any,  # noqa: ANN401 - a structure of NVML's
+        *kind: int,
+        handle: object = None,
+    ) -> _Call | None:
+        """Return the call of a function; None: there is none, and the column says so."""
+        column, *_ = told
+        try:
+            function = self._function(name)
+        except self._nvml.NVMLError as error:
+            self._refused(column, getattr(error, "value", _UNKNOWN))
+            return None
+        arguments = (handle or self._handle, *kind, ctypes.byref(result))
+        members = tuple((self._places[each], member) for each, member in told.items())
+        return _Call(column, function, arguments, result, members)
+
+    def _prepare_averages(self, gpm: Sequence[int]) -> None:
+        """Make the two samples of a pair, and the question that is asked of them."""
+        nvml = self._nvml
+        self._derive = self._function("nvmlGpmMetricsGet")
+        if self._instance is None:
+            self._take = self._function("nvmlGpmSampleGet")
+            self._taken_of: tuple[Any, ...] = (self._handle,)
+        else:
+            self._take = self._function("nvmlGpmMigSampleGet")
+            self._taken_of = (self._handle, self._instance)
+        self._asked = nvml.c_nvmlGpmMetricsGet_t()
+        self._asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        self._asked.numMetrics = len(gpm)
+        self._metrics: list[tuple[int, Any]] = []
+        for place, metric in enumerate(gpm):
+            told = self._asked.metrics[place]
+            told.metricId = metric
+            self._metrics.append((len(self._places) + place, told))
+        self._samples = (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
