@@ -40,33 +40,61 @@ _LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}  # as collect.nvml has them
 _LOST = {8, 15, 16, 28}
 _SLOW_S = 0.1  # utilization refreshes each 1/6 s or 1 s, by board (NVML reference)
 _GPM_GAP_S = 0.1  # NVML reference: more than 100 ms
-# nvml.h, nvmlFieldValue_t: of each only the value's type, NVML's code and the value, which
-# one call takes from all of them: attributes of a structure are slow
-_TOLD = "24xIiQ"
-_UNSIGNED = {
-    1: 0xFFFF_FFFF,
-    2: 0xFFFF_FFFF_FFFF_FFFF,
-    3: 0xFFFF_FFFF_FFFF_FFFF,
-}  # types
-_VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+# nvml.h, nvmlFieldValue_t: what stands before the value's type and NVML's code, and the
+# values of each type; one call takes them from all fields, for attributes are slow
+_HEAD = "24xIi8x"
+_HEAD_BYTES, _BYTES = 32, 40
+_FORMATS = ("d", "I4x", "L", "Q", "q", "i4x", "H6x")  # by nvmlValueType_t
+_METRIC = "4xId24x"  # nvml.h, nvmlGpmMetric_t: NVML's code and the value
 _NO_FUNCTION, _UNKNOWN = 13, 999  # nvml.h
 _SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0  # nvml.h, nvmlClockType_t; its only sensor
 
 
-class _Field(NamedTuple):
-    """One of NVML's field values: its column, the place of that, and the value's union."""
+class _Fields:
+    """
+    NVML's field values that are read together.
 
-    column: str
-    place: int
-    number: Any
+    Args:
+        columns: Their names, by place.
 
+        asked: The array that asks for them, and that they are read into.
+    """
 
-class _Fields(NamedTuple):
-    """Fields that are read together, the array that asks for them, and what it holds."""
+    def __init__(self, columns: dict[str, int], asked: Any) -> None:  # noqa: ANN401 - an array of NVML's
+        self.columns = columns
+        self.asked = asked
+        self._heads = struct.Struct(_HEAD * len(columns))
+        self._good: tuple[int, ...] = ()  # the heads that the next two hold for
+        self._places: list[int] = []
+        self._numbers = struct.Struct("")
 
-    each: tuple[_Field, ...]
-    asked: Any
-    layout: struct.Struct
+    def read(self, values: array[float]) -> dict[str, int]:
+        """Put what was read to its places; return NVML's codes for what was not."""
+        heads = self._heads.unpack_from(self.asked)
+        refused = {}
+        if heads != self._good:  # another type, or an error: seldom
+            refused = self._learn(heads)
+        numbers = self._numbers.unpack_from(self.asked)
+        for place, number in zip(self._places, numbers, strict=True):
+            values[place] = number
+        return refused
+
+    def _learn(self, heads: tuple[int, ...]) -> dict[str, int]:
+        """Take note of what is where; return NVML's codes for what is not there."""
+        refused: dict[str, int] = {}
+        self._places, formats = [], ""
+        for column, kind, code in zip(
+            self.columns, heads[::2], heads[1::2], strict=True
+        ):
+            if code or kind >= len(_FORMATS):
+                refused[column] = code or _UNKNOWN
+                formats += f"{_BYTES}x"
+            else:
+                self._places.append(self.columns[column])
+                formats += f"{_HEAD_BYTES}x{_FORMATS[kind]}"
+        self._numbers = struct.Struct(formats)
+        self._good = () if refused else heads
+        return refused
 
 
 class _Call(NamedTuple):
@@ -148,7 +176,7 @@ class Source:
     def _read(self, group: int) -> None:
         """Read a group's fields, and call its functions."""
         fields = self._fields[group]
-        if fields.each:
+        if fields.columns:
             self._read_together(fields)
         values, silent = self._values, self._silent
         for column, function, arguments, result, members in self._calls[group]:
@@ -163,17 +191,13 @@ class Source:
 
     def _read_together(self, fields: _Fields) -> None:
         """Read fields in one call."""
-        each, asked, layout = fields
-        failed = self._read_fields(self._handle, len(each), asked)
-        told = iter(layout.unpack_from(asked))
-        for field, kind, code, bits in zip(each, told, told, told, strict=True):
-            column, place, number = field
-            if failed or code:
-                self._refused(column, failed or code)
-            elif kind in _UNSIGNED:
-                self._values[place] = bits & _UNSIGNED[kind]
-            else:
-                self._values[place] = getattr(number, _VALUE_TYPES[kind])
+        code = self._read_fields(self._handle, len(fields.columns), fields.asked)
+        if code:
+            refused = dict.fromkeys(fields.columns, code)
+        else:
+            refused = fields.read(self._values)
+        for column in refused:
+            self._refused(column, refused[column])
 
     def _average(self, now_s: float) -> None:
         """Read the GPM averages since they were last taken."""
@@ -185,16 +209,18 @@ class Source:
         taken_s = self._now_ns() / 1e9  # then it certainly was
         if not code and not first:
             self._asked.sample1, self._asked.sample2 = older, newer
-            code = self._derive(ctypes.byref(self._asked))
+            code = self._derive(self._question)
         if code:
             self._refused(_AVERAGES, code)
             return
         if not first:
             self._samples = newer, older
             self._values[self._places[_AVERAGES]] = self._averages_at_s
-            for place, metric in self._metrics:
-                if not metric.nvmlReturn:
-                    self._values[place] = metric.value
+            told = iter(self._metrics.unpack_from(self._asked, self._metrics_at))
+            pairs = zip(told, told, strict=True)
+            for place, (code, value) in enumerate(pairs, len(self._places)):
+                if not code:
+                    self._values[place] = value
         self._averages_at_s, self._averages_taken_s = now_s, taken_s
 
     def _refused(self, column: str, code: int) -> None:
@@ -221,12 +247,10 @@ class Source:
         for known in (_FIELDS, _SLOW_FIELDS):
             left = [column for column in known if column not in self._silent]
             asked = (self._nvml.c_nvmlFieldValue_t * len(left))()
-            fields = []
-            for column, told in zip(left, asked, strict=True):
-                told.fieldId, told.scopeId = known[column]
-                fields.append(_Field(column, self._places[column], told.value))
-            layout = struct.Struct(_TOLD * len(left))
-            found.append(_Fields(tuple(fields), asked, layout))
+            for column, each in zip(left, asked, strict=True):
+                each.fieldId, each.scopeId = known[column]
+            columns = {column: self._places[column] for column in left}
+            found.append(_Fields(columns, asked))
         return found
 
     def _slow(self) -> list[_Call | None]:
@@ -304,9 +328,9 @@ class Source:
         self._asked = nvml.c_nvmlGpmMetricsGet_t()
         self._asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
         self._asked.numMetrics = len(gpm)
-        self._metrics: list[tuple[int, Any]] = []
+        self._question = ctypes.byref(self._asked)
         for place, metric in enumerate(gpm):
-            told = self._asked.metrics[place]
-            told.metricId = metric
-            self._metrics.append((len(self._places) + place, told))
+            self._asked.metrics[place].metricId = metric
+        self._metrics = struct.Struct(_METRIC * len(gpm))
+        self._metrics_at = type(self._asked).metrics.offset
         self._samples = (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())

@@ -167,6 +167,30 @@ def test_types_of_fields(kind: int, member: str, value: float) -> None:
         assert source.read(0.0)[COLUMNS.index("power_milliwatts")] == value
 
 
+def test_a_field_that_tells_something_else_each_time() -> None:
+    """What held for the reading before is not taken for granted; nothing is made up."""
+    told = [(1, 0, 7), (1, 0, 8), (3, 0, 1 << 40), (1, 999, 9), (7, 0, 9), (1, 0, 10)]
+    failed: list[tuple[str, int]] = []
+    found: list[float] = []
+
+    def answer(gpu: int, out: Any) -> int:
+        out.valueType, code, out.value.ullVal = told[len(found)]
+        return code
+
+    with scripted(BURST) as (nvml, library):
+        nvml.nvmlInit()
+        library._answer = answer  # type: ignore[method-assign] # of the double
+        source = Source(nvml, UUID, COLUMNS, (), lambda *both: failed.append(both))
+        place = COLUMNS.index("power_milliwatts")
+        for _ in told:
+            found.append(source.read(0.0)[place])  # noqa: PERF401 - the double asks how many
+    assert str(found) == str([7.0, 8.0, float(1 << 40), math.nan, math.nan, 10.0])
+    assert [code for column, code in failed if column == "power_milliwatts"] == [
+        999,  # NVML's own
+        999,  # a type that nvml.h does not have
+    ]
+
+
 def test_a_source_of_an_old_driver() -> None:
     """What has another name in an older driver is read by that."""
     missing = frozenset({"nvmlDeviceGetTemperatureV"})
