@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import importlib
+import re
 import subprocess
 import sys
 from pathlib import Path
@@ -41,6 +42,21 @@ def test_a_script_without_a_gpu_says_so(script: str, tmp_path: Path) -> None:
     assert "skipped, no GPU: " in ended.stdout
     assert ended.stdout.count("\n") == 1
     assert not list(tmp_path.iterdir())
+
+
+@needs_scripts
+def test_a_machine_without_a_network_gets_all_that_the_package_needs() -> None:
+    """Each dependency has a wheel to carry, or comes with the frameworks."""
+    project = (ROOT / "pyproject.toml").read_text("utf-8")
+    _, _, rest = project.partition("\ndependencies = [")
+    listed, _, _ = rest.partition("\n]")
+    needed = {name.lower() for name in re.findall(r'\n  "([\w-]+)', listed)}
+    wheels = (ROOT / ".ci" / "gpu_wheels").read_text("utf-8")
+    there = {"numpy", "pluggy", "pytest"}
+    carried = set(re.findall(r'\n  "?([\w-]+)', wheels))
+
+    assert len(needed) > len(there)
+    assert needed - there <= carried
 
 
 @needs_scripts
