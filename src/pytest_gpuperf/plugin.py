@@ -26,6 +26,7 @@ __all__ = [
     "pytest_make_collect_report",
 ]
 
+_OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
 _MARKER = (
     "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
     "iterations, requires): measure this test, hold it to its limits and its baseline"
@@ -100,7 +101,9 @@ def _is_controller(config: pytest.Config) -> bool:
 
 def _start(config: pytest.Config) -> None:
     """Register the objects that measure and judge, once."""
-    if not config.pluginmanager.has_plugin("gpuperf-measuring"):
-        from pytest_gpuperf import hooks
+    # an xdist controller has the gate alone; told to collect only, it does that itself
+    if any(map(config.pluginmanager.has_plugin, _OBJECTS)):
+        return
+    from pytest_gpuperf import hooks
 
-        hooks.register(config)
+    hooks.register(config)

@@ -225,7 +225,7 @@ def test_workers_share_a_sampler(project: Project, tmp_path: Path) -> None:
     assert all("utilization-unread" not in notes(record) for record in found)
     assert _ended(fake_cuda.UUID)
     left = {path.suffix for path in (tmp_path / "locks").glob("sampler-*")}
-    assert left == {".lock"}
+    assert left <= {".lock"}  # which some releases of filelock remove
 
 
 @pytest.mark.usefixtures("script")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import shutil
 import subprocess
 import tempfile
+from pathlib import Path
 
 import pytest
 
@@ -53,6 +54,23 @@ def test_outcomes_are_those_of_one_process(project: Project, dist: str) -> None:
     assert completeness["expected_count"] == completeness["reported_count"] == 5
     assert lines(ended, "FAILED test_it.py::test_limit[2] - x failed: 2")
     assert lines(ended, "INTERNALERROR") == []
+
+
+@pytest.mark.parametrize("asked", ["--collect-only", "--fixtures-per-test"])
+@pytest.mark.parametrize("more", [(), ("--gpuperf-json=run.json",)])
+def test_a_controller_that_only_collects(
+    project: Project, asked: str, more: tuple[str, ...], tmp_path: Path
+) -> None:
+    """With nothing to hand out it collects by itself, and leaves nothing behind."""
+    project.environment.setenv("TMPDIR", str(tmp_path))
+    project.environment.setattr(tempfile, "tempdir", None)
+    project.write(MIXED)
+    ended = project.run(*XDIST, "-n2", asked, *more)
+
+    assert ended.ret == 0
+    assert lines(ended, "INTERNALERROR") == []
+    assert lines(ended, "test_unmeasured")
+    assert list(tmp_path.glob("gpuperf-run-*")) == []
 
 
 def test_held_tests_arrive_whole(project: Project) -> None:

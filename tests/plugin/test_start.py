@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import textwrap
 
 from fakes.project import PLUGIN, XDIST, Project
 
@@ -147,10 +148,32 @@ def test_its_modules_are_read_as_python_compiled_them(project: Project) -> None:
 def test_imports_are_left_as_they_were(project: Project) -> None:
     """What finds our modules goes with the run that it was for."""
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
-    before = list(sys.meta_path)
-    project.run("-q").assert_outcomes(passed=1)
+    text = f"""
+        import sys
+        import pytest
 
-    assert sys.meta_path == before
+        before = list(sys.meta_path)
+        during = []
+
+        class Look:
+            def pytest_runtest_call(self):
+                during.extend(type(each).__name__ for each in sys.meta_path)
+
+        for _ in range(2):
+            assert pytest.main(["-q", *{PLUGIN!r}], plugins=[Look()]) == 0
+        assert during.count("OwnModules") == 2, during
+        assert sys.meta_path == before
+    """
+    ended = subprocess.run(
+        [sys.executable, "-c", textwrap.dedent(text)],
+        cwd=project.path,
+        capture_output=True,
+        encoding="utf-8",
+        timeout=60,
+        check=False,
+    )
+
+    assert ended.returncode == 0, ended.stdout + ended.stderr
 
 
 def test_without_a_gpu_nothing_is_locked(project: Project) -> None:

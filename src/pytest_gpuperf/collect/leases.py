@@ -34,6 +34,7 @@ __all__ = [
     "Said",
     "descends_from",
     "exclusive",
+    "file_mode",
     "lease_folder",
 ]
 
@@ -130,7 +131,7 @@ def exclusive(
 
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        guard = FileLock(path, mode=_mode(path.parent) & _FILE)
+        guard = FileLock(path, mode=file_mode(path.parent))
         ours = _acquired(guard, path, timeout_s)
     except Timeout as error:
         raise _held(device, path, timeout_s) from error
@@ -187,7 +188,7 @@ class Presence:
             if not self._folder.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._folder.chmod(_mode(self._folder.parent))
-            mode = _mode(self._folder) & _FILE
+            mode = file_mode(self._folder)
             self._alive = FileLock(_alive(self._own), timeout=0, mode=mode)
             self._alive.acquire()
             _write(self._own, self._said)
@@ -317,13 +318,18 @@ def _is_gone(path: Path) -> bool:
     from filelock import FileLock, Timeout
 
     try:
-        with FileLock(_alive(path), timeout=0, mode=_mode(path.parent) & _FILE):
+        with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):
             with contextlib.suppress(OSError):  # another user's, who will remove it
                 path.unlink(missing_ok=True)
                 _alive(path).unlink(missing_ok=True)
             return True
     except (Timeout, OSError):
         return False
+
+
+def file_mode(folder: Path) -> int:
+    """Return who may use a file of a folder: the same who may use that."""
+    return _mode(folder) & _FILE
 
 
 def _mode(folder: Path) -> int:
@@ -357,7 +363,7 @@ def _write(path: Path, said: Said | None) -> None:
     finally:
         os.close(file)
     if fresh:
-        path.chmod(_mode(path.parent) & _FILE)
+        path.chmod(file_mode(path.parent))
 
 
 def _read(path: Path) -> Said | None:

@@ -7,7 +7,8 @@ holds no device memory.
 Its standard input is the ring's file. Who reads the ring holds a shared lock on that
 file, which the kernel takes back from who dies. It ends when nobody holds one, and
 removes the file. Who started it may end before it, and need not wait for its end: it
-forks at its start, and only the process that forked is a child of theirs.
+forks at its start, and only the process that forked is a child of theirs (unless they
+adopt orphans, as process 1 of a container does).
 
 The ring is a file of doubles. Its head: see `HEAD`. A record: its number, its time by the
 monotonic and by the wall clock [s], the GPU's place among those asked for, `COLUMNS`, one
@@ -27,13 +28,13 @@ import signal
 import sys
 import time  # noqa: TID251 - a program of its own, without the package's Clock
 from array import array
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from types import ModuleType
 
 __all__ = ["COLUMNS", "ERRORS", "HEAD", "HEAD_LENGTH", "INDEXES", "MAGIC", "Ring"]
-__all__ += ["Users", "newest", "record_length", "schedule"]
+__all__ += ["Users", "record_length", "schedule"]
 
-MAGIC = 6_071_002.0  # the first double of a ring; another layout has another
+MAGIC = 6_071_003.0  # the first double of a ring; another layout has another
 HEAD = {
     "magic": 0,
     "capacity": 1,
@@ -42,6 +43,7 @@ HEAD = {
     "skipped": 4,
     "period_s": 5,
     "pid": 6,
+    "looked_s": 7,
 }
 ERRORS = 8  # where in the head the last error of each column stands
 INDEXES = 32  # and the place of each GPU in the driver's order
@@ -130,6 +132,10 @@ class Ring:
         doubles[start:end] = self._bytes
         doubles[HEAD["written"]] = number
 
+    def looked(self, monotonic_s: float) -> None:
+        """Keep when users were looked for: who does that is alive."""
+        self._doubles[HEAD["looked_s"]] = monotonic_s
+
     def known(self, gpu: int, index: int) -> None:
         """Keep a GPU's place in the driver's order."""
         self._doubles[INDEXES + gpu] = index
@@ -143,17 +149,6 @@ class Ring:
         self._doubles[ERRORS + COLUMNS.index(column)] = code
 
 
-def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
-    """Yield the records of a ring, the newest first; one being written is left out."""
-    written, capacity = int(ring[HEAD["written"]]), int(ring[HEAD["capacity"]])
-    length = int(ring[HEAD["length"]])
-    for number in range(written, max(0, written - capacity), -1):
-        at = HEAD_LENGTH + (number - 1) % capacity * length
-        row = tuple(ring[at : at + length])
-        if row[0] == row[-1] == number:
-            yield row
-
-
 class Users:
     """
     Who reads a ring: each holds a shared lock on its file.
@@ -162,11 +157,14 @@ class Users:
         ring: A descriptor of the file, not duplicated from a user's: that would be locked.
 
         path: Where the file is, unless another has taken its place.
+
+        looked: Called with the time of each look [s].
     """
 
-    def __init__(self, ring: int, path: str) -> None:
+    def __init__(self, ring: int, path: str, looked: Callable[[float], None]) -> None:
         self._ring = ring
         self._path = path
+        self._looked = looked
         self._look_s = 0.0
 
     def wait(self, duration_s: float) -> bool:
@@ -181,6 +179,7 @@ class Users:
         while True:
             if now_s >= self._look_s:
                 self._look_s = now_s + _LOOK_S
+                self._looked(now_s)
                 if self._gone():
                     return True
             if now_s >= until_s:
@@ -286,7 +285,7 @@ def main() -> int:
             now_s, unix_s = time.perf_counter(), time.time()
             ring.put(now_s, unix_s, gpu, source.read(now_s))
 
-    users = Users(_RING, asked["ring"])
+    users = Users(_RING, asked["ring"], ring.looked)
     period_ns = round(period_s * 1e9)
     schedule(sample, ring.skip, period_ns, time.perf_counter_ns, users.wait)
     nvml.nvmlShutdown()

@@ -4,7 +4,8 @@ The process that runs tests only reads the clock before and after one: what hold
 interpreter for long does not hold the sampler. All runs on a host that ask for the same
 GPUs share one sampler; whoever came first started it, and it ends when the last of them
 has let go of its ring, or has died. Where it dies itself, the next mark starts another;
-the time between is unobserved, and compute.timeline says so.
+the time between is unobserved, and so is what an open block had before: compute.timeline
+says how much.
 
 *Unverified on hardware:* how much of a core NVML's own part takes.
 """
@@ -21,7 +22,6 @@ import select
 import signal
 import subprocess  # noqa: TID251 - it runs beside the tests; a Runner waits for its process
 import sys
-import tempfile
 import zlib
 from collections.abc import Iterator, Mapping, Sequence
 from itertools import takewhile
@@ -30,9 +30,8 @@ from typing import IO, TYPE_CHECKING
 
 from pytest_gpuperf.collect import nvml_child, nvml_sensors
 from pytest_gpuperf.collect.clock import Clock
-from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, lease_folder
+from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_folder
 from pytest_gpuperf.collect.nvml import fault_of, why_unavailable
-from pytest_gpuperf.collect.nvml_child import newest
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.collect.translate.nvml import FIRST_COLUMN, canonical
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
@@ -41,7 +40,7 @@ from pytest_gpuperf.model.deltas import Silent
 if TYPE_CHECKING:
     from pytest_gpuperf.model.telemetry import CanonicalRecord
 
-__all__ = ["Sampler"]
+__all__ = ["Sampler", "newest"]
 
 _DEFAULT_HZ = 10.0  # a share of 1 s in ten parts, as GPM and the drivers refresh
 _HIGHEST_HZ = 100.0  # more often than that, sensors repeat themselves
@@ -49,9 +48,8 @@ _HIGHEST_HZ = 100.0  # more often than that, sensors repeat themselves
 _CAPACITY = 1 << 15
 _PATIENCE_S = 10.0  # an interpreter and pynvml take 0.1 s, NVML's start some seconds
 _LOOK_S = 0.01  # between two looks for the other process: a tenth of its start
-_STALE_PERIODS, _STALE_S = 10, 1.0  # a sampler that wrote nothing for so long has ended
+_STALE_S = 2.0  # a sampler that has not looked for users for so long has ended
 _TIMEOUT, _UNKNOWN = 10, 999  # nvml.h
-_NO_ROW = (0.0, -math.inf)
 _GPM_S = 0.25  # a GPM average is of 0.1 s and a period
 
 
@@ -126,10 +124,7 @@ class Sampler:
         ring = self._ring
         if ring is None:
             return ()
-        at = nvml_child.ERRORS
-        codes = zip(
-            nvml_child.COLUMNS, ring[at : at + len(nvml_child.COLUMNS)], strict=True
-        )
+        codes = zip(nvml_child.COLUMNS, ring[nvml_child.ERRORS :], strict=False)
         return tuple(
             Silent(
                 sensor=column,
@@ -265,8 +260,10 @@ class Sampler:
         """Return whether no other process starts the sampler while this is held."""
         from filelock import FileLock, Timeout
 
-        lock = FileLock(self._path.with_suffix(".lock"), timeout=0)
         self._folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(
+            self._path.with_suffix(".lock"), timeout=0, mode=file_mode(self._folder)
+        )
         try:
             lock.acquire()
         except Timeout:
@@ -295,12 +292,13 @@ class Sampler:
         length = nvml_child.HEAD_LENGTH + _CAPACITY * nvml_child.record_length(
             len(GPM_METRICS)
         )
-        with tempfile.NamedTemporaryFile(
-            dir=self._folder, prefix=self._path.stem, delete=False
-        ) as ring:
-            path = Path(ring.name)
+        path = self._path.with_suffix(".new")  # of whoever has the lock
+        with path.open("w+b") as ring:
             try:
-                ring.truncate(length * 8)
+                os.fchmod(ring.fileno(), file_mode(self._folder))
+                ring.write(bytes(8 * nvml_child.HEAD_LENGTH))  # or the disk is full
+                ring.flush()
+                ring.truncate(8 * length)
                 with path.open("rb") as ours:  # the sampler's own lock is on `ring`
                     fcntl.flock(ours, fcntl.LOCK_SH)
                     path = path.replace(self._path)
@@ -341,7 +339,9 @@ class Sampler:
     def _answer(self, told: IO[bytes]) -> int:
         """Return NVML's code with which the process began; 0: it writes."""
         deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
-        if not select.select([told], [], [], self._patience_s)[0]:
+        poll = select.poll()  # a pipe may have a number that select does not take
+        poll.register(told, select.POLLIN)
+        if not poll.poll(self._patience_s * 1e3):
             return _TIMEOUT
         line = told.readline().strip()
         code = int(line) if line.isdigit() else _UNKNOWN
@@ -352,13 +352,23 @@ class Sampler:
         return code
 
     def _alive(self, ring: memoryview[float]) -> bool:
-        """Return whether a ring was written to lately."""
+        """Return whether the sampler of a ring has looked for users lately."""
         if ring[nvml_child.HEAD["magic"]] != nvml_child.MAGIC:
             return False
-        newest_s = next(newest(ring), _NO_ROW)[1]
-        period_s = ring[nvml_child.HEAD["period_s"]]
-        stale_s = max(_STALE_S, _STALE_PERIODS * period_s)
-        return abs(self._clock.now_ns() / 1e9 - newest_s) <= stale_s
+        looked_s = ring[nvml_child.HEAD["looked_s"]]
+        return abs(self._clock.now_ns() / 1e9 - looked_s) <= _STALE_S
+
+
+def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
+    """Yield the records of a ring, the newest first; one being written is left out."""
+    head = nvml_child.HEAD
+    written, capacity = int(ring[head["written"]]), int(ring[head["capacity"]])
+    length = int(ring[head["length"]])
+    for number in range(written, max(0, written - capacity), -1):
+        at = nvml_child.HEAD_LENGTH + (number - 1) % capacity * length
+        row = tuple(ring[at : at + length])
+        if row[0] == row[-1] == number:
+            yield row
 
 
 def _described(ring: memoryview[float], end_s: float) -> bool:

@@ -6,14 +6,16 @@ import fcntl
 import json
 import math
 import os
+import resource
 import signal
+import struct
 import subprocess
 import sys
 import time
 from array import array
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -26,8 +28,8 @@ from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, compiled, scripted
 from pytest_gpuperf.collect import nvml_child
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, newest, schedule
-from pytest_gpuperf.collect.nvml_sampler import Sampler
+from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, schedule
+from pytest_gpuperf.collect.nvml_sampler import Sampler, newest
 from pytest_gpuperf.collect.nvml_sensors import Source
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.collect.translate.nvml import canonical
@@ -36,6 +38,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 
 UUID = "GPU-00000000-0000-4000-8000-000000000000"
 PERIOD_NS = 10_000_000
+MANY_FILES = 1100  # FD_SETSIZE is 1024
 GPM = tuple(GPM_METRICS)
 
 
@@ -141,23 +144,24 @@ def test_source() -> None:
 
 
 @pytest.mark.parametrize(
-    ("kind", "member", "value"),
+    ("kind", "layout", "value"),
     [
-        (0, "dVal", 1.5),
-        (1, "uiVal", 0xFFFF_FFFE),
-        (2, "ulVal", 1 << 40),
-        (3, "ullVal", 1 << 40),
-        (4, "sllVal", -3),
-        (5, "siVal", -3),
-        (6, "usVal", 0xFFFE),
+        (0, "<d", 1.5),
+        (1, "<I", 0xFFFF_FFFE),
+        (2, "<Q", 1 << 40),
+        (3, "<Q", 1 << 40),
+        (4, "<q", -3),
+        (5, "<i", -3),
+        (6, "<H", 0xFFFE),
     ],
 )
-def test_types_of_fields(kind: int, member: str, value: float) -> None:
+def test_types_of_fields(kind: int, layout: str, value: float) -> None:
     """A field's value is what its type says, whatever else its eight bytes hold."""
 
+    held = struct.pack(layout, value).ljust(8, b"\xab")  # older bindings lack members
+
     def answer(gpu: int, out: Any) -> int:
-        out.valueType, out.value.ullVal = kind, 0xABAB_ABAB_ABAB_ABAB
-        setattr(out.value, member, value)
+        out.valueType, out.value.ullVal = kind, int.from_bytes(held, "little")
         return 0
 
     with scripted(BURST) as (nvml, library):
@@ -576,7 +580,39 @@ def test_many_start_at_once(environment: dict[str, str], folder: Path) -> None:
         each.stop()
 
     assert len(pids) == 1
-    assert rings(folder) == [".ring"] or not runs(*pids)
+
+
+def test_users_of_one_folder_may_share(sampler: Sampler, folder: Path) -> None:
+    """Who may use the folder may read the ring, and start another when it is gone."""
+    sampler.stop()
+    assert awaited(lambda: not sampler._path.exists())
+    for left in folder.iterdir():
+        left.unlink()
+    folder.chmod(0o777)
+    sampler.start()
+    made = {path.suffix: path.stat().st_mode & 0o777 for path in folder.iterdir()}
+
+    assert made[".ring"] == 0o666
+    assert set(made.values()) == {0o666}
+
+
+def test_with_many_open_files(sampler: Sampler) -> None:
+    """Descriptors above those that `select` takes are no reason to have no time line."""
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    if hard < MANY_FILES + 100:
+        pytest.skip("so many files may not be open here")
+    sampler.stop()
+    assert awaited(lambda: not sampler._path.exists())
+    resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, MANY_FILES + 100), hard))
+    try:
+        with ExitStack() as held:
+            for _ in range(MANY_FILES):
+                held.enter_context(Path(os.devnull).open("rb"))
+            sampler.start()
+    finally:
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+    assert runs(sampler.pid)
 
 
 def test_one_that_was_started_meanwhile(
@@ -665,6 +701,24 @@ def test_one_that_was_killed(sampler: Sampler, other: Sampler, folder: Path) -> 
     assert rings(folder) == [".ring"]
 
 
+def test_a_slow_one_that_was_killed(
+    environment: dict[str, str], folder: Path, other: Sampler
+) -> None:
+    """How seldom it samples does not say how long it is taken for alive."""
+    slow = Sampler(
+        [UUID], SystemClock(), hz=0.05, folder=folder, environment=environment
+    )
+    slow.start()
+    killed = slow.pid
+    other.start()
+    assert other.pid == killed
+    os.kill(killed, signal.SIGKILL)
+    assert awaited(lambda: other.mark() > 0 and other.pid != killed)
+    slow.stop()
+
+    assert other.period_s == pytest.approx(0.1)
+
+
 def test_one_that_hangs_in_the_driver(tmp_path: Path, library: Path) -> None:
     """It ends by itself when it has not looked for users for long."""
     program = (
@@ -672,7 +726,7 @@ def test_one_that_hangs_in_the_driver(tmp_path: Path, library: Path) -> None:
         "from pytest_gpuperf.collect import nvml_child\n"
         "nvml_child._HUNG_S = 2\n"
         "ring = os.open(sys.argv[1], os.O_RDWR)\n"
-        "users = nvml_child.Users(ring, sys.argv[1])\n"
+        "users = nvml_child.Users(ring, sys.argv[1], float)\n"
         "held = open(sys.argv[1])\n"
         "fcntl.flock(held, fcntl.LOCK_SH)\n"
         "for _ in range(25): assert not users.wait(0.1)\n"

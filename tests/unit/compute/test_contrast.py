@@ -102,10 +102,12 @@ def test_a_known_shift_is_taken_from_its_session() -> None:
     assert found[1] == plain[1]
 
 
-several = st.lists(st.floats(-2.0, 2.0), min_size=1, max_size=6)
+# the smallest doubles are no values: what is divided by one is infinite
+hundredths = st.integers(-200, 200).map(lambda number: number / 100)
+several = st.lists(hundredths, min_size=1, max_size=6)
 
 
-@given(several, st.floats(-2.0, 2.0))
+@given(several, hundredths)
 def test_a_process_that_agrees_adds_nothing_to_its_session(
     then: list[float], now: float
 ) -> None:
