@@ -82,6 +82,7 @@ class Sampled(FakeClock):
         def sample() -> None:
             now_s = self.now_ns() / 1e9
             ring.put(now_s, self.unix_s(), 0, source.read(now_s))
+            ring.looked(now_s)
 
         self._sample, self._period_ns = sample, round(1e9 / hz)
         self._due_ns = self.reading_ns
