@@ -21,15 +21,21 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CHILD_VARIABLE",
+    "MARKER",
     "asked",
     "config_of",
     "declare",
+    "is_controller",
     "masked",
     "measures",
     "told",
 ]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file that tells a child run what to do
+MARKER = (
+    "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
+    "iterations, requires): measure this test, hold it to its limits and its baseline"
+)
 
 
 class _Option(NamedTuple):
@@ -329,6 +335,12 @@ def _place(config: pytest.Config) -> dict[str, str]:
     except ValueError:  # it is on another drive
         place = str(config.rootpath)
     return {} if place == "." else {"rootdir": place}
+
+
+def is_controller(config: pytest.Config) -> bool:
+    """Return whether xdist runs the tests in other processes, which report to this one."""
+    distributed = getattr(config.option, "dist", "no") != "no"
+    return distributed and not hasattr(config, "workerinput")
 
 
 def masked(text: str) -> str:

@@ -7,6 +7,8 @@ xdist controller, which collects nothing, when it is configured.
 from __future__ import annotations
 
 import os
+import sys
+from importlib.machinery import ModuleSpec, PathFinder
 from typing import TYPE_CHECKING
 
 import pytest
@@ -14,7 +16,8 @@ import pytest
 from pytest_gpuperf import options
 
 if TYPE_CHECKING:
-    from collections.abc import Generator
+    from collections.abc import Generator, Sequence
+    from types import ModuleType
 
     from pytest_gpuperf.fixture import GpuPerf
 
@@ -27,10 +30,18 @@ __all__ = [
 ]
 
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
-_MARKER = (
-    "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
-    "iterations, requires): measure this test, hold it to its limits and its baseline"
-)
+
+
+class PackageFinder:
+    """Finds our modules as Python does: pytest would read them slower, to no purpose."""
+
+    @staticmethod
+    def find_spec(
+        fullname: str, path: Sequence[str] | None, target: ModuleType | None = None
+    ) -> ModuleSpec | None:
+        """Return the spec of a module of this package; None for others."""
+        ours = fullname.startswith("pytest_gpuperf.")
+        return PathFinder.find_spec(fullname, path, target) if ours else None
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:
@@ -39,25 +50,25 @@ def pytest_addoption(parser: pytest.Parser) -> None:
 
 
 def pytest_addhooks(pluginmanager: pytest.PytestPluginManager) -> None:
-    """Offer the plugin's own hooks."""
+    """Offer the plugin's own hooks; pytest calls this first in every run."""
+    sys.meta_path.insert(0, PackageFinder)
     from pytest_gpuperf import hookspecs
 
     pluginmanager.add_hookspecs(hookspecs)
 
 
-@pytest.hookimpl(
-    tryfirst=True
-)  # before junitxml and pdb read what a child must not use
+@pytest.hookimpl(tryfirst=True)  # before junitxml and pdb read what children must not
 def pytest_configure(config: pytest.Config) -> None:
     """Declare the marker; start at once where nothing will be collected."""
-    config.addinivalue_line("markers", _MARKER)
+    config.add_cleanup(_remove_finder)
+    config.addinivalue_line("markers", options.MARKER)
     if options.CHILD_VARIABLE in os.environ:
         from pytest_gpuperf.hooks import child
 
         child.prepare(config)
     if options.told(config):
         options.config_of(config)  # wrong values are told before anything is collected
-    if _is_controller(config):
+    if options.is_controller(config):
         _start(config)
 
 
@@ -93,10 +104,10 @@ def gpuperf(request: pytest.FixtureRequest) -> GpuPerf:
     return measuring.fixture_of(request.node)
 
 
-def _is_controller(config: pytest.Config) -> bool:
-    """Return whether xdist runs the tests in other processes, which report to this one."""
-    distributed = getattr(config.option, "dist", "no") != "no"
-    return distributed and not hasattr(config, "workerinput")
+def _remove_finder() -> None:
+    sys.meta_path[:] = [
+        finder for finder in sys.meta_path if finder is not PackageFinder
+    ]
 
 
 def _start(config: pytest.Config) -> None:

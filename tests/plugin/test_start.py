@@ -127,26 +127,50 @@ def test_judging_loads_no_arrays(project: Project) -> None:
 
 
 def test_its_modules_are_read_as_python_compiled_them(project: Project) -> None:
-    """Pytest does not compile each of a hundred again: there is nothing to rewrite."""
-    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
-    text = """
-        import sys
-        import pytest
+    """Pytest's rewriting sees the three modules before the finder; those refuse it."""
+    project.write("""
+        from pytest_gpuperf.compute import roofline
 
-        # as pytest does with the packages of installed plugins
-        pytest.register_assert_rewrite("pytest_gpuperf")
+        def test_it(gpuperf):
+            gpuperf.record('x', 1)
+    """)
+    # as pytest does with the packages of installed plugins
+    early = "import pytest; pytest.register_assert_rewrite('pytest_gpuperf')"
+    project.write(early, "early.py")
+    text = """
+        import json
+        import sys
+
+        from pytest_gpuperf.model import quantity
 
         def pytest_unconfigure():
-            print(type(sys.modules["pytest_gpuperf.pipeline.bench"].__loader__))
+            readers = {
+                name: (type(module.__loader__).__name__, module.__doc__)
+                for name, module in sys.modules.items()
+                if name.partition(".")[0] == "pytest_gpuperf"
+            }
+            print(json.dumps(readers))
     """
     project.write(text, "conftest.py")
-    ended = project.spawn("-q", "-s")
+    ended = project.plain("-p", "early", *PLUGIN, "-q", "-s")
 
-    assert "SourceFileLoader" in ended.stdout.splitlines()[-1]
+    readers = json.loads(ended.stdout.splitlines()[-1])
+    rewriting = {
+        name: docstring
+        for name, (reader, docstring) in readers.items()
+        if reader != "SourceFileLoader"
+    }
+    assert set(rewriting) == {
+        "pytest_gpuperf",
+        "pytest_gpuperf.options",
+        "pytest_gpuperf.plugin",
+    }
+    assert all("PYTEST_DONT_REWRITE" in docstring for docstring in rewriting.values())
+    assert {"pytest_gpuperf.compute.roofline", "pytest_gpuperf.hooks"} <= set(readers)
 
 
 def test_imports_are_left_as_they_were(project: Project) -> None:
-    """What finds our modules goes with the run that it was for."""
+    """The finder of our modules is removed at the end of its run."""
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
     text = f"""
         import sys
@@ -157,11 +181,11 @@ def test_imports_are_left_as_they_were(project: Project) -> None:
 
         class Look:
             def pytest_runtest_call(self):
-                during.extend(type(each).__name__ for each in sys.meta_path)
+                during.extend(getattr(each, "__name__", "") for each in sys.meta_path)
 
         for _ in range(2):
             assert pytest.main(["-q", *{PLUGIN!r}], plugins=[Look()]) == 0
-        assert during.count("OwnModules") == 2, during
+        assert during.count("PackageFinder") == 2, during
         assert sys.meta_path == before
     """
     ended = subprocess.run(
