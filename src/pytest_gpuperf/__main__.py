@@ -1,4 +1,4 @@
-"""`python -m pytest_gpuperf`: the same as `gpuperf`; PYTEST_DONT_REWRITE."""
+"""`python -m pytest_gpuperf`: the same as `gpuperf`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run was asked to do, free of pytest; PYTEST_DONT_REWRITE."""
+"""What a run was asked to do, free of pytest."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every exception of the plugin; PYTEST_DONT_REWRITE.
+"""Every exception of the plugin.
 
 GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: its name
 ├── ConfigError                       an option, ini value or marker is wrong

@@ -1,4 +1,4 @@
-"""Hooks that other plugins and conftest files may implement; PYTEST_DONT_REWRITE."""
+"""Hooks that other plugins and conftest files may implement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A double of pynvml: the functions that devices reads; PYTEST_DONT_REWRITE."""
+"""A double of pynvml: the functions that devices reads."""
 
 from __future__ import annotations
 

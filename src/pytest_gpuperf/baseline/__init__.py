@@ -1,4 +1,4 @@
-"""Room baseline: records that outlive a run; PYTEST_DONT_REWRITE.
+"""Room baseline: records that outlive a run.
 
 In: sessions to keep, the name of a store.
 Out: the stored sessions of a test, whole or not at all.

@@ -1,4 +1,4 @@
-"""The text of a file as stored sessions; PYTEST_DONT_REWRITE."""
+"""The text of a file as stored sessions."""
 
 from __future__ import annotations
 

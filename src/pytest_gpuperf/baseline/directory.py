@@ -1,4 +1,4 @@
-"""A store in a folder: a folder for each slug, a file for each module; PYTEST_DONT_REWRITE."""
+"""A store in a folder: a folder for each slug, a file for each module."""
 
 from __future__ import annotations
 

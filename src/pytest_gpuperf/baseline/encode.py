@@ -1,4 +1,4 @@
-"""Stored sessions as the text of a file, and what its lines hold; PYTEST_DONT_REWRITE.
+"""Stored sessions as the text of a file, and what its lines hold.
 
 Schema of a baseline: 1 — the first.
 

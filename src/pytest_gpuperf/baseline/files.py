@@ -1,4 +1,4 @@
-"""Files that are read whole and replaced whole; PYTEST_DONT_REWRITE."""
+"""Files that are read whole and replaced whole."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stored sessions of a measurement, as values; PYTEST_DONT_REWRITE."""
+"""The stored sessions of a measurement, as values."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The stores that sessions can be kept in; PYTEST_DONT_REWRITE."""
+"""The stores that sessions can be kept in."""
 
 from __future__ import annotations
 

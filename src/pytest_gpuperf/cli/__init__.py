@@ -1,4 +1,4 @@
-"""Room cli: door 2, the `gpuperf` command; PYTEST_DONT_REWRITE.
+"""Room cli: door 2, the `gpuperf` command.
 
 In: the words of a command line.
 Out: text on standard output, what went wrong on standard error, an exit code.

@@ -1,4 +1,4 @@
-"""The command line: what each command takes, and what runs it; PYTEST_DONT_REWRITE.
+"""The command line: what each command takes, and what runs it.
 
 A command is named as "module:function" of this package, so that only the one that runs
 is imported.

@@ -1,4 +1,4 @@
-"""The command `cache`; PYTEST_DONT_REWRITE."""
+"""The command `cache`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The command `doctor`; PYTEST_DONT_REWRITE."""
+"""The command `doctor`."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The commands `metrics …`: names, chips and passes, with no GPU; PYTEST_DONT_REWRITE."""
+"""The commands `metrics …`: names, chips and passes, with no GPU."""
 
 from __future__ import annotations
 

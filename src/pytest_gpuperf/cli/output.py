@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, standard output, runs read from files; PYTEST_DONT_REWRITE."""
+"""What the commands share: exit codes, standard output, runs read from files."""
 
 from __future__ import annotations
 

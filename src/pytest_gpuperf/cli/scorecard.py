@@ -1,4 +1,4 @@
-"""The command `scorecard`; PYTEST_DONT_REWRITE."""
+"""The command `scorecard`."""
 
 from __future__ import annotations
 

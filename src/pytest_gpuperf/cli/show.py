@@ -1,4 +1,4 @@
-"""Commands that read what was measured: `show` and `compare`; PYTEST_DONT_REWRITE.
+"""Commands that read what was measured: `show` and `compare`.
 
 `show` of a capture hands the reader's bytes on and needs neither msgspec nor the records.
 """

@@ -1,4 +1,4 @@
-"""Room collect: tools, drivers and files in, readings and records out; PYTEST_DONT_REWRITE.
+"""Room collect: tools, drivers and files in, readings and records out.
 
 In: a callable, a file, a device; the stop rule and the clock that pipeline hands over.
 Out: model records in SI units, each value with where it came from.

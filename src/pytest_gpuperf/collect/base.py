@@ -1,4 +1,4 @@
-"""The seams of the room, and the plain records that cross them; PYTEST_DONT_REWRITE."""
+"""The seams of the room, and the plain records that cross them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The clock, the only place where time is read; PYTEST_DONT_REWRITE."""
+"""The clock, the only place where time is read."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The bytes inside arrays, buffers and lists, whoever made them; PYTEST_DONT_REWRITE."""
+"""The bytes inside arrays, buffers and lists, whoever made them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call must keep to be timed again and again; PYTEST_DONT_REWRITE.
+"""What a call must keep to be timed again and again.
 
 A repeated call must do the same work each time: it may not change its inputs, it must be
 done when it says so, and its time should have no trend.

@@ -1,4 +1,4 @@
-"""Whether a measurement used the device, as far as it shows without CUPTI; PYTEST_DONT_REWRITE.
+"""Whether a measurement used the device, as far as it shows without CUPTI.
 
 A process keeps its context from the first test that uses the device to its end. That this
 test used it shows in what it asks for, in where its arrays lie, and in a device that goes

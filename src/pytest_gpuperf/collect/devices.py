@@ -1,4 +1,4 @@
-"""Which GPUs are there, and what is known of their kind; PYTEST_DONT_REWRITE."""
+"""Which GPUs are there, and what is known of their kind."""
 
 from __future__ import annotations
 

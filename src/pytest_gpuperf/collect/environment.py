@@ -1,4 +1,4 @@
-"""What machine, software and session a measurement belongs to; PYTEST_DONT_REWRITE."""
+"""What machine, software and session a measurement belongs to."""
 
 from __future__ import annotations
 

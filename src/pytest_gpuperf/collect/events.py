@@ -1,4 +1,4 @@
-"""Events on the device around a call, in the stream it works in; PYTEST_DONT_REWRITE.
+"""Events on the device around a call, in the stream it works in.
 
 The time between two events is the device's own: from the moment the stream came to the
 first until all that was put into it before the second was done. What a call leaves in

@@ -1,4 +1,4 @@
-"""The host's clock around any callable; PYTEST_DONT_REWRITE.
+"""The host's clock around any callable.
 
 A sample is call to device synchronise where the process uses a device, and the call alone
 where it does not. Timers of the device's side, where they are given, time the same calls:
@@ -97,7 +97,7 @@ class HostCollector:
         self, first: TimedCall, second: TimedCall, *, stop: StopRule
     ) -> tuple[Timing, Timing]:
         """
-        Measure two callables by turns: A B, B A, A B …
+        Measure two callables by turns: A B, B A, A B and so on.
 
         Sample i of the one was taken right beside sample i of the other, so that drift
         is in both; where one of a pair is refused, both are. The budget is the sum of

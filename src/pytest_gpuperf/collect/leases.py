@@ -1,4 +1,4 @@
-"""One run at a time on a GPU, whoever started it; PYTEST_DONT_REWRITE.
+"""One run at a time on a GPU, whoever started it.
 
 A lock says who has a GPU now. Beside it, each process that measures says what it does:
 a context that waits for its turn is listed by the driver like one that computes.

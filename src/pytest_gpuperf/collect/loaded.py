@@ -1,4 +1,4 @@
-"""What others have loaded into this process, and what it knows of itself; PYTEST_DONT_REWRITE.
+"""What others have loaded into this process, and what it knows of itself.
 
 Nothing is imported or loaded to find out.
 """

@@ -1,4 +1,4 @@
-"""What a test writes around the parts of its loop: names and with blocks; PYTEST_DONT_REWRITE."""
+"""What a test writes around the parts of its loop: names and with blocks."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a call takes of a device's memory, as the allocators around it count; PYTEST_DONT_REWRITE.
+"""What a call takes of a device's memory, as the allocators around it count.
 
 Asked are the allocators of frameworks that somebody has imported; nothing is imported. They
 count live memory: blocks that a pool keeps for the next time are free, so that no pool is

@@ -1,4 +1,4 @@
-"""A GPU's own sensors, read through NVML; PYTEST_DONT_REWRITE.
+"""A GPU's own sensors, read through NVML.
 
 A sensor that fails is silent from then on, with a reason; it never fails a test.
 

@@ -1,4 +1,4 @@
-"""Samples the sensors of GPUs into a ring; PYTEST_DONT_REWRITE.
+"""Samples the sensors of GPUs into a ring.
 
 A program of its own: it is started by its path, without site-packages, and loads nothing
 but the standard library, pynvml, and nvml_sensors beside it. It makes no CUDA context and

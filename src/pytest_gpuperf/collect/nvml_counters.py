@@ -1,4 +1,4 @@
-"""Counters of a GPU that are read in one call each; PYTEST_DONT_REWRITE."""
+"""Counters of a GPU that are read in one call each."""
 
 from __future__ import annotations
 

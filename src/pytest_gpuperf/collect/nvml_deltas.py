@@ -1,4 +1,4 @@
-"""What a GPU's sensors count while a test runs; PYTEST_DONT_REWRITE.
+"""What a GPU's sensors count while a test runs.
 
 Two readings, one before and one after, and what the driver sampled by itself in between:
 nothing runs beside the test.

@@ -1,4 +1,4 @@
-"""What energy, power and counters of one call come from; PYTEST_DONT_REWRITE.
+"""What energy, power and counters of one call come from.
 
 A timed sample is followed by a flush and a wait; the board's slow counters would see
 mostly these. So calls follow each other without a gap, apart from those that are timed.

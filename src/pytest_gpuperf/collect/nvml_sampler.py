@@ -1,4 +1,4 @@
-"""A time line of GPUs' sensors, sampled by one process of the host; PYTEST_DONT_REWRITE.
+"""A time line of GPUs' sensors, sampled by one process of the host.
 
 The process that runs tests only reads the clock before and after one: what holds its
 interpreter for long does not hold the sampler. All runs on a host that ask for the same

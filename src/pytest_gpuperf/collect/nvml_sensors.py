@@ -1,4 +1,4 @@
-"""Reads the sensors of a GPU, up to a hundred times a second; PYTEST_DONT_REWRITE.
+"""Reads the sensors of a GPU, up to a hundred times a second.
 
 The sampler's process loads it by its path, without site-packages: it imports nothing but
 the standard library, and is handed pynvml. Each function of NVML is called with arguments

@@ -1,4 +1,4 @@
-"""The samples of a measurement by source, and which of them count; PYTEST_DONT_REWRITE."""
+"""The samples of a measurement by source, and which of them count."""
 
 from __future__ import annotations
 

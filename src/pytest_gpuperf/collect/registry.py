@@ -1,4 +1,4 @@
-"""Which collectors a run uses, and a sentence for each that it does not; PYTEST_DONT_REWRITE."""
+"""Which collectors a run uses, and a sentence for each that it does not."""
 
 from __future__ import annotations
 

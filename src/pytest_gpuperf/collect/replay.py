@@ -1,4 +1,4 @@
-"""Readings kept on disk: written while measuring, read to judge again; PYTEST_DONT_REWRITE.
+"""Readings kept on disk: written while measuring, read to judge again.
 
 A recording is a folder: `recording.json` says whose it is, `readings-*.jsonl` hold one
 record a line, `traces-*.jsonl` what the GPU did in each (traces.py); each file is written

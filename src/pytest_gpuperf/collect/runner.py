@@ -1,4 +1,4 @@
-"""Processes, the only place where one is started; PYTEST_DONT_REWRITE."""
+"""Processes, the only place where one is started."""
 
 from __future__ import annotations
 

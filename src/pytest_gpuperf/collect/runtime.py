@@ -1,4 +1,4 @@
-"""The device's runtime as host timing needs it: wait, flush, name; PYTEST_DONT_REWRITE."""
+"""The device's runtime as host timing needs it: wait, flush, name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One callable through a measurement: warm-up, batch, samples; PYTEST_DONT_REWRITE."""
+"""One callable through a measurement: warm-up, batch, samples."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Which GPU of a machine is measured, and what CUDA calls it; PYTEST_DONT_REWRITE."""
+"""Which GPU of a machine is measured, and what CUDA calls it."""
 
 from __future__ import annotations
 

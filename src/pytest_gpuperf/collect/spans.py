@@ -1,4 +1,4 @@
-"""What a recorder of steps wrote down, made into a loop; PYTEST_DONT_REWRITE."""
+"""What a recorder of steps wrote down, made into a loop."""
 
 from __future__ import annotations
 

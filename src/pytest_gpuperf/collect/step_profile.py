@@ -1,4 +1,4 @@
-"""The recorder of a loop: steps, phases, layers, operations; PYTEST_DONT_REWRITE.
+"""The recorder of a loop: steps, phases, layers, operations.
 
 A span is two readings of the clock and a tuple; everything else waits until the loop has
 ended. The device is waited for before and after each step, so that its work counts in the

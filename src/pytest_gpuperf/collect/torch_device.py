@@ -1,4 +1,4 @@
-"""Devices that are not CUDA's, through a torch that is already there; PYTEST_DONT_REWRITE.
+"""Devices that are not CUDA's, through a torch that is already there.
 
 AMD's (ROCm), Intel's (XPU) and Apple's (MPS). Nothing is imported or started to find out.
 

@@ -1,4 +1,4 @@
-"""Traces kept on disk, every launch of them, and read in pieces; PYTEST_DONT_REWRITE.
+"""Traces kept on disk, every launch of them, and read in pieces.
 
 The short traces of a process share a file. One with more launches than are held in memory
 has a file of its own, which is written while the launches are found.

@@ -1,4 +1,4 @@
-"""Room compute: pure numbers; PYTEST_DONT_REWRITE.
+"""Room compute: pure numbers.
 
 In: model records and plain numbers.
 Out: intervals, changes, derived quantities.

@@ -1,4 +1,4 @@
-"""What a window of the device's work amounts to; PYTEST_DONT_REWRITE.
+"""What a window of the device's work amounts to.
 
 The *span* runs from the first start to the last end of kernels, copies and fills on all
 streams and devices; *busy* is the union of these; what is left are *gaps*.

@@ -1,4 +1,4 @@
-"""What to do about a slow training step: rules as data; PYTEST_DONT_REWRITE."""
+"""What to do about a slow training step: rules as data."""
 
 from __future__ import annotations
 

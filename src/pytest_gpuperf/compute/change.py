@@ -1,4 +1,4 @@
-"""The effect of a session against stored ones, with interval and power; PYTEST_DONT_REWRITE.
+"""The effect of a session against stored ones, with interval and power.
 
 The session is the unit of evidence. Positive values are compared on a log scale, the
 others relative to the size of the baseline's mean. With n stored sessions, d their

@@ -1,4 +1,4 @@
-"""What sessions did to whole classes of tests; PYTEST_DONT_REWRITE."""
+"""What sessions did to whole classes of tests."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Comparisons as numbers on a scale of their own; PYTEST_DONT_REWRITE.
+"""Comparisons as numbers on a scale of their own.
 
 Values that are all positive are compared by their logarithms, others as shares of their
 baseline's size.

@@ -1,4 +1,4 @@
-"""Quantities that follow from counters and from launches; PYTEST_DONT_REWRITE.
+"""Quantities that follow from counters and from launches.
 
 Each metric is a formula over standard counters, in several ways where there are several,
 best first. A counter that is missing leaves the metric without a value, never 0.

@@ -1,4 +1,4 @@
-"""How often kernels ran in a window, how long, and when anything ran; PYTEST_DONT_REWRITE."""
+"""How often kernels ran in a window, how long, and when anything ran."""
 
 from __future__ import annotations
 

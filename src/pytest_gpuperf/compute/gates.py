@@ -1,4 +1,4 @@
-"""What a GPU's sensors mean for what was measured meanwhile; PYTEST_DONT_REWRITE.
+"""What a GPU's sensors mean for what was measured meanwhile.
 
 Void: something outside the test changed the machine, and no number of it may be judged.
 Capped: the driver's power or temperature limit held the clock down, which is the normal

@@ -1,4 +1,4 @@
-"""One value of a metric out of those of several launches; PYTEST_DONT_REWRITE."""
+"""One value of a metric out of those of several launches."""
 
 from __future__ import annotations
 

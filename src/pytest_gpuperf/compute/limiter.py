@@ -1,4 +1,4 @@
-"""What limits a launch, by its counters; PYTEST_DONT_REWRITE."""
+"""What limits a launch, by its counters."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scorecard that never clamps, guesses or skips in silence; PYTEST_DONT_REWRITE."""
+"""The scorecard that never clamps, guesses or skips in silence."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How full of warps a multiprocessor gets, and why those that are there wait; PYTEST_DONT_REWRITE."""
+"""How full of warps a multiprocessor gets, and why those that are there wait."""
 
 from __future__ import annotations
 

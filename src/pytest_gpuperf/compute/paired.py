@@ -1,4 +1,4 @@
-"""Two sides that were measured in turns: change and ratio; PYTEST_DONT_REWRITE."""
+"""Two sides that were measured in turns: change and ratio."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Two runtimes that do the same work, compared; PYTEST_DONT_REWRITE."""
+"""Two runtimes that do the same work, compared."""
 
 from __future__ import annotations
 

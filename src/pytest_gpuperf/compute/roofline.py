@@ -1,4 +1,4 @@
-"""The roofline: what a device allows, and what a call reached; PYTEST_DONT_REWRITE."""
+"""The roofline: what a device allows, and what a call reached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scorecard of a training step, by the rules in the wild; PYTEST_DONT_REWRITE.
+"""The scorecard of a training step, by the rules in the wild.
 
 Every sum runs from left to right, in the order of the names' bytes: with numbers of
 different size the last bit depends on it. So `sum` is not used: it compensates.

@@ -1,4 +1,4 @@
-"""A scorecard against an older one, one decision a quantity; PYTEST_DONT_REWRITE."""
+"""A scorecard against an older one, one decision a quantity."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What must hold of a training step whatever its speed; PYTEST_DONT_REWRITE.
+"""What must hold of a training step whatever its speed.
 
 A limit says how fast a step has to be; an invariant says what its parts have to do with
 each other: where it fails, the model or the timing is not what it is taken for.

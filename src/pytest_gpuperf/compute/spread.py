@@ -1,4 +1,4 @@
-"""How much sessions differ, and what a whole suite adds to knowing it; PYTEST_DONT_REWRITE.
+"""How much sessions differ, and what a whole suite adds to knowing it.
 
 Few sessions of one test say little about their variance; many tests of one suite say much
 about what variances are usual. The two are weighed by empirical Bayes:

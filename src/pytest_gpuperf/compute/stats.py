@@ -1,4 +1,4 @@
-"""Medians, quantiles and their distribution-free intervals; PYTEST_DONT_REWRITE.
+"""Medians, quantiles and their distribution-free intervals.
 
 The interval of a median is made of two order statistics: the r-th smallest and the
 r-th largest of n samples hold the true median unless fewer than r samples fell on one

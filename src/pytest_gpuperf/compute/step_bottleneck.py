@@ -1,4 +1,4 @@
-"""What holds a training step back, and what nobody can say of it; PYTEST_DONT_REWRITE."""
+"""What holds a training step back, and what nobody can say of it."""
 
 from __future__ import annotations
 

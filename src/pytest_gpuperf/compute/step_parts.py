@@ -1,4 +1,4 @@
-"""The phases, layers and operations of a measured loop; PYTEST_DONT_REWRITE.
+"""The phases, layers and operations of a measured loop.
 
 Time is counted once: a phase's own time leaves out the phases inside it, an operation's
 the operations inside it.

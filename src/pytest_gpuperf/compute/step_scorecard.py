@@ -1,4 +1,4 @@
-"""A measured loop in the words of training scorecards; PYTEST_DONT_REWRITE.
+"""A measured loop in the words of training scorecards.
 
 Scorecards count in milliseconds and percent, and hold the sum of all phases against one
 step: so everything here is of one mean step, from the end of the step before to its own.

@@ -1,4 +1,4 @@
-"""What a measured loop amounts to; PYTEST_DONT_REWRITE.
+"""What a measured loop amounts to.
 
 Steps that warm up and steps that are void count nowhere. A step's *period* runs from the
 end of the step before it to its own end, so that waiting for data is part of it:

@@ -1,4 +1,4 @@
-"""Student's t, and the derivatives of the logarithm of gamma; PYTEST_DONT_REWRITE.
+"""Student's t, and the derivatives of the logarithm of gamma.
 
 In plain `math`: the library that has them takes 0.2 s to load, which is more than all the
 judging of a suite of a thousand tests. Degrees of freedom and probabilities repeat from

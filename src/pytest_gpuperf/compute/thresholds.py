@@ -1,4 +1,4 @@
-"""The numbers that decide a workload's class and a GPU's health; PYTEST_DONT_REWRITE.
+"""The numbers that decide a workload's class and a GPU's health.
 
 Each stands here once, with where it comes from. "kempnerpulse" is the program of that
 name, version 0.5.0, whose answers these rules give; its authors chose the numbers by

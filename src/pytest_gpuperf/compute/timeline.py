@@ -1,4 +1,4 @@
-"""What a GPU did over time: its classes in seconds, its readings on average; PYTEST_DONT_REWRITE.
+"""What a GPU did over time: its classes in seconds, its readings on average.
 
 A reading describes the time since the same GPU's reading before. So a class holds for
 that time, and a mean weighs each reading with the part of it inside the window.

@@ -1,4 +1,4 @@
-"""How much of a GPU was used, and for what; PYTEST_DONT_REWRITE.
+"""How much of a GPU was used, and for what.
 
 A reading becomes percents, the percents a score and one of twelve classes, by ordered
 rules of which the first that holds counts. Each reading is judged alone: nothing is

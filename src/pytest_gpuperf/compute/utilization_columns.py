@@ -1,4 +1,4 @@
-"""What very many readings say, by columns of numpy; PYTEST_DONT_REWRITE.
+"""What very many readings say, by columns of numpy.
 
 The same answers as `compute`, bit for bit, at a tenth of its time and less, of readings
 that a double holds: an integer above 2^53 is rounded first. In a column NaN stands for an

@@ -1,4 +1,4 @@
-"""The weights of a GPU's score, and the rules that tell what it was busy with; PYTEST_DONT_REWRITE.
+"""The weights of a GPU's score, and the rules that tell what it was busy with.
 
 Both are written once, for floats and for arrays of them alike, so that many readings at
 once get the answers that one gets.

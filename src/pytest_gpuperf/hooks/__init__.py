@@ -1,4 +1,4 @@
-"""Room hooks: the pytest objects; PYTEST_DONT_REWRITE.
+"""Room hooks: the pytest objects.
 
 In: what pytest calls.
 Out: calls of fixture and pipeline, and outcomes in pytest's own words.

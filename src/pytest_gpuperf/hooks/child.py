@@ -1,4 +1,4 @@
-"""A fresh process that measures some tests again, for its parent; PYTEST_DONT_REWRITE."""
+"""A fresh process that measures some tests again, for its parent."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters checked for a chip while tests are collected; PYTEST_DONT_REWRITE."""
+"""Counters checked for a chip while tests are collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""An xdist controller of tests that may measure nothing: it waits for one that does; PYTEST_DONT_REWRITE.
+"""An xdist controller of tests that may measure nothing: it waits for one that does.
 
 It has to be there before the loop begins, when nobody knows yet whether any test
 measures. So it knows of no room of ours until a report of a measurement arrives.

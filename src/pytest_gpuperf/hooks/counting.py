@@ -1,4 +1,4 @@
-"""Tests that need hardware counters: found before the first one runs; PYTEST_DONT_REWRITE."""
+"""Tests that need hardware counters: found before the first one runs."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The process that judges: holds suspects, confirms, and settles outcomes; PYTEST_DONT_REWRITE."""
+"""The process that judges: holds suspects, confirms, and settles outcomes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Tests that measure have the GPU to themselves; PYTEST_DONT_REWRITE."""
+"""Tests that measure have the GPU to themselves."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The markers of a test, merged and checked, as its Plan; PYTEST_DONT_REWRITE."""
+"""The markers of a test, merged and checked, as its Plan."""
 
 from __future__ import annotations
 

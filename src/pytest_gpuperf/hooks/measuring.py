@@ -1,4 +1,4 @@
-"""The process that runs tests: each is measured, held to its limits, reported; PYTEST_DONT_REWRITE."""
+"""The process that runs tests: each is measured, held to its limits, reported."""
 
 from __future__ import annotations
 

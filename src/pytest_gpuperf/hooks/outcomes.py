@@ -1,4 +1,4 @@
-"""Verdicts as outcomes in pytest's own words; PYTEST_DONT_REWRITE."""
+"""Verdicts as outcomes in pytest's own words."""
 
 from __future__ import annotations
 

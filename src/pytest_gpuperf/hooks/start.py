@@ -1,4 +1,4 @@
-"""How a run was started, for all who start processes like it; PYTEST_DONT_REWRITE."""
+"""How a run was started, for all who start processes like it."""
 
 from __future__ import annotations
 

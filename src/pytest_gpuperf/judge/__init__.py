@@ -1,4 +1,4 @@
-"""Room judge: numbers and limits in, verdicts out; PYTEST_DONT_REWRITE.
+"""Room judge: numbers and limits in, verdicts out.
 
 In: model records, limits, changes.
 Out: verdicts, each with a reason code and its evidence.

@@ -1,4 +1,4 @@
-"""One metric of one measurement, now and in the baseline: what is judged; PYTEST_DONT_REWRITE."""
+"""One metric of one measurement, now and in the baseline: what is judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Grades of what a call reached of its roof, and limits made of them; PYTEST_DONT_REWRITE.
+"""Grades of what a call reached of its roof, and limits made of them.
 
 A grade is a limit in other words: `min_grade="B"` under the memory's roof is
 `roofline.fraction >= 70 %`, and is judged as that limit is.

@@ -1,4 +1,4 @@
-"""Limits as text into Limit records; PYTEST_DONT_REWRITE.
+"""Limits as text into Limit records.
 
     limit    ::= metric kernel? operator quantity
     metric   ::= a name of model.metric | an ncu counter | a name given to record()

@@ -1,4 +1,4 @@
-"""What was far worse in the suite than in the fresh processes that cleared it; PYTEST_DONT_REWRITE.
+"""What was far worse in the suite than in the fresh processes that cleared it.
 
 Fresh processes alone decide (docs/judging.md section 2). What the suite saw is told beside
 their verdict where it is no chance: another test may have left something behind.

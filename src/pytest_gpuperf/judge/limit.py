@@ -1,4 +1,4 @@
-"""One limit against one record, as one of four verdicts; PYTEST_DONT_REWRITE.
+"""One limit against one record, as one of four verdicts.
 
 The value of one session is compared as an interval that says where other sessions would
 have found it: the spread between sessions, never the narrow one between samples.

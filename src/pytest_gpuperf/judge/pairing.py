@@ -1,4 +1,4 @@
-"""Records and stored sessions into the cases that are judged; PYTEST_DONT_REWRITE."""
+"""Records and stored sessions into the cases that are judged."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Changes against a stored baseline: suspect, confirm, decide; PYTEST_DONT_REWRITE.
+"""Changes against a stored baseline: suspect, confirm, decide.
 
 The rows of docs/judging.md section 2, tried in order; `rows` has those that need no statistics.
 A suspect is decided by its confirming processes alone: its first value was chosen for

@@ -1,4 +1,4 @@
-"""The rows of the rule that no statistics decide, and the values for those that do; PYTEST_DONT_REWRITE."""
+"""The rows of the rule that no statistics decide, and the values for those that do."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A change with its probabilities, as a verdict: the last rows of the rule; PYTEST_DONT_REWRITE."""
+"""A change with its probabilities, as a verdict: the last rows of the rule."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The estimate that a limit is about, of the best source and in the limit's unit; PYTEST_DONT_REWRITE."""
+"""The estimate that a limit is about, of the best source and in the limit's unit."""
 
 from __future__ import annotations
 

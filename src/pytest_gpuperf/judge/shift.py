@@ -1,4 +1,4 @@
-"""What the machine did to whole classes of tests, as its controls show it; PYTEST_DONT_REWRITE."""
+"""What the machine did to whole classes of tests, as its controls show it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room model: the frozen records that every room speaks; PYTEST_DONT_REWRITE.
+"""Room model: the frozen records that every room speaks.
 
 In: values that a collector or a file gives.
 Out: records whose numbers are finite, whose units stand in their names or beside them.

@@ -1,4 +1,4 @@
-"""What the device did in one window of a process, and what that amounts to; PYTEST_DONT_REWRITE.
+"""What the device did in one window of a process, and what that amounts to.
 
 Moments are nanoseconds of one clock, whole numbers: a float cannot tell two nanoseconds
 of this century apart. Lengths of time in a summary are seconds.

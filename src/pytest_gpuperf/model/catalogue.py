@@ -1,4 +1,4 @@
-"""What a chip can count, and what counting costs; PYTEST_DONT_REWRITE."""
+"""What a chip can count, and what counting costs."""
 
 from __future__ import annotations
 

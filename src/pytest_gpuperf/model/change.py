@@ -1,4 +1,4 @@
-"""The effect of a run against its baseline, and what it was computed from; PYTEST_DONT_REWRITE."""
+"""The effect of a run against its baseline, and what it was computed from."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Records as JSON and back, the only place that does it; PYTEST_DONT_REWRITE.
+"""Records as JSON and back, the only place that does it.
 
 Schema of a run: 1 — the first.
 """

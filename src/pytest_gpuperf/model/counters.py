@@ -1,4 +1,4 @@
-"""Hardware counters of one launch, and what keeps it from being faster; PYTEST_DONT_REWRITE.
+"""Hardware counters of one launch, and what keeps it from being faster.
 
 Each tool and each GPU generation has other names for the same quantity; these are the
 ones that every formula is written in. The unit is the last word of a name.

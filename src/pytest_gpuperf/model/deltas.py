@@ -1,4 +1,4 @@
-"""What a GPU's own sensors say happened while something ran; PYTEST_DONT_REWRITE."""
+"""What a GPU's own sensors say happened while something ran."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A GPU and the limits of its kind; PYTEST_DONT_REWRITE."""
+"""A GPU and the limits of its kind."""
 
 from __future__ import annotations
 

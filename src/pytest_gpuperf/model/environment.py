@@ -1,4 +1,4 @@
-"""Where and when a run was made; PYTEST_DONT_REWRITE."""
+"""Where and when a run was made."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Parsed JSON read field by field, its mistakes collected; PYTEST_DONT_REWRITE."""
+"""Parsed JSON read field by field, its mistakes collected."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What stands in the way of a measurement, and what removes it; PYTEST_DONT_REWRITE."""
+"""What stands in the way of a measurement, and what removes it."""
 
 from __future__ import annotations
 

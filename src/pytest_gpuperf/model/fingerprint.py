@@ -1,4 +1,4 @@
-"""The facts that two records must share to be compared; PYTEST_DONT_REWRITE."""
+"""The facts that two records must share to be compared."""
 
 from __future__ import annotations
 

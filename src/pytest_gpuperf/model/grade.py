@@ -1,4 +1,4 @@
-"""Letters for a share of what was possible; PYTEST_DONT_REWRITE."""
+"""Letters for a share of what was possible."""
 
 from __future__ import annotations
 

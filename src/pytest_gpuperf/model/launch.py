@@ -1,4 +1,4 @@
-"""What one kernel needs of a multiprocessor; PYTEST_DONT_REWRITE."""
+"""What one kernel needs of a multiprocessor."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Every kernel that ran in a window, and where the list of them is kept; PYTEST_DONT_REWRITE."""
+"""Every kernel that ran in a window, and where the list of them is kept."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test or the ini file allows; PYTEST_DONT_REWRITE."""
+"""What a test or the ini file allows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The scorecard that says what it does not know; PYTEST_DONT_REWRITE.
+"""The scorecard that says what it does not know.
 
 Milliseconds, as in the step profile that it is made from; shares are fractions.
 """

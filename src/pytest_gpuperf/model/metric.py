@@ -1,4 +1,4 @@
-"""The catalogue of metrics: name, unit, better direction, family; PYTEST_DONT_REWRITE."""
+"""The catalogue of metrics: name, unit, better direction, family."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a record refuses: one number at once, the mistakes of an input together; PYTEST_DONT_REWRITE."""
+"""What a record refuses: one number at once, the mistakes of an input together."""
 
 from __future__ import annotations
 

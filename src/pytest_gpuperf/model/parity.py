@@ -1,4 +1,4 @@
-"""Two runtimes that do the same work, side by side; PYTEST_DONT_REWRITE.
+"""Two runtimes that do the same work, side by side.
 
 Milliseconds, as in the JSON that it is read from and written to.
 """

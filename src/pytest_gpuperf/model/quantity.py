@@ -1,4 +1,4 @@
-"""Units as people and tools write them, read into SI; PYTEST_DONT_REWRITE.
+"""Units as people and tools write them, read into SI.
 
 The one place outside report/display that knows a percent from a fraction.
 """

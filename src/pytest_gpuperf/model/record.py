@@ -1,4 +1,4 @@
-"""What was measured for one test and range, and what a baseline keeps of it; PYTEST_DONT_REWRITE."""
+"""What was measured for one test and range, and what a baseline keeps of it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Step profiles, scorecards and parity in the JSON of other tools; PYTEST_DONT_REWRITE.
+"""Step profiles, scorecards and parity in the JSON of other tools.
 
 What is read is what the Rust reader of these files takes (serde_json): unknown fields
 are let through, whole numbers stand for floats, and never null for a number.

@@ -1,4 +1,4 @@
-"""Peaks of a device, as found or declared, and what a call reached of them; PYTEST_DONT_REWRITE."""
+"""Peaks of a device, as found or declared, and what a call reached of them."""
 
 from __future__ import annotations
 

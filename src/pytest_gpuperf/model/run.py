@@ -1,4 +1,4 @@
-"""A whole run: header, records, verdicts, and what each test gave; PYTEST_DONT_REWRITE."""
+"""A whole run: header, records, verdicts, and what each test gave."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Measured values: the samples of a metric and their estimate; PYTEST_DONT_REWRITE."""
+"""Measured values: the samples of a metric and their estimate."""
 
 from __future__ import annotations
 

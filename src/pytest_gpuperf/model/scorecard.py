@@ -1,4 +1,4 @@
-"""The scorecard of a training step; PYTEST_DONT_REWRITE.
+"""The scorecard of a training step.
 
 Milliseconds and percent, as in the JSON that it is read from and written to.
 """

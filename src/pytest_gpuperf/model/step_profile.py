@@ -1,4 +1,4 @@
-"""Where the time of a training step goes; PYTEST_DONT_REWRITE.
+"""Where the time of a training step goes.
 
 Milliseconds and percent, unlike every other record: files in the wild are written so.
 """

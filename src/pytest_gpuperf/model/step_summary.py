@@ -1,4 +1,4 @@
-"""What a measured loop amounts to; PYTEST_DONT_REWRITE."""
+"""What a measured loop amounts to."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A measured loop: its steps, and what was recorded inside them; PYTEST_DONT_REWRITE.
+"""A measured loop: its steps, and what was recorded inside them.
 
 All of it, span by span: it stays in the process that measured. What it amounts to
 (model.step_summary) travels.

@@ -1,4 +1,4 @@
-"""One reading of a GPU's counters, and what it says; PYTEST_DONT_REWRITE."""
+"""One reading of a GPU's counters, and what it says."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a GPU was busy with during a test, as a record holds it; PYTEST_DONT_REWRITE."""
+"""What a GPU was busy with during a test, as a record holds it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Judgements, their reasons and their evidence; PYTEST_DONT_REWRITE."""
+"""Judgements, their reasons and their evidence."""
 
 from __future__ import annotations
 

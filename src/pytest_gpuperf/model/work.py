@@ -1,4 +1,4 @@
-"""The work that a test declares for one call; PYTEST_DONT_REWRITE."""
+"""The work that a test declares for one call."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room pipeline: who hands what to whom; PYTEST_DONT_REWRITE.
+"""Room pipeline: who hands what to whom.
 
 In: a Config and what the tests measured.
 Out: a judged run, stored and reported.

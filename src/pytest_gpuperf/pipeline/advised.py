@@ -1,4 +1,4 @@
-"""What ncu itself says of a captured launch, for a test that failed on it; PYTEST_DONT_REWRITE."""
+"""What ncu itself says of a captured launch, for a test that failed on it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Readings of a collector into a Record with its estimates and facts; PYTEST_DONT_REWRITE."""
+"""Readings of a collector into a Record with its estimates and facts."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The measuring equipment of one process; PYTEST_DONT_REWRITE.
+"""The measuring equipment of one process.
 
 It hands the stop rule and the time to the collectors, and makes records of what they give.
 What only some measurements need is imported by them: a run of plain calls starts sooner.

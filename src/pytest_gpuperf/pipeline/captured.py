@@ -1,4 +1,4 @@
-"""Launches of a captured report into estimates, gaps and analyses; PYTEST_DONT_REWRITE."""
+"""Launches of a captured report into estimates, gaps and analyses."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a run measured into the cases that are judged against a baseline; PYTEST_DONT_REWRITE."""
+"""What a run measured into the cases that are judged against a baseline."""
 
 from __future__ import annotations
 

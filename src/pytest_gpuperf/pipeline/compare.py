@@ -1,4 +1,4 @@
-"""The runs of some files against each other; PYTEST_DONT_REWRITE."""
+"""The runs of some files against each other."""
 
 from __future__ import annotations
 

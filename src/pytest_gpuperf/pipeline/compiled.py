@@ -1,4 +1,4 @@
-"""Compiled kernels into estimates and gaps; PYTEST_DONT_REWRITE."""
+"""Compiled kernels into estimates and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Counters that this process counts itself, where no ncu may start the tests; PYTEST_DONT_REWRITE.
+"""Counters that this process counts itself, where no ncu may start the tests.
 
 A call is counted when it has been timed, in one more call that nothing else looks at.
 

@@ -1,4 +1,4 @@
-"""Hardware counters of a test: what it needs, and what its record gets; PYTEST_DONT_REWRITE."""
+"""Hardware counters of a test: what it needs, and what its record gets."""
 
 from __future__ import annotations
 

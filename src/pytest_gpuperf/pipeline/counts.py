@@ -1,4 +1,4 @@
-"""What was counted of tests, and how a process that dies is got over; PYTEST_DONT_REWRITE."""
+"""What was counted of tests, and how a process that dies is got over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What this machine can do, what keeps it from more, and measuring it; PYTEST_DONT_REWRITE."""
+"""What this machine can do, what keeps it from more, and measuring it."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What outlives a run: sessions for the baseline, samples for a report; PYTEST_DONT_REWRITE."""
+"""What outlives a run: sessions for the baseline, samples for a report."""
 
 from __future__ import annotations
 

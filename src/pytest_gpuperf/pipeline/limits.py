@@ -1,4 +1,4 @@
-"""The limits of a test, each judged on the value that it is for; PYTEST_DONT_REWRITE."""
+"""The limits of a test, each judged on the value that it is for."""
 
 from __future__ import annotations
 

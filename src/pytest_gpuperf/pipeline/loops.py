@@ -1,4 +1,4 @@
-"""A measured loop as the values of a record; PYTEST_DONT_REWRITE."""
+"""A measured loop as the values of a record."""
 
 from __future__ import annotations
 

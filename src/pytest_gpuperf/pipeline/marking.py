@@ -1,4 +1,4 @@
-"""The bench of a process that Nsight Compute watches; PYTEST_DONT_REWRITE.
+"""The bench of a process that Nsight Compute watches.
 
 Its parent wants to know which kernels belong to which measurement of which test, so each
 of these runs once inside a range of its own.

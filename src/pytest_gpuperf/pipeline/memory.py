@@ -1,4 +1,4 @@
-"""What the baseline remembers, read as it is needed; PYTEST_DONT_REWRITE."""
+"""What the baseline remembers, read as it is needed."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Who looks at the device while a test is measured; PYTEST_DONT_REWRITE.
+"""Who looks at the device while a test is measured.
 
 Each of them is opened when the first test is measured, on a machine that has a GPU, and
 is imported no sooner. What cannot be opened is *lost*: the run goes on with the next best,

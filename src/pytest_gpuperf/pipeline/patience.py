@@ -1,4 +1,4 @@
-"""How long a process under Nsight Compute may take; PYTEST_DONT_REWRITE."""
+"""How long a process under Nsight Compute may take."""
 
 from __future__ import annotations
 

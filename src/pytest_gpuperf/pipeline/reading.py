@@ -1,4 +1,4 @@
-"""What one process finds in files, in binaries and in numbers it is given; PYTEST_DONT_REWRITE.
+"""What one process finds in files, in binaries and in numbers it is given.
 
 Nothing here is timed. What only some tests read is imported by them.
 """

@@ -1,4 +1,4 @@
-"""All tests that need hardware counters, run once under Nsight Compute; PYTEST_DONT_REWRITE.
+"""All tests that need hardware counters, run once under Nsight Compute.
 
 One fresh pytest for all of them, before any test runs here: ncu has to start the process
 that it watches. What it counts is kept, so that the next run finds it.

@@ -1,4 +1,4 @@
-"""Tests run again in fresh processes: the one way to do so; PYTEST_DONT_REWRITE.
+"""Tests run again in fresh processes: the one way to do so.
 
 A child gets the parent's own command line, so that plugins, paths and ini values are the
 same, and a file that names the tests; it answers in a file, one line a test.

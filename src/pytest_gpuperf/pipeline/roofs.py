@@ -1,4 +1,4 @@
-"""What a measurement is held against: the peaks of what it ran on; PYTEST_DONT_REWRITE."""
+"""What a measurement is held against: the peaks of what it ran on."""
 
 from __future__ import annotations
 

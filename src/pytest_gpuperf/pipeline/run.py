@@ -1,4 +1,4 @@
-"""One run, step by step; each step's work is done in another room; PYTEST_DONT_REWRITE."""
+"""One run, step by step; each step's work is done in another room."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A step profile out of a file, scored; PYTEST_DONT_REWRITE."""
+"""A step profile out of a file, scored."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""One process of a run: what it was told, what it has, what it keeps; PYTEST_DONT_REWRITE."""
+"""One process of a run: what it was told, what it has, what it keeps."""
 
 from __future__ import annotations
 

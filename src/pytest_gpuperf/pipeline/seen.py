@@ -1,4 +1,4 @@
-"""What was seen of a measurement besides its time; PYTEST_DONT_REWRITE."""
+"""What was seen of a measurement besides its time."""
 
 from __future__ import annotations
 

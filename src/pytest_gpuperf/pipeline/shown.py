@@ -1,4 +1,4 @@
-"""What a person asked to see of a report or a run, and what it lacks; PYTEST_DONT_REWRITE."""
+"""What a person asked to see of a report or a run, and what it lacks."""
 
 from __future__ import annotations
 

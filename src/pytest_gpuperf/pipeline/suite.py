@@ -1,4 +1,4 @@
-"""All that one run gathers, from its first test to its last report; PYTEST_DONT_REWRITE.
+"""All that one run gathers, from its first test to its last report.
 
 The hooks tell it what arrived; the steps of pipeline/run read it and write into it.
 """

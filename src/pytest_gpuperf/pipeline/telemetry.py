@@ -1,4 +1,4 @@
-"""The time line of the GPU in use, and each measurement's part of it; PYTEST_DONT_REWRITE.
+"""The time line of the GPU in use, and each measurement's part of it.
 
 Imported when the first test is measured where a time line was asked for, and no sooner.
 """

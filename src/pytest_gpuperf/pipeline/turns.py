@@ -1,4 +1,4 @@
-"""Taking turns on a GPU with other processes that measure; PYTEST_DONT_REWRITE.
+"""Taking turns on a GPU with other processes that measure.
 
 A turn is a whole test: what its fixtures give the GPU would disturb another's samples.
 """

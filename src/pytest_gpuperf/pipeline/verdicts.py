@@ -1,4 +1,4 @@
-"""Everything that a run decides, put together from judge's answers; PYTEST_DONT_REWRITE."""
+"""Everything that a run decides, put together from judge's answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room report: verdicts in, text out; PYTEST_DONT_REWRITE.
+"""Room report: verdicts in, text out.
 
 In: a run with its verdicts.
 Out: terminal, JSON and Markdown text; x100, microseconds and gigabytes in display alone.

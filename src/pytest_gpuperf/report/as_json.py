@@ -1,4 +1,4 @@
-"""A run as a JSON file, whole or not at all; PYTEST_DONT_REWRITE."""
+"""A run as a JSON file, whole or not at all."""
 
 from __future__ import annotations
 

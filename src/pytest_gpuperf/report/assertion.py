@@ -1,4 +1,4 @@
-"""What a failed plain assert shows; PYTEST_DONT_REWRITE."""
+"""What a failed plain assert shows."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A capture as a table: one row a launch, one column a metric; PYTEST_DONT_REWRITE."""
+"""A capture as a table: one row a launch, one column a metric."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Numbers and names as people read them; PYTEST_DONT_REWRITE.
+"""Numbers and names as people read them.
 
 The only place that multiplies by 100, writes microseconds or gigabytes, and makes foreign
 text safe to print. A number is never rounded so far that it seems to stand on the other

@@ -1,4 +1,4 @@
-"""What the doctor found, in each form; PYTEST_DONT_REWRITE."""
+"""What the doctor found, in each form."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign text made safe to print; PYTEST_DONT_REWRITE."""
+"""Foreign text made safe to print."""
 
 from __future__ import annotations
 

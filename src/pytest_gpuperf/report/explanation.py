@@ -1,4 +1,4 @@
-"""Why a test got its verdict, and what to type next; PYTEST_DONT_REWRITE."""
+"""Why a test got its verdict, and what to type next."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What the `gpuperf` command prints, in each of its forms; PYTEST_DONT_REWRITE."""
+"""What the `gpuperf` command prints, in each of its forms."""
 
 from __future__ import annotations
 

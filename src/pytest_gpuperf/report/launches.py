@@ -1,4 +1,4 @@
-"""Every launch of a measurement, a line each; PYTEST_DONT_REWRITE.
+"""Every launch of a measurement, a line each.
 
 There may be millions: they are told in blocks of text, each of some thousands.
 """

@@ -1,4 +1,4 @@
-"""What limits each launch, as columns of a table; PYTEST_DONT_REWRITE."""
+"""What limits each launch, as columns of a table."""
 
 from __future__ import annotations
 

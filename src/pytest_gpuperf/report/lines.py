@@ -1,4 +1,4 @@
-"""Lines and tables of text that is safe to print; PYTEST_DONT_REWRITE."""
+"""Lines and tables of text that is safe to print."""
 
 from __future__ import annotations
 

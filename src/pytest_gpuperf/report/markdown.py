@@ -1,4 +1,4 @@
-"""A run as Markdown, for a pull request or a job summary; PYTEST_DONT_REWRITE."""
+"""A run as Markdown, for a pull request or a job summary."""
 
 from __future__ import annotations
 

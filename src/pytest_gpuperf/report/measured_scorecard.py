@@ -1,4 +1,4 @@
-"""Measured scorecards as people read them; PYTEST_DONT_REWRITE."""
+"""Measured scorecards as people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What chips can count, and what that costs, as it is printed; PYTEST_DONT_REWRITE."""
+"""What chips can count, and what that costs, as it is printed."""
 
 from __future__ import annotations
 

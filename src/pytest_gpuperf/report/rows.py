@@ -1,4 +1,4 @@
-"""What the table says of each measurement, for every kind of report; PYTEST_DONT_REWRITE."""
+"""What the table says of each measurement, for every kind of report."""
 
 from __future__ import annotations
 

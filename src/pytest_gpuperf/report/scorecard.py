@@ -1,4 +1,4 @@
-"""Scorecards of training steps as people read them; PYTEST_DONT_REWRITE."""
+"""Scorecards of training steps as people read them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A page of facts, tables and lists, as text and as Markdown; PYTEST_DONT_REWRITE."""
+"""A page of facts, tables and lists, as text and as Markdown."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The tables of a measured loop: phases, layers, operations; PYTEST_DONT_REWRITE."""
+"""The tables of a measured loop: phases, layers, operations."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a measured loop says: what an ML engineer asks first, first; PYTEST_DONT_REWRITE."""
+"""What a measured loop says: what an ML engineer asks first, first."""
 
 from __future__ import annotations
 

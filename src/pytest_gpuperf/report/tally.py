@@ -1,4 +1,4 @@
-"""How much of a run was judged and stored, and why not the rest; PYTEST_DONT_REWRITE."""
+"""How much of a run was judged and stored, and why not the rest."""
 
 from __future__ import annotations
 

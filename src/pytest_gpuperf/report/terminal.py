@@ -1,4 +1,4 @@
-"""What a run says in the terminal; PYTEST_DONT_REWRITE."""
+"""What a run says in the terminal."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What GPUs were busy with during a test, as lines below its row; PYTEST_DONT_REWRITE."""
+"""What GPUs were busy with during a test, as lines below its row."""
 
 from __future__ import annotations
 

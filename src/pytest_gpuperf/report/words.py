@@ -1,4 +1,4 @@
-"""One sentence for every outcome and every reason; PYTEST_DONT_REWRITE."""
+"""One sentence for every outcome and every reason."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What compiled kernels need of a chip and consist of, with no GPU; PYTEST_DONT_REWRITE.
+"""What compiled kernels need of a chip and consist of, with no GPU.
 
 In: a cubin, a fatbin or a program, as path or bytes; what Triton's compiler returns;
 optionally the log of `ptxas -v`.

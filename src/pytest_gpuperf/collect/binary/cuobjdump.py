@@ -1,4 +1,4 @@
-"""NVIDIA's cuobjdump: how it is asked, what it answers; PYTEST_DONT_REWRITE."""
+"""NVIDIA's cuobjdump: how it is asked, what it answers."""
 
 from __future__ import annotations
 

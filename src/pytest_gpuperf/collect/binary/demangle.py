@@ -1,4 +1,4 @@
-"""Names of kernels as a reader writes them; PYTEST_DONT_REWRITE."""
+"""Names of kernels as a reader writes them."""
 
 from __future__ import annotations
 

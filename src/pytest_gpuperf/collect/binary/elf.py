@@ -1,4 +1,4 @@
-"""The head of a binary: is it what it says, and is it whole; PYTEST_DONT_REWRITE."""
+"""The head of a binary: is it what it says, and is it whole."""
 
 from __future__ import annotations
 

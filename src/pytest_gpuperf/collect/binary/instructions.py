@@ -1,4 +1,4 @@
-"""Of which instructions a compiled kernel consists; PYTEST_DONT_REWRITE.
+"""Of which instructions a compiled kernel consists.
 
 Counts are of the code: an instruction in a loop counts once, and so does a function that
 is called from two places. What is never reached, padding and instructions that no thread

@@ -1,4 +1,4 @@
-"""What `ptxas -v` says of each kernel; PYTEST_DONT_REWRITE."""
+"""What `ptxas -v` says of each kernel."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Binaries in, the resources and instructions of their kernels out; PYTEST_DONT_REWRITE."""
+"""Binaries in, the resources and instructions of their kernels out."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine code of kernels, as nvdisasm lists it; PYTEST_DONT_REWRITE.
+"""The machine code of kernels, as nvdisasm lists it.
 
 What a kernel consists of is what can be reached from its first instruction, the functions
 that it calls included. What lies in a cycle of the control flow is inside a loop, and so

@@ -1,4 +1,4 @@
-"""The forms in which a compiled kernel may be handed over; PYTEST_DONT_REWRITE."""
+"""The forms in which a compiled kernel may be handed over."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools: where they are; PYTEST_DONT_REWRITE."""
+"""NVIDIA's command-line tools: where they are."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Room collect.cupti: NVIDIA's profiling libraries, called in this process; PYTEST_DONT_REWRITE.
+"""Room collect.cupti: NVIDIA's profiling libraries, called in this process.
 
 In: libcupti and libnvperf_host, where a package or a toolkit has installed them.
 Out: what a chip can count, what that costs, and readings; errors with a remedy.

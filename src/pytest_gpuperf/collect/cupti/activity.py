@@ -1,4 +1,4 @@
-"""What the device did, recorded by CUPTI's activity API in this process; PYTEST_DONT_REWRITE.
+"""What the device did, recorded by CUPTI's activity API in this process.
 
 CUPTI hands over buffers of records; they are put aside, as many as memory should hold,
 and read when what is timed has ended. In a sample there is one push and one pop of a

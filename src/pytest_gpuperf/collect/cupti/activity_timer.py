@@ -1,4 +1,4 @@
-"""The device's time of samples, by CUPTI's records of what ran in them; PYTEST_DONT_REWRITE.
+"""The device's time of samples, by CUPTI's records of what ran in them.
 
 *Unverified on hardware*, as the collector is.
 """

@@ -1,4 +1,4 @@
-"""Counters of one more call of what was timed, its kernels told apart; PYTEST_DONT_REWRITE.
+"""Counters of one more call of what was timed, its kernels told apart.
 
 Each kernel of the call runs again until every counter has had its turn. Where kernels
 cannot be told apart, as those of a CUDA graph, the call is counted as one thing and is

@@ -1,4 +1,4 @@
-"""Which chips there are, by name and by compute capability; PYTEST_DONT_REWRITE."""
+"""Which chips there are, by name and by compute capability."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The host half of a libcupti: what to count, and values of what was counted; PYTEST_DONT_REWRITE.
+"""The host half of a libcupti: what to count, and values of what was counted.
 
 The same copy of the library makes the configuration, counts, and evaluates; that is why
 NVIDIA's own binding, which loads a copy of its choice, does not stand here.

@@ -1,4 +1,4 @@
-"""libcupti in this process: found, loaded and called; PYTEST_DONT_REWRITE."""
+"""libcupti in this process: found, loaded and called."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""libnvperf_host: its binary interface, found, loaded and called; PYTEST_DONT_REWRITE.
+"""libnvperf_host: its binary interface, found, loaded and called.
 
 Structures and numbers are those of nvperf_host.h, nvperf_cuda_host.h and nvperf_target.h,
 which the wheel nvidia-cuda-cupti ships. A structure's size is where its last field ends,

@@ -1,4 +1,4 @@
-"""libnvperf_host: what each NVIDIA chip can count, asked without a GPU; PYTEST_DONT_REWRITE."""
+"""libnvperf_host: what each NVIDIA chip can count, asked without a GPU."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a profiler host answers without CUPTI; PYTEST_DONT_REWRITE."""
+"""What a profiler host answers without CUPTI."""
 
 from __future__ import annotations
 

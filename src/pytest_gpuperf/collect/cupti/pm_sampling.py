@@ -1,4 +1,4 @@
-"""Hardware counters of a whole device at a fixed interval, as a time line; PYTEST_DONT_REWRITE.
+"""Hardware counters of a whole device at a fixed interval, as a time line.
 
 Nothing is replayed or put in order, and other processes' work is counted too: which
 kernel a sample belongs to is told by its time alone. All metrics have to fit into one

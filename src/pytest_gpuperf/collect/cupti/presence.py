@@ -1,4 +1,4 @@
-"""CUPTI taken and given back: who holds it, what is recorded, what a refusal means; PYTEST_DONT_REWRITE.
+"""CUPTI taken and given back: who holds it, what is recorded, what a refusal means.
 
 The activity API asks for no subscription, so that two users could take each other's
 buffers without a word: one is always taken first, as a lock. cupti-python does not say

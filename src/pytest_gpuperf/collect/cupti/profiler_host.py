@@ -1,4 +1,4 @@
-"""The profiler host of CUPTI, with a driver or without; PYTEST_DONT_REWRITE.
+"""The profiler host of CUPTI, with a driver or without.
 
 Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. Where a driver
 and that module are there, it answers. Elsewhere libnvperf_host does, in the words and

@@ -1,4 +1,4 @@
-"""Hardware counters of kernels and of ranges, counted in this process; PYTEST_DONT_REWRITE.
+"""Hardware counters of kernels and of ranges, counted in this process.
 
 A device counts a few things at a time, so a kernel, or the whole body, runs again until
 each metric has had its turn. Against Nsight Compute: no second process and no files, the

@@ -1,4 +1,4 @@
-"""One range profiler object of libcupti, call by call; PYTEST_DONT_REWRITE."""
+"""One range profiler object of libcupti, call by call."""
 
 from __future__ import annotations
 

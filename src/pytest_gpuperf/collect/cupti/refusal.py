@@ -1,4 +1,4 @@
-"""Why libcupti does not count, and what to do about it; PYTEST_DONT_REWRITE.
+"""Why libcupti does not count, and what to do about it.
 
 Every status that a profiling call can answer leaves its counters *unmeasured*: the error
 says why, and its remedy what would change it.

@@ -1,4 +1,4 @@
-"""The parameters of libcupti's profiling calls, as each version lays them out; PYTEST_DONT_REWRITE.
+"""The parameters of libcupti's profiling calls, as each version lays them out.
 
 Names are those of cupti_range_profiler.h, cupti_pmsampling.h, cupti_profiler_host.h,
 cupti_profiler_target.h and cupti_target.h. A structure only ever grew at its end: a call

@@ -1,4 +1,4 @@
-"""What would stop or bend a measurement, found without running a kernel; PYTEST_DONT_REWRITE.
+"""What would stop or bend a measurement, found without running a kernel.
 
 In: files below a root, environment variables, NVML, versions of installed tools.
 Out: Findings, one of each topic on every machine, each with what it was read from.

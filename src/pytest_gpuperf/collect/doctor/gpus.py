@@ -1,4 +1,4 @@
-"""What NVML's readings mean for a measurement; PYTEST_DONT_REWRITE."""
+"""What NVML's readings mean for a measurement."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The machine as the doctor sees it: files, environment, processes; PYTEST_DONT_REWRITE."""
+"""The machine as the doctor sees it: files, environment, processes."""
 
 from __future__ import annotations
 

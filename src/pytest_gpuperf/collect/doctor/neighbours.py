@@ -1,4 +1,4 @@
-"""Who else is there: daemons, profilers, debuggers, tools that are attached; PYTEST_DONT_REWRITE."""
+"""Who else is there: daemons, profilers, debuggers, tools that are attached."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What NVML says of the GPUs, read once; PYTEST_DONT_REWRITE."""
+"""What NVML says of the GPUs, read once."""
 
 from __future__ import annotations
 

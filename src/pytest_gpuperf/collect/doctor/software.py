@@ -1,4 +1,4 @@
-"""Which tools and libraries are installed, and whether they fit together; PYTEST_DONT_REWRITE."""
+"""Which tools and libraries are installed, and whether they fit together."""
 
 from __future__ import annotations
 

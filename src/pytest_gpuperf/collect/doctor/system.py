@@ -1,4 +1,4 @@
-"""What files, environment and processes say of a measurement; PYTEST_DONT_REWRITE."""
+"""What files, environment and processes say of a measurement."""
 
 from __future__ import annotations
 

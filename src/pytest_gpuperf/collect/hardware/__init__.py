@@ -1,4 +1,4 @@
-"""How much a GPU can do: what is read, measured, declared or printed; PYTEST_DONT_REWRITE.
+"""How much a GPU can do: what is read, measured, declared or printed.
 
 In: a Device, peaks that a person declared, peaks that this user measured, a table of
 datasheets.

@@ -1,4 +1,4 @@
-"""Peaks that were measured on this user's GPUs, kept between runs; PYTEST_DONT_REWRITE.
+"""Peaks that were measured on this user's GPUs, kept between runs.
 
 One JSON file a user. A peak belongs to one GPU under one driver: another driver's are not
 read, and measuring again replaces them.

@@ -1,4 +1,4 @@
-"""Measuring what a GPU reaches: copies for DRAM, matrix products by type; PYTEST_DONT_REWRITE.
+"""Measuring what a GPU reaches: copies for DRAM, matrix products by type.
 
 What a good library reaches is a lower roof than the datasheet's, and a fairer one: a
 kernel at 95 % of it has little left to win. *Unverified on hardware.*

@@ -1,4 +1,4 @@
-"""The peaks of a GPU, each from the best source that knows it; PYTEST_DONT_REWRITE.
+"""The peaks of a GPU, each from the best source that knows it.
 
 Detected, then measured, then declared, then the datasheet of exactly this board, then an
 estimate from rates and clocks. Whatever none of them knows stays unavailable.

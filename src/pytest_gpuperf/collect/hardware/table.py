@@ -1,4 +1,4 @@
-"""The table of datasheets, and which of its cards a GPU is; PYTEST_DONT_REWRITE."""
+"""The table of datasheets, and which of its cards a GPU is."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVIDIA Nsight Compute: its reports read, its runs started; PYTEST_DONT_REWRITE.
+"""NVIDIA Nsight Compute: its reports read, its runs started.
 
 In: names of metrics, a program to profile, or a report that somebody else made.
 Out: the values that ncu measured, by launch, with its own names and units.

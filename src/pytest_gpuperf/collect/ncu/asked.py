@@ -1,4 +1,4 @@
-"""Which metrics a reader asks a report for, and under which keys; PYTEST_DONT_REWRITE.
+"""Which metrics a reader asks a report for, and under which keys.
 
 Names alone need no class of `metrics`: the reading process is started before any of the
 records is loaded that its answer becomes.

@@ -1,4 +1,4 @@
-"""What ncu measured before, found again by what it depends on; PYTEST_DONT_REWRITE."""
+"""What ncu measured before, found again by what it depends on."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a `.ncu-rep` says, as records; PYTEST_DONT_REWRITE."""
+"""What a `.ncu-rep` says, as records."""
 
 from __future__ import annotations
 

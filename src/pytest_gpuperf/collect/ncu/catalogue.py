@@ -1,4 +1,4 @@
-"""Names that Nsight Compute takes on each chip, and their cost; PYTEST_DONT_REWRITE."""
+"""Names that Nsight Compute takes on each chip, and their cost."""
 
 from __future__ import annotations
 

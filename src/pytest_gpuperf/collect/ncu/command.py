@@ -1,4 +1,4 @@
-"""A start of Nsight Compute, as a value that builds its argv; PYTEST_DONT_REWRITE."""
+"""A start of Nsight Compute, as a value that builds its argv."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The child side of a results tree: all that a launch says of itself; PYTEST_DONT_REWRITE.
+"""The child side of a results tree: all that a launch says of itself.
 
 Runs beside `extract`, in the same interpreter of its own. Launches of one report have
 mostly the same metrics with the same units: what a launch repeats of the one before

@@ -1,4 +1,4 @@
-"""The child side: one report in, the text of `gpuperf show` out; PYTEST_DONT_REWRITE.
+"""The child side: one report in, the text of `gpuperf show` out.
 
 Started alone in an interpreter of its own (see `text`), because NVIDIA's interface keeps
 every launch that it has read until its process ends, and aborts the process at will.

@@ -1,4 +1,4 @@
-"""Metrics that are asked for again and again, by readable names; PYTEST_DONT_REWRITE.
+"""Metrics that are asked for again and again, by readable names.
 
 `L1TEXCache.GlobalLoad.Sectors.create()` is the metric that counts the sectors of global
 loads. What `create` returns unpacks to itself, so that `*...create()` is one metric too;

@@ -1,4 +1,4 @@
-"""The folder of the cache: entries put in whole, found by name, the oldest let go; PYTEST_DONT_REWRITE.
+"""The folder of the cache: entries put in whole, found by name, the oldest let go.
 
     values/3f/3fa9…      one file: a line that says what it is, then the values
     reports/3f/3fa9…/    one folder: files, and `manifest` with the same line for each

@@ -1,4 +1,4 @@
-"""What a profile depends on, as one key; PYTEST_DONT_REWRITE.
+"""What a profile depends on, as one key.
 
 Two profiles with one key give the same values. What is in doubt goes into the key: a
 needless run of ncu costs seconds, values of another program are wrong for ever.

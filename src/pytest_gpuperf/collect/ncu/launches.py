@@ -1,4 +1,4 @@
-"""What the reading process writes of launches, as records; PYTEST_DONT_REWRITE."""
+"""What the reading process writes of launches, as records."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The shared libraries that a program loads when it starts; PYTEST_DONT_REWRITE.
+"""The shared libraries that a program loads when it starts.
 
 Read from the binaries, for `ldd` fails on scripts and static programs and may run what it
 looks at. What a program opens later is not among them: of a Python that is what its

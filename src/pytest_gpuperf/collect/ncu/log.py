@@ -1,4 +1,4 @@
-"""What ncu's log says: its launches, and what went wrong; PYTEST_DONT_REWRITE."""
+"""What ncu's log says: its launches, and what went wrong."""
 
 from __future__ import annotations
 

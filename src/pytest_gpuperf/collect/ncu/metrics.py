@@ -1,4 +1,4 @@
-"""Metrics of Nsight Compute: what to ask it for, and under which key; PYTEST_DONT_REWRITE.
+"""Metrics of Nsight Compute: what to ask it for, and under which key.
 
 Every metric unpacks to itself: `metrics=(*Sectors.create(), *Requests.create())` and
 `metrics=(Sectors.create(), Requests.create())` say the same.

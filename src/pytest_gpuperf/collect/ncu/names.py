@@ -1,4 +1,4 @@
-"""The grammar of the names of Nsight Compute's metrics; PYTEST_DONT_REWRITE.
+"""The grammar of the names of Nsight Compute's metrics.
 
 name    ::= (kind ":")? base ("." rollup ("." submetric)*)?
 base    ::= (unit "__")? (stage "_")? quantity ("_" qualifier)?

@@ -1,4 +1,4 @@
-"""Which launches an NVTX expression of ncu names; PYTEST_DONT_REWRITE.
+"""Which launches an NVTX expression of ncu names.
 
     expression ::= "regex:"? (domain "@")? (pushpop | started)
     pushpop    ::= "["? part ("/" part)* "/"? "]"?      at least one of [ / ]

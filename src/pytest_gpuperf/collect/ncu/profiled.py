@@ -1,4 +1,4 @@
-"""The values of one launch, and what their sums mean; PYTEST_DONT_REWRITE."""
+"""The values of one launch, and what their sums mean."""
 
 from __future__ import annotations
 

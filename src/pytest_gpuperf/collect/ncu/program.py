@@ -1,4 +1,4 @@
-"""What the program of a command is, down to the files that its arguments name; PYTEST_DONT_REWRITE."""
+"""What the program of a command is, down to the files that its arguments name."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""NVTX ranges by which Nsight Compute tells measurements apart; PYTEST_DONT_REWRITE.
+"""NVTX ranges by which Nsight Compute tells measurements apart.
 
 NVTX is a C header: what a tool listens to are calls compiled from it. The package nvtx
 has them for Python, with domains, which the bindings inside torch and cupy lack.

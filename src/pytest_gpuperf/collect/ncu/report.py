@@ -1,4 +1,4 @@
-"""A report of Nsight Compute as a tree of launches; PYTEST_DONT_REWRITE.
+"""A report of Nsight Compute as a tree of launches.
 
 NVIDIA's reader keeps every launch that it has read and aborts its process at will: it
 runs in a process of its own each time, and here are only the answers. The records that

@@ -1,4 +1,4 @@
-"""What was measured, launch by launch, in a tree of NVTX ranges; PYTEST_DONT_REWRITE."""
+"""What was measured, launch by launch, in a tree of NVTX ranges."""
 
 from __future__ import annotations
 

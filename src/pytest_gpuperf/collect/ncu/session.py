@@ -1,4 +1,4 @@
-"""Runs Nsight Compute, and says why where it does not work; PYTEST_DONT_REWRITE."""
+"""Runs Nsight Compute, and says why where it does not work."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The project files that a test or a script runs, found without running them; PYTEST_DONT_REWRITE.
+"""The project files that a test or a script runs, found without running them.
 
 Imports are followed through the source text, as far as they stay in the project: what is
 installed counts by its own list of files, and Python by its version.

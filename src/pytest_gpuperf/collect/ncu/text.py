@@ -1,4 +1,4 @@
-"""A `.ncu-rep` as text, read in a process of its own; PYTEST_DONT_REWRITE.
+"""A `.ncu-rep` as text, read in a process of its own.
 
 Apart from `capture`, so that a command that only prints loads no record and no parser.
 """

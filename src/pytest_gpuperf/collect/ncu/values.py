@@ -1,4 +1,4 @@
-"""Value sets by key, read without ncu and its reader; PYTEST_DONT_REWRITE."""
+"""Value sets by key, read without ncu and its reader."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Foreign names and units into ours; PYTEST_DONT_REWRITE.
+"""Foreign names and units into ours.
 
 In: what a tool printed, in its own words and units.
 Out: names of the catalogue, SI units, None for what the tool did not say.

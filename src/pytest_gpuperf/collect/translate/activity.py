@@ -1,4 +1,4 @@
-"""CUPTI's activity records into a Trace, or into the times of samples; PYTEST_DONT_REWRITE.
+"""CUPTI's activity records into a Trace, or into the times of samples.
 
 A piece of work belongs to whom its *label* says, which CUPTI writes beside the call that
 submitted it: the external id of the calling thread. Threads that nobody labelled

@@ -1,4 +1,4 @@
-"""Standard counters out of those of Nsight Compute, by GPU generation; PYTEST_DONT_REWRITE.
+"""Standard counters out of those of Nsight Compute, by GPU generation.
 
 The only place that spells a vendor's hardware counter for a formula.
 """

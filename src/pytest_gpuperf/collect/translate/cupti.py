@@ -1,4 +1,4 @@
-"""CUPTI's numbers for what its records say, and the records by what they are; PYTEST_DONT_REWRITE.
+"""CUPTI's numbers for what its records say, and the records by what they are.
 
 Records are read by the names of their fields, which every version of the classes has: a
 newer class only adds some. cupti-python before 13.3 keeps a record as an array of numpy,

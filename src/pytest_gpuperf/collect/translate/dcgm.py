@@ -1,4 +1,4 @@
-"""What `dcgmi dmon` prints, as records, and what any text of telemetry has; PYTEST_DONT_REWRITE.
+"""What `dcgmi dmon` prints, as records, and what any text of telemetry has.
 
 References:
     dcgmi/DeviceMonitor.cpp of DCGM 3.3: the lines, and that the rows of a GPU's instances

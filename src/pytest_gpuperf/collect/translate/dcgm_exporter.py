@@ -1,4 +1,4 @@
-"""What dcgm-exporter prints, as records; PYTEST_DONT_REWRITE.
+"""What dcgm-exporter prints, as records.
 
 References:
     The text format of Prometheus 0.0.4, and that of OpenMetrics 1.0.

@@ -1,4 +1,4 @@
-"""DCGM's fields by their numbers and names, in our names and units; PYTEST_DONT_REWRITE.
+"""DCGM's fields by their numbers and names, in our names and units.
 
 References:
     dcgm_fields.h and dcgm_fields.cpp of DCGM 3.3 to 4.6: numbers, names old and new, the

@@ -1,4 +1,4 @@
-"""NVML's GPM metrics in our names and units; PYTEST_DONT_REWRITE.
+"""NVML's GPM metrics in our names and units.
 
 GPM gives the average between two samples that one takes oneself: one before the code under
 test and one after it make one exact reading of the time between.

@@ -1,4 +1,4 @@
-"""CUPTI's records of kernels as columns; PYTEST_DONT_REWRITE."""
+"""CUPTI's records of kernels as columns."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Names and units of Nsight Compute and of compilers into ours; PYTEST_DONT_REWRITE."""
+"""Names and units of Nsight Compute and of compilers into ours."""
 
 from __future__ import annotations
 

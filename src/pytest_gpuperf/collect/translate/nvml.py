@@ -1,4 +1,4 @@
-"""A sampler's records of the sensors, in our names and units; PYTEST_DONT_REWRITE."""
+"""A sampler's records of the sensors, in our names and units."""
 
 from __future__ import annotations
 

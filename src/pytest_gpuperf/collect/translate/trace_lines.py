@@ -1,4 +1,4 @@
-"""A trace as lines of text, and back; PYTEST_DONT_REWRITE.
+"""A trace as lines of text, and back.
 
 Each line has a checksum and a part of the trace: at most some thousands of launches,
 copies or other pieces.
