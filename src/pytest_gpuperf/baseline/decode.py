@@ -23,7 +23,7 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import collector_paused
+from pytest_gpuperf.model.frozen import Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
 
@@ -47,7 +47,7 @@ _BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have
 _LINE = msgspec.json.Decoder(Row[StoredValue])
 
 
-class _SchemaOnly(msgspec.Struct, frozen=True):
+class _SchemaOnly(Frozen, frozen=True):
     """As much of a file as every version has."""
 
     schema: str = ""
@@ -141,7 +141,9 @@ def _records(
             values=row.values,
             choice=row.choice,
             facts=facts,
-            soft_facts=soft_facts | row.soft_facts if row.soft_facts else soft_facts,
+            soft_facts={**soft_facts, **row.soft_facts}
+            if row.soft_facts
+            else soft_facts,
         )
         records.append(record)
     return records

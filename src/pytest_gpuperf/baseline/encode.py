@@ -17,6 +17,7 @@ import msgspec
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
 
 __all__ = [
@@ -41,7 +42,7 @@ _V = TypeVar("_V")  # a StoredValue when it is read, a list when it is written
 KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
 
 
-class Row(msgspec.Struct, Generic[_V], frozen=True, gc=False, omit_defaults=True):
+class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     """
     A StoredRecord: one line.
 
@@ -67,10 +68,10 @@ class Row(msgspec.Struct, Generic[_V], frozen=True, gc=False, omit_defaults=True
     values: tuple[_V, ...]
     name: str = ""
     choice: str | None = None
-    soft_facts: dict[str, str] = {}
+    soft_facts: Mapping[str, str] = {}
 
 
-class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
+class Head(Frozen, frozen=True, gc=False, omit_defaults=True):
     """A Session, with the soft facts that all its records share."""
 
     id: str
@@ -78,10 +79,10 @@ class Head(msgspec.Struct, frozen=True, gc=False, omit_defaults=True):
     host: str
     commit: str | None = None
     dirty: bool | None = None
-    soft_facts: dict[str, str] = {}
+    soft_facts: Mapping[str, str] = {}
 
 
-class Section(msgspec.Struct, frozen=True):
+class Section(Frozen, frozen=True):
     """The sessions of one module, or of one slug."""
 
     name: str
@@ -90,7 +91,7 @@ class Section(msgspec.Struct, frozen=True):
     records: list[Row[StoredValue] | None]
 
 
-class Content(msgspec.Struct, frozen=True):
+class Content(Frozen, frozen=True):
     """All that a file holds."""
 
     schema: str

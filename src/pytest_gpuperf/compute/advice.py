@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.measured_scorecard import (
     UNATTRIBUTED,
@@ -83,8 +83,7 @@ _HIDE_LATENCY = (
 _Card = TypeVar("_Card", TrainingScorecard, MeasuredScorecard)
 
 
-@dataclass(frozen=True, kw_only=True)  # slots and Generic: not on Python 3.10
-class Rule(Generic[_Card]):
+class Rule(Frozen, Generic[_Card], frozen=True, kw_only=True):
     """
     One advice and when it is given.
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 
 from pytest_gpuperf.compute.advice import (
     MEASURED_RULES,
@@ -21,6 +20,7 @@ from pytest_gpuperf.compute.step_bottleneck import (
     unknowns,
 )
 from pytest_gpuperf.model.counters import STANDARD
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.measured_scorecard import (
     UNATTRIBUTED,
@@ -64,8 +64,7 @@ _MADE_OF: dict[str, tuple[str, ...]] = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Roof:
+class _Roof(Frozen, frozen=True, kw_only=True):
     """What the hardware allows; None: not declared."""
 
     by_memory: float | None

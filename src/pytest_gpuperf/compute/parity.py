@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field, replace
 
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.mistakes import Mistake, refuse
 from pytest_gpuperf.model.parity import (
     MeasuredParity,
@@ -78,8 +78,7 @@ def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
             )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityPolicy:
+class ParityPolicy(Frozen, frozen=True, kw_only=True):
     """
     Where the lines are drawn.
 
@@ -103,7 +102,7 @@ class ParityPolicy:
     least_op_fraction: float = 0.01
     least_overlap: float = 0.80
     launch_tolerance: float | None = None
-    aliases: Mapping[str, str] = field(default_factory=dict)
+    aliases: Mapping[str, str] = {}
 
 
 MEASURED_PARITY = ParityPolicy()

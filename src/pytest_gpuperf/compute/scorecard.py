@@ -8,10 +8,10 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from functools import reduce
 
 from pytest_gpuperf.compute.advice import RULES, Rule, recommendations
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
 from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
 from pytest_gpuperf.model.scorecard import (
@@ -47,8 +47,7 @@ __all__ = [
 _COPIES = ("h2d", "d2h")  # a phase with one of them in its name is a copy
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReferencePolicy:
+class ReferencePolicy(Frozen, frozen=True, kw_only=True):
     """
     The numbers that the rules in the wild leave to nobody; here they can be set.
 
@@ -105,7 +104,7 @@ def training_scorecard(
         policy: The limits.
 
         rules: The rules of the recommendations; advice of others is added to what is
-            returned with `dataclasses.replace`.
+            returned with `model.frozen.replace`.
 
     Returns:
         The scorecard. Finite input may overflow: a ratio can be infinite.

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
 
 from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.measured_scorecard import (
     Basis,
     Decision,
@@ -20,8 +20,7 @@ from pytest_gpuperf.model.verdict import Outcome
 __all__ = ["TOLERANCES", "Tolerances", "decisions", "older_sessions"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Tolerances:
+class Tolerances(Frozen, frozen=True, kw_only=True):
     """
     Changes that pass.
 
@@ -48,8 +47,7 @@ _MISSING = "the baseline has it, this run does not"
 _STRADDLES = "the interval reaches over the tolerance"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Side:
+class _Side(Frozen, frozen=True, kw_only=True):
     """What one scorecard says of speed; None: not measured."""
 
     throughput: float | None

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
 from typing import NamedTuple
 
 from pytest_gpuperf.compute.limiter import limiter
 from pytest_gpuperf.compute.scorecard_decisions import TOLERANCES, Tolerances
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
 from pytest_gpuperf.model.counters import Evidence, LimiterName, Unknown
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard, StepLimiter
 from pytest_gpuperf.model.step_profile import DeviceTime, StepProfile
@@ -45,8 +45,7 @@ _COUNTED = {
 }
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredPolicy:
+class MeasuredPolicy(Frozen, frozen=True, kw_only=True):
     """
     Where the lines are drawn.
 
@@ -75,12 +74,8 @@ class MeasuredPolicy:
         tolerances: Changes that pass.
     """
 
-    memory_bands: Bands = field(
-        default_factory=lambda: Bands(a=0.85, b=0.70, c=0.50, d=0.25)
-    )
-    compute_bands: Bands = field(
-        default_factory=lambda: Bands(a=0.70, b=0.55, c=0.35, d=0.15)
-    )
+    memory_bands: Bands = Bands(a=0.85, b=0.70, c=0.50, d=0.25)
+    compute_bands: Bands = Bands(a=0.70, b=0.55, c=0.35, d=0.15)
     waiting_fraction: float = 0.30
     least_coverage: float = 0.80
     most_coverage: float = 1.05

@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from math import fsum
 
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.compute.utilization import NEEDED, compute
 from pytest_gpuperf.compute.workload import PRESETS
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.telemetry import (
     READINGS,
     CanonicalRecord,
@@ -51,8 +52,7 @@ _P95 = 0.95
 _Key = tuple[int, str]  # a GPU, or an instance of it: index and uuid
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Scoring:
+class Scoring(Frozen, frozen=True, kw_only=True):
     """
     How readings are scored.
 
@@ -66,7 +66,7 @@ class Scoring:
 
     weights: Weights = PRESETS["ai"]
     preset_name: str | None = None
-    model_names: Mapping[int, str] = field(default_factory=dict)
+    model_names: Mapping[int, str] = {}
 
     def computed(
         self, record: CanonicalRecord, previous: CanonicalRecord | None
@@ -81,8 +81,7 @@ class Scoring:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Level:
+class Level(Frozen, frozen=True, kw_only=True):
     """
     The values of one reading in a window.
 
@@ -102,8 +101,7 @@ class Level:
     p95: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class WindowSummary:
+class WindowSummary(Frozen, frozen=True, kw_only=True):
     """
     What one GPU did in a window.
 
@@ -368,5 +366,5 @@ class _Window:
             return None
         means: dict[str, object] = dict.fromkeys(READINGS)
         means |= {name: level.mean for name, level in levels.items()}
-        record = replace(self.newest, **(means | self.last))  # type: ignore[arg-type] # names of readings
+        record = replace(self.newest, **(means | self.last))
         return scoring.computed(record, self.before)

@@ -8,7 +8,6 @@ absent reading; a reading without a column is absent everywhere.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from typing import Any
 
 from pytest_gpuperf.compute import thresholds as at
@@ -21,6 +20,7 @@ from pytest_gpuperf.compute.workload import (
     rules,
 )
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord, Health, Weights
 
 __all__ = [
@@ -37,8 +37,7 @@ HEALTHS = tuple(Health)
 _NAN = float("nan")
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedColumns:
+class ComputedColumns(Frozen, frozen=True, kw_only=True):
     """
     One entry for each reading.
 

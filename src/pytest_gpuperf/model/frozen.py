@@ -1,8 +1,7 @@
 """What the records of a run are made of.
 
 A frozen, slotted dataclass takes 0.7 ms to define and a run imports more than a hundred
-of them; a Struct takes 0.02 ms and is made, compared and written ten times as fast. The
-records that other programs build or take apart stay dataclasses.
+of them; a Struct takes 0.02 ms and is made, compared and written ten times as fast.
 """
 
 from __future__ import annotations
@@ -31,10 +30,10 @@ class BulkRecord(Frozen, frozen=True, gc=False):
     """
 
 
-_F = TypeVar("_F", bound=Frozen)
+_S = TypeVar("_S", bound=msgspec.Struct)
 
 
-def replace(record: _F, /, **changes: object) -> _F:
+def replace(record: _S, /, **changes: object) -> _S:
     """Return a record with other values in some of its fields."""
     return msgspec.structs.replace(record, **changes)
 

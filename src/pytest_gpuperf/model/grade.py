@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import not_finite, refuse
 
 __all__ = ["TRAINING_BANDS", "Bands", "Grade"]
@@ -75,8 +75,7 @@ class Grade(Enum):
         return self.rank >= _rank(other)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Bands:
+class Bands(Frozen, frozen=True, kw_only=True):
     """
     The least efficiency of each grade; below the last it is an F.
 

@@ -6,10 +6,10 @@ Milliseconds, as in the step profile that it is made from; shares are fractions.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 
 from pytest_gpuperf.model.counters import Evidence
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.mistakes import Mistake, not_finite, refuse, stated
 from pytest_gpuperf.model.sample import SourceLabel
@@ -58,8 +58,7 @@ class Basis(str, Enum):
     NOTHING = "nothing"  # a side has no number
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepTime:
+class StepTime(Frozen, frozen=True, kw_only=True):
     """
     How long a step takes.
 
@@ -85,8 +84,7 @@ class StepTime:
     p95_ms: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class PhaseShare:
+class PhaseShare(Frozen, frozen=True, kw_only=True):
     """
     Time of all phases of a kind.
 
@@ -103,8 +101,7 @@ class PhaseShare:
     fraction: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerTime:
+class LayerTime(Frozen, frozen=True, kw_only=True):
     """
     One layer.
 
@@ -130,8 +127,7 @@ class LayerTime:
     top_op_fraction: float | None = None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationTime:
+class OperationTime(Frozen, frozen=True, kw_only=True):
     """
     An operation with its time over all layers.
 
@@ -148,8 +144,7 @@ class OperationTime:
     fraction: float | None
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Decision:
+class Decision(Frozen, frozen=True, kw_only=True):
     """
     One quantity against the baseline.
 
@@ -196,8 +191,7 @@ class Decision:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Invariant:
+class Invariant(Frozen, frozen=True, kw_only=True):
     """
     What must hold of a step whatever its speed: a ratio, or a number, between bounds.
 
@@ -230,8 +224,7 @@ class Invariant:
             refuse([Mistake(path="invariant", text=text)])
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class InvariantResult:
+class InvariantResult(Frozen, frozen=True, kw_only=True):
     """
     Whether an invariant holds.
 
@@ -257,8 +250,7 @@ class InvariantResult:
     why: str = ""
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredScorecard:
+class MeasuredScorecard(Frozen, frozen=True, kw_only=True):
     """
     How good a training step is; None wherever the profile does not tell.
 
@@ -343,8 +335,8 @@ class MeasuredScorecard:
     layer_ratio_high: float | None = None
     layers: tuple[LayerTime, ...] = ()
     operations: tuple[OperationTime, ...] = ()
-    sources: Mapping[str, SourceLabel] = field(default_factory=dict)
-    machine: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, SourceLabel] = {}
+    machine: Mapping[str, str] = {}
     invariants: tuple[InvariantResult, ...] = ()
     decisions: tuple[Decision, ...] = ()
     recommendations: tuple[Recommendation, ...] = ()

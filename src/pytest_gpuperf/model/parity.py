@@ -6,8 +6,8 @@ Milliseconds, as in the JSON that it is read from and written to.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import not_finite, refuse
 
 __all__ = [
@@ -19,8 +19,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityProfile:
+class ParityProfile(Frozen, frozen=True, kw_only=True):
     """
     What one runtime needs for a step.
 
@@ -40,7 +39,7 @@ class ParityProfile:
     throughput_tok_s: float
     step_time_ms: float
     kernel_launches_per_step: int
-    ops: Mapping[str, float] = field(default_factory=dict)
+    ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is no finite number."""
@@ -54,8 +53,7 @@ class ParityProfile:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityGap:
+class ParityGap(Frozen, frozen=True, kw_only=True):
     """
     One operation that both runtimes have.
 
@@ -75,8 +73,7 @@ class ParityGap:
     ratio: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ParityComparison:
+class ParityComparison(Frozen, frozen=True, kw_only=True):
     """
     Two runtimes compared, by the rules of the comparisons in the wild.
 
@@ -103,8 +100,7 @@ class ParityComparison:
     parity_achieved: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class OperationGap:
+class OperationGap(Frozen, frozen=True, kw_only=True):
     """
     One operation that both runtimes have, by the time that it costs.
 
@@ -133,8 +129,7 @@ class OperationGap:
     counts: bool
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MeasuredParity:
+class MeasuredParity(Frozen, frozen=True, kw_only=True):
     """
     Two runtimes compared by time; None wherever a side does not tell.
 

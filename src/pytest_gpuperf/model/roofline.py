@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator, Mapping
-from dataclasses import dataclass
 from typing import Literal
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
@@ -121,8 +120,7 @@ class Peaks(Frozen, frozen=True, kw_only=True):
         return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=self.unlisted)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Roofline:
+class Roofline(Frozen, frozen=True, kw_only=True):
     """
     Where a call stands under a roof of two parts, and how near it came.
 

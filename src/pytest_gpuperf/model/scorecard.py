@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
 from enum import Enum
 from types import MappingProxyType
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.mistakes import (
     Mistake,
@@ -35,8 +35,7 @@ __all__ = [
 ]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class BottleneckLimits:
+class BottleneckLimits(Frozen, frozen=True, kw_only=True):
     """
     Shares above which a bottleneck is named; a share that equals its limit is not.
 
@@ -129,8 +128,7 @@ class Bottleneck(str, Enum):
         return cls.MEMORY_BW
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hardware:
+class Hardware(Frozen, frozen=True, kw_only=True):
     """
     What the hardware can do, and what one token asks of it.
 
@@ -154,7 +152,7 @@ class Hardware:
     peak_flop_per_s: float | None = None
     flop_per_token: float | None = None
     source: str = "declared"
-    sources: Mapping[str, str] = field(default_factory=dict)
+    sources: Mapping[str, str] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is no finite number, and a label that is none."""
@@ -217,8 +215,7 @@ HARDWARE: Mapping[str, Hardware] = MappingProxyType(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class LayerSummary:
+class LayerSummary(Frozen, frozen=True, kw_only=True):
     """
     One layer in short.
 
@@ -244,8 +241,7 @@ class LayerSummary:
     top_op_pct: float = 0.0
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Hotspot:
+class Hotspot(Frozen, frozen=True, kw_only=True):
     """
     An operation with its time over all layers.
 
@@ -262,8 +258,7 @@ class Hotspot:
     pct: float
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ScorecardRegression:
+class ScorecardRegression(Frozen, frozen=True, kw_only=True):
     """
     A number of a scorecard that got worse than the baseline's.
 
@@ -280,8 +275,7 @@ class ScorecardRegression:
     severity: str
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Recommendation:
+class Recommendation(Frozen, frozen=True, kw_only=True):
     """
     One advice, and why it is given.
 
@@ -298,11 +292,10 @@ class Recommendation:
     text: str
     rule: str = ""
     condition: str = ""
-    evidence: Mapping[str, float] = field(default_factory=dict)
+    evidence: Mapping[str, float] = {}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class TrainingScorecard:
+class TrainingScorecard(Frozen, frozen=True, kw_only=True):
     """
     How good a training step is, by the rules of the scorecards in the wild.
 

@@ -6,16 +6,15 @@ Milliseconds and percent, unlike every other record: files in the wild are writt
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 from pytest_gpuperf.model.steps import SpanKind
 
 __all__ = ["DeviceTime", "Layer", "Phase", "StepProfile"]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Phase:
+class Phase(Frozen, frozen=True, kw_only=True):
     """
     One phase of a step.
 
@@ -45,8 +44,7 @@ class Phase:
         refuse(list(not_finite("phase", needed | optional)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Layer:
+class Layer(Frozen, frozen=True, kw_only=True):
     """
     One layer of the model.
 
@@ -63,7 +61,7 @@ class Layer:
     layer: int
     fwd_ms: float
     bwd_ms: float
-    ops: Mapping[str, float] = field(default_factory=dict)
+    ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is no finite number."""
@@ -76,8 +74,7 @@ class Layer:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class DeviceTime:
+class DeviceTime(Frozen, frozen=True, kw_only=True):
     """
     What the device did in a mean step, as a trace shows it; together, the step.
 
@@ -103,8 +100,7 @@ class DeviceTime:
         refuse(list(not_finite("device", numbers)))
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class StepProfile:
+class StepProfile(Frozen, frozen=True, kw_only=True):
     """
     A profile of training steps.
 
@@ -144,16 +140,16 @@ class StepProfile:
     steps: int = 0
     avg_step_ms: float = 0.0
     wall_coverage: float = 0.0
-    phases: Mapping[str, Phase] = field(default_factory=dict)
+    phases: Mapping[str, Phase] = {}
     per_layer: tuple[Layer, ...] = ()
     bottleneck: str | None = None
     gemm_pct: float = 0.0
     total_ms: float = 0.0
     step_ms: tuple[float, ...] = ()
     device: DeviceTime | None = None
-    counters: Mapping[str, float] = field(default_factory=dict)
-    machine: Mapping[str, str] = field(default_factory=dict)
-    absent: frozenset[str] = field(default=frozenset(), compare=False)
+    counters: Mapping[str, float] = {}
+    machine: Mapping[str, str] = {}
+    absent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
         """Refuse what is no finite number."""

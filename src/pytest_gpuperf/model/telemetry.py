@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
 from enum import Enum
 from math import isfinite
 from operator import attrgetter
 
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import not_finite, refuse, stated
 
 __all__ = [
@@ -83,8 +83,7 @@ class Health(str, Enum):
     CRIT = "CRIT"
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class CanonicalRecord:
+class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     """
     What one GPU's counters said at one time, whichever tool read them.
 
@@ -228,7 +227,7 @@ class CanonicalRecord:
         refuse(list(not_finite("telemetry", stated(found))))
 
 
-READINGS = tuple(field.name for field in fields(CanonicalRecord))[4:]
+READINGS = CanonicalRecord.__struct_fields__[4:]
 _NUMBERS = (
     "monotonic_s",
     "unix_s",
@@ -239,8 +238,7 @@ _TRUTHS = (None, False, True)
 _numbers = attrgetter(*_NUMBERS)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ComputedRecord:
+class ComputedRecord(Frozen, frozen=True, kw_only=True):
     """
     What one reading says of a GPU.
 

@@ -4,11 +4,13 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Iterator
-from dataclasses import dataclass
 from numbers import Integral
 from types import MappingProxyType
 
+from msgspec.structs import force_setattr
+
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import SourceLabel
 
@@ -46,8 +48,7 @@ _SIZE_END = 2**63  # a size is an int64 everywhere
 _REMEDY = 'say what a call has to do, as Work(flop=2e9, bytes=6e6, dtype="bf16")'
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Work:
+class Work(Frozen, frozen=True, kw_only=True):
     """
     What one call has to do, by the author's own count.
 
@@ -69,10 +70,10 @@ class Work:
 
     def __post_init__(self) -> None:
         """Refuse work that no roof can be found for, with all of its mistakes."""
-        object.__setattr__(self, "dtype", _canonical(self.dtype))
+        force_setattr(self, "dtype", _canonical(self.dtype))
         refuse(list(self._mistakes()), remedy=_REMEDY)
-        object.__setattr__(self, "flop", _builtin(self.flop))
-        object.__setattr__(self, "bytes", _builtin(self.bytes))
+        force_setattr(self, "flop", _builtin(self.flop))
+        force_setattr(self, "bytes", _builtin(self.bytes))
 
     def _mistakes(self) -> Iterator[Mistake]:
         """Yield what keeps it from being held against a roof."""

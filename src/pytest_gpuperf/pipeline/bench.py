@@ -11,8 +11,6 @@ import functools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from msgspec.structs import replace as replaced
-
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.host import HostCollector, RangeTimer
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
@@ -295,7 +293,7 @@ class Bench(Reader):
                 side,
                 request,
                 timing,
-                replaced(observed, span=None),  # the time of both is no side's own
+                replace(observed, span=None),  # the time of both is no side's own
                 plan=plan,
                 work=plan.work,
                 unseen=nobody_knows,

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.compute.scorecard_decisions import Tolerances
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import from_text, to_text
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.measured_scorecard import (
     Basis,

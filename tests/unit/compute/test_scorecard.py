@@ -6,7 +6,6 @@ import json
 import math
 from collections import Counter
 from collections.abc import Callable
-from dataclasses import replace
 from pathlib import Path
 from random import Random
 from typing import Any
@@ -39,6 +38,7 @@ from pytest_gpuperf.model.codec import (
     encode_scorecard,
 )
 from pytest_gpuperf.model.fields import load_json
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.scorecard import BOTTLENECK_LIMITS
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
@@ -386,7 +386,7 @@ def test_the_overall_ratio_is_the_mean_of_those_above_zero() -> None:
 def baseline(**fields: float) -> TrainingScorecard:
     """Return a scorecard of 100 tokens/s and 100 ms with full coverage."""
     card = score(profile(forward=95.0), 100.0)
-    return replace(card, **{"wall_coverage": 0.9, **fields})  # type: ignore[arg-type]
+    return replace(card, **{"wall_coverage": 0.9, **fields})
 
 
 @pytest.mark.parametrize(

@@ -5,7 +5,6 @@ from __future__ import annotations
 import itertools
 import math
 import re
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -24,6 +23,7 @@ from pytest_gpuperf.model.codec import (
     from_text,
     to_text,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.measured_scorecard import (
     Basis,
     Decision,

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import itertools
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -20,6 +19,7 @@ from pytest_gpuperf.compute.timeline import (
     window_summary,
 )
 from pytest_gpuperf.model import CanonicalRecord, WorkloadClass
+from pytest_gpuperf.model.frozen import replace
 from unit.compute.telemetry import full, record, records
 
 IDLE, HEAVY = WorkloadClass.IDLE, WorkloadClass.COMPUTE_HEAVY

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -23,6 +22,7 @@ from pytest_gpuperf.compute.utilization import (
 )
 from pytest_gpuperf.errors import ConfigError, MetricUnavailableError, RecordError
 from pytest_gpuperf.model import Health, WorkloadClass
+from pytest_gpuperf.model.frozen import replace
 from unit.compute import vectors
 from unit.compute.telemetry import THRESHOLDS, full, near, record, records
 
@@ -250,7 +250,7 @@ def test_more_of_anything_never_lowers_the_score(
     one: utilization.CanonicalRecord, name: str
 ) -> None:
     """The score grows with each reading that it weighs, or stays."""
-    more = replace(one, **{name: HIGHEST})  # type: ignore[arg-type] # one reading
+    more = replace(one, **{name: HIGHEST})
 
     assert compute(more).real_util >= compute(one).real_util
 

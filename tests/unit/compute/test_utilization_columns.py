@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -24,6 +23,7 @@ from pytest_gpuperf.compute.utilization_columns import (
 from pytest_gpuperf.compute.workload import CLASSES
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model import CanonicalRecord, ComputedRecord
+from pytest_gpuperf.model.frozen import replace
 from unit.compute import vectors
 from unit.compute.telemetry import full, record, records
 

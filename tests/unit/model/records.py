@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import dataclasses
 import importlib
 import pkgutil
 import types
 import typing
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from enum import EnumMeta
 from typing import Any
 
@@ -15,7 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf import model
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
@@ -30,23 +29,13 @@ _COUNTS = st.integers(min_value=0, max_value=2**40)
 
 
 def is_record(thing: object) -> bool:
-    """Return whether something is a class of records, of either kind."""
-    bulk = isinstance(thing, type) and issubclass(thing, Frozen)
-    return bulk or (isinstance(thing, type) and dataclasses.is_dataclass(thing))
+    """Return whether something is a class of records."""
+    return isinstance(thing, type) and issubclass(thing, Frozen)
 
 
 def fields_of(kind: Any) -> dict[str, str]:
     """Return the fields of a record's class, each with its type as it is written."""
-    if issubclass(kind, Frozen):
-        return {name: kind.__annotations__[name] for name in kind.__struct_fields__}
-    return {field.name: str(field.type) for field in dataclasses.fields(kind)}
-
-
-def changed(record: Any, **fields: Any) -> Any:
-    """Return a record of either kind with other values."""
-    if isinstance(record, Frozen):
-        return replace(record, **fields)
-    return dataclasses.replace(record, **fields)
+    return {name: kind.__annotations__[name] for name in kind.__struct_fields__}
 
 
 def records_of_model() -> list[type]:
@@ -151,7 +140,7 @@ def _labelled(given: dict[str, Any]) -> dict[str, Any]:
     return _above_zero(given) | {"value": abs(given["value"] or 1.0) if known else None}
 
 
-_REPAIRS = {
+_REPAIRS: Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Compiled: _above_zero,
     StepSummary: _above_zero,
     Estimate: _ordered,

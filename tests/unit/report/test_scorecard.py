@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import math
-from dataclasses import replace
 
 import pytest
 from hypothesis import given
@@ -12,6 +11,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.scorecard import training_scorecard
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import TRAINING_BANDS
 from pytest_gpuperf.model.scorecard import (
     Hardware,

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
 from enum import IntEnum
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
 from pytest_gpuperf.errors import CollectorUnavailableError, UnknownMetricError
+from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
     import numpy as np
@@ -41,8 +41,7 @@ class MetricCollectionScope(IntEnum):
     INVALID = 2
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricProperties:
+class MetricProperties(Frozen, frozen=True, kw_only=True):
     """
     What is known of a metric.
 

@@ -19,6 +19,7 @@ from pytest_gpuperf.collect.translate.dcgm_fields import (
     readings,
 )
 from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = [
@@ -40,8 +41,7 @@ _ROW = re.compile(
 )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Moment:
+class Moment(Frozen, frozen=True, kw_only=True):
     """
     One time by two clocks.
 
@@ -61,8 +61,7 @@ class Moment:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Telemetry:
+class Telemetry(Frozen, frozen=True, kw_only=True):
     """
     What a text says of GPUs.
 

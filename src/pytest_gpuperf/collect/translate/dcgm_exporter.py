@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.translate.dcgm_fields import (
     number,
     readings,
 )
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["exporter_records"]
 
@@ -83,8 +84,7 @@ def exporter_records(
     return _gathered_records(entities, start, model_names, left_out)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Entity:
+class _Entity(Frozen, frozen=True, kw_only=True):
     """A GPU or an instance of it, at one time."""
 
     gpu_index: int
@@ -108,8 +108,7 @@ class _Gathered:
         self.values[of] = None if of in self.disputed else one
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class _Series:
+class _Series(Frozen, frozen=True, kw_only=True):
     """One line of the exporter."""
 
     field: Field | None

@@ -8,9 +8,10 @@ References:
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from enum import Enum
 from math import isfinite
+
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Field", "Unit", "Value", "field_named", "number", "readings"]
 
@@ -61,8 +62,7 @@ _CONVERT: Mapping[Unit, Callable[[float], Value]] = {
 _MAY_BE_NEGATIVE = {Unit.RATIO, Unit.PERCENT, Unit.NVLINK, Unit.CELSIUS, Unit.FLAG}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Field:
+class Field(Frozen, frozen=True, kw_only=True):
     """
     One of DCGM's fields.
 

@@ -10,8 +10,9 @@ References:
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
 from math import isfinite
+
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["GPM_METRICS", "GpmValue", "gpm_readings"]
 
@@ -42,8 +43,7 @@ GPM_METRICS: Mapping[int, str] = (  # number -> name, of those that are asked fo
 _NUMBERS = {name: i for i, name in GPM_METRICS.items()}
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class GpmValue:
+class GpmValue(Frozen, frozen=True, kw_only=True):
     """
     One metric as NVML gives it.
 
