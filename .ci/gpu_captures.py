@@ -290,7 +290,7 @@ def time_lines(folder: Path) -> None:
     """Keep the sensors' time line of known work, a phase of three seconds each."""
     import torch
 
-    from pytest_gpuperf.collect.nvml_sampler import Sampler
+    from pytest_gpuperf.collect.nvml.sampler import Sampler
     from pytest_gpuperf.collect.runtime import find_runtime
 
     clock, a = SystemClock(), torch.randn(8192, 8192, device="cuda").bfloat16()

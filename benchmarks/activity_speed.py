@@ -17,8 +17,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests"))
 
 from fakes.cupti import FakeCupti
 from pytest_gpuperf.collect.binary.demangle import native_demangler
-from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
+from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
 from pytest_gpuperf.collect.traces import TraceKeeper, read_trace
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.model.record import RecordKey

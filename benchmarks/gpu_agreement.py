@@ -21,8 +21,8 @@ from _gpu import Work, known_work, need_gpu, print_machine, print_rows, said, sp
 
 from pytest_gpuperf.collect.base import DeviceTimer
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.events import EventTimer, find_events
 from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 from pytest_gpuperf.errors import GpuPerfError
 
 ROUNDS = 9
@@ -113,8 +113,7 @@ def sources_of(torch: ModuleType, cache: str) -> dict[str, Source]:
 @contextmanager
 def activity_timer(torch: ModuleType) -> Iterator[DeviceTimer]:
     """Yield a timer by CUPTI, which has it no longer than that."""
-    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-    from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
 
     collector = ActivityCollector(torch.cuda.synchronize)
     collector.open()

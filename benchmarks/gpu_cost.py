@@ -22,8 +22,8 @@ from _gpu import Work, need_gpu, print_machine, print_rows, said, spread
 from _pairs import environment
 
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.events import EventTimer, find_events
 from pytest_gpuperf.collect.runtime import find_runtime
+from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
 ROUNDS = 9
 LAUNCHES = 2000
@@ -133,8 +133,8 @@ def events_s(torch: ModuleType) -> list[float]:
 
 def readings(torch: ModuleType) -> None:
     """Print what reading the sensors costs, together and one by one."""
-    from pytest_gpuperf.collect.nvml import open_board
-    from pytest_gpuperf.collect.nvml_deltas import Deltas
+    from pytest_gpuperf.collect.nvml.deltas import Deltas
+    from pytest_gpuperf.collect.nvml.library import open_board
 
     torch.cuda.synchronize()
     board = open_board(str(find_runtime().device_uuid()))
@@ -182,7 +182,7 @@ def readings(torch: ModuleType) -> None:
 
 def refresh(torch: ModuleType) -> None:
     """Print how often each counter moves under load: asked without a pause."""
-    from pytest_gpuperf.collect.nvml import open_board
+    from pytest_gpuperf.collect.nvml.library import open_board
 
     board = open_board(str(find_runtime().device_uuid()))
     a = torch.randn(4096, 4096, device="cuda", dtype=torch.bfloat16)

@@ -16,10 +16,13 @@ from pathlib import Path
 from types import SimpleNamespace
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.cupti.activity import MOST_RECORDS, ActivityCollector
-from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
-from pytest_gpuperf.collect.readings import Reading, Timers
+from pytest_gpuperf.collect.cupti.activity import (
+    MOST_RECORDS,
+    ActivityCollector,
+    ActivityTimer,
+)
 from pytest_gpuperf.collect.replay import Recorder, start_recording
+from pytest_gpuperf.collect.timing.readings import Reading, Timers
 from pytest_gpuperf.collect.traces import TraceKeeper, read_trace
 from pytest_gpuperf.collect.translate import activity
 from pytest_gpuperf.collect.translate.cupti import KINDS

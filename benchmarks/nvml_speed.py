@@ -24,9 +24,9 @@ sys.path.insert(0, str(Path(__file__).parents[1] / "tests"))
 
 from fakes.nvml_library import BURST, compiled
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.nvml import open_board
-from pytest_gpuperf.collect.nvml_deltas import Deltas
-from pytest_gpuperf.collect.nvml_sampler import Sampler
+from pytest_gpuperf.collect.nvml.deltas import Deltas
+from pytest_gpuperf.collect.nvml.library import open_board
+from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.compute.gates import gates
 
 UUID = "GPU-00000000-0000-4000-8000-000000000000"

@@ -16,13 +16,12 @@ from typing import Any
 import numpy as np
 
 from pytest_gpuperf.compute.timeline import compute_all
-from pytest_gpuperf.compute.utilization import INPUTS
+from pytest_gpuperf.compute.utilization import CLASSES, INPUTS
 from pytest_gpuperf.compute.utilization_columns import (
     HEALTHS,
     ComputedColumns,
     compute_columns,
 )
-from pytest_gpuperf.compute.workload import CLASSES
 from pytest_gpuperf.model import CanonicalRecord, ComputedRecord
 
 SECONDS = 20.0  # for a million, as a stream

@@ -280,8 +280,7 @@ class _Reader:
 
     def device(self, text: str) -> str:
         """Return a GPU that is there and that CUDA shows; a replay asks for none."""
-        from pytest_gpuperf.collect.devices import query_devices
-        from pytest_gpuperf.collect.selection import choose_device
+        from pytest_gpuperf.collect.devices import choose_device, query_devices
         from pytest_gpuperf.config import parse_device
         from pytest_gpuperf.errors import ConfigError
 

@@ -15,11 +15,11 @@ import pytest
 from fakes import fake_ncu_report, runs
 from pytest_gpuperf import cli
 from pytest_gpuperf.cli import show
+from pytest_gpuperf.measure.captured import report_counters
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.pipeline.captured import report_counters
 
 HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
 

@@ -104,8 +104,8 @@ def test_nobody_samples_where_nobody_asked(project: Project) -> None:
         subprocess.Popen.__init__ = counted
 
         def pytest_unconfigure(config):
-            print("STARTED", sum("nvml_child" in each for each in started))
-            print("LOADED", [n for n in sys.modules if "telemetry" in n and "pipe" in n])
+            print("STARTED", sum("nvml/child" in each for each in started))
+            print("LOADED", [n for n in sys.modules if "telemetry" in n and "measure" in n])
             print("SAMPLER", [n for n in sys.modules if "sampler" in n])
         """,
         "conftest.py",
@@ -117,7 +117,7 @@ def test_nobody_samples_where_nobody_asked(project: Project) -> None:
     assert record["utilization"] == []
     assert SHOWN not in quiet
     assert "STARTED 0\nLOADED []\nSAMPLER []\n" in quiet
-    assert "STARTED 1\nLOADED ['pytest_gpuperf.pipeline.telemetry']\n" in asked
+    assert "STARTED 1\nLOADED ['pytest_gpuperf.measure.telemetry']\n" in asked
 
 
 @pytest.mark.usefixtures("script")
@@ -266,6 +266,6 @@ def _samplers(uuid: str) -> list[int]:
             command = place.read_bytes()
         except OSError:
             continue  # ended
-        if b"nvml_child" in command and uuid.encode() in command:
+        if b"nvml/child" in command and uuid.encode() in command:
             found.append(int(place.parent.name))
     return found

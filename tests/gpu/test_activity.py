@@ -201,7 +201,7 @@ def test_samples_agree_with_events(
     gemm: Callable[[], object],
 ) -> None:
     """The span of a product is torch's time of it, within 3 % and 10 us, never above."""
-    from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
+    from pytest_gpuperf.collect.cupti.activity import ActivityTimer
 
     timer = ActivityTimer(collector)
     outer_s = []

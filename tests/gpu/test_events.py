@@ -9,8 +9,8 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.events import EventTimer, find_events
 from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
 # Torch's pair stands around ours, so that two more records lie between its events. What
 # one costs in a stream is some 2 us (*unverified on hardware*).

@@ -209,11 +209,11 @@ def test_without_a_gpu_nothing_is_locked(project: Project) -> None:
     project.write(text, "conftest.py")
     loaded = project.spawn("-q", "-s", "--gpuperf-lock=exclusive").stdout
 
-    assert "'pytest_gpuperf.pipeline.bench'" in loaded
+    assert "'pytest_gpuperf.measure.bench'" in loaded
     for name in (
         "filelock",
         "pytest_gpuperf.collect.leases",
-        "pytest_gpuperf.pipeline.turns",
+        "pytest_gpuperf.measure.turns",
     ):
         assert f"'{name}'" not in loaded
     assert not (project.path / "locks").exists()

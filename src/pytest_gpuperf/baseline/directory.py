@@ -6,8 +6,6 @@ import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.baseline.decode import decode
-from pytest_gpuperf.baseline.encode import digest, encode
 from pytest_gpuperf.baseline.files import (
     TEMPORARY,
     kind_of,
@@ -19,6 +17,7 @@ from pytest_gpuperf.baseline.files import (
     write_whole,
 )
 from pytest_gpuperf.baseline.history import StoreChange, applied, slugs_holding
+from pytest_gpuperf.baseline.text import decode, digest, encode
 from pytest_gpuperf.errors import BaselineCorruptError
 from pytest_gpuperf.model.fingerprint import slug as slugged
 from pytest_gpuperf.model.record import RecordKey, StoredRecord

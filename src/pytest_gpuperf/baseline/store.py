@@ -7,9 +7,7 @@ from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pytest_gpuperf.baseline.decode import decode
 from pytest_gpuperf.baseline.directory import DirectoryStore
-from pytest_gpuperf.baseline.encode import encode
 from pytest_gpuperf.baseline.files import kind_of, locked, read_whole, write_whole
 from pytest_gpuperf.baseline.history import (
     Append,
@@ -18,6 +16,7 @@ from pytest_gpuperf.baseline.history import (
     applied,
     slugs_holding,
 )
+from pytest_gpuperf.baseline.text import decode, encode
 from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 

@@ -1,20 +1,187 @@
-"""The command `scorecard`."""
+"""`gpuperf scorecard`: the scorecard of a profile in a file."""
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_bytes
+from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.scorecard import training_scorecard
+from pytest_gpuperf.errors import ConfigError, RecordError
+from pytest_gpuperf.model.codec import from_builtins
+from pytest_gpuperf.model.fields import load_json
+from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
+from pytest_gpuperf.model.reference_json import (
+    decode_hardware,
+    decode_scorecard,
+    decode_step_profile,
+)
+from pytest_gpuperf.model.scorecard import HARDWARE, Hardware, TrainingScorecard
+from pytest_gpuperf.model.step_profile import StepProfile
+from pytest_gpuperf.model.verdict import Outcome
 
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["scorecard"]
+__all__ = ["is_worse", "score_file", "scorecard"]
+
+# a quantity that the baseline has and this run lost must not pass either
+_WORSE = frozenset({Outcome.REGRESSED, Outcome.FAILED, Outcome.UNMEASURED})
+_MEASURED = "add --policy=measured"
+
+# what a scorecard has as well (bottleneck, wall_coverage) is no sign of a profile
+_PROFILE_FIELDS = frozenset(
+    {"avg_step_ms", "gemm_pct", "per_layer", "phases", "steps", "total_ms"}
+)
+
+_T = TypeVar("_T")
+
+
+def score_file(
+    profile: str,
+    *,
+    throughput: float,
+    hardware: str,
+    baseline: Sequence[str] = (),
+    measured: bool = False,
+    invariants: Sequence[str] = (),
+) -> TrainingScorecard | MeasuredScorecard:
+    """
+    Return the scorecard of a file.
+
+    Args:
+        profile: The step profile's JSON file.
+
+        throughput: Tokens per second; finite.
+
+        hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] and bytes of a
+            token with a comma between them.
+
+        baseline: The JSON files of older scorecards, the oldest first.
+
+        measured: Whether it is scored by the measured policy.
+
+        invariants: What must hold of the step, as `parse_invariant` reads it.
+
+    Raises:
+        ConfigError: There is no such hardware, the baseline is of the wrong policy, or
+            the reference policy is asked for what it does not do.
+
+        RecordError: A file cannot be read; all mistakes of it are named.
+    """
+    limits = _hardware(hardware, measured=measured)
+    steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
+    older = [_of(path, _any_scorecard) for path in baseline]
+    if measured:
+        return measured_scorecard(
+            steps,
+            throughput=throughput,
+            hardware=limits,
+            baseline=older,
+            invariants=invariants,
+        )
+    if invariants or len(older) > 1:
+        message = "the reference policy knows one baseline, and no invariants"
+        raise ConfigError(message, remedy=_MEASURED)
+    base = older[0] if older else None
+    if isinstance(base, MeasuredScorecard):
+        message = f"{baseline[0]} was made by the measured policy"
+        raise ConfigError(message, remedy=_MEASURED)
+    return training_scorecard(
+        steps, throughput=throughput, hardware=limits, baseline=base
+    )
+
+
+def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
+    """
+    Return whether something is worse than in the baseline, or was lost since, or must
+    hold and is not known to.
+    """
+    if isinstance(scorecard, TrainingScorecard):
+        return bool(scorecard.regressions)
+    outcomes = [each.outcome for each in scorecard.decisions]
+    outcomes += [each.outcome for each in scorecard.invariants]
+    return not _WORSE.isdisjoint(outcomes)
+
+
+def _of(path: str, decode: Callable[[object], _T]) -> _T:
+    """Return what a JSON file holds; a mistake names the file too."""
+    try:
+        text = Path(path).read_bytes()
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise RecordError(
+            message, path=path, remedy="check the path and its permissions"
+        ) from error
+    loose = load_json(text, path=path)
+    try:
+        return decode(loose)
+    except RecordError as error:
+        raise RecordError(error.message, path=path, remedy=error.remedy) from error
+
+
+def _step_profile(obj: object, *, ours: bool) -> StepProfile:
+    """
+    Return a step profile that says something of a step.
+
+    Other readers let every field be missing, and so take any object for a profile.
+
+    Raises:
+        RecordError: It has no field that only a profile has; or what they refuse.
+    """
+    profile = decode_step_profile(obj, ours=ours)
+    if profile.absent >= _PROFILE_FIELDS and not profile.step_ms:
+        message = f"it has none of {', '.join(sorted(_PROFILE_FIELDS))}"
+        raise RecordError(
+            message,
+            path="",
+            remedy="name the profile of the steps; a scorecard is given as --baseline",
+        )
+    return profile
+
+
+def _any_scorecard(obj: object) -> TrainingScorecard | MeasuredScorecard:
+    """Return a scorecard of either policy; only ours names it."""
+    if isinstance(obj, Mapping) and obj.get("policy") == "measured":
+        return from_builtins(obj, MeasuredScorecard)
+    return decode_scorecard(obj)
+
+
+def _hardware(text: str, *, measured: bool) -> Hardware:
+    """Return the hardware that a person named."""
+    known = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
+    if known is not None:
+        return known
+    if "," in text and not Path(text).exists():
+        return _declared(text)
+    if not Path(text).exists() and not text.endswith(".json"):
+        message = f"no hardware is called {text!r}"
+        raise ConfigError(
+            message,
+            remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, or GB/s,bytes",
+        )
+    return _of(text, lambda obj: decode_hardware(obj, ours=measured))
+
+
+def _declared(text: str) -> Hardware:
+    """Return the hardware of two numbers with a comma between them."""
+    remedy = "write GB/s,bytes as 273,158e6"
+    try:
+        bandwidth, size = (float(part) for part in text.split(","))
+        hardware = Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
+    except ValueError as error:  # a RecordError is one too
+        message = f"{text!r} is not two finite numbers"
+        raise ConfigError(message, remedy=remedy) from error
+    if min(bandwidth, size) <= 0:
+        message = f"{text!r}: bandwidth and bytes of a token are above 0"
+        raise ConfigError(message, remedy=remedy)
+    return hardware
 
 
 def scorecard(arguments: argparse.Namespace) -> int:
     """Print the scorecard of a step profile."""
-    from pytest_gpuperf.pipeline.scorecard import is_worse, score_file
     from pytest_gpuperf.report.scorecard import scorecard_bytes
 
     scored = score_file(

@@ -80,7 +80,7 @@ def _show_capture(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     if not _not_counters(metrics):  # read at once: no record is needed to say what
         text = capture_text(file, runner=runner, metrics=names)
     from pytest_gpuperf.collect.ncu.capture import decode_capture, read_capture
-    from pytest_gpuperf.pipeline.captured import analyses
+    from pytest_gpuperf.measure.captured import analyses
     from pytest_gpuperf.pipeline.shown import selected
     from pytest_gpuperf.report.forms import capture_bytes
 

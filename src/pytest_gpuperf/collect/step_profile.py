@@ -15,12 +15,18 @@ from collections.abc import Iterable, Iterator
 from contextlib import AbstractContextManager
 from typing import TypeVar, final
 
-from pytest_gpuperf.collect import marks
+from pytest_gpuperf.collect import spans as marks
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.loaded import Frameworks
-from pytest_gpuperf.collect.marks import Mark, SpanBlock, StepBlock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
-from pytest_gpuperf.collect.spans import EndedSpan, EndedStep, steps_of
+from pytest_gpuperf.collect.spans import (
+    EndedSpan,
+    EndedStep,
+    Mark,
+    SpanBlock,
+    StepBlock,
+    steps_of,
+)
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.steps import Level, Loop, SpanKind, Waiting
 

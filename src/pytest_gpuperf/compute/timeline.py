@@ -16,8 +16,7 @@ from dataclasses import dataclass, field
 from math import fsum
 
 from pytest_gpuperf.compute.stats import quantile
-from pytest_gpuperf.compute.utilization import NEEDED, compute
-from pytest_gpuperf.compute.workload import PRESETS
+from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, compute
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.telemetry import (
     READINGS,

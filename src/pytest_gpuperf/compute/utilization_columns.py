@@ -11,13 +11,14 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 from pytest_gpuperf.compute import thresholds as at
-from pytest_gpuperf.compute.utilization import INPUTS, warning_celsius
-from pytest_gpuperf.compute.workload import (
+from pytest_gpuperf.compute.utilization import (
     CLASSES,
+    INPUTS,
     PRESETS,
     preset_of,
     raw_score,
     rules,
+    warning_celsius,
 )
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen

@@ -32,8 +32,7 @@ def register(config: pytest.Config) -> None:
         manager.register(Controller(config), "gpuperf-gate")
         return
     # the rooms below are imported here because this is the first use of any of them
-    from pytest_gpuperf.hooks.leases import Leases
-    from pytest_gpuperf.hooks.measuring import Measuring
+    from pytest_gpuperf.hooks.measuring import Leases, Measuring
     from pytest_gpuperf.pipeline.memory import Memory
 
     if options.CHILD_VARIABLE in os.environ:

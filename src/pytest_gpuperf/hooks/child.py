@@ -12,11 +12,12 @@ from pytest_gpuperf import options
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
+from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Measured
-from pytest_gpuperf.pipeline.bench import Bench
-from pytest_gpuperf.pipeline.repeat import Answer, ChildSpec
+from pytest_gpuperf.pipeline.repeat import ChildSpec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
@@ -65,7 +66,7 @@ class Child:
             return Bench.in_process(read, self.spec.seat)
         from pytest_gpuperf.collect.ncu.ranges import find_ranges
         from pytest_gpuperf.fixture.lenient import LenientFigure
-        from pytest_gpuperf.pipeline.marking import CountingBench
+        from pytest_gpuperf.measure.marking import CountingBench
 
         bench = CountingBench.in_process(read, self.spec.seat)
         bench.placeholder = LenientFigure.of
@@ -110,7 +111,7 @@ class Child:
             failure = failure.encode(errors="backslashreplace").decode()
         if measured.records or failure or lacking:
             self._answer(
-                Answer(
+                ChildAnswer(
                     test_id=report.nodeid,
                     records=measured.records,
                     failure=failure,
@@ -122,13 +123,13 @@ class Child:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test it is that may end this process."""
         if self._counts:
-            self._answer(Answer(test_id=nodeid))
+            self._answer(ChildAnswer(test_id=nodeid))
 
     @pytest.hookimpl(trylast=True)
     def pytest_runtest_logfinish(self, nodeid: str) -> None:
         """Say that a test did not."""
         if self._counts:
-            self._answer(Answer(test_id=nodeid, ended=True))
+            self._answer(ChildAnswer(test_id=nodeid, ended=True))
 
     @pytest.hookimpl(trylast=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
@@ -136,7 +137,7 @@ class Child:
         if self._counts and session.exitstatus in {_FAILED, _EMPTY}:
             session.exitstatus = _OK
 
-    def _answer(self, answer: Answer) -> None:
+    def _answer(self, answer: ChildAnswer) -> None:
         """Append a line: one write, so that a crash leaves whole ones."""
         with Path(self.spec.out).open("ab") as file:
             file.write(codec.to_text(answer).encode() + b"\n")

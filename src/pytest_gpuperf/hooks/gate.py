@@ -10,10 +10,10 @@ from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.start import command_line, told_to_worker
+from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.pipeline import run as steps
-from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
@@ -22,9 +22,9 @@ from pytest_gpuperf.report.words import LOUD
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
+    from pytest_gpuperf.measure.site import Seat
     from pytest_gpuperf.model.run import MachineShift
     from pytest_gpuperf.model.verdict import Verdict
-    from pytest_gpuperf.pipeline.seat import Seat
 
 __all__ = ["Gate"]
 

@@ -1,15 +1,25 @@
-"""One metric of one measurement, now and in the baseline: what is judged."""
+"""What is judged: values of now beside those that are stored."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections import Counter
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.metric import Better, Family, Metric
-from pytest_gpuperf.model.record import BoundClass, Kind, RecordKey, Void
+from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    Record,
+    RecordKey,
+    StoredRecord,
+    StoredValue,
+    Void,
+)
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 __all__ = [
@@ -19,6 +29,10 @@ __all__ = [
     "Facts",
     "Policy",
     "Stored",
+    "best_source",
+    "case_of",
+    "comparable_sessions",
+    "confirmation_of",
     "direction",
     "lacking_again",
 ]
@@ -203,3 +217,302 @@ def direction(metric: Metric) -> Better:
     if metric.better is not Better.NEITHER:
         return metric.better
     return Better.HIGHER if metric.unit == "fraction" else Better.LOWER
+
+
+# nearest to the device first; one that is not listed comes after all that are
+_BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
+_Pair = tuple[StoredRecord, StoredValue]
+_Made = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
+
+
+class _Runs(BulkRecord, frozen=True, kw_only=True):
+    """The estimates of one metric from one source, process by process."""
+
+    estimates: tuple[Estimate, ...]
+    choices: tuple[str | None, ...] = ()
+
+
+def case_of(
+    records: Sequence[Record],
+    stored: Iterable[StoredRecord],
+    *,
+    metric: str,
+    limit: float | None,
+    session_id: str,
+    across: Collection[str] = (),
+    other_slug_exists: bool = False,
+) -> Case:
+    """
+    Return a case of what was measured and what is stored.
+
+    Args:
+        records: What each process measured of one key, the main process's first; >= 1.
+
+        stored: The stored sessions of the key.
+
+        metric: The metric's name.
+
+        limit: Largest change that passes [fraction]; None: it is only shown.
+
+        session_id: The session that measured.
+
+        across: Hard facts that may differ.
+
+        other_slug_exists: Whether another machine or GPU has stored sessions of it.
+    """
+    usable = [record for record in records if record.void is None]
+    earlier = (s for s in stored if s.session.id != session_id)
+    sessions = sorted(earlier, key=lambda s: (s.session.started_unix_s, s.session.id))
+    having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
+    now = _best(metric, usable or records, having)
+    estimate = now.estimates[0] if now.estimates else None
+    comparable, differing, others = _comparable(
+        estimate, (usable or records)[0], having, across
+    )
+    first = records[0]
+    return Case(
+        key=first.key,
+        metric=_metric(metric, estimate),
+        limit=limit,
+        estimate=estimate,
+        current=_session_value(now.estimates, session_id) if estimate else None,
+        choice=now.choices[0] if now.choices else None,
+        stored=comparable,
+        differences=differing,
+        other_sources=others,
+        other_slug_exists=other_slug_exists,
+        unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
+        void=None if usable else first.void,
+        bound_class=first.bound_class,
+        kind=first.kind,
+        moved=_moved(first, comparable, sessions),
+    )
+
+
+def confirmation_of(
+    case: Case,
+    records: Iterable[Record],
+    *,
+    lost: str = "",
+    unmeasured: Iterable[Unmeasured] = (),
+    control: bool = False,
+) -> Confirmation:
+    """
+    Return what fresh processes gave for a case.
+
+    Args:
+        case: What they measured again.
+
+        records: Theirs, of the case's key.
+
+        lost: The last lines of one that failed; "": none did.
+
+        unmeasured: What the test asked for in one of them and the machine did not give.
+
+        control: Whether it is a control.
+    """
+    mine = [record for record in records if record.key == case.key]
+    void = tuple(r.void.text for r in mine if r.void is not None)
+    usable = [record for record in mine if record.void is None]
+    runs = _runs(_whole(case.metric.name, usable), case.estimate)
+    if not runs.estimates:
+        own = (u for r in usable for u in r.unmeasured if u.metric == case.metric.name)
+        void += lacking_again((*own, *unmeasured))
+    lines = tuple(lost.splitlines())
+    if not lines and not runs.estimates and not void:
+        lines = (f"no fresh process measured {case.metric.name}",)
+    return Confirmation(
+        run_values=tuple(e.value for e in runs.estimates),
+        half_widths=_half_widths(runs.estimates),
+        choices=runs.choices,
+        lost=lines,
+        void=void,
+        control=control,
+    )
+
+
+def best_source(sources: Iterable[str]) -> str | None:
+    """
+    Return the source that is nearest to the device; None: there is none.
+
+    Example:
+        >>> best_source(["host", "cupti"])
+        'cupti'
+    """
+    return min(sources, key=_rank, default=None)
+
+
+def _best(metric: str, records: Sequence[Record], having: Sequence[_Pair]) -> _Runs:
+    """Return the values now from the best source that the stored sessions have too."""
+    whole = _whole(metric, records)
+    held = {(v.source, v.unit) for _, v in having}
+    shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
+    source = best_source(shared or [e.source for e, _ in whole])
+    runs = _runs(whole, next((e for e, _ in whole if e.source == source), None))
+    if len(set(runs.choices)) <= 1:
+        return runs
+    usual, _ = Counter(runs.choices).most_common(1)[0]
+    kept = [i for i, choice in enumerate(runs.choices) if choice == usual]
+    return _Runs(
+        estimates=tuple(runs.estimates[i] for i in kept),
+        choices=tuple(runs.choices[i] for i in kept),
+    )
+
+
+def _whole(metric: str, records: Iterable[Record]) -> list[_Made]:
+    """Return the estimates of a metric that are not of one kernel alone."""
+    return [
+        (estimate, record.choice)
+        for record in records
+        for estimate in record.estimates
+        if estimate.metric == metric and estimate.kernel is None
+    ]
+
+
+def _runs(whole: Iterable[_Made], like: Estimate | None) -> _Runs:
+    """Return the estimates that have the source and unit of one."""
+    if like is None:
+        return _Runs(estimates=())
+    name = (like.source, like.unit)
+    pairs = [pair for pair in whole if (pair[0].source, pair[0].unit) == name]
+    return _Runs(
+        estimates=tuple(estimate for estimate, _ in pairs),
+        choices=tuple(choice for _, choice in pairs),
+    )
+
+
+def _comparable(
+    estimate: Estimate | None,
+    record: Record,
+    having: Sequence[_Pair],
+    across: Collection[str],
+) -> tuple[tuple[Stored, ...], Facts, tuple[str, ...]]:
+    """Return the stored sessions to compare with; where none is, why."""
+    if estimate is None:
+        held = {session.session.id: _empty(session) for session, _ in having}
+        return tuple(held.values()), NO_FACTS, ()
+    alike = _alike(estimate, having)
+    if not alike:
+        return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
+    apart = _apart(estimate, record, alike, across)
+    kept = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
+    if not kept:
+        return (), apart[-1], ()
+    return tuple(_stored(session, value) for session, value in kept), NO_FACTS, ()
+
+
+def comparable_sessions(
+    value: StoredValue,
+    record: StoredRecord,
+    sessions: Sequence[StoredRecord],
+    *,
+    across: Collection[str] = (),
+) -> int:
+    """
+    Return how many stored sessions a value of today may be compared with.
+
+    Args:
+        value: It.
+
+        record: The session that it is of.
+
+        sessions: Those of the same measurement.
+
+        across: Facts that may differ.
+    """
+    having = [(s, v) for s in sessions for v in s.values if v.metric == value.metric]
+    alike = _alike(value, having)
+    return sum(not facts for facts in _apart(value, record, alike, across))
+
+
+def _alike(like: Estimate | StoredValue, having: Sequence[_Pair]) -> list[_Pair]:
+    """Return what was measured by the same source, in the same unit."""
+    name = (like.source, like.unit)
+    return [pair for pair in having if (pair[1].source, pair[1].unit) == name]
+
+
+def _apart(
+    like: Estimate | StoredValue,
+    now: Record | StoredRecord,
+    pairs: Sequence[_Pair],
+    across: Collection[str],
+) -> list[Facts]:
+    """Return the hard facts of a value that differ from each of some sessions'."""
+    metric, source = like.metric, like.source
+    facts = facts_of(now.facts, metric, source)
+    # the sessions of one machine share their facts: those of a file are one object
+    several = {id(then.facts): then.facts for then, _ in pairs}
+    apart = {
+        place: differences(facts, facts_of(then, metric, source), across=across)
+        for place, then in several.items()
+    }
+    return [apart[id(then.facts)] for then, _ in pairs]
+
+
+def _stored(record: StoredRecord, value: StoredValue) -> Stored:
+    """Return a stored session of a case."""
+    return Stored(
+        value=SessionValue(
+            session_id=record.session.id,
+            run_values=value.run_values,
+            half_widths=value.half_widths,
+        ),
+        session=record.session,
+        choice=record.choice,
+    )
+
+
+def _empty(record: StoredRecord) -> Stored:
+    """Return a stored session whose values there is nothing to compare with."""
+    nothing = SessionValue(session_id=record.session.id, run_values=())
+    return Stored(value=nothing, session=record.session, choice=record.choice)
+
+
+def _session_value(estimates: Sequence[Estimate], session_id: str) -> SessionValue:
+    """Return the value of each process."""
+    return SessionValue(
+        session_id=session_id,
+        run_values=tuple(e.value for e in estimates),
+        half_widths=_half_widths(estimates),
+    )
+
+
+def _half_widths(estimates: Iterable[Estimate]) -> tuple[float, ...]:
+    """Return half of each interval over its value, where there is one."""
+    return tuple(
+        (e.high - e.low) / 2 / abs(e.value)
+        for e in estimates
+        if e.low is not None and e.high is not None and e.value != 0
+    )
+
+
+def _metric(name: str, estimate: Estimate | None) -> Metric:
+    """Return a metric of the catalogue, a counter, or one of the user's own."""
+    if name in METRICS:
+        return METRICS[name]
+    counter = is_counter(name)
+    given = estimate.better if estimate is not None else None
+    return Metric(
+        name=name,
+        unit=estimate.unit if estimate is not None else None,
+        better=Better(given) if given else Better.NEITHER,
+        family=Family.COUNTER if counter else Family.RECORDED,
+        meaning="hardware counter" if counter else "a number of the test's own",
+    )
+
+
+def _moved(
+    record: Record, comparable: Sequence[Stored], sessions: Sequence[StoredRecord]
+) -> Facts:
+    """Return the soft facts that differ from the newest comparable session's."""
+    if not comparable:
+        return NO_FACTS
+    newest = comparable[-1].session.id
+    then = next((s.soft_facts for s in sessions if s.session.id == newest), {})
+    return differences(record.soft_facts, then) or NO_FACTS
+
+
+def _rank(source: str) -> tuple[int, str]:
+    """Return the place of a source among all; by name where they are equal."""
+    known = source in _BEST_FIRST
+    return (_BEST_FIRST.index(source) if known else len(_BEST_FIRST), source)

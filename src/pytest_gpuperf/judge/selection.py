@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from fnmatch import fnmatchcase
 from types import MappingProxyType
 
-from pytest_gpuperf.judge.pairing import best_source
+from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family, is_compiled, is_counter

@@ -8,15 +8,15 @@ from dataclasses import dataclass, field
 from statistics import fmean, median, stdev, variance
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.change import is_exact
-from pytest_gpuperf.compute.class_shift import (
+from pytest_gpuperf.compute.change import (
     class_centres,
+    is_exact,
     log_differences,
     session_shifts,
 )
 from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
-from pytest_gpuperf.judge.rows import comparable, comparison_of, shift_group
+from pytest_gpuperf.judge.rule import comparable, comparison_of, shift_group
 from pytest_gpuperf.model.change import Comparison, SessionValue, Shift
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey

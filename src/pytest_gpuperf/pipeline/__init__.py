@@ -1,6 +1,6 @@
-"""Room pipeline: who hands what to whom.
+"""Room pipeline: one run, from what its tests measured to a stored report.
 
-In: a Config and what the tests measured.
+In: a Config and the Records of the run's tests.
 Out: a judged run, stored and reported.
-Never: arithmetic, a verdict of its own, pytest.
+Never: measuring, arithmetic, a verdict of its own, pytest.
 """

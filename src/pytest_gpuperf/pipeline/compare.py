@@ -7,14 +7,13 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import stored_record
-from pytest_gpuperf.judge.case import Case, Policy
-from pytest_gpuperf.judge.pairing import case_of
+from pytest_gpuperf.judge.case import Case, Policy, case_of
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Reason, Verdict
-from pytest_gpuperf.pipeline.cases import grouped
+from pytest_gpuperf.pipeline.verdicts import grouped
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:

@@ -8,12 +8,12 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.pairing import comparable_sessions
+from pytest_gpuperf.judge.case import comparable_sessions
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.cases import gates, grouped
 from pytest_gpuperf.pipeline.memory import slug_of
+from pytest_gpuperf.pipeline.verdicts import gates, grouped
 from pytest_gpuperf.report import tally
 
 if TYPE_CHECKING:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.compute.spread import LEAST_SESSIONS, session_spread
 from pytest_gpuperf.judge.grade import grade_limit
 from pytest_gpuperf.judge.limit import judge_limit
-from pytest_gpuperf.judge.rows import group_of
+from pytest_gpuperf.judge.rule import group_of
 from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import replace

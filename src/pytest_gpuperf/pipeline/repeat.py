@@ -14,21 +14,19 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.errors import CollectError, RecordError
+from pytest_gpuperf.measure.site import Seat
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.pipeline.seat import Seat
+from pytest_gpuperf.model.record import Role
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
 
 __all__ = [
-    "Answer",
     "ChildRun",
     "ChildSpec",
     "CommandLine",
-    "Reached",
     "Start",
     "repeat",
     "run_child",
@@ -117,49 +115,6 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     cache_control: str | None = None
 
 
-class Reached(Frozen, frozen=True, kw_only=True):
-    """
-    One measurement of a test that ran under a profiler.
-
-    Attributes:
-        name: Its name inside the test.
-
-        range: What the profiler calls it.
-
-        cache_control: What the profiler should do about caches for it.
-    """
-
-    name: str
-    range: str
-    cache_control: str
-
-
-class Answer(Frozen, frozen=True, kw_only=True):
-    """
-    What a child says of one test.
-
-    Attributes:
-        test_id: The test.
-
-        records: What it measured.
-
-        failure: The last lines of why it failed there; "" where it did not.
-
-        unmeasured: What it asked for and could not have there, so that it was skipped.
-
-        reached: The measurements that it came to, under a profiler.
-
-        ended: Whether it came to its end, under a profiler.
-    """
-
-    test_id: str
-    records: tuple[Record, ...] = ()
-    failure: str = ""
-    unmeasured: tuple[Unmeasured, ...] = ()
-    reached: tuple[Reached, ...] = ()
-    ended: bool = False
-
-
 class ChildRun(Frozen, frozen=True, kw_only=True):
     """
     One child that has ended.
@@ -170,7 +125,7 @@ class ChildRun(Frozen, frozen=True, kw_only=True):
         failure: The last lines that it printed where it said nothing of a test.
     """
 
-    answers: Mapping[str, Answer] = {}
+    answers: Mapping[str, ChildAnswer] = {}
     failure: str = ""
 
     def failure_of(self, test_id: str) -> str:
@@ -274,15 +229,15 @@ def _caches(scratch: str) -> dict[str, str]:
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _answers(out: str) -> dict[str, Answer]:
+def _answers(out: str) -> dict[str, ChildAnswer]:
     """Return what a child wrote; the line that a crash cut off is left out."""
     path = Path(out)
     if not path.exists():
         return {}
-    answers: dict[str, Answer] = {}
+    answers: dict[str, ChildAnswer] = {}
     for line in path.read_bytes().split(b"\n")[:-1]:
         try:
-            answer = codec.from_text(line, Answer)
+            answer = codec.from_text(line, ChildAnswer)
         except RecordError:  # a line half written when the process was killed
             continue
         earlier = answers.get(answer.test_id)
@@ -290,7 +245,7 @@ def _answers(out: str) -> dict[str, Answer]:
     return answers
 
 
-def _both(earlier: Answer, later: Answer) -> Answer:
+def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
     """Return one answer out of two: what was measured, and the failure after it."""
     return replace(
         later,

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.rows import needs_confirming
+from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role

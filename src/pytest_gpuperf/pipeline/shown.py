@@ -16,10 +16,10 @@ from pytest_gpuperf.collect.ncu.capture import (
 from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
 from pytest_gpuperf.compute.derive import needed_counters
 from pytest_gpuperf.errors import CaptureFormatError, ConfigError
+from pytest_gpuperf.measure.captured import capture_values, report_counters
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.pipeline.captured import capture_values, report_counters
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.activity import Trace

@@ -14,13 +14,13 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.bench import Bench
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words

@@ -1,25 +1,25 @@
-"""Everything that a run decides, put together from judge's answers."""
+"""Decide about a run: cases, first look, confirmation, limits."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.pairing import confirmation_of
+from pytest_gpuperf.judge.case import Case, case_of, confirmation_of
 from pytest_gpuperf.judge.regression import Look, first_look, priors_of, settle, shown
-from pytest_gpuperf.judge.rows import may_regress
+from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, RecordKey
+from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
-from pytest_gpuperf.pipeline.cases import cases_of_suite, cases_of_test
 from pytest_gpuperf.report.tally import tally
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
     from pytest_gpuperf.compute.spread import Prior
+    from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case, Confirmation
     from pytest_gpuperf.model.run import MachineShift, Measured, Run
     from pytest_gpuperf.pipeline.suite import Suite
@@ -27,14 +27,97 @@ if TYPE_CHECKING:
 __all__ = [
     "Again",
     "Looked",
+    "cases_of_suite",
+    "cases_of_test",
     "changes",
     "complaints",
     "confirmations",
+    "gates",
+    "grouped",
     "limits",
     "look",
     "shifts",
     "worsened",
 ]
+
+
+def grouped(records: Iterable[Record]) -> dict[RecordKey, list[Record]]:
+    """Return records by what they are a measurement of, the main process's first."""
+    groups: dict[RecordKey, list[Record]] = {}
+    for record in sorted(records, key=lambda record: record.process_index):
+        groups.setdefault(record.key, []).append(record)
+    return groups
+
+
+def gates(measured: Measured, config: Config) -> Mapping[str, float | None]:
+    """Return the largest change by metric that a test allows; None: it is only shown."""
+    return measured.max_regression or {"time": config.max_regression}
+
+
+def cases_of_suite(suite: Suite) -> list[Case]:
+    """Return the cases of a whole run: of tests whose body passed, if there is a store."""
+    if suite.config.disable or suite.memory.store() is None:
+        return []
+    records = [r for r in suite.records() if r.role is not Role.CONFIRM]
+    groups = {
+        key: several
+        for key, several in grouped(records).items()
+        if key.test_id in suite.passed
+    }
+    elsewhere = suite.memory.elsewhere([several[0] for several in groups.values()])
+    cases: list[Case] = []
+    for key, several in groups.items():
+        known = suite.first_cases.get(key)
+        if known is None or len(several) > 1 or key in elsewhere:
+            measured, there = suite.results[key.test_id], key in elsewhere
+            known = _cases(suite, measured, several, other_slug_exists=there)
+        cases += known
+    return cases
+
+
+def cases_of_test(suite: Suite, measured: Measured) -> list[Case]:
+    """Return the cases of one test by its first process alone; the suite keeps them."""
+    cases: list[Case] = []
+    for key, several in grouped(measured.records).items():
+        suite.first_cases[key] = _cases(suite, measured, several)
+        cases += suite.first_cases[key]
+    return cases
+
+
+def _cases(
+    suite: Suite,
+    measured: Measured,
+    records: list[Record],
+    *,
+    other_slug_exists: bool = False,
+) -> tuple[Case, ...]:
+    """Return the cases of one measurement of a test."""
+    stored = suite.memory.sessions(records[0])
+    return tuple(
+        case_of(
+            records,
+            stored,
+            metric=metric,
+            limit=limit,
+            session_id=suite.bench.session.id,
+            across=suite.config.compare_across,
+            other_slug_exists=other_slug_exists,
+        )
+        for metric, limit in gates(measured, suite.config).items()
+        if _has(records, metric) or _stands_for(records[0], metric, measured)
+    )
+
+
+def _has(records: Sequence[Record], metric: str) -> bool:
+    """Return whether any of some records has a metric."""
+    return any(e.metric == metric for r in records for e in r.estimates)
+
+
+def _stands_for(record: Record, metric: str, measured: Measured) -> bool:
+    """Return whether a record tells of a metric that its test has no value of."""
+    first = not record.key.name
+    return metric != "time" and first and not _has(measured.records, metric)
+
 
 _CONTROL_COUNT = 8  # docs/judging.md section 2: of each bound class
 # nothing is measured again in a run that ended early
@@ -172,7 +255,7 @@ def changes(
         return ()
     judged = settle(looked.cases, confirmed, complete=complete, priors=looked.priors)
     if confirmed:
-        from pytest_gpuperf.judge.leftover import with_suite
+        from pytest_gpuperf.judge.regression import with_suite
 
         judged = with_suite(judged, looked.cases, looked.looks, strict=strict)
     return (*judged, *shown(looked.cases, priors=looked.priors))

@@ -14,9 +14,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.baseline.decode import decode
-from pytest_gpuperf.baseline.encode import encode
 from pytest_gpuperf.baseline.history import by_key
+from pytest_gpuperf.baseline.text import decode, encode
 from pytest_gpuperf.errors import (
     BaselineCorruptError,
     RecordError,

@@ -15,8 +15,8 @@ import pytest
 
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.demangle import demangled_names
-from pytest_gpuperf.collect.binary.ptxas_log import read_ptxas_log
 from pytest_gpuperf.collect.binary.read import read_binary
+from pytest_gpuperf.collect.binary.resources import read_ptxas_log
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,

@@ -17,8 +17,13 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf.collect.base import TimedCall, arguments
-from pytest_gpuperf.collect.contents import contents, digest, holdings, scalar_bytes
-from pytest_gpuperf.collect.contract import (
+from pytest_gpuperf.collect.timing.contents import (
+    contents,
+    digest,
+    holdings,
+    scalar_bytes,
+)
+from pytest_gpuperf.collect.timing.contract import (
     Contract,
     refuse_function,
     refuse_result,

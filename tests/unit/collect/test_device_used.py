@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
-from pytest_gpuperf.collect.device_used import lies_on_device, use_is_known
+from pytest_gpuperf.collect.timing.device_used import lies_on_device, use_is_known
 from pytest_gpuperf.model.frozen import replace
 
 US = 1e-6

@@ -19,15 +19,14 @@ from hypothesis import strategies as st
 from fakes.clock import FakeClock
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.base import DeviceTimer, TimedCall
-from pytest_gpuperf.collect.events import (
+from pytest_gpuperf.collect.runtime import CudaRuntime, TorchEvents
+from pytest_gpuperf.collect.timing.events import (
     CudaEvents,
     CurrentStream,
     EventTimer,
     find_events,
 )
-from pytest_gpuperf.collect.host import HostCollector
-from pytest_gpuperf.collect.runtime import CudaRuntime
-from pytest_gpuperf.collect.torch_device import TorchEvents
+from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.errors import CollectError, MeasureError
 
 US = 1_000  # ns

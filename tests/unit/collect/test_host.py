@@ -15,8 +15,8 @@ from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.host import HostCollector
 from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.errors import MeasureError
 
 US = 1_000  # ns

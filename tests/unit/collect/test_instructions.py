@@ -10,18 +10,16 @@ from hypothesis import strategies as st
 
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.instructions import (
-    classes_of,
-    instruction_mix,
-    spilled_bytes,
-)
-from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
-from pytest_gpuperf.collect.binary.sass import (
     Instruction,
     KernelCode,
     Listing,
+    classes_of,
+    instruction_mix,
     kernel_code,
     read_listing,
+    spilled_bytes,
 )
+from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError

@@ -14,14 +14,15 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.framework import FakeFramework
-from pytest_gpuperf.collect.hardware import measuring
+from pytest_gpuperf.collect.hardware import measured as measuring
 from pytest_gpuperf.collect.hardware.measured import (
     FILE_VARIABLE,
+    find_framework,
     keep_peaks,
     kept_peaks,
+    measure_peaks,
     peaks_file,
 )
-from pytest_gpuperf.collect.hardware.measuring import find_framework, measure_peaks
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,

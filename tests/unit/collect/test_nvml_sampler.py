@@ -26,13 +26,13 @@ from hypothesis import strategies as st
 
 from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, compiled, scripted
-from pytest_gpuperf.collect import nvml_child
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.nvml_child import COLUMNS, Ring, schedule
-from pytest_gpuperf.collect.nvml_sampler import Sampler, newest
-from pytest_gpuperf.collect.nvml_sensors import Source
+from pytest_gpuperf.collect.nvml import child as nvml_child
+from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, schedule
+from pytest_gpuperf.collect.nvml.sampler import Sampler, newest
+from pytest_gpuperf.collect.nvml.sensors import Source
+from pytest_gpuperf.collect.nvml.telemetry import canonical
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
-from pytest_gpuperf.collect.translate.nvml import canonical
 from pytest_gpuperf.compute.timeline import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 
@@ -493,7 +493,7 @@ USER = """
 import sys, time
 from pathlib import Path
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.nvml_sampler import Sampler
+from pytest_gpuperf.collect.nvml.sampler import Sampler
 made = Sampler([sys.argv[1]], SystemClock(), hz=50, folder=Path(sys.argv[2]))
 made.start()
 print(made.pid, flush=True)
@@ -723,7 +723,7 @@ def test_one_that_hangs_in_the_driver(tmp_path: Path, library: Path) -> None:
     """It ends by itself when it has not looked for users for long."""
     program = (
         "import fcntl, os, sys, time\n"
-        "from pytest_gpuperf.collect import nvml_child\n"
+        "from pytest_gpuperf.collect.nvml import child as nvml_child\n"
         "nvml_child._HUNG_S = 2\n"
         "ring = os.open(sys.argv[1], os.O_RDWR)\n"
         "users = nvml_child.Users(ring, sys.argv[1], float)\n"

@@ -11,8 +11,8 @@ from hypothesis import strategies as st
 from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime, FakeTimer
 from pytest_gpuperf.collect.base import TimedCall, Timing
-from pytest_gpuperf.collect.host import HostCollector
-from pytest_gpuperf.collect.readings import Reading, median_clock_hz, sieve
+from pytest_gpuperf.collect.timing.host import HostCollector
+from pytest_gpuperf.collect.timing.readings import Reading, median_clock_hz, sieve
 from pytest_gpuperf.model.record import Void
 
 US = 1_000  # ns

@@ -12,9 +12,9 @@ from pytest_gpuperf.collect.runtime import (
     CudaRuntime,
     DriverFacts,
     NoDevice,
+    TorchRuntime,
     find_runtime,
 )
-from pytest_gpuperf.collect.torch_device import TorchRuntime
 from pytest_gpuperf.errors import CollectError
 
 

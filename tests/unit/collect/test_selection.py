@@ -9,8 +9,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.nvml import FakeGpu, FakeNvml
-from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.selection import Chosen, choose_device, same_device
+from pytest_gpuperf.collect.devices import (
+    Chosen,
+    DeviceQuery,
+    choose_device,
+    query_devices,
+    same_device,
+)
 from pytest_gpuperf.errors import ConfigError
 
 FIRST, SECOND, THIRD = "GPU-aa00", "GPU-ab00", "GPU-b000"

@@ -10,10 +10,15 @@ import pytest
 
 from fakes.clock import FakeClock
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.events import EventTimer
-from pytest_gpuperf.collect.host import HostCollector
-from pytest_gpuperf.collect.runtime import DeviceRuntime, FirstInUse, NoDevice
-from pytest_gpuperf.collect.torch_device import TorchEvents, TorchRuntime
+from pytest_gpuperf.collect.runtime import (
+    DeviceRuntime,
+    FirstInUse,
+    NoDevice,
+    TorchEvents,
+    TorchRuntime,
+)
+from pytest_gpuperf.collect.timing.events import EventTimer
+from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.errors import CollectError
 
 US = 1_000  # ns

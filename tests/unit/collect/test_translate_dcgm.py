@@ -9,8 +9,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.translate.dcgm import Moment, Telemetry, dmon_records
-from pytest_gpuperf.collect.translate.dcgm_exporter import exporter_records
+from pytest_gpuperf.collect.translate.dcgm import (
+    Moment,
+    Telemetry,
+    dmon_records,
+    exporter_records,
+)
 from pytest_gpuperf.collect.translate.dcgm_fields import Field, field_named, number
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.errors import CaptureFormatError

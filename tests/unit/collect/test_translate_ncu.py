@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
-from pytest_gpuperf.collect.translate.ncu import (
+from pytest_gpuperf.collect.translate.counters import (
     captured_facts,
     captured_values,
     kernel_values,

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.launches import aggregate
+from pytest_gpuperf.compute.derive import aggregate
 
 NUMBERS = st.floats(min_value=-1e15, max_value=1e15)
 DURATIONS = st.floats(min_value=1e-9, max_value=1e9)

@@ -18,10 +18,10 @@ from pytest_gpuperf.compute.change import (
     Shift,
     changes,
     exact_change,
+    fit_priors,
     holm,
     is_exact,
 )
-from pytest_gpuperf.compute.contrast import fit_priors
 from pytest_gpuperf.compute.spread import Prior, moderated, session_spread
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.metric import Better

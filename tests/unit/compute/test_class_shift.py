@@ -7,11 +7,7 @@ import statistics
 
 import pytest
 
-from pytest_gpuperf.compute.class_shift import (
-    class_centres,
-    log_differences,
-    session_shifts,
-)
+from pytest_gpuperf.compute.change import class_centres, log_differences, session_shifts
 from pytest_gpuperf.compute.spread import Prior, fit_prior, moderated
 from pytest_gpuperf.model.change import Shift
 from unit.compute.comparing import THEN, comparison

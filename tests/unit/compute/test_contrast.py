@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.contrast import contrasts, fit_priors
+from pytest_gpuperf.compute.change import contrasts, fit_priors
 from pytest_gpuperf.compute.spread import fit_prior
 from pytest_gpuperf.model.change import Comparison, SessionValue
 from unit.compute.comparing import THEN, comparison, value

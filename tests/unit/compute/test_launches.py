@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.launches import over_launches
+from pytest_gpuperf.compute.derive import over_launches
 from pytest_gpuperf.model.counters import CounterMode, LaunchCounters, Unknown
 
 BYTES = st.integers(min_value=0, max_value=10**12).map(float)

@@ -16,7 +16,7 @@ from pytest_gpuperf.compute.measured_scorecard import (
     measured_scorecard,
 )
 from pytest_gpuperf.compute.scorecard import training_scorecard
-from pytest_gpuperf.compute.scorecard_decisions import Tolerances
+from pytest_gpuperf.compute.step_bottleneck import Tolerances
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import from_text, to_text
 from pytest_gpuperf.model.frozen import replace

@@ -7,12 +7,8 @@ import statistics
 
 import pytest
 
-from pytest_gpuperf.compute.scorecard_decisions import (
-    TOLERANCES,
-    Tolerances,
-    decisions,
-)
 from pytest_gpuperf.compute.stats import median_interval
+from pytest_gpuperf.compute.step_bottleneck import TOLERANCES, Tolerances, decisions
 from pytest_gpuperf.model.measured_scorecard import (
     Basis,
     Decision,

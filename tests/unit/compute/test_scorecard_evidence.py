@@ -11,9 +11,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.measured_scorecard import (
+    QUANTITIES,
+    measured_scorecard,
+    parse_invariant,
+)
 from pytest_gpuperf.compute.scorecard import training_scorecard
-from pytest_gpuperf.compute.scorecard_invariants import QUANTITIES, parse_invariant
 from pytest_gpuperf.compute.step_bottleneck import MeasuredPolicy, device_time
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import (

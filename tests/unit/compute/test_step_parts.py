@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.compute.step_parts import layers_of, operations_of, phases_of
+from pytest_gpuperf.compute.steps import layers_of, operations_of, phases_of
 from pytest_gpuperf.model.step_summary import LayerTimes, OperationTimes
 from pytest_gpuperf.model.steps import Level, Span, SpanKind, Step
 

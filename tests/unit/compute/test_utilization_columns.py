@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.timeline import Scoring, compute_all
-from pytest_gpuperf.compute.utilization import INPUTS
+from pytest_gpuperf.compute.utilization import CLASSES, INPUTS
 from pytest_gpuperf.compute.utilization_columns import (
     HEALTHS,
     ComputedColumns,
@@ -20,7 +20,6 @@ from pytest_gpuperf.compute.utilization_columns import (
     compute_columns,
     missing_names,
 )
-from pytest_gpuperf.compute.workload import CLASSES
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model import CanonicalRecord, ComputedRecord
 from pytest_gpuperf.model.frozen import replace

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.regression import first_look
-from pytest_gpuperf.judge.rows import (
+from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
     group_of,

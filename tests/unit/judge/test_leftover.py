@@ -8,8 +8,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Confirmation
-from pytest_gpuperf.judge.leftover import with_suite
-from pytest_gpuperf.judge.regression import first_look, priors_of, settle
+from pytest_gpuperf.judge.regression import first_look, priors_of, settle, with_suite
 from pytest_gpuperf.model.metric import Better, Family, Metric
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict

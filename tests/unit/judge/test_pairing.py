@@ -6,8 +6,13 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case, direction
-from pytest_gpuperf.judge.pairing import best_source, case_of, confirmation_of
+from pytest_gpuperf.judge.case import (
+    Case,
+    best_source,
+    case_of,
+    confirmation_of,
+    direction,
+)
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
     BoundClass,

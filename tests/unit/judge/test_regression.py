@@ -19,7 +19,7 @@ from pytest_gpuperf.judge.regression import (
     settle,
     shown,
 )
-from pytest_gpuperf.judge.rows import comparable, early_verdict
+from pytest_gpuperf.judge.rule import comparable, early_verdict
 from pytest_gpuperf.judge.shift import machine_shifts
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
-from pytest_gpuperf.judge.rows import (
+from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
     kernel_verdict,

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Confirmation, Policy
-from pytest_gpuperf.judge.ruling import Ruling, rule, verdict_of
+from pytest_gpuperf.judge.rule import Ruling, rule, verdict_of
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from unit.judge.building import KEY, case, confirmation, estimate

@@ -6,8 +6,8 @@ import math
 
 import pytest
 
+from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.pairing import best_source
 from pytest_gpuperf.judge.selection import Gap, select, unseen, ways_to
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind

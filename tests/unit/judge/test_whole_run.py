@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.regression import (
     settle,
     shown,
 )
-from pytest_gpuperf.judge.rows import comparable
+from pytest_gpuperf.judge.rule import comparable
 from pytest_gpuperf.model.change import Level
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Family, Metric

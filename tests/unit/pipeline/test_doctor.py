@@ -11,12 +11,12 @@ from fakes.clock import FakeClock
 from fakes.framework import FakeFramework
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
+from pytest_gpuperf.cli.doctor import examine, measure
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.finding import Concern, Finding, Readiness, Status, Topic
-from pytest_gpuperf.pipeline.doctor import examine, measure
 from pytest_gpuperf.report.forms import peaks_bytes
 
 FACTS = DriverFacts(

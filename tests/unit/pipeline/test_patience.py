@@ -13,7 +13,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.catalogue import PassCost
 from pytest_gpuperf.model.device import Device
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.pipeline.patience import Patience, patience
+from pytest_gpuperf.pipeline.profile import Patience, patience
 
 NAMES = ("dram__bytes.sum", "gpu__time_duration.sum")
 

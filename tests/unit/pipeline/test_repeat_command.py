@@ -11,19 +11,19 @@ import pytest
 from fakes.runner import FakeChild, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
+from pytest_gpuperf.measure.site import Seat
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.pipeline.repeat import (
-    Answer,
     ChildRun,
     ChildSpec,
     CommandLine,
     repeat,
     seats_of,
 )
-from pytest_gpuperf.pipeline.seat import Seat
 
 SEAT = Seat(session=Session(id="s1", started_unix_s=1e9, host="h"), expected="/told")
 PLAIN = CommandLine(
@@ -68,7 +68,7 @@ def measured(test_id: str, name: str = "") -> Record:
     )
 
 
-def lines(*answers: Answer) -> bytes:
+def lines(*answers: ChildAnswer) -> bytes:
     return b"".join(codec.to_text(answer).encode() + b"\n" for answer in answers)
 
 
@@ -114,7 +114,7 @@ def test_what_a_child_measured_comes_back() -> None:
     """By test id; a test that gave its values has no failure; its folder is gone."""
     record = measured("a")
 
-    run, child = run_child(lambda _: lines(Answer(test_id="a", records=(record,))))
+    run, child = run_child(lambda _: lines(ChildAnswer(test_id="a", records=(record,))))
 
     assert run.answers["a"].records == (record,)
     assert run.failure_of("a") == ""
@@ -125,9 +125,9 @@ def test_several_answers_of_a_test_are_one() -> None:
     """Records are put together, and the first failure is the one that is told."""
     first, second = measured("a"), measured("a", "again")
     text = lines(
-        Answer(test_id="a", records=(first,)),
-        Answer(test_id="a", failure="one"),
-        Answer(test_id="a", records=(second,), failure="two"),
+        ChildAnswer(test_id="a", records=(first,)),
+        ChildAnswer(test_id="a", failure="one"),
+        ChildAnswer(test_id="a", records=(second,), failure="two"),
     )
 
     run, _ = run_child(lambda _: text)
@@ -139,7 +139,7 @@ def test_several_answers_of_a_test_are_one() -> None:
 @pytest.mark.parametrize("broken", [b"{", b"[1]\n", b"\xff\n", b'{"test_id": 3}\n'])
 def test_a_crash_costs_what_was_not_written(broken: bytes) -> None:
     """A line that was cut off, or written over, takes no other line with it."""
-    good = lines(Answer(test_id="a", records=(measured("a"),)))
+    good = lines(ChildAnswer(test_id="a", records=(measured("a"),)))
 
     run, _ = run_child(lambda _: good + broken)
 
@@ -167,7 +167,7 @@ def test_a_test_that_a_child_never_reached_gets_its_last_words() -> None:
 def test_a_child_that_did_not_end_is_no_crash_of_ours(error: Exception) -> None:
     """What it had answered counts; the rest has the error with its remedy as reason."""
     run, child = run_child(
-        lambda _: lines(Answer(test_id="a", records=(measured("a"),))), error
+        lambda _: lines(ChildAnswer(test_id="a", records=(measured("a"),))), error
     )
 
     assert run.failure_of("a") == ""

@@ -10,18 +10,17 @@ from pathlib import Path
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.baseline.decode import decode
+from pytest_gpuperf.baseline.text import decode
 from pytest_gpuperf.collect.base import TimedCall
-from pytest_gpuperf.collect.contract import Contract
 from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.collect.timing.contract import Contract
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.fixture import arguments
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.leftover import with_suite
 from pytest_gpuperf.judge.limit import judge_limit
-from pytest_gpuperf.judge.regression import first_look, settle
+from pytest_gpuperf.judge.regression import first_look, settle, with_suite
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, Void

@@ -19,11 +19,7 @@ from pytest_gpuperf.model.step_summary import (
 )
 from pytest_gpuperf.model.steps import Compiled, SpanKind
 from pytest_gpuperf.report.rows import rows
-from pytest_gpuperf.report.steps import (
-    run_steps_lines,
-    steps_lines,
-    steps_markdown,
-)
+from pytest_gpuperf.report.steps import run_steps_lines, steps_lines, steps_markdown
 
 
 def value(metric: str, number: float, unit: str, **more: Any) -> Estimate:

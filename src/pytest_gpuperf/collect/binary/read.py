@@ -1,20 +1,17 @@
-"""Binaries in, the resources and instructions of their kernels out."""
+"""Read what a compiled kernel is made of."""
 
 from __future__ import annotations
 
+import os
+import struct
 import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.binary import cuobjdump
+from pytest_gpuperf.collect.binary import resources as cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
-from pytest_gpuperf.collect.binary.elf import HEAD_BYTES, cubin_problem, kind_of
-from pytest_gpuperf.collect.binary.instructions import (
-    InstructionMix,
-    instruction_mix,
-)
-from pytest_gpuperf.collect.binary.ptxas_log import CompilerFacts, read_ptxas_log
-from pytest_gpuperf.collect.binary.sources import Image, LaunchFacts, images_of
+from pytest_gpuperf.collect.binary.instructions import InstructionMix, instruction_mix
+from pytest_gpuperf.collect.binary.resources import CompilerFacts, read_ptxas_log
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
@@ -22,7 +19,188 @@ from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.launch import KernelResources
 
-__all__ = ["Cubin", "read_binary", "read_cubins", "read_mixes"]
+__all__ = [
+    "HEAD_BYTES",
+    "Cubin",
+    "Image",
+    "LaunchFacts",
+    "cubin_problem",
+    "images_of",
+    "kind_of",
+    "read_binary",
+    "read_cubins",
+    "read_mixes",
+]
+
+HEAD_BYTES = 4096
+
+_ELF_MAGIC = b"\x7fELF"
+_FATBIN_MAGIC = b"\x50\xed\x55\xba"
+_CONTAINER_MAGICS = (_ELF_MAGIC, _FATBIN_MAGIC, b"!<arch>\n", b"MZ")
+_MACHINE_CUDA = 190  # EM_CUDA of the ELF registry
+_TYPE_RELOCATABLE = 1
+_SECTION_WITHOUT_BYTES = 8  # SHT_NOBITS
+_HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
+_SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
+
+
+def kind_of(head: bytes) -> str:
+    """
+    Return what a file is, from its first bytes.
+
+    Args:
+        head: Its first `HEAD_BYTES`.
+
+    Returns:
+        "cubin", "container" (a fatbin, or a program or archive that may hold one),
+        "ptx", "empty" or "other".
+    """
+    if not head:
+        return "empty"
+    if head.startswith(_ELF_MAGIC) and head[18:20] == struct.pack("<H", _MACHINE_CUDA):
+        return "cubin"
+    if head.startswith(_CONTAINER_MAGICS):
+        return "container"
+    if b".version" in head and b".target" in head:
+        return "ptx"
+    return "other"
+
+
+def cubin_problem(content: bytes) -> tuple[str, str] | None:
+    """
+    Return what keeps a cubin's numbers from being final.
+
+    Args:
+        content: The whole cubin.
+
+    Returns:
+        What is wrong and what to do about it; None: nothing is wrong.
+    """
+    if not _is_whole(content):
+        return "is cut off", "compile or copy it again"
+    if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
+        return (
+            "is not linked: registers and stack are final after the device link only",
+            "link it (nvcc -dlink -cubin) or compile it without -rdc=true",
+        )
+    return None
+
+
+def _is_whole(content: bytes) -> bool:
+    """Return whether all that the header promises is there."""
+    if len(content) < _HEADER.size:
+        return False
+    *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
+    if entry_bytes < _SECTION.size or table_start + count * entry_bytes > len(content):
+        return False
+    for index in range(count):
+        section = _SECTION.unpack_from(content, table_start + index * entry_bytes)
+        kind, start, size = section[1], section[4], section[5]
+        if kind != _SECTION_WITHOUT_BYTES and start + size > len(content):
+            return False
+    return True
+
+
+_WARP_SIZE = 32  # every NVIDIA chip
+_REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compiled"
+
+
+class LaunchFacts(Frozen, frozen=True, kw_only=True):
+    """
+    What a binary does not hold and a launch decides.
+
+    Attributes:
+        threads_per_block: Threads of a block; None: nobody said.
+
+        dynamic_shared_bytes: Shared memory asked for at launch [B]; None: nobody said.
+    """
+
+    threads_per_block: int | None = None
+    dynamic_shared_bytes: int | None = None
+
+
+class Image(Frozen, frozen=True, kw_only=True):
+    """
+    One binary to read.
+
+    Attributes:
+        label: How messages name it.
+
+        content: Its bytes; None: `path` is read.
+
+        path: Its file; None: `content` is read.
+
+        launch: What is known of its kernels' launches.
+    """
+
+    label: str
+    content: bytes | None = None
+    path: Path | None = None
+    launch: LaunchFacts
+
+
+def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
+    """
+    Return the binaries that a source stands for, in its order.
+
+    Args:
+        source: A path, bytes, what Triton's compiler returns, or a sequence of them.
+
+        launch: What the caller says of the launches; it wins over what Triton says.
+
+    Raises:
+        MeasureError: The source is something else, or an empty sequence.
+
+        CaptureFormatError: What Triton's compiler returned holds no cubin.
+    """
+    if isinstance(source, str | os.PathLike):
+        path = Path(source)
+        return (Image(label=str(path), path=path, launch=launch),)
+    if isinstance(source, bytes | bytearray | memoryview):
+        content = bytes(source)
+        label = f"{len(content)} bytes"
+        return (Image(label=label, content=content, launch=launch),)
+    if hasattr(source, "asm"):
+        return (_triton_image(source, launch),)
+    if isinstance(source, Sequence) and source:
+        return tuple(image for each in source for image in images_of(each, launch))
+    message = f"{type(source).__name__} is no compiled kernel"
+    if isinstance(source, Sequence):
+        message = "no compiled kernel was given"
+    raise MeasureError(message, remedy=_REMEDY)
+
+
+def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
+    """Return the cubin that Triton's compiler left, with what its metadata says."""
+    metadata = getattr(compiled, "metadata", None)
+    label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
+    forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
+    content = forms.get("cubin")
+    if not isinstance(content, bytes):
+        held = ", ".join(str(form) for form in forms) or "nothing"
+        message = f"holds no cubin, only {held}"
+        remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
+        raise CaptureFormatError(message, remedy=remedy, path=label)
+    warps = _number(_fact(metadata, "num_warps"))
+    if launch.threads_per_block is None and warps is not None:
+        launch = replace(launch, threads_per_block=warps * _WARP_SIZE)
+    if launch.dynamic_shared_bytes is None:
+        shared_bytes = _number(_fact(metadata, "shared"))
+        launch = replace(launch, dynamic_shared_bytes=shared_bytes)
+    return Image(label=label, content=content, launch=launch)
+
+
+def _fact(metadata: object, name: str) -> object:
+    """Return a field of Triton's metadata, a mapping in some versions."""
+    if isinstance(metadata, Mapping):
+        return metadata.get(name)
+    return getattr(metadata, name, None)
+
+
+def _number(value: object) -> int | None:
+    """Return a whole number, None for anything else."""
+    return value if isinstance(value, int) and not isinstance(value, bool) else None
+
 
 # From 9.0 on the compiler places a kernel's own shared memory behind the share that
 # the driver keeps, and cuobjdump counts both (seen with ptxas 11.8 to 13.4).

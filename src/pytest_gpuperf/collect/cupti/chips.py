@@ -8,12 +8,13 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.cupti import library, nvperf
 from pytest_gpuperf.collect.cupti.nvperf import MetricType
-from pytest_gpuperf.collect.devices import query_devices, target_capability
-from pytest_gpuperf.collect.selection import (
+from pytest_gpuperf.collect.devices import (
     ORDER_REMEDY,
     UNORDERED,
     choose_device,
     order_is_known,
+    query_devices,
+    target_capability,
 )
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.catalogue import ChipEntry

@@ -13,7 +13,7 @@ from typing import Any
 
 from pytest_gpuperf.collect.cupti import refusal
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti
-from pytest_gpuperf.collect.cupti.offline import ProfilerType
+from pytest_gpuperf.collect.cupti.nvperf import ProfilerType
 from pytest_gpuperf.collect.cupti.structs import HOST, metric_names
 from pytest_gpuperf.errors import (
     CollectorUnavailableError,

@@ -15,7 +15,7 @@ from typing import Any
 from pytest_gpuperf.collect.cupti import refusal, structs
 from pytest_gpuperf.collect.cupti.host import HostHalf
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, load
-from pytest_gpuperf.collect.cupti.offline import ProfilerType
+from pytest_gpuperf.collect.cupti.nvperf import ProfilerType
 from pytest_gpuperf.collect.cupti.structs import PM
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen

@@ -16,10 +16,10 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_gpuperf.collect.cupti import library, nvperf
-from pytest_gpuperf.collect.cupti.nvperf import MetricType
-from pytest_gpuperf.collect.cupti.offline import (
+from pytest_gpuperf.collect.cupti.nvperf import (
     MetricCollectionScope,
     MetricProperties,
+    MetricType,
     OfflineHost,
     ProfilerType,
     unavailable,

@@ -32,10 +32,9 @@ def look(
     Returns:
         The findings in a fixed order; the user's home is written as ~ in them.
     """
-    from pytest_gpuperf.collect.doctor.gpus import gpu_findings
+    from pytest_gpuperf.collect.doctor.gpus import gpu_findings, read_gpus
     from pytest_gpuperf.collect.doctor.machine import this_machine
     from pytest_gpuperf.collect.doctor.neighbours import neighbour_findings
-    from pytest_gpuperf.collect.doctor.nvml import read_gpus
     from pytest_gpuperf.collect.doctor.software import software_findings
     from pytest_gpuperf.collect.doctor.system import system_findings
 

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS
+from pytest_gpuperf.collect.doctor.gpus import Seen
 from pytest_gpuperf.collect.doctor.machine import Machine
-from pytest_gpuperf.collect.doctor.nvml import Seen
 from pytest_gpuperf.model.finding import Finding, Topic
 
 __all__ = ["neighbour_findings"]

@@ -6,8 +6,8 @@ import re
 from pathlib import PurePosixPath
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, Tool
+from pytest_gpuperf.collect.doctor.gpus import Seen
 from pytest_gpuperf.collect.doctor.machine import Machine, cupti_libraries
-from pytest_gpuperf.collect.doctor.nvml import Seen
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.finding import Finding, Topic
 

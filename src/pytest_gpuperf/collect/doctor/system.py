@@ -5,8 +5,8 @@ from __future__ import annotations
 import re
 import sys
 
+from pytest_gpuperf.collect.doctor.gpus import Seen
 from pytest_gpuperf.collect.doctor.machine import Machine
-from pytest_gpuperf.collect.doctor.nvml import Seen
 from pytest_gpuperf.model.finding import Finding, Status, Topic
 
 __all__ = ["system_findings"]

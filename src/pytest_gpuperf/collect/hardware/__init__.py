@@ -8,7 +8,6 @@ Never: another GPU's figures for one that is not known, a peak without a source.
 
 from __future__ import annotations
 
-from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
-from pytest_gpuperf.collect.hardware.table import load_table
+from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks, load_table
 
 __all__ = ["cpu_peaks", "find_peaks", "load_table"]

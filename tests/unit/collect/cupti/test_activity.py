@@ -20,10 +20,9 @@ from hypothesis import strategies as st
 from fakes.cupti import GRAPH_LAUNCH, RUNTIME_LAUNCH, FakeCupti
 from pytest_gpuperf.collect.base import DeviceTimer, Holding, Sequenced
 from pytest_gpuperf.collect.binary.demangle import native_demangler
-from pytest_gpuperf.collect.cupti.activity import ActivityCollector
-from pytest_gpuperf.collect.cupti.activity_timer import ActivityTimer
+from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
 from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS, CUPTI_ERRORS, missing
-from pytest_gpuperf.collect.readings import Reading, Timers
+from pytest_gpuperf.collect.timing.readings import Reading, Timers
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError

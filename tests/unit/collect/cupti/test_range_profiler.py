@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.cupti.libcupti import (
     first_usable,
     load,
 )
-from pytest_gpuperf.collect.cupti.offline import ProfilerType
+from pytest_gpuperf.collect.cupti.nvperf import ProfilerType
 from pytest_gpuperf.collect.cupti.pm_sampling import one_pass
 from pytest_gpuperf.collect.cupti.range_profiler import (
     Counted,
@@ -31,8 +31,7 @@ from pytest_gpuperf.collect.cupti.range_profiler import (
     kernel_replay_refusal,
 )
 from pytest_gpuperf.collect.cupti.structs import GREW
-from pytest_gpuperf.collect.translate.counters import standard_counters
-from pytest_gpuperf.collect.translate.ncu import captured_values
+from pytest_gpuperf.collect.translate.counters import captured_values, standard_counters
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,

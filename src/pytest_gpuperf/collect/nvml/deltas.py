@@ -1,0 +1,436 @@
+"""What NVML counted while a test ran: energy, throttling, errors."""
+
+from __future__ import annotations
+
+import ctypes
+from collections.abc import Mapping
+from typing import Any, NamedTuple
+
+from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.nvml.library import (
+    HZ_PER_MHZ,
+    VALUE_TYPES,
+    Board,
+    Neighbours,
+    fault_of,
+)
+from pytest_gpuperf.collect.translate.gpm import GPM_METRICS, GpmValue, gpm_readings
+from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas
+
+__all__ = ["ECC", "GPM_GAP_S", "THROTTLED", "Counters", "Deltas", "GpmPair"]
+
+GPM_GAP_S = 0.1  # NVML reference: GPM needs more than 100 ms between two samples
+_NOT_SUPPORTED = 3  # nvml.h
+_NS_PER_S = 1_000_000_000
+_ALL_LINKS = 0xFFFF_FFFF  # scope of an NVLink field: the sum over links
+
+THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
+    ClockReason.SOFTWARE_POWER_CAP: 74,
+    ClockReason.THERMAL: 75,
+    ClockReason.SYNC_BOOST: 76,
+    ClockReason.BOARD_LIMIT: 77,
+    ClockReason.SOFTWARE_THERMAL: 269,
+    ClockReason.HARDWARE_THERMAL: 270,
+    ClockReason.POWER_BRAKE: 271,
+}
+ECC = {
+    "corrected errors": (3, 0),
+    "uncorrected errors": (4, 0),
+    "rows replaced for corrected errors": (142, 0),
+    "rows replaced for uncorrected errors": (143, 0),
+    "rows waiting to be replaced": (144, 0),
+    "rows that could not be replaced": (145, 0),
+}
+_FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
+    **{f"time under {reason.value}": (i, 0) for reason, i in THROTTLED.items()},
+    **ECC,
+    "PCIe replays": (94, 0),
+    "PCIe bytes sent": (197, 0),
+    "PCIe bytes received": (198, 0),
+    "NVLink data sent": (138, _ALL_LINKS),
+    "NVLink data received": (139, _ALL_LINKS),
+}
+
+
+class Counters:
+    """Counters that are read in one call, into an array that is made once."""
+
+    def __init__(self, board: Board) -> None:
+        self._board = board
+        self._wanted = dict(_FIELDS)
+        # pynvml builds the array anew in each call: four fifths of what it costs
+        self._read = board.tell(
+            "counters",
+            lambda: board.nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues"),  # noqa: SLF001 - the only way past that
+        )
+        self._prepare()
+
+    def read(self) -> dict[str, int]:
+        """Return each counter that speaks."""
+        if self._read is None or self._board.lost is not None or not self._wanted:
+            return {}
+        code = int(self._read(self._board.handle, self._length, self._array))
+        if code:
+            self._board.refused("counters", code)
+            return {}
+        found: dict[str, int] = {}
+        dropped = False
+        for sensor, value in zip(self._wanted, self._array, strict=True):
+            code = value.nvmlReturn
+            if not code:
+                found[sensor] = getattr(value.value, VALUE_TYPES[value.valueType])
+                continue
+            self._board.refused(sensor, code)
+            dropped = dropped or fault_of(code).lasting
+        if dropped:
+            silent = {each.sensor for each in self._board.silent}
+            self._wanted = {k: v for k, v in self._wanted.items() if k not in silent}
+            self._prepare()
+        return found
+
+    def _prepare(self) -> None:
+        """Make the array for what is still to be asked."""
+        self._array = (self._board.nvml.c_nvmlFieldValue_t * len(self._wanted))()
+        self._length = ctypes.c_int(len(self._wanted))
+        for value, wanted in zip(self._array, self._wanted.values(), strict=True):
+            value.fieldId, value.scopeId = wanted
+
+
+class GpmPair:
+    """
+    Two samples of the GPU's own counters, and the averages between them.
+
+    Args:
+        board: Hopper or newer: older GPUs have no GPM.
+
+        clock: When.
+    """
+
+    def __init__(self, board: Board, clock: Clock) -> None:
+        self._board = board
+        self._clock = clock
+        self._since_ns = 0
+        nvml = board.nvml
+        support = board.ask("GPM", "nvmlGpmQueryDeviceSupport")
+        if support is not None and not support.isSupportedDevice:
+            board.refused("GPM", _NOT_SUPPORTED)
+        self._samples = board.tell(
+            "GPM", lambda: (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
+        )
+        self._began = False
+
+    def begin(self) -> None:
+        """Take the first sample."""
+        self._began = self._take(0)
+        self._since_ns = self._clock.now_ns()
+
+    def end(self) -> tuple[dict[str, float | None], str | None]:
+        """
+        Return the averages since `begin`, by the names of a CanonicalRecord.
+
+        Returns:
+            The averages, and None; or nothing, and why as a fragment.
+        """
+        duration_s = (self._clock.now_ns() - self._since_ns) / _NS_PER_S
+        if duration_s <= GPM_GAP_S and self._began:
+            return {}, (
+                f"it took {duration_s * 1e3:.3g} ms, and GPM needs more than"
+                f" {GPM_GAP_S * 1e3:g} ms: it has to be repeated"
+            )
+        values = self._metrics() if self._began and self._take(1) else None
+        if values is None:
+            silent = self._board.silent_named("GPM") or self._board.lost
+            return {}, "it was never begun" if silent is None else silent.reason
+        return gpm_readings(values), None
+
+    def close(self) -> None:
+        """Give both samples back."""
+        for sample in self._samples or ():
+            self._board.release("GPM", "nvmlGpmSampleFree", sample)
+        self._samples = None
+
+    def _take(self, i: int) -> bool:
+        """Take a sample; return whether that went well."""
+        if self._samples is None:
+            return False
+        board, sample = self._board, self._samples[i]
+        if board.instance is None:
+            taken = board.ask("GPM", "nvmlGpmSampleGet", sample)
+        else:
+            taken = board.ask("GPM", "nvmlGpmMigSampleGet", board.instance, sample)
+        return taken is not None
+
+    def _metrics(self) -> list[GpmValue] | None:
+        """Return the averages as NVML gives them."""
+        nvml = self._board.nvml
+        asked = nvml.c_nvmlGpmMetricsGet_t()
+        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        asked.numMetrics = len(GPM_METRICS)
+        asked.sample1, asked.sample2 = self._samples
+        for i, metric in enumerate(GPM_METRICS):
+            asked.metrics[i].metricId = metric
+        if self._board.tell("GPM", lambda: nvml.nvmlGpmMetricsGet(asked)) is None:
+            return None
+        return [
+            GpmValue(
+                metric=each.metricId, value=each.value, nvml_return=each.nvmlReturn
+            )
+            for each in asked.metrics[: len(GPM_METRICS)]
+        ]
+
+
+# The counter moves every 20 to 100 ms, by board (nvmlDeviceGetTotalEnergyConsumption;
+# *unverified on hardware*): below half a second that is more than a tenth of the value.
+_ENERGY_S = 0.5
+_BYTES_PER_KIB = 1024
+_US_PER_S = 1_000_000
+_MOST_XIDS = 64  # in one test; a GPU that reports more is broken enough
+
+_TOTAL_POWER, _SM_CLOCK = 0, 5  # nvmlSamplingType_t
+_REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are settings, no limits
+    0x4: ClockReason.SOFTWARE_POWER_CAP,
+    0x8: ClockReason.HARDWARE_SLOWDOWN,
+    0x10: ClockReason.SYNC_BOOST,
+    0x20: ClockReason.SOFTWARE_THERMAL,
+    0x40: ClockReason.HARDWARE_THERMAL,
+    0x80: ClockReason.POWER_BRAKE,
+}
+
+
+class _Moment(NamedTuple):
+    """One reading of all sensors."""
+
+    now_ns: int
+    counters: Mapping[str, int]
+    energy_joules: float | None
+    reasons: int
+    used_bytes: int | None
+    company: tuple[Company, tuple[int, ...], str | None]
+
+
+class Deltas:
+    """
+    Reads a GPU's sensors before and after something.
+
+    Args:
+        board: The GPU.
+
+        clock: When.
+
+        neighbours: Tells this process from others; None: as Linux shows them.
+
+        gpm: Whether to take averages of hardware counters, where the GPU has them.
+    """
+
+    def __init__(
+        self,
+        board: Board,
+        clock: Clock,
+        *,
+        neighbours: Neighbours | None = None,
+        gpm: bool = True,
+    ) -> None:
+        self.board = board
+        self._clock = clock
+        self._neighbours = Neighbours() if neighbours is None else neighbours
+        self._counters = Counters(board)
+        self._gpm = GpmPair(board, clock) if gpm else None
+        self._events = _listen(board)
+        self._before: _Moment | None = None
+        self._since_us = 0
+
+    def begin(self) -> None:
+        """Read all sensors; what comes next is counted."""
+        self._xids()  # what came before
+        self._before = self._read()
+        self._since_us = int(self._clock.unix_s() * _US_PER_S)
+        if self._gpm is not None:
+            self._gpm.begin()
+
+    def end(self) -> DeviceDeltas:
+        """
+        Return what was counted since `begin`.
+
+        Raises:
+            RuntimeError: It was never begun.
+        """
+        before, self._before = self._before, None
+        if before is None:
+            message = "Deltas.end() without begin()"
+            raise RuntimeError(message)
+        board = self.board
+        duration_s = (self._clock.now_ns() - before.now_ns) / _NS_PER_S
+        gpm, gpm_reason = ({}, None) if self._gpm is None else self._gpm.end()
+        after = self._read()
+        company, _, hidden = max(
+            before.company, after.company, key=lambda each: _GRAVITY[each[0]]
+        )
+        energy_joules = _risen(before.energy_joules, after.energy_joules)
+        # first what is read, so that what falls silent here is among the silent
+        read: dict[str, Any] = {
+            "xids": self._xids(),
+            "sm_clock_hz": board.sm_clock_hz(),
+            "temperature_celsius": _celsius(board),
+            **self._rings(),
+            **_counted(before.counters, after.counters),
+        }
+        return DeviceDeltas(
+            gpu_uuid=board.uuid,
+            gpu_index=board.index,
+            duration_s=duration_s,
+            energy_joules=energy_joules if duration_s >= _ENERGY_S else None,
+            reasons=_named(before.reasons | after.reasons),
+            memory_used_bytes=after.used_bytes,
+            memory_used_change_bytes=(
+                None
+                if after.used_bytes is None or before.used_bytes is None
+                else after.used_bytes - before.used_bytes
+            ),
+            gpm=gpm,
+            gpm_reason=gpm_reason,
+            company=company,
+            company_reason=hidden,
+            foreign_pids=tuple(sorted({*before.company[1], *after.company[1]})),
+            silent=board.silent,
+            lost=board.lost,
+            **read,
+        )
+
+    def close(self) -> None:
+        """Give back what NVML holds for it."""
+        if self._gpm is not None:
+            self._gpm.close()
+        if self._events is not None:
+            self.board.release("XID events", "nvmlEventSetFree", self._events)
+            self._events = None
+
+    def _read(self) -> _Moment:
+        """Read all sensors."""
+        board = self.board
+        now_ns = self._clock.now_ns()
+        memory = board.tell("memory", lambda: _memory(board))
+        return _Moment(
+            now_ns=now_ns,
+            counters=self._counters.read(),
+            energy_joules=board.energy_joules(),
+            reasons=_reasons(board),
+            used_bytes=None if memory is None else int(memory.used),
+            company=self._neighbours.seen(board),
+        )
+
+    def _rings(self) -> dict[str, tuple[float, ...]]:
+        """Return what the driver sampled by itself since `begin`."""
+        ring, since_us = self.board.ring, self._since_us
+        megahertz = ring("ring of the SM clock", _SM_CLOCK, since_us)
+        milliwatts = ring("ring of the power", _TOTAL_POWER, since_us)
+        return {
+            "ring_sm_clocks_hz": tuple(each * HZ_PER_MHZ for each in megahertz),
+            "ring_power_watts": tuple(each / 1000 for each in milliwatts),
+        }
+
+    def _xids(self) -> tuple[int, ...] | None:
+        """Return the XID events that came since this was last asked."""
+        if self._events is None or self.board.lost is not None:
+            return None
+        nvml, found = self.board.nvml, []
+        for _ in range(_MOST_XIDS):
+            try:
+                found.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+            except nvml.NVMLError_Timeout:  # no more
+                break
+            except nvml.NVMLError as error:
+                self.board.note("XID events", error)
+                break
+        return tuple(found)
+
+
+_GRAVITY = {Company.ALONE: 0, Company.UNKNOWN: 1, Company.FOREIGN: 2}
+
+
+def _listen(board: Board) -> Any:  # noqa: ANN401 - the library has no types
+    """Return a set of events to which XIDs of a GPU come; None: nobody can listen."""
+    nvml = board.nvml
+    events = board.tell("XID events", nvml.nvmlEventSetCreate)
+    if events is None:
+        return None
+    registered = board.tell(
+        "XID events",
+        lambda: (
+            nvml.nvmlDeviceRegisterEvents(
+                board.handle, nvml.nvmlEventTypeXidCriticalError, events
+            ),
+        ),
+    )
+    if registered is None:
+        board.release("XID events", "nvmlEventSetFree", events)
+        return None
+    return events
+
+
+def _memory(board: Board) -> Any:  # noqa: ANN401 - the library has no types
+    """Return the memory of what tests use; the second version tells the driver's apart."""
+    nvml = board.nvml
+    return nvml.nvmlDeviceGetMemoryInfo(board.part, version=nvml.nvmlMemory_v2)
+
+
+def _reasons(board: Board) -> int:
+    """Return why the clock is what it is, a bit each; 0 where nobody says."""
+    nvml, handle = board.nvml, board.handle
+
+    def read() -> int:
+        try:
+            return int(nvml.nvmlDeviceGetCurrentClocksEventReasons(handle))
+        except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
+            return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
+
+    return board.tell("clock reasons", read) or 0
+
+
+def _celsius(board: Board) -> float | None:
+    """Return the die's temperature [°C]."""
+    nvml, handle, die = board.nvml, board.handle, board.nvml.NVML_TEMPERATURE_GPU
+
+    def read() -> float:
+        try:
+            return float(nvml.nvmlDeviceGetTemperatureV(handle, die))
+        except (AttributeError, nvml.NVMLError_FunctionNotFound):  # an older one
+            return float(nvml.nvmlDeviceGetTemperature(handle, die))
+
+    found: float | None = board.tell("temperature", read)
+    return found
+
+
+def _named(bits: int) -> frozenset[ClockReason]:
+    """Return the reasons that bits stand for."""
+    return frozenset(reason for bit, reason in _REASONS.items() if bit & bits)
+
+
+def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
+    """Return by how much the counters moved, as the fields of DeviceDeltas."""
+    moved = {name: after[name] - before[name] for name in after if name in before}
+    return {
+        "throttled_s": {
+            reason: moved[sensor] / _NS_PER_S
+            for reason in THROTTLED
+            if moved.get(sensor := f"time under {reason.value}", -1) >= 0
+        },
+        "ecc_changes": {name: moved[name] for name in ECC if name in moved},
+        "pcie_tx_bytes": _forward(moved, "PCIe bytes sent"),
+        "pcie_rx_bytes": _forward(moved, "PCIe bytes received"),
+        "pcie_replay_count": _forward(moved, "PCIe replays"),
+        "nvlink_tx_bytes": _forward(moved, "NVLink data sent", _BYTES_PER_KIB),
+        "nvlink_rx_bytes": _forward(moved, "NVLink data received", _BYTES_PER_KIB),
+    }
+
+
+def _forward(moved: Mapping[str, int], name: str, scale: int = 1) -> int | None:
+    """Return by how much a counter rose; None: it was silent, or began anew."""
+    risen = moved.get(name, -1)
+    return risen * scale if risen >= 0 else None
+
+
+def _risen(before: float | None, after: float | None) -> float | None:
+    """Return by how much a counter rose; None: it was silent, or began anew."""
+    if before is None or after is None or after < before:
+        return None
+    return after - before

@@ -1,0 +1,377 @@
+"""NVML as a library: started once, asked by name, its faults named."""
+
+from __future__ import annotations
+
+import importlib
+import os
+from collections.abc import Callable, Mapping
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from pytest_gpuperf.collect.leases import descends_from
+from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.deltas import Company, Silent
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = [
+    "HZ_PER_MHZ",
+    "VALUE_TYPES",
+    "Board",
+    "Fault",
+    "Neighbours",
+    "fault_of",
+    "open_board",
+    "why_unavailable",
+]
+
+_INVALID, _NOT_FOUND, _NO_FUNCTION = 2, 6, 13  # nvml.h
+_NO_GPU, _UNKNOWN = 28, 999
+HZ_PER_MHZ = 1_000_000
+# nvml.h, nvmlValueType_t: the member of a value that holds it
+VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
+_FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own
+
+
+class Fault(Frozen, frozen=True, kw_only=True):
+    """
+    What one of NVML's error codes means for a sensor.
+
+    Attributes:
+        reason: Why it says nothing, as a fragment.
+
+        remedy: What to do about it, as a sentence.
+
+        lasting: Whether it is not to be asked again.
+
+        lost: Whether the GPU is gone.
+    """
+
+    reason: str
+    remedy: str
+    lasting: bool = True
+    lost: bool = False
+
+
+def _passing(reason: str, remedy: str = "run it again") -> Fault:
+    """Return a fault that may be over at the next reading."""
+    return Fault(reason=reason, remedy=remedy, lasting=False)
+
+
+_DRIVER = "start the NVIDIA driver (modprobe nvidia), or measure on another machine"
+_UPGRADE = "use a newer driver"
+_BINDING = "use the nvidia-ml-py of the driver's branch"
+_RESET = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
+_FAULTS: Mapping[int, Fault] = {  # nvml.h, nvmlReturn_t: all of them but success
+    1: _passing("NVML was shut down under it", "find out who calls nvmlShutdown"),
+    2: Fault(reason="NVML does not know this reading", remedy=_BINDING),
+    3: Fault(reason="this board has no such sensor", remedy="measure on another GPU"),
+    4: Fault(
+        reason="the driver keeps it from this user",
+        remedy="ask the machine's administrator for permission",
+    ),
+    5: _passing("NVML was started twice"),
+    6: _passing("NVML has nothing to say yet"),
+    7: _passing("more came than there was room for"),
+    8: Fault(
+        reason="the board's external power is not connected",
+        remedy="connect the power cables of the board",
+        lost=True,
+    ),
+    9: Fault(reason="the NVIDIA driver is not loaded", remedy=_DRIVER),
+    10: _passing("NVML did not answer in time"),
+    11: _passing("the driver has trouble with the board's interrupts"),
+    12: Fault(reason="NVML's library is not on this machine", remedy=_DRIVER),
+    13: Fault(reason="this driver has no such function", remedy=_UPGRADE),
+    14: Fault(
+        reason="the board's information memory is damaged",
+        remedy="have the board replaced",
+    ),
+    15: Fault(reason="it has fallen off the bus", remedy=_RESET, lost=True),
+    16: Fault(reason="it needs a reset", remedy=_RESET, lost=True),
+    17: _passing("the operating system refused the reading"),
+    18: Fault(
+        reason="the driver was replaced while it was in use",
+        remedy="restart the machine, so that driver and library are of one version",
+    ),
+    19: _passing("somebody else uses the sensor"),
+    20: _passing("NVML has too little memory"),
+    21: _passing("NVML has no data yet"),
+    22: Fault(
+        reason="a virtual GPU has no such sensor while ECC is on",
+        remedy="measure on a whole GPU",
+    ),
+    23: _passing("the driver has too few resources for it"),
+    24: Fault(reason="the board does not know this clock", remedy=_UPGRADE),
+    25: Fault(reason="driver and binding disagree about a record", remedy=_BINDING),
+    26: Fault(reason="the driver no longer has this reading", remedy=_BINDING),
+    27: _passing("the GPU is not ready"),
+    28: Fault(reason="it is no longer there", remedy=_RESET, lost=True),
+    29: _passing("the GPU is in a state without this reading"),
+    30: Fault(reason="the board cannot be reset that way", remedy=_RESET),
+    999: _passing("NVML does not say why"),
+}
+_UNHEARD = _passing("NVML gave an error that is not known here", _BINDING)
+_WHOLE, _INSTANCE = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
+
+
+def open_board(
+    uuid: str, *, pci_bus_id: str | None = None, nvml: ModuleType | None = None
+) -> Board:
+    """
+    Return the sensors of a GPU; NVML is started, and `close` gives it back.
+
+    A GPU is known by its UUID or its place on the bus: the driver's order and CUDA's
+    differ (CUDA_VISIBLE_DEVICES, CUDA_DEVICE_ORDER).
+
+    Args:
+        uuid: Its name for life, with or without the `GPU-` or `MIG-` before it.
+
+        pci_bus_id: Its place on the bus, as `0000:18:00.0`; used where the UUID is not
+            known.
+
+        nvml: The binding; None: pynvml, imported now.
+
+    Raises:
+        CollectorUnavailableError: NVML does not start, or does not know the GPU.
+    """
+    if nvml is None:
+        try:
+            nvml = importlib.import_module("pynvml")
+        except ImportError as error:
+            raise CollectorUnavailableError(
+                "NVML cannot be used: pynvml is not installed",
+                remedy="pip install nvidia-ml-py",
+            ) from error
+    try:
+        nvml.nvmlInit()
+    except nvml.NVMLError as error:
+        raise why_unavailable("NVML does not start", _code(error)) from error
+    try:
+        return Board(nvml, *_found(nvml, uuid, pci_bus_id))
+    except nvml.NVMLError as error:
+        nvml.nvmlShutdown()
+        asked = f"NVML does not give GPU {uuid}"
+        raise why_unavailable(asked, _code(error)) from error
+
+
+class Board:
+    """
+    One GPU, as NVML lets it be read.
+
+    Attributes:
+        nvml: The binding.
+
+        handle: NVML's own of the GPU, or of its instance.
+
+        uuid: Its name for life.
+
+        index: Its place in the driver's order.
+
+        instance: The number of the instance of a GPU that it is; None: a whole GPU.
+
+        part: NVML's own of what tests use: the handle, or that of the instance.
+
+        split: Whether it is split into instances.
+
+        lost: Why it is gone; None: it is there.
+    """
+
+    def __init__(self, nvml: ModuleType, handle: Any, uuid: str) -> None:  # noqa: ANN401 - the library has no types
+        self.nvml = nvml
+        self.handle = handle
+        self.uuid = uuid
+        self.lost: Silent | None = None
+        self._silent: dict[str, Silent] = {}
+        self._passing: dict[str, Silent] = {}
+        self.part = handle
+        self.instance: int | None = None
+        if uuid.startswith(_INSTANCE):
+            self.instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
+            self.handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
+        self.index: int = nvml.nvmlDeviceGetIndex(self.handle)
+        self.split = bool((self.ask("MIG mode", "nvmlDeviceGetMigMode") or (0, 0))[0])
+
+    @property
+    def silent(self) -> tuple[Silent, ...]:
+        """The sensors that said nothing when they were last asked."""
+        return (*self._silent.values(), *self._passing.values())
+
+    def silent_named(self, sensor: str) -> Silent | None:
+        """Return why a sensor says nothing; None: it speaks."""
+        return self._silent.get(sensor) or self._passing.get(sensor)
+
+    def close(self) -> None:
+        """Give NVML back."""
+        try:
+            self.nvml.nvmlShutdown()
+        except self.nvml.NVMLError as error:
+            self.note("NVML", error)
+
+    def ask(self, sensor: str, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
+        """
+        Return what a function of the binding says of this GPU; None: nothing.
+
+        Args:
+            sensor: The name under which it falls silent.
+
+            function: The binding's.
+
+            arguments: What it takes after the GPU.
+        """
+        call = getattr(self.nvml, function, None)
+        if call is None:  # an older binding
+            self.refused(sensor, _NO_FUNCTION)
+            return None
+        return self.tell(sensor, lambda: call(self.handle, *arguments))
+
+    def tell(self, sensor: str, read: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library has no types
+        """Return what a reading gives; None: the sensor is silent, and `silent` says why."""
+        if sensor in self._silent or self.lost is not None:
+            return None
+        try:
+            value = read()
+        except self.nvml.NVMLError as error:
+            self.note(sensor, error)
+            return None
+        except self.nvml.NVMLLibraryMismatchError:
+            self.refused(sensor, _NO_FUNCTION)
+            return None
+        self._passing.pop(sensor, None)
+        return value
+
+    def release(self, sensor: str, function: str, thing: object) -> None:
+        """Give something back to NVML, whatever else has failed."""
+        try:
+            getattr(self.nvml, function)(thing)
+        except self.nvml.NVMLError as error:
+            self.note(sensor, error)
+
+    def note(self, sensor: str, error: Exception) -> None:
+        """Keep why a sensor says nothing."""
+        self.refused(sensor, _code(error))
+
+    def refused(self, sensor: str, code: int) -> None:
+        """Keep why a sensor says nothing, by NVML's code."""
+        fault = fault_of(code)
+        silent = Silent(
+            sensor=sensor, code=code, reason=fault.reason, remedy=fault.remedy
+        )
+        if fault.lost:
+            self.lost = self.lost or silent
+        (self._silent if fault.lasting else self._passing)[sensor] = silent
+
+    def sm_clock_hz(self) -> float | None:
+        """Return the multiprocessors' clock now [Hz]."""
+        mhz = self.ask("SM clock", "nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM)
+        return None if mhz is None else float(mhz * HZ_PER_MHZ)
+
+    def energy_joules(self) -> float | None:
+        """Return what the board has drawn since the driver was loaded [J]."""
+        millijoules = self.ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
+        return None if millijoules is None else millijoules / 1000
+
+    def ring(self, sensor: str, kind: int, since_us: int) -> tuple[float, ...]:
+        """Return what the driver sampled by itself after a time [us since 1970]."""
+        if sensor in self._silent or self.lost is not None:
+            return ()
+        try:
+            found = self.nvml.nvmlDeviceGetSamples(self.handle, kind, since_us)
+        except self.nvml.NVMLError as error:
+            if _code(error) != _NOT_FOUND:  # nothing new is no fault
+                self.note(sensor, error)
+            return ()
+        member = VALUE_TYPES[found[0]]
+        return tuple(float(getattr(sample.sampleValue, member)) for sample in found[1])
+
+
+class Neighbours:
+    """
+    Tells this process and its children from others, among those that NVML lists.
+
+    NVML gives process ids of the host: in a container they belong to nobody.
+
+    Args:
+        pid: This process.
+
+        proc: Where Linux shows its processes.
+
+        environment: The process's; MPS is named there.
+    """
+
+    def __init__(
+        self,
+        pid: int | None = None,
+        proc: Path = Path("/proc"),
+        environment: Mapping[str, str] = os.environ,
+    ) -> None:
+        self._pid = os.getpid() if pid is None else pid
+        self._proc = proc
+        self._mps = "CUDA_MPS_PIPE_DIRECTORY" in environment
+        try:
+            self._namespace = str((proc / "self" / "ns" / "pid").readlink())
+        except OSError:
+            self._namespace = ""
+
+    def seen(self, board: Board) -> tuple[Company, tuple[int, ...], str | None]:
+        """Return who else computes on a GPU now, their ids, and why that is not known."""
+        listed = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
+        hidden = self._hidden(board, known=listed is not None)
+        if hidden is not None:
+            return Company.UNKNOWN, (), hidden
+        pids = {int(each.pid) for each in listed}
+        foreign = tuple(sorted(pid for pid in pids if not self._own(pid)))
+        return (Company.FOREIGN if foreign else Company.ALONE), foreign, None
+
+    def _hidden(self, board: Board, *, known: bool) -> str | None:
+        """Return why the list of processes does not tell; None: it does."""
+        if board.split or board.instance is not None:
+            return "the GPU is split (MIG), and instances do not see each other"
+        if not known:
+            silent = board.lost or board.silent_named("processes")
+            return f"the driver lists no processes: {silent.reason if silent else ''}"
+        if self._mps or board.ask("MPS", "nvmlDeviceGetMPSComputeRunningProcesses"):
+            return "MPS shares the GPU between processes"
+        if not self._namespace:
+            return "this system does not say whether process ids are the host's own"
+        if self._namespace != _FIRST_PID_NAMESPACE:
+            return "this is a container, and the driver lists process ids of the host"
+        return None
+
+    def _own(self, pid: int) -> bool:
+        """Return whether a process is this one or descends from it."""
+        return descends_from(self._pid, pid, self._proc)
+
+
+def fault_of(code: int) -> Fault:
+    """Return what one of NVML's error codes means."""
+    return _FAULTS.get(code, _UNHEARD)
+
+
+def why_unavailable(what: str, code: int) -> CollectorUnavailableError:
+    """Return the error of something that NVML refused, by NVML's code."""
+    fault = fault_of(code)
+    return CollectorUnavailableError(f"{what}: {fault.reason}", remedy=fault.remedy)
+
+
+def _found(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object, str]:
+    """Return NVML's handle of a GPU, and the UUID by which NVML knows it."""
+    bare = uuid.removeprefix(_WHOLE).removeprefix(_INSTANCE)
+    # the CUDA driver's UUID does not say whether it is an instance's
+    for name in dict.fromkeys((uuid, _WHOLE + bare, _INSTANCE + bare)):
+        try:
+            return nvml.nvmlDeviceGetHandleByUUID(name.encode()), name
+        except nvml.NVMLError as error:
+            if _code(error) not in {_INVALID, _NOT_FOUND}:
+                raise
+    if pci_bus_id is None:
+        raise nvml.NVMLError(_NO_GPU)
+    handle = nvml.nvmlDeviceGetHandleByPciBusId(pci_bus_id.encode())
+    name = nvml.nvmlDeviceGetUUID(handle)
+    return handle, name.decode() if isinstance(name, bytes) else name
+
+
+def _code(error: Exception) -> int:
+    """Return NVML's number of an error of the binding."""
+    code = getattr(error, "value", _UNKNOWN)
+    return code if isinstance(code, int) else _UNKNOWN

@@ -1,0 +1,400 @@
+"""A time line of GPUs' sensors, sampled by one process of the host.
+
+The process that runs tests only reads the clock before and after one: what holds its
+interpreter for long does not hold the sampler. All runs on a host that ask for the same
+GPUs share one sampler; whoever came first started it, and it ends when the last of them
+has let go of its ring, or has died. Where it dies itself, the next mark starts another;
+the time between is unobserved, and so is what an open block had before: compute.timeline
+says how much.
+
+*Unverified on hardware:* how much of a core NVML's own part takes.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import math
+import mmap
+import os
+import select
+import signal
+import subprocess  # noqa: TID251 - it runs beside the tests; a Runner waits for its process
+import sys
+import zlib
+from collections.abc import Iterator, Mapping, Sequence
+from itertools import takewhile
+from pathlib import Path
+from typing import IO, TYPE_CHECKING
+
+from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_folder
+from pytest_gpuperf.collect.nvml import child as nvml_child
+from pytest_gpuperf.collect.nvml import sensors as nvml_sensors
+from pytest_gpuperf.collect.nvml.library import fault_of, why_unavailable
+from pytest_gpuperf.collect.nvml.telemetry import FIRST_COLUMN, canonical
+from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
+from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
+from pytest_gpuperf.model.deltas import Silent
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.telemetry import CanonicalRecord
+
+__all__ = ["Sampler", "newest"]
+
+_DEFAULT_HZ = 10.0  # a share of 1 s in ten parts, as GPM and the drivers refresh
+_HIGHEST_HZ = 100.0  # more often than that, sensors repeat themselves
+# records: 54 min of one GPU at 10 Hz; pages that are not used cost nothing
+_CAPACITY = 1 << 15
+_PATIENCE_S = 10.0  # an interpreter and pynvml take 0.1 s, NVML's start some seconds
+_LOOK_S = 0.01  # between two looks for the other process: a tenth of its start
+_STALE_S = 2.0  # a sampler that has not looked for users for so long has ended
+_TIMEOUT, _UNKNOWN = 10, 999  # nvml.h
+_GPM_S = 0.25  # a GPM average is of 0.1 s and a period
+
+
+class Sampler:
+    """
+    Samples GPUs while tests run.
+
+    A process that is forked from this one holds the ring too, until it ends: so long the
+    sampler goes on.
+
+    Args:
+        uuids: The GPUs, as NVML names them.
+
+        clock: Of the marks: the one whose monotonic reading the sampler's process shares.
+
+        hz: How often [1/s], > 0 and <= 100. A sampler that is already there keeps its
+            own: see `period_s`.
+
+        folder: Where ring and lock are; None: `lease_folder()`.
+
+        environment: Of the process; None: this one's.
+
+        patience_s: How long it may take to start [s], > 0.
+
+    Raises:
+        MeasureError: So often, or none at all, makes no sense.
+    """
+
+    def __init__(
+        self,
+        uuids: Sequence[str],
+        clock: Clock,
+        *,
+        hz: float = _DEFAULT_HZ,
+        folder: Path | None = None,
+        environment: Mapping[str, str] | None = None,
+        patience_s: float = _PATIENCE_S,
+    ) -> None:
+        if not 0 < hz <= _HIGHEST_HZ:
+            message = f"a sampler cannot run at {hz!r} Hz"
+            remedy = f"ask for more than 0 and at most {_HIGHEST_HZ:g}"
+            raise MeasureError(message, remedy=remedy)
+        self._uuids = tuple(uuids)
+        self._clock = clock
+        self._asked_s = 1.0 / hz
+        self._folder = (lease_folder() if folder is None else folder).absolute()
+        self._environment = environment
+        self._patience_s = patience_s
+        named = zlib.crc32("\n".join(self._uuids).encode())
+        self._path = self._folder / f"sampler-{named:08x}.ring"
+        self._held = contextlib.ExitStack()
+        self._ring: memoryview[float] | None = None
+
+    @property
+    def pid(self) -> int:
+        """The process that samples, whoever started it; 0: none."""
+        return int(self._head("pid"))
+
+    @property
+    def period_s(self) -> float:
+        """The period of the sampler that runs [s]."""
+        return self._head("period_s")
+
+    @property
+    def skipped_count(self) -> int:
+        """Whole periods for which it had no time, since it was started."""
+        return int(self._head("skipped"))
+
+    @property
+    def silent(self) -> tuple[Silent, ...]:
+        """Sensors that gave nothing, and why."""
+        ring = self._ring
+        if ring is None:
+            return ()
+        codes = zip(nvml_child.COLUMNS, ring[nvml_child.ERRORS :], strict=False)
+        return tuple(
+            Silent(
+                sensor=column,
+                code=int(code),
+                reason=fault_of(int(code)).reason,
+                remedy=fault_of(int(code)).remedy,
+            )
+            for column, code in codes
+            if code
+        )
+
+    def start(self) -> None:
+        """
+        Join the sampler of this host, or start it.
+
+        Raises:
+            CollectorUnavailableError: There is no NVML, no such GPU, no Linux, or no
+                place for the ring.
+        """
+        if not sys.platform.startswith("linux"):
+            raise CollectorUnavailableError(
+                "the sampler of the sensors runs on Linux only",
+                remedy="ask for nothing that needs a time line here",
+            )
+        self.stop()
+        deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
+        try:
+            while not (self._joined() or self._started()):
+                if self._clock.now_ns() > deadline_ns:
+                    raise CollectorUnavailableError(
+                        f"the sampler of another run does not write ({self._path})",
+                        remedy="end that run, or remove the file",
+                    )
+                self._clock.sleep(_LOOK_S)
+        except (OSError, NotImplementedError) as error:
+            raise self._no_place(error) from error
+
+    def stop(self) -> None:
+        """Let go of the sampler; it ends when nobody holds it."""
+        self._ring = None
+        self._held.close()
+
+    def mark(self) -> float:
+        """Return the time now, by the records' monotonic clock [s]."""
+        if self._ring is None or not self._alive(self._ring):
+            self.start()  # it has died, or hangs
+        return self._clock.now_ns() / 1e9
+
+    def records(self, start_s: float, end_s: float) -> tuple[CanonicalRecord, ...]:
+        """
+        Return what was sampled between two marks, with one record before and one after.
+
+        Args:
+            start_s: The first mark [s].
+
+            end_s: The second; what describes the time until then is waited for: the next
+                sample, and the next GPM average where the GPU gives any. That takes two
+                periods and 0.25 s at most.
+
+        Returns:
+            Of each GPU in order, as compute.timeline.summarise takes them.
+        """
+        ring = self._ring
+        if ring is None:
+            return ()
+        # GPM describes the time before it: what comes later fills what came first
+        margin_s = 2 * self.period_s + _GPM_S
+        patience_ns = self._clock.now_ns() + round(margin_s * 1e9)
+        while not _described(ring, end_s) and self._clock.now_ns() < patience_ns:
+            self._clock.sleep(min(_LOOK_S, self.period_s))
+        near = list(takewhile(lambda row: row[1] >= start_s - margin_s, newest(ring)))
+        at = nvml_child.INDEXES
+        indexes = [int(ring[at + gpu]) for gpu in range(len(self._uuids))]
+        found = canonical(near[::-1], self._uuids, indexes)
+        return tuple(_window(found, start_s, end_s))
+
+    def _head(self, name: str) -> float:
+        """Return what the head of the ring says."""
+        return 0.0 if self._ring is None else self._ring[nvml_child.HEAD[name]]
+
+    def _joined(self) -> bool:
+        """Return whether somebody writes to the ring; it is held from now on."""
+        with contextlib.ExitStack() as held, contextlib.suppress(BlockingIOError):
+            ring = self._opened(held)
+            if ring is not None and self._alive(ring):
+                self._held, self._ring = held.pop_all(), ring
+                return True
+        return False
+
+    def _opened(self, held: contextlib.ExitStack) -> memoryview[float] | None:
+        """
+        Return the ring, which its sampler does not leave while it is held; None: none.
+
+        Raises:
+            BlockingIOError: It is being left now.
+        """
+        import fcntl
+
+        try:
+            with self._path.open("rb") as file:
+                fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
+                if not self._names(file):
+                    raise BlockingIOError
+                # it has a duplicate of the descriptor, and with it the lock
+                mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+            return held.enter_context(memoryview(held.enter_context(mapped)).cast("d"))
+        except (FileNotFoundError, TypeError, ValueError):  # none, or none of ours
+            return None
+
+    def _names(self, file: IO[bytes]) -> bool:
+        """Return whether the ring's path is still that of an open file."""
+        try:
+            return os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
+        except FileNotFoundError:
+            return False
+
+    def _started(self) -> bool:
+        """Start the sampler; return whether it runs: no if another process starts it."""
+        with contextlib.ExitStack() as held:
+            if not self._locked(held):
+                return False
+            try:
+                # held: a sampler that ended now would remove the new ring
+                ring = self._opened(held)
+            except BlockingIOError:
+                return False
+            if ring is not None and self._alive(ring):
+                return self._joined()
+            self._begin()
+        return True
+
+    def _locked(self, held: contextlib.ExitStack) -> bool:
+        """Return whether no other process starts the sampler while this is held."""
+        from filelock import FileLock, Timeout
+
+        self._folder.mkdir(parents=True, exist_ok=True)
+        lock = FileLock(
+            self._path.with_suffix(".lock"), timeout=0, mode=file_mode(self._folder)
+        )
+        try:
+            lock.acquire()
+        except Timeout:
+            return False
+        held.callback(lock.release)
+        return True
+
+    def _no_place(self, error: Exception) -> CollectorUnavailableError:
+        """Return the error of a system that refuses a file or a process."""
+        reason = getattr(error, "strerror", None) or str(error)
+        return CollectorUnavailableError(
+            f"the sampler cannot start in {self._folder} ({reason})",
+            remedy=f"name a folder on a local disk by {FOLDER_VARIABLE}",
+        )
+
+    def _begin(self) -> None:
+        """Start the sampler into a new ring, and join it when it writes."""
+        import fcntl
+
+        spec = importlib.util.find_spec("pynvml")
+        if spec is None:
+            raise CollectorUnavailableError(
+                "the sampler cannot start: pynvml is not installed",
+                remedy="pip install nvidia-ml-py",
+            )
+        length = nvml_child.HEAD_LENGTH + _CAPACITY * nvml_child.record_length(
+            len(GPM_METRICS)
+        )
+        path = self._path.with_suffix(".new")  # of whoever has the lock
+        with path.open("w+b") as ring:
+            try:
+                os.fchmod(ring.fileno(), file_mode(self._folder))
+                ring.write(bytes(8 * nvml_child.HEAD_LENGTH))  # or the disk is full
+                ring.flush()
+                ring.truncate(8 * length)
+                with path.open("rb") as ours:  # the sampler's own lock is on `ring`
+                    fcntl.flock(ours, fcntl.LOCK_SH)
+                    path = path.replace(self._path)
+                    self._run(ring, str(spec.origin))
+            except BaseException:
+                path.unlink(missing_ok=True)
+                raise
+
+    def _run(self, ring: IO[bytes], binding: str) -> None:
+        """Start the process that samples into a ring; return when it does."""
+        asked = {
+            "pynvml": binding,
+            "sensors": nvml_sensors.__file__,
+            "ring": str(self._path),
+            "uuids": self._uuids,
+            "period_s": self._asked_s,
+            "capacity": _CAPACITY,
+            "gpm": tuple(GPM_METRICS),
+        }
+        code = _UNKNOWN
+        with subprocess.Popen(  # noqa: S603 - this interpreter and a file of ours
+            [sys.executable, "-I", "-S", nvml_child.__file__, json.dumps(asked)],
+            stdin=ring,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.DEVNULL,
+            env=None if self._environment is None else dict(self._environment),
+            start_new_session=True,  # Ctrl-C is for the tests
+        ) as process:  # it ends at once: a child of its own samples
+            try:
+                code = self._answer(process.stdout)  # type: ignore[arg-type] # made with a pipe
+            finally:
+                if code:
+                    with contextlib.suppress(ProcessLookupError):
+                        os.killpg(process.pid, signal.SIGKILL)
+        if code:
+            raise why_unavailable("the sampler cannot start", code)
+
+    def _answer(self, told: IO[bytes]) -> int:
+        """Return NVML's code with which the process began; 0: it writes."""
+        deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
+        poll = select.poll()  # a pipe may have a number that select does not take
+        poll.register(told, select.POLLIN)
+        if not poll.poll(self._patience_s * 1e3):
+            return _TIMEOUT
+        line = told.readline().strip()
+        code = int(line) if line.isdigit() else _UNKNOWN
+        while not code and not self._joined():
+            if self._clock.now_ns() > deadline_ns:
+                return _TIMEOUT
+            self._clock.sleep(_LOOK_S)
+        return code
+
+    def _alive(self, ring: memoryview[float]) -> bool:
+        """Return whether the sampler of a ring has looked for users lately."""
+        if ring[nvml_child.HEAD["magic"]] != nvml_child.MAGIC:
+            return False
+        looked_s = ring[nvml_child.HEAD["looked_s"]]
+        return abs(self._clock.now_ns() / 1e9 - looked_s) <= _STALE_S
+
+
+def newest(ring: memoryview[float]) -> Iterator[tuple[float, ...]]:
+    """Yield the records of a ring, the newest first; one being written is left out."""
+    head = nvml_child.HEAD
+    written, capacity = int(ring[head["written"]]), int(ring[head["capacity"]])
+    length = int(ring[head["length"]])
+    for number in range(written, max(0, written - capacity), -1):
+        at = nvml_child.HEAD_LENGTH + (number - 1) % capacity * length
+        row = tuple(ring[at : at + length])
+        if row[0] == row[-1] == number:
+            yield row
+
+
+def _described(ring: memoryview[float], end_s: float) -> bool:
+    """Return whether all that describes the time before an end is there."""
+    averages = nvml_child.COLUMNS.index("gpm_since_s")
+    silent = bool(ring[nvml_child.ERRORS + averages])
+    for row in takewhile(lambda row: row[1] >= end_s, newest(ring)):
+        if silent or not math.isnan(row[FIRST_COLUMN + averages]):
+            return True
+    return False
+
+
+def _window(
+    records: Sequence[CanonicalRecord], start_s: float, end_s: float
+) -> Iterator[CanonicalRecord]:
+    """Yield the records of a window, and of each GPU one before and one after it."""
+    before: dict[int, CanonicalRecord] = {}
+    ended: set[int] = set()
+    for record in records:
+        gpu = record.gpu_index
+        if record.monotonic_s < start_s:
+            before[gpu] = record
+        elif gpu not in ended:
+            if gpu in before:
+                yield before.pop(gpu)
+            yield record
+            if record.monotonic_s >= end_s:
+                ended.add(gpu)

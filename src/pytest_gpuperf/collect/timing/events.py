@@ -1,0 +1,370 @@
+"""Events on the device around a call, in the stream it works in.
+
+The time between two events is the device's own: from the moment the stream came to the
+first until all that was put into it before the second was done. What a call leaves in
+other streams is not in it; that is looked for in the warm-up, and then the events are
+given up for the whole set.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import math
+import statistics
+import sys
+from collections.abc import Callable, Hashable, Mapping, Sequence
+from types import ModuleType
+from typing import Any, Protocol
+
+from pytest_gpuperf.collect.runtime import (
+    TorchEvents,
+    TorchRuntime,
+    driver_library,
+    raise_failure,
+)
+from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.model.record import Void
+
+__all__ = ["CudaEvents", "CurrentStream", "EventTimer", "Events", "find_events"]
+
+_SUCCESS = 0
+_DEINITIALIZED = 4  # CUDA_ERROR_DEINITIALIZED: the process is on its way out
+_NOT_READY = 600  # CUDA_ERROR_NOT_READY: an event that was not recorded, or not reached
+_TIMED = 0  # CU_EVENT_DEFAULT: with a time
+_LEGACY_STREAM = 0  # the default stream, which waits for all but non-blocking ones
+_DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
+_S_PER_MS = 1e-3
+# Waiting for an idle device is thought to take some 5 us, and to be known to a few: what
+# is this much longer was work. Our choice, *unverified on hardware*.
+_OUTLIVED_NS = 10_000
+_IDLE_WAITS = 3  # the shortest of them was not interrupted
+_READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
+
+
+class Events(Protocol):
+    """Events of one vendor's runtime; what it refuses is a CollectError."""
+
+    def place(self) -> Hashable | None:
+        """Return what events belong to now, as a context; None: no device is in use."""
+
+    def stream(self) -> Any:  # noqa: ANN401 - each runtime has streams of its own
+        """Return the stream that the body would work in now."""
+
+    def create(self) -> Any:  # noqa: ANN401 - each runtime has events of its own
+        """Return a new event of this place."""
+
+    def record(self, event: Any, stream: Any) -> None:  # noqa: ANN401 - what it made
+        """Put an event behind all that a stream was given so far."""
+
+    def wait(self, event: Any) -> None:  # noqa: ANN401 - what it made
+        """Wait until the device has come to an event."""
+
+    def elapsed_s(self, start: Any, end: Any) -> float | None:  # noqa: ANN401 - what it made
+        """Return the time between two events [s]; None: one was not reached."""
+
+
+class CurrentStream:
+    """
+    The stream that the frameworks of this process would launch into now.
+
+    Asked are torch and cupy, if somebody has imported them; nothing is imported. numba
+    and who calls the driver have no current stream: theirs is the legacy default stream,
+    which waits for every stream but those made as non-blocking.
+
+    *Unverified on hardware.*
+
+    Args:
+        modules: The loaded modules by name; None: those of this interpreter.
+    """
+
+    def __init__(self, modules: Mapping[str, ModuleType] | None = None) -> None:
+        self._modules = sys.modules if modules is None else modules
+
+    def __call__(self) -> int:
+        """
+        Return the handle of the stream, the first that is not a default stream.
+
+        Raises:
+            CollectError: A framework does not say, or keeps its streams to itself.
+        """
+        handles = [
+            handle
+            for name, find in (("torch", _torch_stream), ("cupy", _cupy_stream))
+            if (handle := self._ask(name, find)) is not None
+        ]
+        if not handles and "jax" in self._modules:
+            raise CollectError(
+                "jax does not say which stream it works in",
+                remedy="install pytest-gpuperf[cupti] to have its device time",
+            )
+        own = (handle for handle in handles if handle not in _DEFAULT_STREAMS)
+        return next(own, handles[0] if handles else _LEGACY_STREAM)
+
+    def _ask(self, name: str, find: Callable[[Any], int | None]) -> int | None:
+        """Return the current stream of one framework; None: it does not use the GPU."""
+        module = self._modules.get(name)
+        if module is None:
+            return None
+        try:
+            return find(module)
+        except _READING as error:
+            message = f"{name} does not say which stream it works in ({error})"
+            raise CollectError(
+                message, remedy="install pytest-gpuperf[cupti] to have its device time"
+            ) from error
+
+
+class CudaEvents:
+    """
+    Events of the CUDA driver that the tests themselves have loaded.
+
+    It loads nothing and makes no context. An event belongs to the current context of the
+    thread that made it, and ends with it.
+
+    *Unverified on hardware.*
+
+    Args:
+        library: Returns the driver library if it is loaded, None while it is not.
+
+        current_stream: Returns the handle of the stream that the body would work in.
+    """
+
+    def __init__(
+        self, library: Callable[[], Any | None], current_stream: Callable[[], int]
+    ) -> None:
+        self._find = library
+        self._driver: Any | None = None
+        self._current_stream = current_stream
+
+    def place(self) -> Hashable | None:
+        """Return the current context of this thread; None: there is none."""
+        if self._driver is None:
+            self._driver = self._find()
+        if self._driver is None:
+            return None
+        handle = ctypes.c_void_p()
+        status = self._driver.cuCtxGetCurrent(ctypes.byref(handle))
+        return handle.value if status == _SUCCESS else None
+
+    def stream(self) -> ctypes.c_void_p:
+        """Return the stream that the body would work in now."""
+        return ctypes.c_void_p(self._current_stream())
+
+    def create(self) -> ctypes.c_void_p:
+        """Return a new event that has a time."""
+        event = ctypes.c_void_p()
+        self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_TIMED))
+        return event
+
+    def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
+        """Put an event behind all that a stream was given so far."""
+        self._call("cuEventRecord", event, stream)
+
+    def wait(self, event: ctypes.c_void_p) -> None:
+        """Wait until the device has come to an event."""
+        self._call("cuEventSynchronize", event)
+
+    def elapsed_s(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float | None:
+        """Return the time between two events [s]; None: one was not reached."""
+        elapsed_ms = ctypes.c_float()
+        status = self._driver.cuEventElapsedTime(  # type: ignore[union-attr] # place found it
+            ctypes.byref(elapsed_ms), start, end
+        )
+        if status in {_NOT_READY, _DEINITIALIZED}:
+            return None
+        if status != _SUCCESS:
+            raise_failure(self._driver, "cuEventElapsedTime", status)
+        elapsed_s = elapsed_ms.value * _S_PER_MS
+        return elapsed_s if math.isfinite(elapsed_s) and elapsed_s > 0 else None
+
+    def _call(self, name: str, *args: object) -> None:
+        """Call a driver function and turn its error code into an error of ours."""
+        status = int(getattr(self._driver, name)(*args))
+        if status not in {_SUCCESS, _DEINITIALIZED}:
+            raise_failure(self._driver, name, status)
+
+
+class _Pair:
+    """Two events, and where they are recorded."""
+
+    __slots__ = ("end", "events", "place", "start", "stream")
+
+    def __init__(self, events: Events, place: Hashable) -> None:
+        self.events = events
+        self.place = place
+        self.start = events.create()
+        self.end = events.create()
+        self.stream: Any = None
+
+
+class EventTimer:
+    """
+    Times samples with a pair of events each (collect.base.DeviceTimer).
+
+    Between `begin` and `end` nothing is called; each of them records one event. Pairs are
+    made once and used again. What the runtime refuses gives up the whole set, with the
+    reason, and never fails the test.
+
+    *Unverified on hardware.*
+
+    Args:
+        events: Of each runtime that this process may come to use, the likeliest first.
+
+        now_ns: The clock, to see work that outlives the second event.
+    """
+
+    name = "events"
+
+    def __init__(self, events: Sequence[Events], now_ns: Callable[[], int]) -> None:
+        self._events = tuple(events)
+        self._now_ns = now_ns
+        self._free: dict[Hashable, list[_Pair]] = {}
+        self._open: _Pair | None = None
+        self._taken: list[_Pair | None] = []
+        self._outlived_ns: list[list[int]] = []  # of each callable that is watched
+        self._failure: CollectError | None = None
+
+    def begin(self) -> None:
+        """Record the first event of a sample, in the stream that is current now."""
+        if self._open is not None:  # what it was to time has raised
+            self._release(self._open)
+            self._open = None
+        if self._failure is not None:
+            return
+        try:
+            pair = self._next_pair()
+            if pair is not None:
+                pair.events.record(pair.start, pair.stream)
+        except CollectError as error:
+            self._failure = error
+        else:
+            self._open = pair
+
+    def end(self) -> None:
+        """Record the second event, in the same stream."""
+        pair, self._open = self._open, None
+        self._taken.append(pair)
+        if pair is None:
+            return
+        try:
+            pair.events.record(pair.end, pair.stream)
+        except CollectError as error:
+            self._failure = error
+
+    def taken(self) -> list[float | None]:
+        """Return the time of each sample since it was last asked [s]."""
+        values = [self._elapsed_s(pair) for pair in self._taken]
+        for pair in self._taken:
+            if pair is not None:
+                self._release(pair)
+        self._taken.clear()
+        return values
+
+    def refusal(self) -> Void | None:
+        """Return why no sample of the set may be used, and begin the next set."""
+        failure, self._failure = self._failure, None
+        # once may be another process's turn on this core; the usual call is meant
+        usual_ns = [statistics.median_low(each) for each in self._outlived_ns if each]
+        self._outlived_ns.clear()
+        if failure is not None:
+            self._free.clear()  # of a context that may be gone
+            return Void(code="events-failed", text=str(failure))
+        longest_ns = max(usual_ns, default=0)
+        if longest_ns <= _OUTLIVED_NS:
+            return None
+        text = (
+            f"the device went on for {longest_ns / 1000:.0f} us after the end of the call"
+            " in its current stream: it works in other streams too"
+        )
+        return Void(code="outlives-events", text=text)
+
+    def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
+        """Return a wait that sees how long the device goes on after the second event."""
+        synchronize()
+        idle_ns = min(self._time(synchronize) for _ in range(_IDLE_WAITS))
+        outlived_ns: list[int] = []
+        self._outlived_ns.append(outlived_ns)
+
+        def wait() -> None:
+            pair = self._taken[-1] if self._taken else None
+            if pair is None or self._failure is not None:
+                synchronize()
+                return
+            try:
+                pair.events.wait(pair.end)
+            except CollectError as error:
+                self._failure = error
+            outlived_ns.append(self._time(synchronize) - idle_ns)
+
+        return wait
+
+    def _time(self, wait: Callable[[], None]) -> int:
+        """Return how long a wait takes [ns]."""
+        begun_ns = self._now_ns()
+        wait()
+        return self._now_ns() - begun_ns
+
+    def _next_pair(self) -> _Pair | None:
+        """Return a pair for the device in use now; None: none is."""
+        for events in self._events:
+            place = events.place()
+            if place is None:
+                continue
+            stream = events.stream()
+            free = self._free.get(place)
+            pair = free.pop() if free else _Pair(events, place)
+            pair.stream = stream
+            return pair
+        return None
+
+    def _elapsed_s(self, pair: _Pair | None) -> float | None:
+        """Return the time of one sample [s]; None: it could not be timed."""
+        if pair is None or self._failure is not None:
+            return None
+        try:
+            return pair.events.elapsed_s(pair.start, pair.end)
+        except CollectError as error:
+            self._failure = error
+            return None
+
+    def _release(self, pair: _Pair) -> None:
+        """Keep a pair for another sample."""
+        self._free.setdefault(pair.place, []).append(pair)
+
+
+def find_events() -> tuple[Events, ...]:
+    """Return the events of each runtime that this process may come to use."""
+    torch = TorchEvents(TorchRuntime())
+    if sys.platform == "darwin":
+        return (torch,)
+    return CudaEvents(driver_library(), CurrentStream()), torch
+
+
+def _torch_stream(torch: Any) -> int | None:  # noqa: ANN401 - an optional library has no types
+    """Return torch's current stream; None: torch has not started CUDA."""
+    cuda = getattr(torch, "cuda", None)
+    if cuda is None or not cuda.is_initialized():
+        return None
+    return _handle(cuda.current_stream(), "cuda_stream")
+
+
+def _cupy_stream(cupy: Any) -> int | None:  # noqa: ANN401 - an optional library has no types
+    """Return cupy's current stream."""
+    return _handle(cupy.cuda.get_current_stream(), "ptr")
+
+
+def _handle(stream: Any, attribute: str) -> int:  # noqa: ANN401 - any framework's stream
+    """
+    Return the handle of a stream.
+
+    References:
+        The `__cuda_stream__` protocol of cuda.core: a tuple (0, handle).
+    """
+    protocol = getattr(stream, "__cuda_stream__", None)
+    if protocol is None:
+        return int(getattr(stream, attribute))
+    version, handle = protocol() if callable(protocol) else protocol
+    if version != 0:
+        message = f"version {version} of __cuda_stream__"
+        raise ValueError(message)
+    return int(handle)

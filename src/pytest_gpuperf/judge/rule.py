@@ -1,0 +1,499 @@
+"""The rule of one verdict, as a table of rows."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from statistics import fmean
+from types import MappingProxyType
+
+from pytest_gpuperf.compute.change import exact_change, is_exact
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored, direction
+from pytest_gpuperf.model.change import Change, Comparison, SessionValue
+from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.metric import Better, Family
+from pytest_gpuperf.model.record import Kind
+from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
+
+__all__ = [
+    "Ruling",
+    "comparable",
+    "comparison_of",
+    "early_verdict",
+    "group_of",
+    "kernel_verdict",
+    "may_regress",
+    "needs_confirming",
+    "rule",
+    "shift_group",
+    "verdict_of",
+]
+
+# docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
+_ENOUGH_STEPS = 30
+
+_REMEDIES = MappingProxyType(
+    {
+        Reason.FASTER_THAN_LIMIT: "store it with --gpuperf-update=improved",
+        Reason.NOT_SIGNIFICANT: "measure it in more processes with --gpuperf-runs=5",
+        Reason.INCOMPLETE_RUN: "run all the selected tests to their end",
+    }
+)
+
+
+class Ruling(Frozen, frozen=True, kw_only=True):
+    """
+    What the last rows decide by.
+
+    Attributes:
+        change: The change that counts.
+
+        worsening: Its effect, so that more is worse; infinite where 0 became something.
+
+        p_worse: Chance of it without a worsening, adjusted over all pairs of the run.
+
+        p_better: The same without an improvement.
+
+        confirmation: The fresh processes; None: there were none.
+
+        complete: Whether every test reported.
+
+        selected: Whether suspects need to be confirmed.
+    """
+
+    change: Change
+    worsening: float
+    p_worse: float
+    p_better: float
+    confirmation: Confirmation | None
+    complete: bool
+    selected: bool
+
+
+def verdict_of(
+    case: Case,
+    outcome: Outcome,
+    reason: Reason,
+    *,
+    detail: tuple[str, ...] = (),
+    remedy: str = "",
+) -> Verdict:
+    """Return a verdict on a case, with the sessions that it was held against."""
+    return Verdict(
+        key=case.key,
+        metric=case.metric.name,
+        outcome=outcome,
+        reason=reason,
+        threshold=case.limit,
+        estimate=case.estimate,
+        baseline=_span(case, case.stored),
+        detail=detail,
+        remedy=remedy,
+    )
+
+
+def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
+    """Return the verdict of a gated case that numbers decide."""
+    limit = case.limit or 0.0
+    if ruling.change.exact:
+        outcome, reason = _by_equality(ruling, limit)
+    else:
+        outcome, reason = _by_evidence(ruling, limit, policy)
+    moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
+    # nothing is measured again in a run that ended early: that is why
+    if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
+    void = ruling.confirmation.void if ruling.confirmation is not None else ()
+    verdict = verdict_of(
+        case,
+        outcome,
+        reason,
+        detail=void if outcome is Outcome.INCONCLUSIVE else (),
+        remedy=_remedy(case, ruling, reason),
+    )
+    return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
+
+
+def _remedy(case: Case, ruling: Ruling, reason: Reason) -> str:
+    """Return what to do; for what was not confirmed, by why it was not."""
+    if reason is Reason.NOT_SIGNIFICANT and _is_short(case):
+        return f"record more steps of the loop: {_ENOUGH_STEPS} or more"
+    if reason is not Reason.NOT_CONFIRMED:
+        return _REMEDIES.get(reason, "")
+    if ruling.confirmation is not None:  # there were processes, and all were void
+        return "measure it again when that is over"
+    if ruling.worsening < 0:
+        return "confirm and store it with --gpuperf-update=improved"
+    return (
+        "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
+        "leave --gpuperf-confirm above 0"
+    )
+
+
+def _is_short(case: Case) -> bool:
+    """Return whether a case is of a loop of few steps."""
+    steps = case.estimate.sample_count if case.estimate is not None else None
+    return case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS
+
+
+def _by_equality(ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:
+    """Return what a count decides: a tolerance is the user's."""
+    if ruling.worsening > limit:
+        return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+    if ruling.worsening < -limit:
+        return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+    equal = ruling.worsening == 0
+    return Outcome.UNCHANGED, Reason.EQUAL if equal else Reason.WITHIN_NOISE
+
+
+def _by_evidence(
+    ruling: Ruling, limit: float, policy: Policy
+) -> tuple[Outcome, Reason]:
+    """Return what a metric with noise decides."""
+    if abs(ruling.worsening) <= limit:
+        return Outcome.UNCHANGED, Reason.WITHIN_NOISE
+    worse = ruling.worsening > 0
+    sure = (ruling.p_worse if worse else ruling.p_better) < policy.alpha
+    if not _is_confirmed(ruling):
+        p_value = ruling.change.p_worse if worse else ruling.change.p_better
+        suspect = p_value is not None and p_value < policy.suspect_p
+        reason = Reason.NOT_CONFIRMED if suspect else Reason.NOT_SIGNIFICANT
+        return Outcome.INCONCLUSIVE, reason
+    if not sure:
+        return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
+    if worse:
+        return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+    return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+
+
+def _is_confirmed(ruling: Ruling) -> bool:
+    """Return whether fresh processes gave values, or none are needed."""
+    if not ruling.selected:
+        return True
+    return ruling.confirmation is not None and bool(ruling.confirmation.run_values)
+
+
+def _confirmations(ruling: Ruling) -> tuple[float, ...]:
+    """Return the effect in each confirming process."""
+    reference = ruling.change.reference
+    if ruling.confirmation is None or reference == 0:
+        return ()
+    return tuple(
+        (value - reference) / abs(reference) for value in ruling.confirmation.run_values
+    )
+
+
+def _span(case: Case, stored: Sequence[Stored]) -> BaselineSpan | None:
+    """Return the stored sessions of a case, oldest and newest."""
+    if not stored:
+        return None
+    first, last = stored[0].session, stored[-1].session
+    return BaselineSpan(
+        session_count=len(stored),
+        first_unix_s=first.started_unix_s,
+        last_unix_s=last.started_unix_s,
+        first_commit=first.commit,
+        last_commit=last.commit,
+        moved=case.moved,
+    )
+
+
+_TIMES = frozenset(
+    {Family.DEVICE_TIME, Family.HOST_TIME}
+)  # what a machine's shift moves
+_USUAL = Policy()
+_HASH = 8  # characters of a choice that a reader needs to tell two apart
+
+
+def early_verdict(
+    case: Case, policy: Policy, confirmation: Confirmation | None
+) -> Verdict | None:
+    """Return the first row that says why a case cannot be judged; None: it can be."""
+    return (
+        _unmeasured(case)
+        or _incomparable(case)
+        or _lost(case, confirmation)
+        or _void(case)
+        or _too_few(case, policy)
+    )
+
+
+def kernel_verdict(
+    case: Case, policy: Policy, confirmation: Confirmation | None
+) -> Verdict | None:
+    """
+    Return *inconclusive* where confirming processes drew other kernels; None: go on.
+
+    They are judged inside the choice that most of them have. A choice that no stored
+    session has and all of them have is judged on total time: the code now always picks
+    another kernel.
+    """
+    if confirmation is None or not confirmation.run_values:
+        return None
+    choice, count = _usual(confirmation.made_choices)
+    total = len(confirmation.run_values)
+    inside = [s for s in case.stored if s.choice == choice]
+    unanimous = count == total
+    enough = unanimous or count >= policy.least_choice_runs
+    if enough and (_suffices(case, inside, policy) or (unanimous and not inside)):
+        return None
+    before, often = _usual(tuple(s.choice for s in case.stored))
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.OTHER_KERNEL,
+        detail=(
+            f"stored: {_short(before)} in {often} of {len(case.stored)} sessions",
+            f"now: {_short(choice)} in {count} of {total} processes",
+        ),
+        remedy="pin the choice of the kernel, or store more sessions of it",
+    )
+
+
+def comparison_of(
+    case: Case, policy: Policy, confirmation: Confirmation | None = None
+) -> Comparison | None:
+    """
+    Return what is compared with what: values of one choice of kernels, if there are.
+
+    Args:
+        case: The case.
+
+        policy: The rule's constants.
+
+        confirmation: What decides in place of the first value; None: the first does.
+
+    Returns:
+        None where there is no value, or nothing to compare it with.
+    """
+    if case.current is None or not case.stored:
+        return None
+    current, choice = case.current, case.choice
+    if confirmation is not None and confirmation.run_values:
+        choice, _ = _usual(confirmation.made_choices)
+        current = _confirmed(case.current.session_id, confirmation, choice)
+    inside = [s for s in case.stored if s.choice == choice]
+    used = inside if _suffices(case, inside, policy) else case.stored
+    source = case.estimate.source if case.estimate is not None else ""
+    family = family_of(case.metric.name, source)
+    return Comparison(
+        current=current,
+        stored=tuple(s.value for s in used if s.value.run_values),
+        group=group_of(case.metric.name, source),
+        better=direction(case.metric),
+        exact=case.counts,
+        shift_group=shift_group(case) if family in _TIMES else "",
+    )
+
+
+def comparable(case: Case, policy: Policy) -> Comparison | None:
+    """Return a case as numbers; None: they do not decide it, an early row does."""
+    apart = case.differences or case.other_sources
+    if apart or case.void is not None or not _enough(case, policy):
+        return None
+    return comparison_of(case, policy)
+
+
+def group_of(metric: str, source: str) -> str:
+    """Return what values share whose variances are alike: metric and family."""
+    return f"{metric} {family_of(metric, source).value}"
+
+
+def shift_group(case: Case) -> str:
+    """Return what moves together with a case when the machine moves."""
+    return f"{case.bound_class.value} {case.metric.name}"
+
+
+def may_regress(case: Case, policy: Policy | None = None) -> bool:
+    """
+    Return whether a case may be suspected once the whole suite is known.
+
+    A test whose outcome was told cannot fail afterwards, and how unlikely a change is
+    follows from the variances of all tests: so the size of the change alone counts here,
+    of the same values and on the same scale as at the end.
+
+    Args:
+        case: One pair of test and metric, as its first process measured it.
+
+        policy: The rule's constants.
+    """
+    policy = policy or _USUAL
+    comparison = comparable(case, policy)
+    if case.limit is None or comparison is None:
+        return False
+    if is_exact(comparison):
+        share, change = 1.0, exact_change(comparison).effect
+    else:
+        share, change = policy.suspect_share, _effect(comparison)
+    if change is None:  # something became of nothing: no limit is a share of that
+        change = math.copysign(math.inf, _mean(comparison.current))
+    worse = -change if direction(case.metric) is Better.HIGHER else change
+    return worse > share * case.limit
+
+
+def needs_confirming(case: Case, policy: Policy | None = None) -> bool:
+    """Return whether only fresh processes can tell noise of a case from a change."""
+    comparison = comparable(case, policy or Policy())
+    exact = comparison is not None and is_exact(comparison)
+    return not (exact or case.of_file)
+
+
+def _confirmed(
+    session_id: str, confirmation: Confirmation, choice: str | None
+) -> SessionValue:
+    """Return the confirming processes that made one choice."""
+    pairs = zip(confirmation.run_values, confirmation.made_choices, strict=True)
+    return SessionValue(
+        session_id=session_id,
+        run_values=tuple(value for value, made in pairs if made == choice),
+        half_widths=confirmation.half_widths,
+    )
+
+
+def _incomparable(case: Case) -> Verdict | None:
+    """Return the row for other hardware, another source, or nothing stored."""
+    if case.differences:
+        facts = sorted(case.differences)
+        return verdict_of(
+            case,
+            Outcome.INCOMPARABLE,
+            Reason.FINGERPRINT_DIFFERS,
+            detail=tuple(
+                f"{name}: {then} -> {now}"
+                for name, (then, now) in sorted(case.differences.items())
+            ),
+            remedy=f"store sessions {_of_what(facts)} with --gpuperf-update=new, or "
+            f"judge all the same with --gpuperf-compare-across={','.join(facts)}",
+        )
+    if case.other_sources:
+        return verdict_of(
+            case,
+            Outcome.INCOMPARABLE,
+            Reason.OTHER_SOURCE,
+            detail=(f"stored: {', '.join(case.other_sources)}",),
+            remedy="measure with that collector, or store sessions of this one with "
+            "--gpuperf-update=new",
+        )
+    if case.stored:
+        return None
+    elsewhere = case.other_slug_exists
+    return verdict_of(
+        case,
+        Outcome.INCOMPARABLE if elsewhere else Outcome.NEW,
+        Reason.FINGERPRINT_DIFFERS if elsewhere else Reason.NOTHING_STORED,
+        detail=("only other machines have stored sessions",) if elsewhere else (),
+        remedy="store this session with --gpuperf-update=new",
+    )
+
+
+def _of_what(facts: Sequence[str]) -> str:
+    """Return what new sessions would be of; a peak may be another on the same machine."""
+    return "with this peak" if list(facts) == ["peak"] else "of this machine"
+
+
+def _unmeasured(case: Case) -> Verdict | None:
+    """Return the row for a metric that has no value now."""
+    if case.void is not None or case.current is not None:
+        return None
+    gap = case.unmeasured
+    return verdict_of(
+        case,
+        Outcome.UNMEASURED,
+        Reason.NOT_MEASURED,
+        detail=(gap.reason if gap else f"{case.metric.name} was not measured",),
+        remedy=gap.remedy if gap else "measure it, or take its limit away",
+    )
+
+
+def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
+    """Return the row for a test that gave no value when it ran alone."""
+    if confirmation is None or not confirmation.lost:
+        return None
+    return verdict_of(
+        case,
+        Outcome.FAILED,
+        Reason.CHILD_GAVE_NO_VALUE,
+        detail=confirmation.lost,
+        remedy="make the test pass when it runs alone",
+    )
+
+
+def _void(case: Case) -> Verdict | None:
+    """Return the row for a measurement that must not be judged."""
+    if case.void is None:
+        return None
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.VOID,
+        detail=(case.void.reason,),
+        remedy=case.void.remedy or "measure it again when that is over",
+    )
+
+
+def _too_few(case: Case, policy: Policy) -> Verdict | None:
+    """Return the row for a baseline that cannot know how much its sessions differ."""
+    if _enough(case, policy):
+        return None
+    missing = policy.least_sessions - len(case.stored)
+    sessions = "session" if missing == 1 else "sessions"
+    return verdict_of(
+        case,
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_SESSIONS,
+        detail=(f"{len(case.stored)} of {policy.least_sessions} sessions",),
+        remedy=f"store {missing} more {sessions} with --gpuperf-update=new",
+    )
+
+
+def _enough(case: Case, policy: Policy) -> bool:
+    """Return whether a case's sessions, or those of its choice, can be judged by."""
+    if _suffices(case, case.stored, policy):
+        return True
+    inside = [s for s in case.stored if s.choice == case.choice]
+    return len(inside) < len(case.stored) and _suffices(case, inside, policy)
+
+
+def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
+    """Return whether so many sessions can be judged by; 1, where counts agree."""
+    if len(stored) >= policy.least_sessions:
+        return True
+    if not case.counts:
+        return False
+    return len({value for s in stored for value in s.value.run_values}) == 1
+
+
+def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
+    """Return the choice that most of some have, and how many; of equal ones the first."""
+    return Counter(choices).most_common(1)[0]
+
+
+def _short(choice: str | None) -> str:
+    """Return a choice as a reader tells it from another."""
+    return "unknown kernels" if choice is None else f"kernels {choice[:_HASH]}"
+
+
+def _effect(comparison: Comparison) -> float | None:
+    """Return a change as a fraction; None: it is from 0."""
+    sessions = (comparison.current, *comparison.stored)
+    if all(value > 0 for session in sessions for value in session.run_values):
+        now, *then = map(_log_mean, sessions)
+        return math.expm1(now - fmean(then))
+    current, *stored = (_mean(session) for session in sessions)
+    reference = fmean(stored)
+    if reference == 0:
+        return None if current else 0.0
+    return (current - reference) / abs(reference)
+
+
+def _log_mean(session: SessionValue) -> float:
+    """Return the mean of the logarithms of a session's processes; most have one."""
+    first, *others = session.run_values
+    return fmean(map(math.log, session.run_values)) if others else math.log(first)
+
+
+def _mean(session: SessionValue) -> float:
+    """Return the mean of a session's processes."""
+    return fmean(session.run_values)

@@ -1,0 +1,342 @@
+"""Readings of a collector into a Record with its estimates and facts."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.compute import stats
+from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.measure.roofs import held_against, peak_fact
+from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.quantity import Unit, unit_named
+from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.base import Timing
+    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+    from pytest_gpuperf.measure.compiled import Code
+    from pytest_gpuperf.measure.loops import LoopValues
+    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.launch import KernelResources
+    from pytest_gpuperf.model.roofline import Peaks
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["Maker"]
+
+_P95 = 0.95
+_HOST = "host"  # the clock that takes wall and host times, whatever else ran
+
+
+class Maker(Frozen, frozen=True, kw_only=True):
+    """
+    Makes the records of one process.
+
+    Attributes:
+        facts: Hard facts of this process, by the fingerprint's names.
+
+        soft_facts: Facts that are printed when they moved.
+
+        device: The GPU in use; None: none.
+
+        role: Which process of the run this is.
+
+        process_index: 0 for the main process.
+
+        peaks: Returns the roofs of what this process computes with; None: not known.
+
+        host_peaks: Returns those of the CPU, for what used no device; likewise.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+
+    facts: Mapping[str, str]
+    soft_facts: Mapping[str, str]
+    device: Device | None = None
+    role: Role = Role.MAIN
+    process_index: int = 0
+    peaks: Callable[[], Peaks] | None = None
+    host_peaks: Callable[[], Peaks] | None = None
+    grades: Mapping[str, Bands] = {}
+
+    def timed(
+        self,
+        key: RecordKey,
+        timing: Timing,
+        *,
+        kind: Kind,
+        work: Work | None,
+        unseen: bool = False,
+    ) -> Record:
+        """Return the record of a timed function or block; `unseen` as of its roof."""
+        times = _time_estimates(timing)
+        peaks = self.host_peaks if timing.unused else self.peaks
+        known = None if peaks is None or work is None or unseen else peaks()
+        roof = held_against(
+            work,
+            times[0],
+            known,
+            # a device's flush leaves the CPU's caches as they are
+            warm=timing.unused or timing.cache_mode != "cold",
+            grades=self.grades,
+            clock_hz=timing.sm_clock_hz,
+            unseen=unseen,
+        )
+        record = self._record(
+            key,
+            kind,
+            (*times, *roof.estimates),
+            series=tuple(
+                Series(
+                    metric="time",
+                    unit="s",
+                    source=source,
+                    values=samples,
+                    iterations_count=timing.iterations_count,
+                    discarded_count=timing.discarded_count,
+                )
+                for source, samples in _by_source(timing).items()
+            ),
+            unmeasured=roof.unmeasured,
+            facts={
+                **self.facts,
+                "cache_mode": timing.cache_mode,
+                **peak_fact(known, roof.attained.roof if roof.attained else None),
+            },
+            work=work,
+            timing=timing,
+        )
+        attained = roof.attained
+        return record if attained is None else replace(record, roofline=attained)
+
+    def compared(
+        self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
+    ) -> Record:
+        """Return the record of a comparison: how many times faster a is than b."""
+        from pytest_gpuperf.compute.paired import (
+            DEVICE_PROCESS_SPREAD,
+            HOST_PROCESS_SPREAD,
+            paired_ratio,
+        )
+
+        # both were timed by turns, with the same timers
+        sides = {
+            source: (samples, _by_source(b)[source])
+            for source, samples in _by_source(a).items()
+        }
+        speedups = []
+        for source, (mine, theirs) in sides.items():
+            spread = HOST_PROCESS_SPREAD if source == _HOST else DEVICE_PROCESS_SPREAD
+            ratio = paired_ratio(
+                theirs, mine, process_count=process_count, process_spread=spread
+            )
+            speedups.append(
+                Estimate(
+                    metric="speedup",
+                    value=ratio.value,
+                    unit="ratio",
+                    source=source,
+                    low=ratio.low,
+                    high=ratio.high,
+                    sample_count=len(mine),
+                )
+            )
+        series = tuple(
+            Series(metric=name, unit="s", source=source, values=samples)
+            for source, pair in sides.items()
+            for name, samples in zip(("time.a", "time.b"), pair, strict=True)
+        )
+        return self._record(
+            key,
+            Kind.COMPARE,
+            tuple(speedups),
+            series=series,
+            facts={**self.facts, "cache_mode": a.cache_mode},
+            timing=replace(
+                a,
+                void=a.void or b.void,
+                notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
+            ),
+        )
+
+    def binary(
+        self,
+        key: RecordKey,
+        kernels: Sequence[KernelResources],
+        code: Code | None = None,
+    ) -> Record:
+        """Return the record of compiled kernels: each one's values, and the largest."""
+        from pytest_gpuperf.measure import compiled
+
+        estimates, gaps = compiled.compiled_values(kernels, code or compiled.Code())
+        targets = {compiled.capability_text(kernel.target) for kernel in kernels}
+        return self._record(
+            key,
+            Kind.BINARY,
+            estimates,
+            unmeasured=gaps,
+            facts={"compute_capability": ", ".join(sorted(targets))},
+            kernels=tuple(kernels),
+        )
+
+    def capture(
+        self,
+        key: RecordKey,
+        launches: Sequence[CapturedLaunch],
+        metrics: Sequence[str],
+        *,
+        work: Work | None = None,
+    ) -> Record:
+        """Return the record of a captured report: some metrics over its launches."""
+        from pytest_gpuperf.collect.translate.counters import captured_facts
+        from pytest_gpuperf.measure.captured import (
+            ANALYSED,
+            capture_values,
+            kernel_analyses,
+        )
+
+        estimates, gaps = capture_values(launches, metrics, work)
+        record = self._record(
+            key,
+            Kind.CAPTURE,
+            estimates,
+            unmeasured=gaps,
+            facts=captured_facts(launches[0]),
+            work=work,
+        )
+        analyses = kernel_analyses(launches) if ANALYSED in metrics else ()
+        return replace(record, analyses=analyses)
+
+    def steps(self, key: RecordKey, loop: LoopValues, *, work: Work | None) -> Record:
+        """Return the record of a loop."""
+        record = self._record(
+            key,
+            Kind.STEPS,
+            loop.estimates,
+            series=loop.series,
+            unmeasured=loop.unmeasured,
+            facts={**self.facts, **loop.facts},
+            work=work,
+        )
+        return replace(record, void=loop.void, notes=loop.notes, steps=loop.summary)
+
+    def number(
+        self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
+    ) -> Record:
+        """Return the record of a number of the user's own; a known unit becomes SI."""
+        try:
+            known = unit_named(unit)
+        except UnitError:  # a unit of the user's own stays as it is
+            known = Unit(si=unit, factor=1.0)
+        scaled = [known.to_si(value) for value in values]
+        interval = stats.median_interval(scaled) or (None, None)
+        estimate = Estimate(
+            metric=key.name,
+            value=stats.median(scaled),
+            unit=known.si,
+            source="user",
+            label=SourceLabel.DECLARED,
+            low=interval[0],
+            high=interval[1],
+            sample_count=len(scaled),
+            better=better,
+        )
+        return self._record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
+
+    def _record(
+        self,
+        key: RecordKey,
+        kind: Kind,
+        estimates: tuple[Estimate, ...],
+        *,
+        facts: Mapping[str, str],
+        series: tuple[Series, ...] = (),
+        unmeasured: tuple[Unmeasured, ...] = (),
+        kernels: tuple[KernelResources, ...] = (),
+        work: Work | None = None,
+        timing: Timing | None = None,
+    ) -> Record:
+        """Return a record of this process."""
+        families = {family_of(e.metric, e.source) for e in estimates}
+        return Record(
+            key=key,
+            kind=kind,
+            estimates=estimates,
+            series=series,
+            unmeasured=unmeasured,
+            kernels=kernels,
+            device=self.device,
+            facts={f.value: family_facts(f, facts) for f in sorted(families)},
+            soft_facts=self.soft_facts,
+            work=work,
+            bound_class=BoundClass.HOST,
+            role=self.role,
+            process_index=self.process_index,
+            void=timing.void if timing is not None else None,
+            notes=timing.notes if timing is not None else (),
+        )
+
+
+def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
+    """Return the samples of each source that ran, the best first."""
+    return {timing.source: timing.samples, **timing.others}
+
+
+def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
+    """Return the time metrics of a timing: by each source, then those of the host alone."""
+    by_source = _by_source(timing)
+    medians = {s: _median_of("time", by_source[s], s) for s in by_source}
+    found = [
+        estimate
+        for source, middle in medians.items()
+        for estimate in _times(by_source[source], middle)
+    ]
+    if _HOST in medians:
+        found.append(replace(medians[_HOST], metric="time.wall"))
+    if timing.returned:
+        found.append(_median_of("time.host", timing.returned, _HOST))
+    if timing.first_call_s is not None:
+        first = Estimate(
+            metric="time.first_call", value=timing.first_call_s, unit="s", source=_HOST
+        )
+        found.append(first)
+    return tuple(found)
+
+
+def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
+    """Return the times of a call by one source; one sample has no quantiles."""
+    found = [middle]
+    count = len(samples)
+    if count > 1:
+        found.append(replace(middle, metric="time.p50"))
+        found += [
+            Estimate(
+                metric=metric,
+                value=value,
+                unit="s",
+                source=middle.source,
+                sample_count=count,
+            )
+            for metric, value in (
+                ("time.p95", stats.quantile(samples, _P95)),
+                ("time.min", min(samples)),
+            )
+        ]
+    return found
+
+
+def _median_of(metric: str, samples: Sequence[float], source: str) -> Estimate:
+    """Return the median of some samples; too few have no spread."""
+    low, high = stats.median_interval(samples) or (None, None)
+    return Estimate(
+        metric=metric,
+        value=stats.median(samples),
+        unit="s",
+        source=source,
+        low=low,
+        high=high,
+        sample_count=len(samples),
+    )

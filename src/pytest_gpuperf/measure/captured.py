@@ -1,0 +1,392 @@
+"""The values of a report that somebody else made, and what it advises."""
+
+from __future__ import annotations
+
+import difflib
+import math
+from collections.abc import Mapping, Sequence
+from pathlib import PurePath
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.devices import chip_limits
+from pytest_gpuperf.collect.ncu.capture import metric_names
+from pytest_gpuperf.collect.translate import counters as translate
+from pytest_gpuperf.collect.translate.counters import (
+    capability_of,
+    spelled,
+    standard_counters,
+)
+from pytest_gpuperf.compute.derive import (
+    FORMULAS,
+    aggregate,
+    needed_counters,
+    over_launches,
+    theoretical_occupancy,
+)
+from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
+from pytest_gpuperf.judge.selection import unseen
+from pytest_gpuperf.model.counters import (
+    DECLARED_BYTES,
+    Analysis,
+    KernelAnalysis,
+    LaunchCounters,
+    Unknown,
+)
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import Kind, Note
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.report import display
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch
+    from pytest_gpuperf.collect.ncu.launches import RuleResult, StallLine
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.model.record import Record
+    from pytest_gpuperf.model.work import Work
+
+__all__ = [
+    "ANALYSED",
+    "advice",
+    "analyses",
+    "capture_values",
+    "kernel_analyses",
+    "report_counters",
+    "slowest",
+    "with_suggestions",
+]
+
+ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
+_COUNT = "launches.count"
+_NOWHERE = "no launch in the report has it"
+_POSSIBLE = "warps_possible_fraction"
+_BLOCK = (  # what the occupancy of a block follows from
+    "registers_count",
+    "block_threads_count",
+    "static_shared_bytes",
+    "dynamic_shared_bytes",
+)
+_Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
+
+
+def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the counters to ask a report for, so that `metrics` can be read."""
+    own = [each for each in metrics if each not in METRICS and each != ANALYSED]
+    analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
+    return translate.needed_counters(own, (*_standard(metrics), *analysed))
+
+
+def capture_values(
+    launches: Sequence[CapturedLaunch], metrics: Sequence[str], work: Work | None
+) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
+    """
+    Return metrics over the launches of a report and by kernel, and those it lacks.
+
+    Args:
+        launches: Launches that were measured, >= 1; together they are one call.
+
+        metrics: Names of the catalogue and counters by their own names.
+
+        work: What the test declares of a call; None: nothing.
+    """
+    declared = None if work is None else work.bytes
+    names = _standard(metrics)
+    paired = [(each, _completed(each, names, declared)) for each in launches]
+    estimates = [_estimate(_COUNT, float(len(launches)), "count", None)]
+    gaps = []
+    for metric in metrics:
+        if metric in {_COUNT, ANALYSED}:  # asked for by a limit, and there; no number
+            continue
+        value, unit = _over(metric, paired)
+        if isinstance(value, Unknown):
+            gaps.append(_gap(metric, value, launches))
+        else:
+            estimates.append(_estimate(metric, value, unit, None))
+        estimates += _by_kernel(metric, paired)
+    return tuple(estimates), tuple(gaps)
+
+
+def with_suggestions(record: Record, path: str, *, runner: Runner) -> Record:
+    """
+    Return a report's record, where each counter that it lacks has the names that it has.
+
+    The whole report is read for them, and only where a counter is in no launch.
+
+    Args:
+        record: What was read of the report.
+
+        path: The report.
+
+        runner: What starts the reading process.
+    """
+    if all(gap.reason != _NOWHERE for gap in record.unmeasured):
+        return record
+    names = metric_names(path, runner=runner)
+    gaps = (
+        replace(gap, remedy=_meant(gap, names)) if gap.reason == _NOWHERE else gap
+        for gap in record.unmeasured
+    )
+    return replace(record, unmeasured=tuple(gaps))
+
+
+def _meant(gap: Unmeasured, names: Sequence[str]) -> str:
+    """Return the remedy for a counter that no launch has, with names that come close."""
+    close = difflib.get_close_matches(gap.metric, names)
+    return (
+        f"did you mean {', '.join(close)}? Else {gap.remedy}" if close else gap.remedy
+    )
+
+
+def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
+    """Return what limits each launch of each range; None: it was not measured."""
+    return tuple(tuple(map(_analysis, each.launches)) for each in capture.ranges)
+
+
+def kernel_analyses(
+    launches: Sequence[CapturedLaunch],
+) -> tuple[KernelAnalysis, ...]:
+    """
+    Return what limits each kernel, by its longest launch; the longest kernel first.
+
+    Kernels whose launches were not all timed come behind the others.
+    """
+    by_name: dict[str, list[tuple[float | None, CapturedLaunch]]] = {}
+    for launch in launches:
+        if launch.measured:
+            timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
+            by_name.setdefault(launch.kernel, []).append((timed, launch))
+    found = [_kernel_analysis(own) for own in by_name.values()]
+    return tuple(sorted(found, key=lambda each: -(each.total_s or 0.0)))
+
+
+def _kernel_analysis(
+    own: Sequence[tuple[float | None, CapturedLaunch]],
+) -> KernelAnalysis:
+    """Return what limits one kernel."""
+    times = [time_s for time_s, _ in own if time_s is not None]
+    _, longest = max(own, key=lambda each: each[0] or 0.0)
+    return KernelAnalysis(
+        kernel=longest.kernel,
+        demangled=longest.demangled or longest.kernel,
+        launches_count=len(own),
+        total_s=math.fsum(times) if len(times) == len(own) else None,
+        analysis=_analysed(longest),
+    )
+
+
+def _analysis(launch: CapturedLaunch) -> Analysis | None:
+    """Return what limits a launch, its missing counters by the tool's own names."""
+    return _analysed(launch) if launch.measured else None
+
+
+def _analysed(launch: CapturedLaunch) -> Analysis:
+    """Return what limits a launch that was measured."""
+    found = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
+    if not isinstance(found.limiter, Unknown):
+        return found
+    missing = tuple(spelled(name, launch) or name for name in found.limiter.missing)
+    return replace(found, limiter=replace(found.limiter, missing=missing))
+
+
+def _standard(metrics: Sequence[str]) -> tuple[str, ...]:
+    """Return the standard counters that metrics are made of."""
+    needed = needed_counters(metrics)
+    block = _BLOCK if _POSSIBLE in needed else ()
+    return ("duration_s", *needed, *block)
+
+
+def _completed(
+    launch: CapturedLaunch, names: Sequence[str], declared: float | None
+) -> LaunchCounters:
+    """Return the counters of a launch, with what no counter says beside them."""
+    counters = standard_counters(launch, names)
+    values = dict(counters.values)
+    if declared is not None:
+        values[DECLARED_BYTES] = declared
+    if _POSSIBLE in names and _POSSIBLE not in values:
+        values |= _calculated(launch, values)
+    return replace(counters, values=values)
+
+
+def _calculated(
+    launch: CapturedLaunch, values: Mapping[str, float]
+) -> dict[str, float]:
+    """Return the theoretical occupancy by the chip's limits; empty: not known."""
+    capability = capability_of(launch)
+    limits = None if capability is None else chip_limits(capability)
+    if limits is None or any(name not in values for name in _BLOCK):
+        return {}
+    registers, threads, static, dynamic = (int(values[name]) for name in _BLOCK)
+    occupancy = theoretical_occupancy(
+        registers_count=registers,
+        threads_per_block=threads,
+        shared_bytes=static + dynamic,
+        limits=limits,
+    )
+    return {_POSSIBLE: occupancy.fraction}
+
+
+def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
+    """Return a metric over launches with its unit, or why it has no value."""
+    known = METRICS.get(metric)
+    if known is None:
+        return _counter(metric, [launch for launch, _ in launches])
+    if metric not in FORMULAS:
+        gap = unseen(metric, Kind.CAPTURE)
+        remedy = f"{gap.remedy}, or ask for a counter by its own name"
+        return Unknown(reason=gap.reason, remedy=remedy), ""
+    return over_launches(metric, [each for _, each in launches]), known.unit or ""
+
+
+def _counter(
+    name: str, launches: Sequence[CapturedLaunch]
+) -> tuple[float | Unknown, str]:
+    """Return a counter over launches in its own unit, or why it has no value."""
+    captured = translate.captured_values(name, launches)
+    count = len(launches) - captured.absent_count
+    if captured.absent_count:
+        some = f"{count} of {len(launches)} launches in the report have it"
+        absent = Unknown(
+            reason=some if count else _NOWHERE,
+            remedy=f"collect it: ncu --metrics {name}",
+        )
+        return absent, ""
+    value = aggregate(name, captured.values, weights=captured.weights)
+    if value is not None:
+        return value, captured.unit
+    rate = Unknown(
+        reason=f"a rate of {count} launches, whose durations are not known",
+        remedy="choose one launch with kernel=",
+    )
+    return rate, ""
+
+
+def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
+    """Return a metric of each kernel that has a value of it."""
+    by_name: dict[str, list[tuple[CapturedLaunch, LaunchCounters]]] = {}
+    for launch, counters in launches:
+        by_name.setdefault(launch.kernel, []).append((launch, counters))
+    estimates = []
+    for name, own in by_name.items():
+        value, unit = _over(metric, own)
+        if not isinstance(value, Unknown):
+            estimates.append(_estimate(metric, value, unit, name))
+    return estimates
+
+
+def _gap(
+    metric: str, unknown: Unknown, launches: Sequence[CapturedLaunch]
+) -> Unmeasured:
+    """Return why a metric has no value, with the counters that would give it."""
+    missing = [name for name in unknown.missing if name != DECLARED_BYTES]
+    if unknown.missing and not missing:
+        return Unmeasured(
+            metric=metric,
+            reason="the test declares no bytes",
+            remedy="pass work=Work(bytes=…) to the marker",
+        )
+    collect = _to_collect(missing, launches)
+    if missing and not collect:
+        return Unmeasured(
+            metric=metric,
+            reason="this chip has no counter of it",
+            remedy="capture the launch on another chip",
+        )
+    remedy = unknown.remedy or f"collect it: ncu --metrics {','.join(collect)}"
+    return Unmeasured(metric=metric, reason=unknown.reason, remedy=remedy)
+
+
+def _to_collect(
+    missing: Sequence[str], launches: Sequence[CapturedLaunch]
+) -> tuple[str, ...]:
+    """Return what to collect on the chip of the launches; empty: it lacks one of them."""
+    found: Mapping[str, str | None] = {
+        name: spelled(name, launches[0]) for name in missing
+    }
+    names = [counter for counter in found.values() if counter is not None]
+    return tuple(names) if len(names) == len(found) else ()
+
+
+def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
+    """Return the estimate of what a report says."""
+    return Estimate(
+        metric=metric, value=value, unit=unit, source="ncu-report", kernel=kernel
+    )
+
+
+_DURATION = "gpu__time_duration.sum"
+_MOST_RULES = 2  # a report has some twenty; the first ones are worth the others
+_ADVISING = frozenset({"optimization", "warning", "error"})
+_LONGEST = 300  # of a rule's message: it goes on for a paragraph
+
+
+def slowest(
+    places: Sequence[tuple[int, CapturedLaunch]],
+) -> tuple[int, CapturedLaunch]:
+    """
+    Return the launch that is worth advice: the longest, else the first.
+
+    Args:
+        places: The number of its range beside each launch, >= 1 of them.
+    """
+
+    def duration(place: tuple[int, CapturedLaunch]) -> float:
+        found = place[1].metrics.get(_DURATION)
+        known = found is not None and isinstance(found.value, (int, float))
+        return float(found.value) if known else -1.0  # type: ignore[union-attr, arg-type] # known says so
+
+    return max(places, key=duration)
+
+
+def advice(
+    path: str, range_index: int, launch: CapturedLaunch, *, runner: Runner
+) -> tuple[Note, ...]:
+    """
+    Return what the report says of one launch: where its warps waited, what rules found.
+
+    Args:
+        path: The report.
+
+        range_index: The launch's range, from 0.
+
+        launch: One of its launches.
+
+        runner: Starts the process that reads the report.
+
+    Raises:
+        CollectError: The report cannot be read any more.
+    """
+    from pytest_gpuperf.collect.ncu.report import Report
+
+    where = PurePath(path)
+    report = Report(path=str(where.parent), name=where.stem, runner=runner)
+    found = report.advice(launch.index, range_index)
+    name = f"{launch.kernel} (launch {launch.index})"
+    notes = [] if found.stall is None else [_stall_note(name, found.stall)]
+    rules = [rule for rule in found.rules if rule.level in _ADVISING]
+    rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
+    notes += [_rule_note(name, rule) for rule in rules[:_MOST_RULES]]
+    return tuple(notes)
+
+
+def _stall_note(name: str, stall: StallLine) -> Note:
+    """Return where the warps of a launch waited most."""
+    share = display.value(stall.samples_fraction, "fraction")
+    place = stall.sass or "an instruction that the report does not name"
+    if stall.file is not None and stall.line is not None:
+        place = f"{PurePath(stall.file).name}:{stall.line}"
+    text = f"{name}: {share} of the waiting was at {place}, most for {stall.reason}"
+    return Note(code="ncu-stall", text=text)
+
+
+def _rule_note(name: str, rule: RuleResult) -> Note:
+    """Return what one of ncu's rules says, and what it would gain."""
+    said = " ".join(rule.text.split())
+    said = f"{said[:_LONGEST].rsplit(' ', 1)[0]} …" if len(said) > _LONGEST else said
+    gain = ""
+    if rule.speedup_fraction:
+        share = display.value(rule.speedup_fraction, "fraction")
+        scope = "" if rule.speedup_scope == "global" else " of one unit"
+        gain = f" (ncu estimates {share}{scope} to gain)"
+    title = f"{rule.title}: " if rule.title else ""
+    return Note(code="ncu-rule", text=f"{name}: {title}{said}{gain}")

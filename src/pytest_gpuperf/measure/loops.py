@@ -1,0 +1,350 @@
+"""A measured loop as the values of a record."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from math import fsum
+
+from pytest_gpuperf.compute import stats
+from pytest_gpuperf.compute.step_scorecard import scorecard_of
+from pytest_gpuperf.compute.steps import rate_interval, summarize
+from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.measure.roofs import (
+    hardware_of,
+    peak_fact,
+    peaks_of,
+    utilisation_of,
+)
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.roofline import Peaks
+from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+from pytest_gpuperf.model.scorecard import Hardware
+from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.steps import Loop, Step, Waiting
+from pytest_gpuperf.model.work import Work
+
+__all__ = ["LoopValues", "gaps_of", "loop_values", "notes_of", "void_of"]
+
+_HOST = "host"
+_TORCH = "torch"  # what torch counts itself
+_P95 = 0.95
+
+_USE_TORCH = "run it where torch is used"
+_PROFILE = "profile one step with Nsight Systems"
+_NAMED = 3  # void steps in a note; more are counted
+
+
+class LoopValues(Frozen, frozen=True, kw_only=True):
+    """
+    What a record holds of a loop.
+
+    Attributes:
+        estimates: One for each metric.
+
+        series: Times and rates of the steps that count.
+
+        unmeasured: What could not be had, and why.
+
+        facts: Hard facts of this loop.
+
+        notes: What the reader should know.
+
+        void: Why it must not be judged; None: it may.
+
+        summary: What it amounts to; None: no step counts.
+    """
+
+    estimates: tuple[Estimate, ...]
+    series: tuple[Series, ...]
+    unmeasured: tuple[Unmeasured, ...]
+    facts: dict[str, str]
+    notes: tuple[Note, ...]
+    void: Void | None
+    summary: StepSummary | None
+
+
+def loop_values(
+    loop: Loop,
+    *,
+    work: Work | None = None,
+    peaks: Peaks | None = None,
+    hardware: Hardware | None = None,
+) -> LoopValues:
+    """
+    Return what a record holds of a loop.
+
+    Args:
+        loop: What was recorded.
+
+        work: What one step has to do, as the test declares it.
+
+        peaks: The roofs of the device; None: not known.
+
+        hardware: What the test says of the hardware; None: nothing.
+
+    Raises:
+        MeasureError: The loop came to its end, and no step of it was to count.
+    """
+    counted = loop.counted
+    summary = summarize(loop)
+    if loop.failure is None:
+        _refuse_empty(loop)
+    known = hardware_of(work, loop.units, peaks, hardware)
+    utilisation = utilisation_of(summary, work, peaks, hardware)
+    found = [*_times(counted), *_first(loop), *_rates(counted, summary)]
+    found += [] if summary is None else _of_summary(summary)
+    found += [] if isinstance(utilisation, Unmeasured) else [utilisation]
+    found += _memory(loop)
+    gaps = [*gaps_of(loop, summary)]
+    gaps += [utilisation] if isinstance(utilisation, Unmeasured) else []
+    peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
+    return LoopValues(
+        estimates=tuple(found),
+        series=_series(counted),
+        unmeasured=tuple(gaps),
+        facts={**_facts(loop), **peak},
+        notes=tuple(notes_of(loop)),
+        void=void_of(loop),
+        summary=_graded(summary, known),
+    )
+
+
+def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
+    """Yield what a loop has no value of, and why."""
+    yield _gap(
+        "time.idle_fraction",
+        "the host's clock does not see when the device idles",
+        f"{_PROFILE}; data.wait_fraction is known",
+    )
+    if loop.peak_memory_bytes is None:
+        reason = "torch holds no device memory in this process"
+        yield _gap("memory.peak_bytes", reason, _USE_TORCH)
+    if summary is None:
+        return
+    if summary.exposed_s is None:
+        yield _gap("comm.exposed_time", *_why_not_exposed(loop))
+    if summary.compiled is not None:
+        if summary.compiled.time_s is None:
+            reason = "this version of torch does not say how long it compiled"
+            yield _gap("compile.time", reason, "limit compile.count instead")
+    else:
+        reason = loop.uncompiled_reason or "its counters were cleared in the loop"
+        for name in ("count", "graph_breaks", "time"):
+            yield _gap(f"compile.{name}", reason, _USE_TORCH)
+
+
+def notes_of(loop: Loop) -> Iterator[Note]:
+    """Yield what the reader of a loop should know."""
+    void = [step for step in loop.steps[loop.warmup_count :] if step.void]
+    if void:
+        named = "; ".join(f"step {step.index}: {step.void}" for step in void[:_NAMED])
+        more = f"; {len(void) - _NAMED} more" if len(void) > _NAMED else ""
+        text = f"{len(void)} of the steps did not count ({named}{more})"
+        yield Note(code="void-steps", text=text)
+    if loop.waiting is Waiting.STEP:
+        yield Note(
+            code="host-phases",
+            text="phases are the host's times: the device may run behind them "
+            '(synchronize="span" waits for it)',
+        )
+    if loop.waiting is Waiting.SPAN:
+        yield Note(
+            code="waited-for-spans",
+            text="the device was waited for at every span, so that nothing overlaps "
+            "and the steps are slower than without",
+        )
+
+
+def void_of(loop: Loop) -> Void | None:
+    """Return why a loop must not be judged; None: it may."""
+    if loop.failure is not None:
+        count = len(loop.steps)
+        text = f"the loop was ended by {loop.failure} after {count} steps"
+        return Void(code="loop-ended", text=text)
+    if not loop.counted:
+        reason = next((step.void for step in loop.steps if step.void), "")
+        text = f"no step came to its end ({reason})"
+        return Void(code="no-whole-step", text=text)
+    return None
+
+
+def _refuse_empty(loop: Loop) -> None:
+    """Refuse a loop whose steps are all for warming up, or that has none."""
+    recorded, warmup = len(loop.steps), loop.warmup_count
+    if recorded > warmup:
+        return
+    if not recorded:
+        message = "the loop recorded no step"
+        remedy = "put each turn of it into `with steps.step():`"
+        raise MeasureError(message, remedy=remedy)
+    message = f"all {recorded} steps of the loop are for warming up (warmup={warmup})"
+    raise MeasureError(message, remedy="let it run more steps, or warm up fewer")
+
+
+def _graded(
+    summary: StepSummary | None, hardware: Hardware | None
+) -> StepSummary | None:
+    """Return a summary with the grade of the training scorecard, if it has one."""
+    if summary is None or hardware is None:
+        return summary
+    scorecard = scorecard_of(summary, hardware)
+    return replace(
+        summary,
+        grade=str(scorecard.grade),
+        efficiency_fraction=scorecard.efficiency,
+    )
+
+
+def _times(counted: Sequence[Step]) -> Iterator[Estimate]:
+    """Yield the times of a step, what lies between steps left out."""
+    times = [step.duration_s for step in counted]
+    if not times:
+        return
+    low, high = stats.median_interval(times) or (None, None)
+    numbers = {"time": stats.median(times), "time.wall": stats.median(times)}
+    if len(times) > 1:
+        numbers |= {
+            "time.p50": stats.median(times),
+            "time.p95": stats.quantile(times, _P95),
+            "time.min": min(times),
+        }
+    spread = {"time", "time.wall", "time.p50"}
+    for metric, value in numbers.items():
+        yield Estimate(
+            metric=metric,
+            value=value,
+            unit="s",
+            source=_HOST,
+            low=low if metric in spread else None,
+            high=high if metric in spread else None,
+            sample_count=len(times),
+        )
+
+
+def _first(loop: Loop) -> Iterator[Estimate]:
+    """Yield the time of the very first step, where it came to its end."""
+    for first in loop.steps[:1]:
+        if first.void is None:
+            yield Estimate(
+                metric="time.first_call",
+                value=first.duration_s,
+                unit="s",
+                source=_HOST,
+            )
+
+
+def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:
+    """Yield units per second, waiting for data included, and the share of waiting."""
+    if summary is None:
+        return
+    units = [step.units for step in counted]
+    periods = [step.period_s for step in counted]
+    low, high = rate_interval(units, periods) or (None, None)
+    yield Estimate(
+        metric="throughput",
+        value=fsum(units) / fsum(periods),
+        unit="1/s",
+        source=_HOST,
+        low=low,
+        high=high,
+        sample_count=len(counted),
+    )
+    recorded = summary.data_was_recorded
+    yield Estimate(
+        metric="data.wait_fraction",
+        value=summary.wait_s / summary.period_s,
+        unit="fraction",
+        source=_HOST,
+        label=SourceLabel.MEASURED if recorded else SourceLabel.ESTIMATED,
+        sample_count=len(counted),
+    )
+
+
+def _of_summary(summary: StepSummary) -> Iterator[Estimate]:
+    """Yield what was compiled, what communication cost, and the phases."""
+    compiled, count = summary.compiled, summary.counted_count
+    if compiled is not None:
+        numbers = {
+            "compile.count": (float(compiled.count), "count"),
+            "compile.graph_breaks": (float(compiled.graph_breaks_count), "count"),
+        }
+        if compiled.time_s is not None:
+            numbers["compile.time"] = (compiled.time_s, "s")
+        for metric, (value, unit) in numbers.items():
+            yield Estimate(metric=metric, value=value, unit=unit, source=_TORCH)
+    if summary.exposed_s is not None:
+        yield Estimate(
+            metric="comm.exposed_time",
+            value=summary.exposed_s,
+            unit="s",
+            source=_HOST,
+            sample_count=count,
+        )
+    behind = summary.waiting is Waiting.STEP
+    for phase in summary.phases:
+        if not phase.beside:
+            yield Estimate(
+                metric=f"phase.{phase.name}",
+                value=phase.total_s,
+                unit="s",
+                source=_HOST,
+                label=SourceLabel.ESTIMATED if behind else SourceLabel.MEASURED,
+                sample_count=count,
+                better="lower",
+            )
+
+
+def _memory(loop: Loop) -> Iterator[Estimate]:
+    """Yield the peak of the device's memory, where somebody knows it."""
+    if loop.peak_memory_bytes is not None:
+        yield Estimate(
+            metric="memory.peak_bytes",
+            value=float(loop.peak_memory_bytes),
+            unit="bytes",
+            source=_TORCH,
+        )
+
+
+def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
+    """Return the samples of the steps that count."""
+    values = {
+        "time": ("s", [step.duration_s for step in counted]),
+        "period": ("s", [step.period_s for step in counted]),
+        "throughput": (
+            "1/s",
+            [s.units / s.period_s for s in counted if s.period_s > 0],
+        ),
+    }
+    return tuple(
+        Series(metric=metric, unit=unit, source=_HOST, values=tuple(samples))
+        for metric, (unit, samples) in values.items()
+        if samples
+    )
+
+
+def _facts(loop: Loop) -> dict[str, str]:
+    """Return what makes two loops different things to measure."""
+    waiting = "step" if loop.waiting is None else loop.waiting.value
+    return {
+        "cache_mode": "as-it-comes",
+        "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
+    }
+
+
+def _why_not_exposed(loop: Loop) -> tuple[str, str]:
+    """Return why exposed communication is not known, and what to do about it."""
+    if loop.waiting is not None:
+        return (
+            "the host's clock does not see what the device does beside it",
+            _PROFILE,
+        )
+    return (
+        "no span of kind communication was recorded",
+        'record it: steps.phase("all_reduce", kind="communication")',
+    )
+
+
+def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
+    """Return why a metric has no value."""
+    return Unmeasured(metric=metric, reason=reason, remedy=remedy)

@@ -1,0 +1,269 @@
+"""What was seen of a measurement besides its time, in its record."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Iterator, Mapping
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.binary.demangle import native_demangler
+from pytest_gpuperf.compute import activity as compute_activity
+from pytest_gpuperf.compute.gates import Gates, gates
+from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.memory import MemoryUse
+    from pytest_gpuperf.measure.observers import Observed
+    from pytest_gpuperf.model.activity import ActivitySummary, Trace
+    from pytest_gpuperf.model.deltas import DeviceDeltas
+
+__all__ = ["with_observed"]
+
+_DROPPED = "dropped-records"
+_SEEN = (  # by CUPTI alone
+    *("time.busy", "time.idle_fraction", "synchronizations.count"),
+    *("launches.count", "launches.host_count", "launches.latency"),
+    *("transfers.host_to_device_bytes", "transfers.device_to_host_bytes"),
+    *("transfers.pageable_bytes", "allocations.count"),
+)
+_AGAIN = "run it again"
+_NVML, _HOST = "nvml", "host"
+_IDLE = 0.3  # a device that waits for longer than that is bound by its host
+_DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
+_HZ_PER_MHZ = 1_000_000
+_TEMPERATURE_STEP = 10  # °C: what moved by less is no news
+_ENERGY = ("energy", "power")
+_NAMED = "name it in the test's marker, in limits or max_regression"
+_UNFIXED = "leave iterations out of its marker: energy takes as many calls as it needs"
+_COUNTED = (
+    "use an allocator that counts (torch, cupy), or pip install pytest-gpuperf[cupti]"
+)
+
+
+def with_observed(
+    record: Record,
+    observed: Observed,
+    *,
+    facts: Mapping[str, str],
+    strict: bool = False,
+) -> Record:
+    """
+    Return a record with all that was seen besides its time.
+
+    Args:
+        record: Of a measurement whose time is known.
+
+        observed: What was seen.
+
+        facts: Hard facts of this process.
+
+        strict: Whether a GPU whose other users cannot be seen voids it.
+    """
+    if not observed.device_used:
+        return record
+    activity = None if observed.trace is None else _summary(observed.trace)
+    estimates = tuple(_estimates(record, observed, activity))
+    known = {e.metric for e in (*record.estimates, *estimates)}
+    gaps: dict[str, Unmeasured] = {}
+    for gap in _gaps(record, observed, activity):
+        if gap.metric not in known:  # the first reason is the nearest
+            gaps.setdefault(gap.metric, gap)
+    gated = _gated(observed, strict=strict)
+    families = {family_of(e.metric, e.source) for e in estimates}
+    own = {f.value: family_facts(f, facts) for f in sorted(families)}
+    notes = (*record.notes, *_notes(observed, activity), *gated.notes)
+    return replace(
+        record,
+        estimates=(*record.estimates, *estimates),
+        unmeasured=(*record.unmeasured, *gaps.values()),
+        facts={**own, **record.facts},
+        soft_facts={**record.soft_facts, **_soft_facts(observed.deltas)},
+        choice=record.choice if activity is None else activity.choice,
+        activity=activity,
+        utilization=() if observed.span is None else observed.span.windows,
+        bound_class=_bound_class(record, observed, activity),
+        void=record.void or gated.void or _lost(record, observed),
+        notes=tuple(dict.fromkeys(notes)),
+    )
+
+
+def _summary(trace: Trace) -> ActivitySummary:
+    """Return what a trace of one call, or one block, amounts to."""
+    return compute_activity.summarise(trace, demangle=_demangler())
+
+
+@functools.cache
+def _demangler() -> Callable[[str], str | None]:
+    """Return what makes names readable."""
+    return native_demangler()
+
+
+def _estimates(
+    record: Record, observed: Observed, activity: ActivitySummary | None
+) -> Iterator[Estimate]:
+    """Yield the values that were seen."""
+    if activity is not None:
+        yield from compute_activity.estimates(activity)[0]
+    if observed.memory is not None:
+        counted = activity is not None and activity.allocations_count is not None
+        yield from _memory_estimates(observed.memory, counted=counted)
+    if observed.second is not None:
+        yield from _energy_estimates(
+            observed.second.energy_joules, observed.second.power_watts
+        )
+    elif observed.deltas is not None and record.kind is Kind.RANGE:
+        joules, span_s = observed.deltas.energy_joules, observed.deltas.duration_s
+        yield from _energy_estimates(
+            joules, None if joules is None else joules / span_s
+        )
+
+
+def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
+    """Yield what a call took; `counted`: CUPTI counts the driver's allocations."""
+    values = {
+        "memory.peak_bytes": (use.peak_bytes, "bytes"),
+        "memory.leaked_bytes": (use.leaked_bytes, "bytes"),
+        "allocations.count": (None if counted else use.allocations_count, "count"),
+    }
+    for metric, (value, unit) in values.items():
+        if value is not None:
+            yield Estimate(
+                metric=metric, value=float(value), unit=unit, source=use.source
+            )
+
+
+def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Estimate]:
+    """Yield energy and power, as far as the board knows them."""
+    if joules is not None:
+        yield Estimate(metric="energy", value=joules, unit="J", source=_NVML)
+    if watts is not None:
+        yield Estimate(metric="power", value=watts, unit="W", source=_NVML)
+
+
+def _gaps(
+    record: Record, observed: Observed, activity: ActivitySummary | None
+) -> Iterator[Unmeasured]:
+    """Yield why what somebody may ask for was not seen; some of it may have been."""
+    if activity is not None:
+        yield from compute_activity.estimates(activity)[1]
+    if observed.void is not None:
+        reason, _, remedy = observed.void.text.partition("; ")
+        for metric in _SEEN:
+            yield Unmeasured(metric=metric, reason=reason, remedy=remedy or _AGAIN)
+    if observed.blind is not None:
+        reason, remedy = observed.blind.reason, observed.blind.remedy
+        for metric in _SEEN:
+            yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
+    use = observed.memory
+    if use is not None and use.reason:
+        for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
+            reason = use.reason + _whole_device(observed.deltas)
+            remedy = use.remedy or _COUNTED
+            yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
+    yield from _energy_gaps(record, observed)
+
+
+def _whole_device(deltas: DeviceDeltas | None) -> str:
+    """Return what NVML knows of memory instead: that of all who use the device."""
+    if deltas is None or deltas.memory_used_bytes is None:
+        return ""
+    return (
+        f", and NVML sees the whole device alone ({deltas.memory_used_bytes} bytes in"
+        " use)"
+    )
+
+
+def _energy_gaps(record: Record, observed: Observed) -> Iterator[Unmeasured]:
+    """Yield why energy and power are not known."""
+    deltas, second = observed.deltas, observed.second
+    if second is not None:
+        for silent in second.missing:
+            for metric in _ENERGY:
+                yield Unmeasured(
+                    metric=metric, reason=silent.reason, remedy=silent.remedy
+                )
+    elif deltas is not None and record.kind is Kind.RANGE:
+        known = deltas.lost or deltas.why_silent("energy")
+        reason = f"{deltas.duration_s:.3g} s are too short for the board's counter"
+        for metric in _ENERGY:
+            yield Unmeasured(
+                metric=metric,
+                reason=reason if known is None else known.reason,
+                remedy="let the block take longer" if known is None else known.remedy,
+            )
+    elif deltas is not None and record.kind is not Kind.STEPS:
+        reason = "it takes calls without a gap, which are made where it is asked for"
+        for metric in _ENERGY:
+            yield Unmeasured(
+                metric=metric,
+                reason=observed.unrepeated or reason,
+                remedy=_UNFIXED if observed.unrepeated else _NAMED,
+            )
+
+
+def _gated(observed: Observed, *, strict: bool) -> Gates:
+    """Return what the sensors mean for the whole measurement."""
+    if observed.deltas is None:
+        return Gates()
+    return gates(observed.deltas, strict=strict)
+
+
+def _lost(record: Record, observed: Observed) -> Void | None:
+    """Return why a block whose records were lost must not be judged: it ran once."""
+    void = observed.void
+    lost = void is not None and void.code == _DROPPED and record.kind is Kind.RANGE
+    return void if lost else None
+
+
+def _notes(observed: Observed, activity: ActivitySummary | None) -> Iterator[Note]:
+    """Yield what else a reader should know."""
+    if observed.memory is not None:
+        yield from observed.memory.notes
+    if activity is not None:
+        yield from compute_activity.notes(activity)
+    if observed.span is not None:
+        yield from observed.span.notes(observed.deltas)
+
+
+def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
+    """Return what the board was like, as it is printed where it moved."""
+    if deltas is None:
+        return {}
+    found = {"gpu_uuid": deltas.gpu_uuid}
+    if deltas.sm_clock_hz is not None:
+        found["sm_clock"] = f"{deltas.sm_clock_hz / _HZ_PER_MHZ:.0f} MHz"
+    if deltas.temperature_celsius is not None:
+        step = _TEMPERATURE_STEP
+        degrees = step * round(deltas.temperature_celsius / step)
+        found["temperature"] = f"about {degrees} °C"
+    return found
+
+
+def _bound_class(
+    record: Record, observed: Observed, activity: ActivitySummary | None
+) -> BoundClass:
+    """
+    Return what a change of the machine would move together with this.
+
+    A time that the host took is the host's; so is that of a device that waits for it. The
+    declared work says under which roof a call stands; without it DRAM's own counter does,
+    and else the clock is what most calls follow.
+    """
+    time = next((e for e in record.estimates if e.metric == "time"), None)
+    if time is None or time.source == _HOST:
+        return BoundClass.HOST
+    if activity is not None and (activity.idle_fraction or 0.0) > _IDLE:
+        return BoundClass.HOST
+    if record.roofline is not None:
+        return BoundClass(record.roofline.bound)
+    second = observed.second
+    gpm = {} if second is None else second.deltas.gpm
+    dram = gpm.get("dram_active_fraction")
+    return (
+        BoundClass.MEMORY
+        if dram is not None and dram >= _DRAM_BOUND
+        else BoundClass.COMPUTE
+    )

@@ -1,0 +1,390 @@
+"""One process of a run: what it was told, what it has, what it keeps."""
+
+from __future__ import annotations
+
+import functools
+import os
+from collections.abc import Callable, Collection, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect import environment as surroundings
+from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.devices import (
+    Chosen,
+    DeviceQuery,
+    choose_device,
+    query_devices,
+)
+from pytest_gpuperf.collect.registry import (
+    DEVICE_COLLECTORS,
+    DEVICE_TIMERS,
+    Absence,
+    Choice,
+    absent_collectors,
+    choose,
+    still_absent,
+)
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.sample import Unmeasured
+
+if TYPE_CHECKING:
+    from typing_extensions import Self
+
+    from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.collect.traces import TraceKeeper
+    from pytest_gpuperf.collect.translate.kernels import LaunchSink
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.model.activity import Trace
+
+__all__ = ["Seat", "Site"]
+
+_HOST = "host"
+_REMARKS = "remarks.txt"  # in the folder that all processes of a run know
+
+
+class Seat(Frozen, frozen=True, kw_only=True):
+    """
+    Which process of a run this is, as it is told to it.
+
+    Attributes:
+        session: The session that all of them belong to.
+
+        writer: A name that no other of them has.
+
+        role: What it measures for.
+
+        process_index: 0 for the main process and its workers.
+
+        spool: The folder for its readings; None: they are not kept.
+
+        keeps_traces: Whether every launch is kept beside them.
+
+        expected: The folder where a worker says what it will measure; None: no need.
+    """
+
+    session: Session
+    writer: str = "main"
+    role: Role = Role.MAIN
+    process_index: int = 0
+    spool: str | None = None
+    keeps_traces: bool = False
+    expected: str | None = None
+
+
+class Site:
+    """
+    What one process of a run has.
+
+    Args:
+        config: What the run was asked to do.
+
+        seat: Which process of it this is.
+
+        clock: Gives the time.
+
+        runner: Starts tools.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        seat: Seat,
+        *,
+        clock: Clock,
+        runner: Runner,
+    ) -> None:
+        self.config = config
+        self.seat = seat
+        self.clock = clock
+        self.runner = runner
+        self.expected_ids: list[str] = []
+        self.lost: dict[str, Absence] = {}  # what turned out to be of no use, by name
+        self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
+        self._recorder = (
+            replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
+        )
+
+    @classmethod
+    def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
+        """Return the bench of the main process, with a session that begins now."""
+        session = surroundings.new_session(SystemClock())
+        kept = config.record is not None
+        seat = Seat(session=session, spool=spool, keeps_traces=kept, expected=expected)
+        return cls.in_process(config, seat)
+
+    @classmethod
+    def in_process(cls, config: Config, seat: Seat) -> Self:
+        """Return the bench of this process, with the machine's own clock."""
+        return cls(config, seat, clock=SystemClock(), runner=ProcessRunner())
+
+    @classmethod
+    def in_worker(cls, config: Config, told: str) -> Self:
+        """Return the bench of an xdist worker, from what its controller told it."""
+        return cls.in_process(config, codec.from_text(told, Seat))
+
+    def for_worker(self, name: str) -> str:
+        """Return what a worker is told, as text: its seat in this run."""
+        return codec.to_text(replace(self.seat, writer=name))
+
+    # what there is
+
+    def open_folders(self) -> None:
+        """
+        Read the recording to judge again, and make the one to keep.
+
+        Raises:
+            CaptureFormatError: The folder to replay holds no recording.
+
+            ReportError: The folder to record into cannot be used.
+        """
+        kept = self.recording
+        if kept is None and self.config.record is not None:
+            replay.start_recording(self.config.record, self.session, self.environment)
+
+    @functools.cached_property
+    def recording(self) -> replay.Recording | None:
+        """
+        The run that is judged again; None: this one measures.
+
+        Raises:
+            CaptureFormatError: The folder holds none.
+        """
+        where = self.config.replay
+        return None if where is None else replay.read_recording(where)
+
+    @functools.cached_property
+    def devices(self) -> DeviceQuery:
+        """The GPUs of this machine."""
+        return query_devices()
+
+    @functools.cached_property
+    def absent(self) -> Mapping[str, Absence]:
+        """Why collectors cannot be used here, by name."""
+        absent = absent_collectors(
+            replaying=self.config.replay is not None,
+            no_device_reason=None if self.device() else self.no_device_reason(),
+        )
+        unasked = not self.config.collectors  # whoever names it knows why
+        if unasked and "ncu" not in absent and self.device() is None:
+            absent["ncu"] = Absence(
+                reason=f"there is nothing to count: {self.no_device_reason()}",
+                remedy="run it where there is a GPU, or name the collectors: "
+                "--gpuperf-collectors=host,ncu",
+            )
+        return absent
+
+    def choice(self, used: Collection[str] = ()) -> Choice:
+        """
+        Return which collectors are used, and why the others are not.
+
+        Args:
+            used: Sources of what was measured so far.
+        """
+        device = self.device()
+        return choose(
+            self.config.collectors,
+            absent=still_absent(self.absent, used),
+            lost=still_absent(self.lost, used),
+            device_name=None if device is None else device.name,
+            device_reason=self.chosen.reason,
+        )
+
+    @functools.cached_property
+    def session(self) -> Session:
+        """
+        The session that measured: the recorded one where a run is judged again.
+
+        Starts git, so not before a test has measured: an xdist controller knows only
+        then whether any will.
+        """
+        if self.recording is not None:
+            return self.recording.session
+        commit, dirty = surroundings.read_git(self.runner, self.config.root)
+        return replace(self.seat.session, commit=commit, dirty=dirty)
+
+    @property
+    def environment(self) -> Environment:
+        """Machine and software."""
+        if self.recording is not None:
+            return self.recording.environment
+        return surroundings.environment(without=self._own)
+
+    @functools.cached_property
+    def chosen(self) -> Chosen:
+        """
+        The GPU that tests are to run on, and what CUDA calls it.
+
+        Raises:
+            ConfigError: The one that was asked for is not there any more.
+        """
+        asked = None if self.config.replay is not None else self.config.device
+        return choose_device(self.devices, asked, os.environ)
+
+    def device(self) -> Device | None:
+        """Return the GPU that tests are to run on; None: there is none."""
+        return self.chosen.device
+
+    def device_name(self) -> str | None:
+        """Return the device to put tensors on; None: there is none."""
+        if self.recording is not None and self.device() is None:
+            return (
+                "cpu"  # bodies run for their side effects; values are the recorded ones
+            )
+        return None if self.device() is None else f"cuda:{self.chosen.ordinal}"
+
+    def no_device_reason(self) -> str:
+        """Return why there is no GPU."""
+        return self.chosen.reason or self.devices.reason or "no GPU"
+
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process does not have; None: nothing."""
+        if self.recording is not None:
+            return None
+        for name in requires:
+            absence = self._lack(name)
+            if absence is not None:
+                return Unmeasured(
+                    metric=name, reason=absence.reason, remedy=absence.remedy
+                )
+        return None
+
+    def _lack(self, name: str) -> Absence | None:
+        """Return why one requirement is not met; None where it is."""
+        device = self.device()
+        known = {**self.absent, **self.lost}
+        if name in known:
+            return known[name]
+        asked = self.config.collectors
+        if asked and name in DEVICE_COLLECTORS and name not in asked:
+            return Absence(
+                reason=f"the {name} collector is not among those asked for",
+                remedy=f"add {name} to --gpuperf-collectors",
+            )
+        if device is None:
+            return Absence(
+                reason=f"there is no GPU: {self.no_device_reason()}",
+                remedy="run it where there is one",
+            )
+        if name.startswith("sm_"):
+            major, minor = device.compute_capability or (0, 0)
+            if (found := f"sm_{major}{minor}") != name.rstrip("a"):
+                return Absence(
+                    reason=f"this GPU is {found}", remedy=f"run it on an {name}"
+                )
+        return None
+
+    def remark(self, *sentences: str) -> None:
+        """Have the run say something of itself, once, whichever of its processes this is."""
+        if self.seat.expected is not None and sentences:
+            with Path(self.seat.expected, _REMARKS).open("a", encoding="utf-8") as file:
+                file.writelines(f"{each}\n" for each in sentences)
+
+    def remarks(self) -> tuple[str, ...]:
+        """Return what the processes of this run had to say of it."""
+        file = Path(self.seat.expected or "", _REMARKS)
+        if self.seat.expected is None or not file.exists():
+            return ()
+        return tuple(dict.fromkeys(file.read_text(encoding="utf-8").splitlines()))
+
+    def told_lost(self) -> tuple[Unmeasured, ...]:
+        """Return what turned out to be of no use here, as it travels."""
+        return tuple(
+            Unmeasured(metric=name, reason=absence.reason, remedy=absence.remedy)
+            for name, absence in self.lost.items()
+        )
+
+    def learn_lost(self, told: Sequence[Unmeasured]) -> None:
+        """Note what turned out to be of no use in another process of the run."""
+        for each in told:
+            absence = Absence(reason=each.reason, remedy=each.remedy)
+            self.lost.setdefault(each.metric, absence)
+
+    def may_change(self, *, has_limits: bool) -> bool:
+        """Return whether the end of the run may change the outcome of a test."""
+        config = self.config
+        if config.disable or self.seat.role is not Role.MAIN:
+            return False
+        return (
+            config.strict
+            or (config.baseline_named and config.baseline is not None)
+            or (has_limits and config.confirm > 0)
+        )
+
+    def expect(self, test_ids: list[str]) -> None:
+        """Take note of which tests are going to measure; a worker tells the controller."""
+        self.expected_ids = test_ids
+        self._own = surroundings.not_loaded()  # from now on cupti-python may load it
+        if self.seat.expected is not None:
+            replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
+
+    def need(self, collector: str) -> None:
+        """
+        Refuse a measurement whose collector was left out by name.
+
+        Raises:
+            CollectorUnavailableError: It was.
+        """
+        asked = self.config.collectors
+        if collector == _HOST and not frozenset(DEVICE_TIMERS).isdisjoint(asked):
+            return  # whatever times the device, the host's clock runs beside it
+        if self.config.replay is None and asked and collector not in asked:
+            message = f"the {collector} collector is not among those asked for"
+            raise CollectorUnavailableError(
+                message, remedy=f"add {collector} to --gpuperf-collectors"
+            )
+
+    @functools.cached_property
+    def _traces(self) -> TraceKeeper | None:
+        """What keeps the traces of this process; None: nobody asked for them."""
+        seat = self.seat
+        if seat.spool is None or not seat.keeps_traces:
+            return None
+        from pytest_gpuperf.collect.traces import TraceKeeper
+
+        return TraceKeeper(
+            seat.spool,
+            writer=seat.writer,
+            role=seat.role,
+            process_index=seat.process_index,
+        )
+
+    @property
+    def launch_sink(self) -> Callable[[], LaunchSink] | None:
+        """What takes more launches than memory should hold; None: nobody keeps them."""
+        return None if self._traces is None else self._traces.stream
+
+    def keep_trace(self, record: Record, trace: Trace | None) -> Record:
+        """
+        Keep a measurement's whole trace where that is wanted.
+
+        Args:
+            record: With what the trace amounts to.
+
+            trace: All that CUPTI saw; None: nothing.
+
+        Returns:
+            The record, with where the trace stands.
+
+        Raises:
+            ReportError: It cannot be written.
+        """
+        if self._traces is None or trace is None or record.activity is None:
+            return record
+        place = self._traces.keep(record.key, trace)
+        return replace(record, activity=replace(record.activity, kept=place))
+
+    def keep(self, records: Sequence[Record]) -> tuple[Record, ...]:
+        """Keep readings where they are wanted; return them as they travel."""
+        if self._recorder is not None:
+            for record in records:
+                self._recorder.keep(record)
+        return tuple(replay.without_samples(record) for record in records)

@@ -1,0 +1,250 @@
+"""Taking turns on a GPU with other processes that measure.
+
+A turn is a whole test: what its fixtures give the GPU would disturb another's samples.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import sys
+from collections.abc import Callable, Container, Iterator
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.devices import bare_uuid
+from pytest_gpuperf.collect.leases import Doing, Presence, exclusive
+from pytest_gpuperf.collect.registry import Absence
+from pytest_gpuperf.collect.runtime import driver_library
+from pytest_gpuperf.config import Lock
+from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
+from pytest_gpuperf.model.deltas import Company, DeviceDeltas
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sample import Unmeasured
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.leases import Said
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
+    from pytest_gpuperf.measure.site import Site
+
+__all__ = ["Beside", "Turns"]
+
+_NAME = "lock"  # no collector, but lost by name as they are
+# who may come to use a GPU once it is loaded; the driver is loaded later
+_FRAMEWORKS = frozenset(
+    {
+        *("cuda.bindings", "cupy", "jax", "numba.cuda", "paddle", "pycuda"),
+        *("tensorflow", "torch", "triton", "warp"),
+    }
+)
+
+
+class Beside(Frozen, frozen=True, kw_only=True):
+    """
+    Who else was on the GPU during a test.
+
+    Attributes:
+        deltas: What its sensors counted: whoever waited for a turn is no company.
+
+        void: Why the test must not be judged; None: it may be.
+
+        notes: What its reader should know.
+    """
+
+    deltas: DeviceDeltas | None
+    void: Void | None = None
+    notes: tuple[Note, ...] = ()
+
+
+class Turns:
+    """
+    The turns of one process.
+
+    Args:
+        site: What the process was told, and has; what is lost is noted there.
+
+        runtime: The device that tests may come to use.
+
+        modules: What this process has imported.
+
+        driver: Returns the driver library if it is loaded; None: as this process has it.
+
+    Attributes:
+        refusal: Why the test that runs now has no turn; None: it has, or needs none.
+    """
+
+    def __init__(
+        self,
+        site: Site,
+        runtime: DeviceRuntime,
+        *,
+        modules: Container[str] = sys.modules,
+        driver: Callable[[], object] | None = None,
+    ) -> None:
+        self.refusal: Unmeasured | None = None
+        self._site = site
+        self._runtime = runtime
+        self._modules = modules
+        self._driver = driver or driver_library()
+        self._test: str | None = None  # that runs now, and measures
+        self._turn = contextlib.ExitStack()
+        self._device: str | None = None  # whose turn this process has
+        self._since_ns = 0  # and since when
+        self._present: dict[str, Presence] = {}  # by the device's UUID
+
+    @contextlib.contextmanager
+    def measuring(self, test_id: str) -> Iterator[None]:
+        """Have the GPU while a test runs that measures, if its process may use one."""
+        self._test = test_id
+        try:
+            if self._may_use_device():
+                self._try_to_take()
+            yield
+        finally:
+            self._give_back()
+            self._test = self.refusal = None
+
+    @contextlib.contextmanager
+    def working(self) -> Iterator[None]:
+        """Let others know that a test runs that measures nothing, and may use the GPU."""
+        self._say(Doing.WORKING)
+        try:
+            yield
+        finally:
+            self._say(Doing.QUIET)
+
+    def ensure(self) -> None:
+        """
+        Have the GPU that is in use by now, which a test has come to after it began.
+
+        Raises:
+            DeviceHeldError: A test of another process had it all the time.
+
+            ConfigError: Taking turns was asked for by name, and is not possible.
+        """
+        if self._test is None or not self._may_use_device():
+            return
+        if self._device is None or bare_uuid(self._device) != bare_uuid(self._uuid()):
+            self._give_back()  # who kept one while waiting for another might wait for ever
+            self._take()
+        absence = self._site.lost.get(_NAME)
+        if absence is not None and "gpuperf_lock" in self._site.config.given:
+            how = self._site.config.lock.value
+            message = (
+                f"--gpuperf-lock={how} was asked for and refuses: {absence.reason}"
+            )
+            raise ConfigError(message, remedy=absence.remedy)
+
+    def beside(self, deltas: DeviceDeltas | None) -> Beside:
+        """
+        Return who else was on the GPU during this test.
+
+        Args:
+            deltas: What its sensors counted; None: nobody read them.
+        """
+        if self._test is None or _NAME in self._site.lost:
+            return Beside(deltas=deltas)
+        if self._device is None:
+            text = (
+                "the GPU came into use without a turn: others may have measured on it"
+            )
+            return Beside(deltas=deltas, notes=(Note(code="no-turn", text=text),))
+        present = self._present[self._device]
+        others = present.others()
+        rivals = [each for each in others if self._measured(each)]
+        idle = {
+            each.pid
+            for each in others
+            if each.doing is Doing.QUIET
+            and each.since_ns <= self._since_ns
+            and present.here(each)
+        }
+        return Beside(
+            deltas=_without(deltas, idle), void=_void(rivals) if rivals else None
+        )
+
+    def close(self) -> None:
+        """Be forgotten by others."""
+        self._give_back()
+        for present in self._present.values():
+            present.close()
+        self._present.clear()
+
+    def _may_use_device(self) -> bool:
+        """Return whether this process uses a GPU, or has loaded what may come to."""
+        loaded = any(name in self._modules for name in _FRAMEWORKS)
+        return loaded or self._driver() is not None or self._runtime.active()
+
+    def _uuid(self) -> str:
+        """Return the GPU in use, or the one that tests are to run on."""
+        device = self._site.device()
+        return self._runtime.device_uuid() or ("" if device is None else device.uuid)
+
+    def _try_to_take(self) -> None:
+        """Take a turn; note why there is none."""
+        try:
+            self._take()
+        except DeviceHeldError as error:
+            self.refusal = Unmeasured(
+                metric="time", reason=error.message, remedy=error.remedy
+            )
+
+    def _take(self) -> None:
+        """Take a turn; where nothing can be locked, note that and go on without."""
+        if _NAME in self._site.lost:
+            return
+        config, uuid, test = self._site.config, self._uuid(), self._test or ""
+        try:
+            if uuid not in self._present:  # before it waits
+                self._present[uuid] = Presence(uuid, self._site.clock)
+            if config.lock is Lock.EXCLUSIVE:
+                lease = exclusive(uuid, test=test, timeout_s=config.lock_timeout_s)
+                self._turn.enter_context(lease)
+            self._present[uuid].say(Doing.MEASURING, test)
+        except DeviceHeldError:
+            raise
+        except CollectError as error:
+            self._lose(error)
+        else:
+            self._device, self._since_ns = uuid, self._site.clock.now_ns()
+
+    def _give_back(self) -> None:
+        """Let others have the GPU."""
+        if self._device is not None:
+            self._say(Doing.QUIET)  # before the next may have it
+        self._turn.close()
+        self._device = None
+
+    def _say(self, doing: Doing) -> None:
+        """Tell others on each GPU what this process does."""
+        try:
+            for present in self._present.values():
+                present.say(doing)
+        except CollectError as error:
+            self._lose(error)
+
+    def _lose(self, error: CollectError) -> None:
+        """Note why no turns can be taken; what is measured nevertheless may be noisy."""
+        reason = f"no turns are taken on the GPU: {error.message}"
+        self._site.lost[_NAME] = Absence(reason=reason, remedy=error.remedy)
+
+    def _measured(self, other: Said) -> bool:
+        """Return whether another process has measured since this turn began."""
+        ended_ns = other.measured_ns
+        still = other.doing is Doing.MEASURING
+        return still or (ended_ns is not None and ended_ns > self._since_ns)
+
+
+def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None:
+    """Return what sensors counted, without processes that are known to have idled."""
+    if deltas is None or deltas.company is not Company.FOREIGN:
+        return deltas
+    left = tuple(pid for pid in deltas.foreign_pids if pid not in idle)
+    company = Company.FOREIGN if left else Company.ALONE
+    return replace(deltas, company=company, foreign_pids=left)
+
+
+def _void(rivals: list[Said]) -> Void:
+    """Return that other processes have measured on the GPU meanwhile."""
+    named = ", ".join(f"process {each.pid} ({each.test})" for each in rivals)
+    text = f"{named} measured on the same GPU; take turns: --gpuperf-lock=exclusive"
+    return Void(code="foreign-process", text=text)

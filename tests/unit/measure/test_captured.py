@@ -1,0 +1,264 @@
+"""pipeline.captured: launches of a report into metrics, gaps and analyses."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.collect.ncu.capture import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+)
+from pytest_gpuperf.compute.derive import FORMULAS
+from pytest_gpuperf.measure.captured import (
+    ANALYSED,
+    analyses,
+    capture_values,
+    kernel_analyses,
+    report_counters,
+)
+from pytest_gpuperf.model.counters import Analysis, Limiter, LimiterName, Unknown
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.work import Work
+
+DURATION = "gpu__time_duration.sum"
+READ, WRITE, OP_READ = (
+    f"dram__bytes_{word}.sum" for word in ("read", "write", "op_read")
+)
+ELAPSED = "avg.pct_of_peak_sustained_elapsed"
+DRAM_BUSY = f"dram__throughput.{ELAPSED}"
+MAJOR, MINOR = (
+    f"device__attribute_compute_capability_{part}" for part in ("major", "minor")
+)
+HOPPER: dict[str, tuple[float | str, str]] = {MAJOR: (9, ""), MINOR: (0, "")}
+BLOCK: dict[str, tuple[float | str, str]] = {
+    "launch__registers_per_thread": (77, "register/thread"),
+    "launch__block_size": (128, ""),
+    "launch__shared_mem_per_block_static": (16, "byte/block"),
+    "launch__shared_mem_per_block_dynamic": (2096, "byte/block"),
+}
+
+
+def launch(
+    kernel: str = "gemm", /, **metrics: tuple[float | str, str]
+) -> CapturedLaunch:
+    return CapturedLaunch(
+        index=0,
+        kernel=kernel,
+        demangled=f"{kernel}()",
+        nvtx={},
+        measured=True,
+        metrics={
+            name: CapturedValue(value=value, unit=unit)
+            for name, (value, unit) in metrics.items()
+        },
+    )
+
+
+def one(metric: str, *launches: CapturedLaunch, work: Work | None = None) -> Estimate:
+    """Return the estimate of a metric over launches."""
+    estimates, gaps = capture_values(launches, [metric], work)
+    (found,) = (e for e in estimates if (e.metric, e.kernel) == (metric, None))
+    assert gaps == ()
+    return found
+
+
+def gap(metric: str, *launches: CapturedLaunch, work: Work | None = None) -> Unmeasured:
+    """Return why a metric has no value over launches."""
+    estimates, (found,) = capture_values(launches, [metric], work)
+    assert [e.metric for e in estimates if e.kernel is None] == ["launches.count"]
+    return found
+
+
+def moved(read: float, write: float) -> dict[str, tuple[float | str, str]]:
+    return {READ: (read, "byte"), WRITE: (write, "byte")}
+
+
+def test_a_metric_of_the_catalogue_is_in_its_unit() -> None:
+    """Whatever the report calls its counters, over all launches and by kernel."""
+    launches = [launch("gemm", **moved(1e6, 2e6)), launch("relu", **moved(4e6, 0))]
+    estimates, _ = capture_values(launches, ["dram.bytes"], None)
+    found = {e.kernel: (e.value, e.unit) for e in estimates if e.metric == "dram.bytes"}
+
+    assert found == {
+        None: (7e6, "bytes"),
+        "gemm": (3e6, "bytes"),
+        "relu": (4e6, "bytes"),
+    }
+    assert {e.source for e in estimates} == {"ncu-report"}
+
+
+def test_declared_bytes_are_those_of_all_launches() -> None:
+    """Two launches that move 3 MB together for 2 MB of work move half too much."""
+    both = [launch(**moved(1e6, 0)), launch(**moved(1e6, 1e6))]
+
+    assert one("dram.excess_ratio", *both, work=Work(bytes=2e6)).value == 1.5
+
+
+@pytest.mark.parametrize("work", [None, Work(flop=1.0, dtype="bf16")])
+def test_without_declared_bytes_nothing_is_in_excess(work: Work | None) -> None:
+    """Measured bytes never stand in for declared ones."""
+    found = gap("dram.excess_ratio", launch(**moved(1e6, 0)), work=work)
+
+    assert "declares no bytes" in found.reason
+    assert "Work(bytes=" in found.remedy
+
+
+@pytest.mark.parametrize(
+    ("metric", "chip", "remedy"),
+    [
+        ("dram.bytes", HOPPER, "ncu --metrics dram__bytes.sum"),
+        (
+            "shared.bank_conflict_fraction",
+            HOPPER,
+            "ncu --metrics memory_l1_wavefronts_shared,memory_l1_wavefronts_shared_ideal",
+        ),
+        ("dram.excess_ratio", HOPPER, "ncu --metrics dram__bytes.sum"),
+    ],
+)
+def test_a_missing_counter_is_named(
+    metric: str, chip: dict[str, tuple[float | str, str]], remedy: str
+) -> None:
+    """By the name that the tool knows it by."""
+    found = gap(metric, launch(**chip))
+
+    assert found.reason == "no launch in the report has it"
+    assert found.remedy == f"collect it: {remedy}"
+
+
+def test_a_chip_without_the_counter_is_told() -> None:
+    """No command of the tool would bring it."""
+    spark: dict[str, tuple[float | str, str]] = {MAJOR: (12, ""), MINOR: (1, "")}
+    found = gap("dram.bytes", launch(**spark))
+
+    assert found.reason == "this chip has no counter of it"
+
+
+def test_a_hit_rate_of_nothing_is_told() -> None:
+    """All counters are there, and they say nothing."""
+    looked_up: dict[str, tuple[float | str, str]] = {
+        "lts__t_sectors_lookup_hit.sum": (0, "sector"),
+        "lts__t_sectors_lookup_miss.sum": (0, "sector"),
+    }
+
+    assert "nothing was looked up" in gap("l2.hit_fraction", launch(**looked_up)).reason
+
+
+def test_occupancy_follows_from_the_launch_where_it_was_not_collected() -> None:
+    """Registers, shared memory and the block decide it, as for a binary."""
+    told = {"sm__maximum_warps_per_active_cycle_pct": (40.0, "%")}
+
+    assert one("occupancy.theoretical", launch(**HOPPER, **BLOCK)).value == 0.375
+    assert one("occupancy.theoretical", launch(**HOPPER, **BLOCK, **told)).value == 0.4
+
+
+@pytest.mark.parametrize("absent", [*BLOCK, MAJOR])
+def test_half_a_launch_has_no_occupancy(absent: str) -> None:
+    """The remedy is the counter that would say it at once."""
+    metrics = {**HOPPER, **BLOCK}
+    del metrics[absent]
+    found = gap("occupancy.theoretical", launch(**metrics))
+
+    assert "sm__maximum_warps_per_active_cycle_pct" in found.remedy
+
+
+def test_a_chip_that_nobody_knows_has_no_occupancy() -> None:
+    """Its limits are in no table of ours."""
+    unknown: dict[str, tuple[float | str, str]] = {MAJOR: (99, ""), MINOR: (0, "")}
+
+    found = gap("occupancy.theoretical", launch(**unknown, **BLOCK))
+
+    assert found.reason == "no launch in the report has it"
+
+
+def test_what_only_explains_is_no_metric() -> None:
+    """`l1.fraction` is evidence; asked for as a metric it is a counter nobody has."""
+    internal = FORMULAS.keys() - METRICS.keys()
+
+    assert "l1.fraction" in internal
+    assert gap("l1.fraction", launch()).reason == "no launch in the report has it"
+
+
+def test_a_report_is_asked_for_what_is_needed_and_no_more() -> None:
+    """Both names of all chips, the counters by their own names, and the weights."""
+    names = report_counters(["dram.bytes", "a__b.sum", "launches.count", "time"])
+
+    assert {OP_READ, READ, WRITE, "a__b.sum", DURATION} <= set(names)
+    assert not any(name.startswith(("lts__", "launch__", "smsp__")) for name in names)
+    assert len(names) == len(set(names))
+    assert set(BLOCK) <= set(report_counters(["occupancy.theoretical"]))
+
+
+# analyses
+
+
+def test_each_launch_of_each_range_is_analysed() -> None:
+    """One that was not measured has no analysis, and one of few counters says so."""
+    busy = launch(**{f"gpu__dram_throughput.{ELAPSED}": (91.0, "%")})
+    failed = CapturedLaunch(
+        index=1, kernel="k", demangled="k()", nvtx={}, measured=False, metrics={}
+    )
+    capture = Capture(
+        ranges=(
+            CapturedRange(launches=(busy, failed)),
+            CapturedRange(launches=(launch(),)),
+        )
+    )
+    (first, second), (third,) = analyses(capture)
+
+    assert isinstance(first, Analysis)
+    assert isinstance(first.limiter, Limiter)
+    assert first.limiter.name is LimiterName.DRAM
+    assert second is None
+    assert isinstance(third, Analysis)
+    assert isinstance(third.limiter, Unknown)
+
+
+def test_what_would_say_the_limiter_is_named_as_the_tool_does() -> None:
+    """A reader pastes it into the next command."""
+    ((found,),) = analyses(Capture(ranges=(CapturedRange(launches=(launch(),)),)))
+
+    assert found is not None
+    assert isinstance(found.limiter, Unknown)
+    assert f"sm__throughput.{ELAPSED}" in found.limiter.missing
+
+
+def test_each_kernel_is_analysed_by_its_longest_launch() -> None:
+    """The kernel that takes longest comes first; its launches add up."""
+    short = launch("relu", **{DURATION: (3000.0, "ns"), DRAM_BUSY: (10.0, "%")})
+    long = launch("relu", **{DURATION: (5000.0, "ns"), DRAM_BUSY: (95.0, "%")})
+    other = launch("gemm", **{DURATION: (7000.0, "ns")})
+    unmeasured = replace(launch("skipped"), measured=False)
+    found = kernel_analyses([short, other, long, unmeasured])
+
+    assert [(e.kernel, e.demangled, e.launches_count) for e in found] == [
+        ("relu", "relu()", 2),
+        ("gemm", "gemm()", 1),
+    ]
+    assert [each.total_s for each in found] == [pytest.approx(8e-6), 7e-6]
+    limiter = found[0].analysis.limiter
+    assert isinstance(limiter, Limiter)
+    assert (limiter.name, limiter.evidence[0].value) == (LimiterName.DRAM, 0.95)
+
+
+def test_launches_that_were_not_timed_come_last() -> None:
+    """One of them is enough; what takes no name is called as the driver does."""
+    untimed = replace(launch("a", **{DRAM_BUSY: (95.0, "%")}), demangled="")
+    timed = launch("a", **{DURATION: (9000.0, "ns")})
+    other = launch("b", **{DURATION: (1.0, "ns")})
+    found = kernel_analyses([untimed, timed, other])
+
+    assert [(each.kernel, each.total_s) for each in found] == [("b", 1e-9), ("a", None)]
+    assert kernel_analyses([untimed])[0].demangled == "a"
+
+
+def test_asking_what_limits_asks_for_every_counter_of_it() -> None:
+    """And for no counter of that name."""
+    counters = report_counters([ANALYSED])
+
+    assert DRAM_BUSY in counters
+    assert ANALYSED not in counters
+    assert capture_values([launch()], [ANALYSED], None)[1] == ()

@@ -1,0 +1,114 @@
+"""The rules of pipeline/seat: what a test requires, and why a machine does not have it."""
+
+from __future__ import annotations
+
+from array import array
+from pathlib import Path
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.nvml import FakeGpu, FakeNvml
+from fakes.runner import FakeRunner
+from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
+from pytest_gpuperf.collect.traces import read_trace
+from pytest_gpuperf.config import Config
+from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.model.activity import ActivitySummary, Launches, Trace
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.launches import COLUMNS, TracePlace
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+
+NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")
+
+
+def site(query: DeviceQuery, device: str | None = None) -> Site:
+    """Return a process on a machine with these devices, one of them asked for."""
+    seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
+    config = Config(root="/", device=device)
+    found = Site(config, seat, clock=FakeClock(), runner=FakeRunner())
+    vars(found)["devices"] = query  # the query is a seam
+    return found
+
+
+def test_without_a_gpu_every_requirement_of_it_says_so_first() -> None:
+    """Why NVML does not start is a detail of that; the remedy speaks of the GPU."""
+    here = site(NO_GPU)
+    for requires in ("gpu", "sm_90", "cupti", "events", "nvml"):
+        lacking = here.lacking((requires,))
+
+        assert lacking is not None
+        assert lacking.reason == "there is no GPU: NVML does not start", requires
+        assert lacking.remedy == "run it where there is one"
+
+
+def test_a_trace_is_kept_where_a_recording_is_made(tmp_path: Path) -> None:
+    """Beside the readings of a report alone it would only take room."""
+    launches = Launches(shapes=(), **{n: array(c) for n, c in COLUMNS.items()})
+    seen = Trace(begun_ns=1, ended_ns=2, launches=launches)
+    key = RecordKey(test_id="t.py::a")
+    record = Record(key=key, kind=Kind.RANGE, estimates=(), activity=ActivitySummary())
+    session = Session(id="s", started_unix_s=0.0, host="h")
+    places = []
+    for folder, keeps in ((None, True), (str(tmp_path), False), (str(tmp_path), True)):
+        seat = Seat(session=session, writer="gw1", spool=folder, keeps_traces=keeps)
+        here = Site(Config(root="/"), seat, clock=FakeClock(), runner=FakeRunner())
+        found = here.keep_trace(record, seen)
+        assert found.activity is not None
+        assert here.keep_trace(record, None) is record
+        assert (here.launch_sink is None) == (found.activity.kept is None)
+        places.append(found.activity.kept)
+
+    kept = TracePlace(file="traces-gw1.jsonl", line=1, offset_bytes=0)
+    assert places == [None, None, kept]
+    assert read_trace(str(tmp_path), kept) == seen
+
+
+def test_a_worker_keeps_what_its_controller_keeps() -> None:
+    """It is told so with its seat."""
+    config = Config(root="/", record="kept")
+    main = Site.in_main(config, spool="kept", expected="scratch")
+    worker = Site.in_worker(config, main.for_worker("gw1"))
+    reporting = Site.in_main(Config(root="/"), spool="scratch", expected="scratch")
+
+    assert (worker.seat.spool, worker.seat.keeps_traces) == ("kept", True)
+    assert not reporting.seat.keeps_traces
+
+
+def test_another_gpu_is_named_with_the_one_that_is_required() -> None:
+    """`sm_90a` is met by what runs its code."""
+    here = site(query_devices(FakeNvml(FakeGpu(compute_capability=(9, 0)))))
+    lacking = here.lacking(("gpu", "sm_90", "sm_90a", "sm_100"))
+
+    assert lacking is not None
+    assert (lacking.metric, lacking.reason) == ("sm_100", "this GPU is sm_90")
+    assert lacking.remedy == "run it on an sm_100"
+
+
+def test_the_gpu_that_is_asked_for_is_the_one_there_is(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """What tests put tensors on is CUDA's number of it, and what they require is its."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "2,1")
+    old, new = FakeGpu(compute_capability=(8, 0)), FakeGpu(compute_capability=(9, 0))
+    query = query_devices(FakeNvml(old, new, old))
+    here = site(query, "1")
+
+    assert (here.device(), here.device_name()) == (query.devices[1], "cuda:1")
+    assert here.lacking(("sm_90",)) is None
+    assert here.lacking(("sm_80",)) is not None
+    assert (site(query).device(), site(query).device_name()) == (
+        query.devices[2],
+        "cuda:0",
+    )
+
+
+def test_hidden_gpus_are_none(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The reason is the variable that hides them, and not the driver's."""
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "-1")
+    here = site(query_devices(FakeNvml(FakeGpu())))
+    lacking = here.lacking(("gpu",))
+
+    assert (here.device(), here.device_name()) == (None, None)
+    assert lacking is not None
+    assert lacking.reason == "there is no GPU: CUDA_VISIBLE_DEVICES=-1 hides every GPU"

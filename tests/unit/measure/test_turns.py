@@ -1,0 +1,317 @@
+"""pipeline.turns: who has the GPU during a test, and who is known to have been on it."""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from fakes.clock import FakeClock
+from fakes.nvml import FakeGpu, FakeNvml
+from fakes.runner import FakeRunner
+from fakes.runtime import FakeRuntime
+from pytest_gpuperf.collect.devices import query_devices
+from pytest_gpuperf.collect.leases import (
+    FOLDER_VARIABLE,
+    Doing,
+    Presence,
+    exclusive,
+)
+from pytest_gpuperf.config import Config, Lock
+from pytest_gpuperf.errors import ConfigError, DeviceHeldError
+from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.measure.turns import Turns
+from pytest_gpuperf.model.deltas import Company, DeviceDeltas
+from pytest_gpuperf.model.environment import Session
+
+ONE, TWO = "GPU-aa00", "GPU-bb00"
+TEST, OTHERS = "test_it.py::test_x", "test_other.py::test_y"
+
+
+class Place:
+    """A process on a machine with two GPUs."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        lock: Lock = Lock.EXCLUSIVE,
+        in_use: bool = True,
+        given: Mapping[str, str] | None = None,
+    ) -> None:
+        self.folder = folder
+        self.clock = FakeClock()
+        self.runtime = FakeRuntime(self.clock, in_use=in_use, uuid=ONE)
+        config = Config(root="/", lock=lock, lock_timeout_s=0, given=given or {})
+        seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
+        self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())
+        query = query_devices(FakeNvml(FakeGpu(uuid=ONE), FakeGpu(uuid=TWO)))
+        vars(self.site)["devices"] = query  # the query is a seam
+        self.modules: set[str] = set()
+        self.turns = Turns(
+            self.site, self.runtime, modules=self.modules, driver=lambda: None
+        )
+
+    def free(self, uuid: str) -> bool:
+        """Return whether another thread could have a GPU at once."""
+        try:
+            with holding(uuid):
+                return True
+        except DeviceHeldError:
+            return False
+
+
+@pytest.fixture(name="folder", autouse=True)
+def folder_(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the process a place of its own for locks."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
+    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    return tmp_path / "locks"
+
+
+@contextmanager
+def holding(uuid: str) -> Iterator[None]:
+    """Let another thread have a GPU, as another process would."""
+    held, over, errors = threading.Event(), threading.Event(), list[Exception]()
+
+    def hold() -> None:
+        try:
+            with exclusive(uuid, test=OTHERS, timeout_s=0):
+                held.set()
+                over.wait()
+        except DeviceHeldError as error:
+            errors.append(error)
+            held.set()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    try:
+        if errors:
+            raise errors[0]
+        yield
+    finally:
+        over.set()
+        thread.join()
+
+
+def deltas(*pids: int) -> DeviceDeltas:
+    """Return what sensors say where other processes were listed."""
+    company = Company.FOREIGN if pids else Company.ALONE
+    return DeviceDeltas(
+        gpu_uuid=ONE, gpu_index=0, duration_s=1.0, company=company, foreign_pids=pids
+    )
+
+
+def test_a_test_has_the_gpu_until_it_ends(folder: Path) -> None:
+    """And whoever waits can read which test that is."""
+    place = Place(folder)
+    with place.turns.measuring(TEST):
+        during = place.free(ONE), place.free(TWO)
+        note = (folder / "gpu-aa00.lock.pid").read_text(encoding="utf-8")
+    place.turns.close()
+
+    assert during == (False, True)
+    assert TEST in note
+    assert place.free(ONE)
+
+
+def test_what_uses_no_gpu_waits_for_nobody(folder: Path) -> None:
+    """Nothing is locked, and no file is made."""
+    place = Place(folder, in_use=False)
+    with place.turns.measuring(TEST):
+        place.turns.ensure()
+
+    assert not folder.exists()
+
+
+@pytest.mark.parametrize("name", ["torch", "cuda.bindings", "numba.cuda"])
+def test_a_framework_may_come_to_use_it(folder: Path, name: str) -> None:
+    """It loads the driver when its first tensor is made, which is too late to wait."""
+    place = Place(folder, in_use=False)
+    place.modules.add(name)
+    with place.turns.measuring(TEST):
+        assert not place.free(ONE)
+
+
+def test_a_gpu_that_comes_into_use_is_waited_for(folder: Path) -> None:
+    """A fixture may have loaded what uses it: at the next measurement at the latest."""
+    place = Place(folder, in_use=False)
+    with place.turns.measuring(TEST):
+        before = place.free(ONE)
+        place.runtime.in_use = True
+        place.turns.ensure()
+        after = place.free(ONE)
+
+    assert (before, after) == (True, False)
+
+
+def test_a_test_that_changes_the_gpu_changes_its_turn(folder: Path) -> None:
+    """It never keeps one while it waits for another: two that do would wait for ever."""
+    place = Place(folder)
+    with place.turns.measuring(TEST):
+        place.runtime.uuid = TWO
+        place.turns.ensure()
+        place.turns.ensure()
+        assert (place.free(ONE), place.free(TWO)) == (True, False)
+        place.runtime.uuid = ONE
+        with holding(ONE), pytest.raises(DeviceHeldError, match=OTHERS):
+            place.turns.ensure()
+        assert place.free(TWO)
+    with place.turns.measuring(TEST):
+        assert place.turns.refusal is None
+        assert (place.free(ONE), place.free(TWO)) == (False, True)
+
+
+def test_a_gpu_that_is_held_refuses_one_test(folder: Path) -> None:
+    """With who has it; the next test asks again."""
+    place = Place(folder)
+    with holding(ONE), place.turns.measuring(TEST):
+        refusal = place.turns.refusal
+    with place.turns.measuring(TEST):
+        assert place.turns.refusal is None
+
+    assert refusal is not None
+    assert refusal.metric == "time"
+    assert OTHERS in refusal.reason
+    assert refusal.remedy.endswith("has ended, or end it")
+
+
+def test_sharing_waits_for_nobody(folder: Path) -> None:
+    """But others can tell that it measures."""
+    place, other = Place(folder, lock=Lock.SHARED), Place(folder, lock=Lock.SHARED)
+    with holding(ONE), place.turns.measuring(TEST), other.turns.measuring(OTHERS):
+        first = place.turns.beside(None)
+        second = other.turns.beside(deltas())
+
+    for found, rival in ((first, OTHERS), (second, TEST)):
+        assert found.void is not None
+        assert found.void.code == "foreign-process"
+        assert f"({rival}) measured on the same GPU; take turns:" in found.void.text
+
+
+def test_who_has_measured_meanwhile_is_a_rival(folder: Path) -> None:
+    """Although it has ended before; one that ended before the turn began is not."""
+    place, other = Place(folder, lock=Lock.SHARED), Place(folder, lock=Lock.SHARED)
+    with place.turns.measuring(TEST):
+        place.clock.advance(1)
+        other.clock.advance(1)
+        with other.turns.measuring(OTHERS):
+            pass
+        meanwhile = place.turns.beside(None)
+    with place.turns.measuring(TEST):
+        afterwards = place.turns.beside(None)
+
+    assert meanwhile.void is not None
+    assert afterwards.void is None
+
+
+@pytest.mark.parametrize("lock", [Lock.EXCLUSIVE, Lock.SHARED])
+def test_who_waits_is_no_company(folder: Path, lock: Lock) -> None:
+    """A context that is listed computes nothing between the tests of its process."""
+    place = Place(folder, lock=lock)
+    waits = Presence(ONE, place.clock)
+    pid = waits._said.pid
+    place.clock.advance(1)
+    with place.turns.measuring(TEST):
+        alone = place.turns.beside(deltas(pid))
+        others = place.turns.beside(deltas(pid, 1))
+        waits.say(Doing.WORKING, OTHERS)
+        works = place.turns.beside(deltas(pid))
+        place.clock.advance(1)
+        waits.say(Doing.QUIET)
+        worked = place.turns.beside(deltas(pid))
+    with place.turns.measuring(TEST):
+        again = place.turns.beside(deltas(pid))
+    waits.close()
+
+    assert alone.deltas == again.deltas == deltas()
+    assert others.deltas == deltas(1)
+    assert works.deltas == worked.deltas == deltas(pid)
+    assert [each.void for each in (alone, others, works, worked)] == [None] * 4
+
+
+def test_a_process_of_another_namespace_is_known_by_no_id(folder: Path) -> None:
+    """Its number may be that of somebody else here."""
+    place = Place(folder)
+    waits = Presence(ONE, place.clock)
+    waits._said = type(waits._said)(pid=waits._said.pid, place="pid:[1]")
+    waits.say(Doing.QUIET)
+    with place.turns.measuring(TEST):
+        found = place.turns.beside(deltas(waits._said.pid))
+
+    assert found.deltas == deltas(waits._said.pid)
+
+
+def test_a_test_that_measures_nothing_says_so(folder: Path) -> None:
+    """In a process that has measured before, and so has a context."""
+    place, other = Place(folder), Presence(ONE, FakeClock())
+    with place.turns.working():
+        before = other.others()
+    with place.turns.measuring(TEST):
+        pass
+    with place.turns.working():
+        (during,) = other.others()
+    (after,) = other.others()
+    place.turns.close()
+    place.turns.close()
+
+    assert before == ()
+    assert (during.doing, after.doing) == (Doing.WORKING, Doing.QUIET)
+    assert other.others() == ()
+
+
+def test_use_without_a_turn_is_said(folder: Path) -> None:
+    """What is imported inside a measured function comes too late to wait for."""
+    place = Place(folder, in_use=False)
+    with place.turns.measuring(TEST):
+        place.turns.ensure()
+        place.runtime.in_use = True
+        found = place.turns.beside(deltas())
+
+    assert [note.code for note in found.notes] == ["no-turn"]
+    assert place.turns.beside(deltas()).notes == ()  # outside of any test
+
+
+def test_where_nothing_can_be_locked_the_run_goes_on(folder: Path) -> None:
+    """It is lost, with a remedy, and asked for once."""
+    folder.touch()
+    place = Place(folder)
+    with place.turns.measuring(TEST):
+        place.turns.ensure()
+        found = place.turns.beside(deltas(1))
+
+    assert found.deltas == deltas(1)
+    assert found.notes == ()
+    absence = place.site.lost["lock"]
+    assert absence.reason.startswith("no turns are taken on the GPU: ")
+    assert FOLDER_VARIABLE in absence.remedy
+
+
+def test_turns_that_were_asked_for_by_name_are_taken(folder: Path) -> None:
+    """Or the test ends with an error: no other way stands in."""
+    folder.touch()
+    place = Place(folder, given={"gpuperf_lock": "exclusive"})
+    with (
+        place.turns.measuring(TEST),
+        pytest.raises(ConfigError, match="--gpuperf-lock=exclusive was asked for and"),
+    ):
+        place.turns.ensure()
+
+
+def test_a_place_that_is_gone_is_lost_too(folder: Path) -> None:
+    """What others cannot be told any more, the header says."""
+    place = Place(folder)
+    with place.turns.measuring(TEST):
+        pass
+    users = folder / "gpu-aa00.users"
+    for path in users.iterdir():
+        path.unlink()
+    users.rmdir()
+    with place.turns.working():
+        pass
+
+    assert "lock" in place.site.lost
