@@ -6,6 +6,7 @@ Schema of a run: 1 — the first.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
@@ -148,9 +149,11 @@ def run_schema() -> dict[str, Any]:
 
 
 def _plain(value: object) -> object:
-    """Return a read-only mapping as the dict that the library can write."""
+    """Return a mapping, or a number of numpy, as what the library can write."""
     if isinstance(value, Mapping):
         return dict(value)
+    if isinstance(value, Real):
+        return int(value) if isinstance(value, Integral) else float(value)
     message = f"a record holds a {type(value).__name__}"
     raise NotImplementedError(message)
 

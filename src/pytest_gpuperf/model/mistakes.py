@@ -13,6 +13,7 @@ from pytest_gpuperf.model.frozen import Frozen
 __all__ = [
     "Mistake",
     "finite",
+    "has_lone_surrogate",
     "no_number",
     "not_finite",
     "not_made",
@@ -52,6 +53,11 @@ def shown(value: object) -> str:
         return f"an integer of {value.bit_length()} bits"
     text = repr(value)
     return text if len(text) <= _LONGEST else f"{text[:_LONGEST]}…"
+
+
+def has_lone_surrogate(text: str) -> bool:
+    """Return whether a text holds half a character, which UTF-8 cannot encode."""
+    return any("\ud800" <= character <= "\udfff" for character in text)
 
 
 def no_number(value: object) -> str:

@@ -53,7 +53,12 @@ class ParityProfile(Frozen, frozen=True, kw_only=True):
         )
 
 
-class ParityGap(Frozen, frozen=True, kw_only=True):
+class ParityGap(
+    Frozen,
+    frozen=True,
+    kw_only=True,
+    rename={"ours_ms": "apr_ms", "reference_ms": "baseline_ms"},
+):
     """
     One operation that both runtimes have.
 
@@ -73,7 +78,12 @@ class ParityGap(Frozen, frozen=True, kw_only=True):
     ratio: float
 
 
-class ParityComparison(Frozen, frozen=True, kw_only=True):
+class ParityComparison(
+    Frozen,
+    frozen=True,
+    kw_only=True,
+    rename={"ours_runtime": "apr_runtime", "reference_runtime": "baseline_runtime"},
+):
     """
     Two runtimes compared, by the rules of the comparisons in the wild.
 

@@ -1,35 +1,36 @@
 """Step profiles, scorecards and parity in the JSON of other tools.
 
 What is read is what the Rust reader of these files takes (serde_json): unknown fields
-are let through, whole numbers stand for floats, and never null for a number.
+are ignored, an integer stands for a float, null never stands for a number, and a record
+has each field once. The records themselves say which fields there are, of which type.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import Any, TypeVar
+import json
+from collections import Counter
+from collections.abc import Callable, Mapping
+from enum import Enum
+from functools import partial
+from typing import Any, TypeVar, get_args, get_origin
 
-from pytest_gpuperf.model.fields import Fields, load_json
+from msgspec.structs import fields as fields_of
+
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.codec import to_builtins
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.mistakes import Mistake, refuse
+from pytest_gpuperf.model.mistakes import (
+    Mistake,
+    has_lone_surrogate,
+    no_number,
+    refuse,
+    shown,
+)
 from pytest_gpuperf.model.parity import ParityComparison, ParityProfile
 from pytest_gpuperf.model.sample import SourceLabel
-from pytest_gpuperf.model.scorecard import (
-    Bottleneck,
-    Hardware,
-    Hotspot,
-    LayerSummary,
-    Recommendation,
-    ScorecardRegression,
-    TrainingScorecard,
-)
-from pytest_gpuperf.model.step_profile import (
-    DeviceTime,
-    Layer,
-    Phase,
-    StepProfile,
-)
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.scorecard import Hardware, Recommendation, TrainingScorecard
+from pytest_gpuperf.model.step_profile import StepProfile
 
 __all__ = [
     "decode_hardware",
@@ -43,10 +44,50 @@ __all__ = [
 ]
 
 _REMEDY = "correct the file, or the program that wrote it"
-_HARDWARE = ("peak_bw_gb_s", "bytes_per_token", "peak_flop_per_s", "flop_per_token")
-_DEVICE = ("busy_ms", "launching_ms", "waiting_ms")
+_COUNT_END = 2**64  # counts are unsigned and 64 bits wide
+
+# fields that no file has: they are computed
+_COMPUTED = frozenset(
+    {"absent", "launch_fraction", "peak_throughput_tok_s", "transfer_fraction"}
+)
+# fields that only pytest-gpuperf reads; other tools ignore them
+_OF_PROFILES = ("step_ms", "device", "counters", "machine")
+_OF_PHASES = ("kind", "exclusive_ms")
+_OF_HARDWARE = ("peak_flop_per_s", "flop_per_token", "source", "sources")
+_OURS = frozenset({*_OF_PROFILES, *_OF_PHASES, *_OF_HARDWARE})
+
+_LABEL = SourceLabel | str
+_NUMBERS = ("peak_bw_gb_s", "bytes_per_token", "peak_flop_per_s", "flop_per_token")
 
 _T = TypeVar("_T")
+
+
+def load_json(text: bytes | str, *, path: str = "") -> object:
+    """
+    Return the builtins of a JSON text, for one of the decoders here.
+
+    Args:
+        text: JSON [UTF-8].
+
+        path: The file, for messages.
+
+    Returns:
+        Builtins. Objects remember duplicate keys: a decoder refuses them in a record and
+        takes the last one in a map of names.
+
+    Raises:
+        RecordError: It is not JSON; NaN and Infinity are not.
+    """
+    try:
+        return json.loads(
+            text.decode() if isinstance(text, bytes) else text,
+            object_pairs_hook=_Pairs,
+            parse_constant=_constant,
+            parse_int=_integer,
+        )
+    except (ValueError, RecursionError) as error:
+        message = f"not JSON ({error})"
+        raise RecordError(message, path=path, remedy="give a JSON file") from error
 
 
 def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
@@ -63,7 +104,11 @@ def decode_step_profile(obj: object, *, ours: bool = False) -> StepProfile:
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
     """
-    return _decoded(obj, lambda fields: _profile(fields, ours=ours))
+    loose = _loaded(obj)
+    profile = _decoded(loose, StepProfile, ours=ours)
+    names = {*StepProfile.__struct_fields__} - _COMPUTED - _OURS
+    absent = names.difference(loose if isinstance(loose, Mapping) else ())
+    return replace(profile, absent=frozenset(absent))
 
 
 def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
@@ -79,17 +124,7 @@ def decode_hardware(obj: object, *, ours: bool = False) -> Hardware:
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
     """
-
-    def build(fields: Fields) -> Hardware:
-        return Hardware(
-            peak_bw_gb_s=fields.number("peak_bw_gb_s"),
-            bytes_per_token=fields.number("bytes_per_token"),
-            peak_flop_per_s=fields.optional_number("peak_flop_per_s") if ours else None,
-            flop_per_token=fields.optional_number("flop_per_token") if ours else None,
-            **(_labels(fields) if ours else {}),
-        )
-
-    return _decoded(obj, build)
+    return _decoded(_loaded(obj), Hardware, ours=ours)
 
 
 def decode_scorecard(obj: object) -> TrainingScorecard:
@@ -103,7 +138,7 @@ def decode_scorecard(obj: object) -> TrainingScorecard:
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
     """
-    return _decoded(obj, _scorecard)
+    return _decoded(_loaded(obj), TrainingScorecard, complete=True)
 
 
 def decode_parity_profile(obj: object) -> ParityProfile:
@@ -116,16 +151,7 @@ def decode_parity_profile(obj: object) -> ParityProfile:
     Raises:
         RecordError: What other readers refuse too; all mistakes are named.
     """
-    return _decoded(
-        obj,
-        lambda fields: ParityProfile(
-            runtime=fields.text("runtime"),
-            throughput_tok_s=fields.number("throughput_tok_s"),
-            step_time_ms=fields.number("step_time_ms"),
-            kernel_launches_per_step=fields.count("kernel_launches_per_step"),
-            ops=fields.numbers("ops"),
-        ),
-    )
+    return _decoded(_loaded(obj), ParityProfile, complete=True)
 
 
 def encode_scorecard(scorecard: TrainingScorecard) -> dict[str, Any]:
@@ -135,33 +161,9 @@ def encode_scorecard(scorecard: TrainingScorecard) -> dict[str, Any]:
     Numbers that overflowed stay infinite: JSON has no word for them, so a writer puts
     null, which no reader takes.
     """
-    return {
-        "grade": str(scorecard.grade),
-        "efficiency": scorecard.efficiency,
-        "bottleneck": scorecard.bottleneck.value,
-        "throughput_tok_s": scorecard.throughput_tok_s,
-        "step_time_ms": scorecard.step_time_ms,
-        "forward_backward_ratio": scorecard.forward_backward_ratio,
-        "wall_coverage": scorecard.wall_coverage,
-        "per_layer_summary": [
-            {
-                "layer": each.layer,
-                "fwd_ms": each.fwd_ms,
-                "bwd_ms": each.bwd_ms,
-                "ratio": each.ratio,
-                "top_op": each.top_op,
-                "top_op_pct": each.top_op_pct,
-            }
-            for each in scorecard.per_layer_summary
-        ],
-        "hotspot_ops": [
-            [each.name, each.ms, each.pct] for each in scorecard.hotspot_ops
-        ],
-        "regressions": [
-            {"metric": each.metric, "delta": each.delta, "severity": each.severity}
-            for each in scorecard.regressions
-        ],
-        "recommendations": [each.text for each in scorecard.recommendations],
+    plain = _encoded(scorecard)
+    return plain | {
+        "recommendations": [each.text for each in scorecard.recommendations]
     }
 
 
@@ -172,210 +174,218 @@ def encode_step_profile(profile: StepProfile) -> dict[str, Any]:
     What only pytest-gpuperf reads stands beside them where it is known; a field that the
     source did not have is left out again.
     """
-    known: dict[str, Any] = {
-        "steps": profile.steps,
-        "avg_step_ms": profile.avg_step_ms,
-        "wall_coverage": profile.wall_coverage,
-        "phases": {name: _plain_phase(each) for name, each in profile.phases.items()},
-        "per_layer": [
-            {
-                "layer": each.layer,
-                "fwd_ms": each.fwd_ms,
-                "bwd_ms": each.bwd_ms,
-                "ops": dict(each.ops),
-            }
-            for each in profile.per_layer
-        ],
-        "bottleneck": profile.bottleneck,
-        "gemm_pct": profile.gemm_pct,
-        "total_ms": profile.total_ms,
-    }
-    return {
-        name: each for name, each in known.items() if name not in profile.absent
-    } | _of_ours(profile)
+    plain = _encoded(profile)
+    unknown = {name for name in _OF_PROFILES if not plain[name]}
+    return {name: plain[name] for name in plain if name not in profile.absent | unknown}
 
 
 def encode_parity(comparison: ParityComparison) -> dict[str, Any]:
     """Return a parity comparison as builtins, under the names that other tools use."""
+    return _encoded(comparison)
+
+
+def _encoded(record: Frozen) -> dict[str, Any]:
+    """Return the fields of a record that a file has."""
     return {
-        "apr_runtime": comparison.ours_runtime,
-        "baseline_runtime": comparison.reference_runtime,
-        "throughput_ratio": comparison.throughput_ratio,
-        "launch_ratio": comparison.launch_ratio,
-        "top_gaps": [
-            {
-                "op": gap.op,
-                "apr_ms": gap.ours_ms,
-                "baseline_ms": gap.reference_ms,
-                "ratio": gap.ratio,
-            }
-            for gap in comparison.top_gaps
-        ],
-        "parity_achieved": comparison.parity_achieved,
+        name: [*value] if isinstance(value, tuple) else value
+        for name, value in to_builtins(record).items()
+        if name not in _COMPUTED
     }
 
 
-def _decoded(obj: object, build: Callable[[Fields], _T]) -> _T:
-    """Return a record, or refuse its object with all of its mistakes."""
-    if isinstance(obj, str | bytes):
-        obj = load_json(obj)
-    mistakes: list[Mistake] = []
-    record = build(Fields(obj, "", mistakes))
-    refuse(mistakes, remedy=_REMEDY)
+def _loaded(obj: object) -> object:
+    return load_json(obj) if isinstance(obj, str | bytes) else obj
+
+
+def _decoded(
+    obj: object, kind: type[_T], *, ours: bool = False, complete: bool = False
+) -> _T:
+    """Return the record of an object, or refuse the object with all of its mistakes."""
+    reader = _Reader(_COMPUTED if ours else _COMPUTED | _OURS, complete=complete)
+    record: _T = reader.read(obj, kind, "")
+    refuse(reader.mistakes, remedy=_REMEDY)
     return record
 
 
-def _profile(fields: Fields, *, ours: bool) -> StepProfile:
-    """Return a step profile."""
-    names = (
-        "steps",
-        "avg_step_ms",
-        "wall_coverage",
-        "phases",
-        "per_layer",
-        "bottleneck",
-        "gemm_pct",
-        "total_ms",
-    )
-    phases = fields.objects_by_name("phases")
-    has_device = fields.has("device")
-    return StepProfile(
-        steps=fields.count("steps", 0),
-        avg_step_ms=fields.number("avg_step_ms", 0.0),
-        wall_coverage=fields.number("wall_coverage", 0.0),
-        phases={name: _phase(each, ours=ours) for name, each in phases.items()},
-        per_layer=tuple(map(_layer, fields.objects("per_layer", optional=True))),
-        bottleneck=fields.optional_text("bottleneck"),
-        gemm_pct=fields.number("gemm_pct", 0.0),
-        total_ms=fields.number("total_ms", 0.0),
-        step_ms=fields.number_list("step_ms") if ours else (),
-        device=_device(fields.record("device")) if ours and has_device else None,
-        counters=fields.numbers("counters", optional=True) if ours else {},
-        machine=fields.texts_by_name("machine") if ours else {},
-        absent=frozenset(name for name in names if not fields.has(name)),
-    )
+class _Reader:
+    """
+    Parsed JSON as values of the types of records; collects what is wrong with it.
 
+    A wrong value reads as None or empty, so that reading goes on to the next mistake.
+    """
 
-def _labels(fields: Fields) -> dict[str, Any]:
-    """Return where the numbers of hardware come from, as far as a file says."""
-    found: dict[str, Any] = {}
-    if fields.has("source"):
-        found["source"] = fields.choice("source", _label, "declared")
-    if fields.has("sources"):
-        labels = fields.record("sources")
-        found["sources"] = {
-            name: labels.choice(name, _label, "declared")
-            for name in _HARDWARE
-            if labels.has(name)
+    def __init__(self, ignored: frozenset[str], *, complete: bool) -> None:
+        self.mistakes: list[Mistake] = []
+        self._ignored = ignored
+        self._complete = complete  # whether fields with a default are required too
+
+    def read(self, value: object, kind: Any, path: str) -> Any:  # noqa: ANN401 - what `kind` says
+        """Return a value of a type."""
+        origin, inner = get_origin(kind), get_args(kind)
+        if origin is tuple:
+            items = self._items(value, path)
+            return tuple(self.read(item, inner[0], at) for item, at in items)
+        if origin is Mapping:
+            return self._mapping(value, inner[1], path)
+        if type(None) in inner:
+            return None if value is None else self.read(value, inner[0], path)
+        if kind not in _LEAVES and issubclass(kind, Frozen):
+            return self._record(value, kind, path)
+        fault, made_of = _LEAVES.get(kind) or (partial(_not_in, kind), kind)
+        wrong = fault(value)
+        if wrong:
+            self._wrong(path, wrong)
+        return None if wrong else made_of(value)
+
+    def _record(self, value: object, kind: type[Frozen], path: str) -> Frozen | None:
+        """Return a record, of an object or, where files have it so, of a list."""
+        before = len(self.mistakes)
+        is_list = kind.__struct_config__.array_like
+        read = self._fields_of_list if is_list else self._fields_of_object
+        fields = read(value, kind, path)
+        return kind(**fields) if len(self.mistakes) == before else None
+
+    def _fields_of_object(
+        self, value: object, kind: type[Frozen], path: str
+    ) -> dict[str, object]:
+        """Return the fields of a record by name."""
+        read: dict[str, object] = {}
+        pairs = self._pairs(value, path)
+        for field in fields_of(kind) if pairs is not None else ():
+            if field.name in self._ignored:
+                continue
+            at = f"{path}.{field.name}" if path else field.name
+            if field.name in getattr(pairs, "repeated", ()):
+                self._wrong(at, "it is there twice")
+            if pairs is not None and field.name in pairs:
+                read[field.name] = self.read(pairs[field.name], field.type, at)
+            elif field.required or self._complete:
+                self._wrong(at, "it is missing")
+        return read
+
+    def _fields_of_list(
+        self, value: object, kind: type[Frozen], path: str
+    ) -> dict[str, object]:
+        """Return the fields of a record that is a list, by name."""
+        items, fields = self._items(value, path), fields_of(kind)
+        if len(items) == len(fields):
+            return {
+                field.name: self.read(item, field.type, at)
+                for field, (item, at) in zip(fields, items, strict=True)
+            }
+        if isinstance(value, list | tuple):
+            text = f"{len(items)} values where there must be {len(fields)}"
+            self._wrong(path, text)
+        return {}
+
+    def _mapping(self, value: object, kind: object, path: str) -> dict[str, object]:
+        """Return values of one type by name."""
+        pairs = self._pairs(value, path) or {}
+        # a file may label numbers that hardware does not have
+        names = _NUMBERS if kind == _LABEL else pairs
+        return {
+            name: self.read(pairs[name], kind, f"{path}.{name}")
+            for name in pairs
+            if name in names
         }
-    return found
+
+    def _pairs(self, value: object, path: str) -> Mapping[str, object] | None:
+        """Return an object's values by key."""
+        if not isinstance(value, Mapping):
+            self._wrong(path, f"{_spelled(value)} is not an object")
+            return None
+        for key in value:
+            self.read(key, str, path)
+        return value
+
+    def _items(self, value: object, path: str) -> list[tuple[object, str]]:
+        """Return a list's values with their paths."""
+        if not isinstance(value, list | tuple):
+            self._wrong(path, f"{_spelled(value)} is not a list")
+            return []
+        return [(item, f"{path}[{index}]") for index, item in enumerate(value)]
+
+    def _wrong(self, path: str, text: str) -> None:
+        self.mistakes.append(Mistake(path=path, text=text))
 
 
-def _label(text: str) -> str:
-    """Return a text that is a source's label."""
-    return SourceLabel(text).value
+class _Pairs(dict[str, object]):
+    """An object of a JSON text that remembers its duplicate keys."""
+
+    def __init__(self, pairs: list[tuple[str, object]]) -> None:
+        super().__init__(pairs)
+        self.repeated: frozenset[str] = frozenset()
+        if len(self) < len(pairs):
+            counts = Counter(name for name, _ in pairs)
+            self.repeated = frozenset(name for name in counts if counts[name] > 1)
 
 
-def _of_ours(profile: StepProfile) -> dict[str, Any]:
-    """Return what only pytest-gpuperf reads of a profile, as far as it is known."""
-    device = profile.device
-    found: dict[str, Any] = {
-        "step_ms": list(profile.step_ms),
-        "device": device and {name: getattr(device, name) for name in _DEVICE},
-        "counters": dict(profile.counters),
-        "machine": dict(profile.machine),
-    }
-    return {name: each for name, each in found.items() if each}
+def _not_a_number(value: object) -> str:
+    """Return why a value is not a finite number; "" where it is one."""
+    if not isinstance(value, int | float) or isinstance(value, bool):
+        return f"{_spelled(value)} is not a number"
+    return no_number(value)
 
 
-def _device(fields: Fields) -> DeviceTime:
-    """Return what a device did in a step."""
-    return DeviceTime(**{name: fields.number(name) for name in _DEVICE})
+def _not_a_count(value: object) -> str:
+    """Return why a value is not an integer from 0; "" where it is one."""
+    is_integer = isinstance(value, int) and not isinstance(value, bool)
+    if is_integer and value in range(_COUNT_END):
+        return ""
+    return f"{_spelled(value)} is not a whole number from 0"
 
 
-def _phase(fields: Fields, *, ours: bool) -> Phase:
-    """Return a phase."""
-    kind = ours and fields.has("kind")
-    return Phase(
-        total_ms=fields.number("total_ms"),
-        pct=fields.number("pct"),
-        avg_ms=fields.number("avg_ms"),
-        kind=fields.choice("kind", SpanKind, SpanKind.OTHER) if kind else None,
-        exclusive_ms=fields.optional_number("exclusive_ms") if ours else None,
-    )
+def _not_a_text(value: object) -> str:
+    """Return why a value is not a text that UTF-8 can encode; "" where it is one."""
+    if not isinstance(value, str):
+        return f"{_spelled(value)} is not a text"
+    return f"{value!a} holds half a character" if has_lone_surrogate(value) else ""
 
 
-def _plain_phase(phase: Phase) -> dict[str, Any]:
-    """Return a phase as builtins."""
-    plain: dict[str, Any] = {
-        "total_ms": phase.total_ms,
-        "pct": phase.pct,
-        "avg_ms": phase.avg_ms,
-    }
-    if phase.kind is not None:
-        plain["kind"] = phase.kind.value
-    if phase.exclusive_ms is not None:
-        plain["exclusive_ms"] = phase.exclusive_ms
-    return plain
-
-
-def _layer(fields: Fields) -> Layer:
-    """Return a layer."""
-    return Layer(
-        layer=fields.count("layer"),
-        fwd_ms=fields.number("fwd_ms"),
-        bwd_ms=fields.number("bwd_ms"),
-        ops=fields.numbers("ops", optional=True),
-    )
-
-
-def _scorecard(fields: Fields) -> TrainingScorecard:
-    """Return a scorecard."""
-    return TrainingScorecard(
-        grade=_grade(fields.text("grade")),
-        efficiency=fields.number("efficiency"),
-        bottleneck=fields.choice("bottleneck", Bottleneck, Bottleneck.MEMORY_BW),
-        throughput_tok_s=fields.number("throughput_tok_s"),
-        step_time_ms=fields.number("step_time_ms"),
-        forward_backward_ratio=fields.number("forward_backward_ratio"),
-        wall_coverage=fields.number("wall_coverage"),
-        per_layer_summary=tuple(
-            map(_layer_summary, fields.objects("per_layer_summary"))
-        ),
-        hotspot_ops=tuple(map(_hotspot, fields.entries("hotspot_ops", 3))),
-        regressions=tuple(map(_regression, fields.objects("regressions"))),
-        recommendations=tuple(
-            Recommendation(text=text) for text in fields.texts("recommendations")
-        ),
-    )
-
-
-def _layer_summary(fields: Fields) -> LayerSummary:
-    """Return a layer in short."""
-    return LayerSummary(
-        layer=fields.count("layer"),
-        fwd_ms=fields.number("fwd_ms"),
-        bwd_ms=fields.number("bwd_ms"),
-        ratio=fields.number("ratio"),
-        top_op=fields.text("top_op"),
-        top_op_pct=fields.number("top_op_pct"),
-    )
-
-
-def _hotspot(fields: Fields) -> Hotspot:
-    """Return an operation; the file has it as a list of name, time and share."""
-    return Hotspot(name=fields.text("0"), ms=fields.number("1"), pct=fields.number("2"))
-
-
-def _regression(fields: Fields) -> ScorecardRegression:
-    """Return what got worse."""
-    return ScorecardRegression(
-        metric=fields.text("metric"),
-        delta=fields.number("delta"),
-        severity=fields.text("severity"),
+def _not_in(kind: type[Enum], value: object) -> str:
+    """Return why a value is not one of an enum's; "" where it is one."""
+    values = [member.value for member in kind]
+    return _not_a_text(value) or (
+        "" if value in values else f"{value!r} is not one of its values"
     )
 
 
 def _grade(text: str) -> Grade | str:
-    """Return a grade, or the text that is none."""
+    """Return a grade, or the text that is not one."""
     return Grade(text) if text in Grade.__members__ else text
+
+
+def _recommendation(text: str) -> Recommendation:
+    """Return an advice, of which a file has the text alone."""
+    return Recommendation(text=text)
+
+
+# by type: what is wrong with a value, and what is made of one that is right
+_LEAVES: Mapping[object, tuple[Callable[[object], str], Callable[[Any], object]]] = {
+    float: (_not_a_number, float),
+    int: (_not_a_count, int),
+    str: (_not_a_text, str),
+    _LABEL: (partial(_not_in, SourceLabel), SourceLabel),
+    Grade | str: (_not_a_text, _grade),
+    Recommendation: (_not_a_text, _recommendation),
+}
+
+
+def _spelled(value: object) -> str:
+    """Return a value of JSON for a message."""
+    if value is None or isinstance(value, bool):
+        return {None: "null", True: "true", False: "false"}[value]
+    if isinstance(value, Mapping):
+        return "an object"
+    return "a list" if isinstance(value, list | tuple) else shown(value)
+
+
+def _integer(digits: str) -> int | float:
+    """Return an integer; minus zero is a float, and so not a count."""
+    return -0.0 if digits == "-0" else int(digits)
+
+
+def _constant(word: str) -> float:
+    """Refuse NaN and Infinity, which JSON does not have."""
+    message = f"{word} is not JSON"
+    raise ValueError(message)

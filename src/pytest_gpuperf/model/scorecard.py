@@ -151,8 +151,8 @@ class Hardware(Frozen, frozen=True, kw_only=True):
     bytes_per_token: float
     peak_flop_per_s: float | None = None
     flop_per_token: float | None = None
-    source: str = "declared"
-    sources: Mapping[str, str] = {}
+    source: SourceLabel | str = "declared"
+    sources: Mapping[str, SourceLabel | str] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is no finite number, and a label that is none."""
@@ -185,7 +185,7 @@ class Hardware(Frozen, frozen=True, kw_only=True):
 
 
 def _mislabelled(
-    source: object, sources: Mapping[str, str], fields: Collection[str]
+    source: object, sources: Mapping[str, object], fields: Collection[str]
 ) -> Iterator[Mistake]:
     """Yield the labels of hardware that are none, or of no field."""
     labels = [label.value for label in SourceLabel]
@@ -241,9 +241,9 @@ class LayerSummary(Frozen, frozen=True, kw_only=True):
     top_op_pct: float = 0.0
 
 
-class Hotspot(Frozen, frozen=True, kw_only=True):
+class Hotspot(Frozen, frozen=True, kw_only=True, array_like=True):
     """
-    An operation with its time over all layers.
+    An operation with its time over all layers; in a file, a list.
 
     Attributes:
         name: Its name.

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.steps import SpanKind
 __all__ = ["DeviceTime", "Layer", "Phase", "StepProfile"]
 
 
-class Phase(Frozen, frozen=True, kw_only=True):
+class Phase(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     """
     One phase of a step.
 

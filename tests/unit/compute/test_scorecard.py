@@ -37,9 +37,9 @@ from pytest_gpuperf.model.codec import (
     encode_parity,
     encode_scorecard,
 )
-from pytest_gpuperf.model.fields import load_json
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Bands
+from pytest_gpuperf.model.reference_json import load_json
 from pytest_gpuperf.model.scorecard import BOTTLENECK_LIMITS
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 

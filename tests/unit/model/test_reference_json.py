@@ -1,4 +1,4 @@
-"""Rules of model.reference_json and model.fields: the JSON of other tools."""
+"""Rules of model.reference_json: the JSON of other tools."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -22,9 +23,9 @@ from pytest_gpuperf.model.codec import (
     encode_scorecard,
     encode_step_profile,
 )
-from pytest_gpuperf.model.fields import load_json
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.reference_json import load_json
 from pytest_gpuperf.model.scorecard import Bottleneck, Hotspot, Recommendation
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 from pytest_gpuperf.model.steps import SpanKind
@@ -182,10 +183,10 @@ def test_all_mistakes_of_a_file_are_told() -> None:
     }
 
     assert refused(decode_step_profile, obj).split("; ") == [
-        "phases.loss: 3 is not an object",
         "steps: -1 is not a whole number from 0",
         "phases.h2d.total_ms: it is missing",
         "phases.h2d.pct: null is not a number",
+        "phases.loss: 3 is not an object",
         "per_layer[1].bwd_ms: it is missing",
         "per_layer[1].ops.gemm: 'x' is not a number",
         "bottleneck: 5 is not a text",
@@ -248,6 +249,15 @@ def test_a_scorecard_reads_back_as_it_was_written() -> None:
     assert scorecard.recommendations == (Recommendation(text="Do less."),)
 
 
+def test_numbers_of_numpy_are_written_as_builtins() -> None:
+    """A profile that a program made of arrays is a file like any other."""
+    profile = StepProfile(steps=np.int64(3), avg_step_ms=np.float64(2.5))  # type: ignore[arg-type] # an int to any reader
+    plain = encode_step_profile(profile)
+
+    assert {type(plain["steps"]), type(plain["avg_step_ms"])} == {int, float}
+    assert (plain["steps"], plain["avg_step_ms"]) == (3, 2.5)
+
+
 def test_the_grade_of_a_file_is_any_text() -> None:
     """It is never read by a comparison; a known letter becomes a grade."""
     assert decode_scorecard(SCORECARD).grade is Grade.B
@@ -260,7 +270,7 @@ def test_the_grade_of_a_file_is_any_text() -> None:
         ("bottleneck", "gpu", "'gpu' is not one of its values"),
         ("hotspot_ops", [["gemm", 3]], "2 values where there must be 3"),
         ("hotspot_ops", [{"name": "x"}], "an object is not a list"),
-        ("hotspot_ops", [[1, 2, 3]], "hotspot_ops[0].0: 1 is not a text"),
+        ("hotspot_ops", [[1, 2, 3]], "hotspot_ops[0][0]: 1 is not a text"),
         ("efficiency", None, "null is not a number"),
         ("recommendations", [1], "recommendations[0]: 1 is not a text"),
         ("per_layer_summary", {}, "an object is not a list"),
