@@ -13,6 +13,7 @@ from typing import SupportsFloat, final
 from pytest_gpuperf.collect.timing.sampling import NS_PER_S
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.mistakes import has_lone_surrogate
 from pytest_gpuperf.model.steps import Compiled, Level, Span, SpanKind, Step, kind_of
 
 __all__ = [
@@ -173,7 +174,7 @@ def _name(level: Level, name: object) -> str:
     remedy = f'write its name in quotes: steps.{level.value}("forward")'
     if not isinstance(name, str) or not name.strip():
         raise _refused(level.value, name, "is no name", remedy)
-    if any("\ud800" <= character <= "\udfff" for character in name):
+    if has_lone_surrogate(name):
         raise _refused(level.value, name, "holds half a character", remedy)
     return name
 

@@ -13,6 +13,7 @@ import pytest
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.metric import METRICS, is_counter
+from pytest_gpuperf.model.mistakes import has_lone_surrogate
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
 
@@ -280,7 +281,7 @@ def _text(value: object) -> str:
     """Return a heading."""
     if not isinstance(value, str):
         raise _wrong(f"{_shown(value)} is no text", "write a heading in quotes")
-    if any("\ud800" <= character <= "\udfff" for character in value):
+    if has_lone_surrogate(value):
         raise _wrong(f"{value!r} holds half a character", "write a heading in quotes")
     return value
 
