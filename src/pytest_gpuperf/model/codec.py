@@ -5,13 +5,12 @@ Schema of a run: 1 — the first.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from numbers import Integral, Real
 from typing import TYPE_CHECKING, Any, TypeVar
 
 import msgspec
 
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
+from pytest_gpuperf.model.frozen import encodable, to_builtins
 from pytest_gpuperf.model.run import Run
 
 if TYPE_CHECKING:
@@ -62,11 +61,6 @@ def __getattr__(name: str) -> object:
     return getattr(reference_json, name)
 
 
-def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type
-    """Return a record as dicts, lists, strings and numbers: what may leave a worker."""
-    return msgspec.to_builtins(value, str_keys=True, enc_hook=_plain)
-
-
 def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
     """
     Return the record that `to_builtins` was given.
@@ -89,7 +83,7 @@ def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
 
 def encode_run(run: Run) -> bytes:
     """Return a run as JSON text [UTF-8], sorted and indented, with a last newline."""
-    packed = msgspec.json.encode(run, order="sorted", enc_hook=_plain)
+    packed = msgspec.json.encode(run, order="sorted", enc_hook=encodable)
     return msgspec.json.format(packed, indent=1) + b"\n"
 
 
@@ -124,7 +118,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
 
 def to_text(value: object) -> str:
     """Return any record of the model as JSON text, as it travels between processes."""
-    return msgspec.json.encode(value, enc_hook=_plain).decode()
+    return msgspec.json.encode(value, enc_hook=encodable).decode()
 
 
 def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
@@ -146,16 +140,6 @@ def run_schema() -> dict[str, Any]:
     schema["$schema"] = "https://json-schema.org/draft/2020-12/schema"
     schema["$id"] = SCHEMA_VERSION
     return schema
-
-
-def _plain(value: object) -> object:
-    """Return a mapping, or a number of numpy, as what the library can write."""
-    if isinstance(value, Mapping):
-        return dict(value)
-    if isinstance(value, Real):
-        return int(value) if isinstance(value, Integral) else float(value)
-    message = f"a record holds a {type(value).__name__}"
-    raise NotImplementedError(message)
 
 
 def _named(error: Exception, path: str) -> RecordError:

@@ -8,12 +8,20 @@ from __future__ import annotations
 
 import contextlib
 import gc
-from collections.abc import Iterator
-from typing import TypeVar
+from collections.abc import Iterator, Mapping
+from numbers import Integral, Real
+from typing import Any, TypeVar
 
 import msgspec
 
-__all__ = ["BulkRecord", "Frozen", "collector_paused", "replace"]
+__all__ = [
+    "BulkRecord",
+    "Frozen",
+    "collector_paused",
+    "encodable",
+    "replace",
+    "to_builtins",
+]
 
 
 class Frozen(msgspec.Struct, frozen=True):
@@ -36,6 +44,26 @@ _S = TypeVar("_S", bound=msgspec.Struct)
 def replace(record: _S, /, **changes: object) -> _S:
     """Return a record with other values in some of its fields."""
     return msgspec.structs.replace(record, **changes)
+
+
+def to_builtins(value: object) -> Any:  # noqa: ANN401 - JSON-like builtins have no type
+    """Return a record as dicts, lists, strings and numbers: what may leave a worker."""
+    return msgspec.to_builtins(value, str_keys=True, enc_hook=encodable)
+
+
+def encodable(value: object) -> object:
+    """
+    Return what msgspec can encode instead of a value that it does not know.
+
+    Raises:
+        NotImplementedError: It is neither a mapping nor a number.
+    """
+    if isinstance(value, Mapping):
+        return dict(value)
+    if isinstance(value, Real):  # of numpy
+        return int(value) if isinstance(value, Integral) else float(value)
+    message = f"a record holds a {type(value).__name__}"
+    raise NotImplementedError(message)
 
 
 @contextlib.contextmanager

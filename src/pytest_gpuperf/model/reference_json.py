@@ -17,8 +17,7 @@ from typing import Any, TypeVar, get_args, get_origin
 from msgspec.structs import fields as fields_of
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.codec import to_builtins
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen, replace, to_builtins
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.mistakes import (
     Mistake,
