@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from itertools import pairwise
 from pathlib import Path
 from typing import NamedTuple
 
+from msgspec.structs import force_setattr
+
 from pytest_gpuperf.collect.ncu.metrics import Metric, gather
 from pytest_gpuperf.errors import GpuPerfError, MeasureError
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
 
 __all__ = ["Command", "Modes", "paired_modes"]
@@ -101,8 +103,7 @@ class _Options(tuple[str, ...]):  # noqa: SLOT001 - a tuple has no room for slot
     given: tuple[str, ...]
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Command:
+class Command(Frozen, frozen=True, kw_only=True):
     """
     One start of ncu: what it profiles, what it asks for, and where the report goes.
 
@@ -163,10 +164,10 @@ class Command:
     executable: str | os.PathLike[str]
     output: str | os.PathLike[str]
     opts: Sequence[str] = ()
-    metrics: Iterable[Metric | str] | None = field(default=None, hash=False)
+    metrics: Iterable[Metric | str] | None = None
     nvtx_includes: Iterable[str] | None = None
     args: Sequence[str | os.PathLike[str]] | None = None
-    env: Mapping[str, str] | None = field(default=None, hash=False)
+    env: Mapping[str, str] | None = None
     ncu: str | os.PathLike[str] = "ncu"
     replay_mode: str = "kernel"
     cache_control: str = "all"
@@ -192,15 +193,20 @@ class Command:
         given = tuple(getattr(self.opts, "given", self.opts))
         for name in ("metrics", "nvtx_includes", "nvtx_excludes", "args"):
             value = getattr(self, name)
-            self._set(name, None if value is None else tuple(value))
-        self._set("output", Path(self.output))
+            force_setattr(self, name, None if value is None else tuple(value))
+        force_setattr(self, "output", Path(self.output))
         if self.env is not None:
-            self._set("env", dict(self.env))
+            force_setattr(self, "env", dict(self.env))
         refuse([*self._adopted(given), *_mistakes(self, given)], remedy=_REMEDY)
         names = gather(self.metrics or ())
         options = _Options((*given, *_generated(self, given, names)))
         options.given = given
-        self._set("opts", options)
+        force_setattr(self, "opts", options)
+
+    def __hash__(self) -> int:
+        """Return the hash of all its fields but the metrics and the environment."""
+        names = [n for n in self.__struct_fields__ if n not in {"metrics", "env"}]
+        return hash(tuple(getattr(self, name) for name in names))
 
     @property
     def report(self) -> Path:
@@ -228,12 +234,10 @@ class Command:
             *(os.fspath(each) for each in self.args or ()),
         )
 
-    def _set(self, name: str, value: object) -> None:
-        object.__setattr__(self, name, value)  # only while it is built
-
     def _adopted(self, given: Sequence[str]) -> Iterator[Mistake]:
         """Take the fields that options stand for; yield those that say two things."""
-        defaults = Command.__dataclass_fields__
+        names = reversed(self.__struct_fields__)
+        defaults = dict(zip(names, reversed(self.__struct_defaults__), strict=False))
         for name, options in _OPTIONS.items():
             found = [value for option in options for value in _said(given, option)]
             if not found:
@@ -241,10 +245,10 @@ class Command:
             value: object = found[-1]
             if name in _COUNTS:
                 value = int(found[-1]) if found[-1].isdecimal() else found[-1]
-            if getattr(self, name) not in {defaults[name].default, value}:
+            if getattr(self, name) not in {defaults[name], value}:
                 text = f"{getattr(self, name)!r}, and opts say {value!r}"
                 yield Mistake(path=name, text=text)
-            self._set(name, value)
+            force_setattr(self, name, value)
 
 
 def _said(given: Sequence[str], option: str) -> list[str]:

@@ -7,9 +7,10 @@ Every metric unpacks to itself: `metrics=(*Sectors.create(), *Requests.create())
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass
 from types import MappingProxyType
 from typing import ClassVar, TypeAlias
+
+from msgspec.structs import force_setattr
 
 from pytest_gpuperf.collect.ncu.names import (
     COUNTER_ROLLUPS,
@@ -24,6 +25,7 @@ from pytest_gpuperf.collect.ncu.names import (
     refusal,
 )
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "Metric",
@@ -50,8 +52,7 @@ Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second
 _OF_PEAK = tuple(each.value for each in MetricCounterRollUpQuantity)
 
 
-@dataclass(frozen=True, slots=True)
-class Metric:
+class Metric(Frozen, frozen=True):
     """
     A metric by its name: complete, or a base name with `subs`.
 
@@ -82,14 +83,14 @@ class Metric:
         mistakes = name_mistakes(self.name)
         if self.subs is not None:
             subs, wrong = _checked(self.subs, self.rollups)
-            object.__setattr__(self, "subs", subs)
+            force_setattr(self, "subs", subs)
             mistakes += wrong
             if not mistakes and parse_name(self.name).rollup is not None:
                 mistakes.append("its name has a roll-up already: leave subs out")
         if mistakes:
             raise refusal(f"{type(self).__name__}({self.name!r})", mistakes)
         if self.pretty_name is None:
-            object.__setattr__(self, "pretty_name", self.name)
+            force_setattr(self, "pretty_name", self.name)
 
     def __iter__(self) -> Iterator[Metric]:
         """Yield the metric itself, so that `*metric` is one metric."""
@@ -120,8 +121,7 @@ class Metric:
         )
 
 
-@dataclass(frozen=True, slots=True)
-class MetricCounter(Metric):
+class MetricCounter(Metric, frozen=True):
     """A counter: how often something happened."""
 
     subs: tuple[Sub, ...] | None = (MetricCounterRollUp.SUM,)
@@ -130,8 +130,7 @@ class MetricCounter(Metric):
     silent: ClassVar[str | None] = MetricCounterRollUp.SUM.value
 
 
-@dataclass(frozen=True, slots=True)
-class MetricRatio(Metric):
+class MetricRatio(Metric, frozen=True):
     """A ratio of two counters."""
 
     subs: tuple[Sub, ...] | None = (MetricRatioRollUp.RATIO,)
@@ -140,8 +139,7 @@ class MetricRatio(Metric):
     silent: ClassVar[str | None] = MetricRatioRollUp.RATIO.value
 
 
-@dataclass(frozen=True, slots=True)
-class MetricThroughput(Metric):
+class MetricThroughput(Metric, frozen=True):
     """How close a unit came to its peak: the highest of what it is made of."""
 
     subs: tuple[Sub, ...] | None = (
@@ -155,8 +153,7 @@ class MetricThroughput(Metric):
 
     def __post_init__(self) -> None:
         """Refuse a roll-up alone too: a throughput has no number but a percentage."""
-        # slots make another class of this one: super() without arguments is the old one
-        super(MetricThroughput, self).__post_init__()
+        super().__post_init__()
         wrong = [
             f"{_dotted(sub)!r} is no percentage of a peak: write "
             f"{_path(sub)[0]}.{_OF_PEAK[1]}"
@@ -167,8 +164,7 @@ class MetricThroughput(Metric):
             raise refusal(f"{type(self).__name__}({self.name!r})", wrong)
 
 
-@dataclass(frozen=True, slots=True)
-class MetricDeviceAttribute(Metric):
+class MetricDeviceAttribute(Metric, frozen=True):
     """An attribute of the device, as `display_name`; each report holds all of them."""
 
     PREFIX: ClassVar[str] = "device__attribute_"
@@ -177,19 +173,17 @@ class MetricDeviceAttribute(Metric):
         """Complete the name."""
         named = not name_mistakes(self.name)  # what is no name is refused below
         if named and not self.name.startswith(self.PREFIX):
-            object.__setattr__(self, "name", f"{self.PREFIX}{self.name}")
-        super(MetricDeviceAttribute, self).__post_init__()
+            force_setattr(self, "name", f"{self.PREFIX}{self.name}")
+        super().__post_init__()
 
 
-@dataclass(frozen=True, slots=True)
-class MetricCorrelation(Metric):
+class MetricCorrelation(Metric, frozen=True):
     """A metric with one value for each opcode or address, as
     `sass__inst_executed_per_opcode`.
     """
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class MetricCorrelationData:
+class MetricCorrelationData(Frozen, frozen=True, kw_only=True):
     """
     What a correlated metric gave.
 
@@ -205,7 +199,7 @@ class MetricCorrelationData:
     def __post_init__(self) -> None:
         """Keep a copy that nobody can change."""
         kept = MappingProxyType(dict(self.correlated))
-        object.__setattr__(self, "correlated", kept)
+        force_setattr(self, "correlated", kept)
 
     def __hash__(self) -> int:
         """Return the hash of all its values."""

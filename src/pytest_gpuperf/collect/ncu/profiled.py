@@ -35,7 +35,7 @@ class Aggregate(dict[str, int | float]):
         self.left_out = dict(left_out)
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False)  # a Struct cannot be a Mapping
 class ProfilingMetrics(Mapping[str, "MetricValue"]):
     """
     The values of one launch by key; reading one that was not measured is an error.

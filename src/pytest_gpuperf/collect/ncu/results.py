@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
+
+import msgspec
 
 from pytest_gpuperf.collect.ncu.profiled import (
     Aggregate,
@@ -19,6 +20,7 @@ from pytest_gpuperf.errors import (
     MissingEntryError,
     WrongEntryError,
 )
+from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from rich.tree import Tree
@@ -31,8 +33,7 @@ _TITLE = "Profiling results"
 _WIDTH = 200  # columns of the tree as text: a demangled name alone may have 7,000
 
 
-@dataclass(frozen=True, slots=True)
-class ProfilingResults:
+class ProfilingResults(Frozen, frozen=True):
     """
     A tree: NVTX ranges are its nodes, launches its leaves.
 
@@ -41,7 +42,9 @@ class ProfilingResults:
             kernel's base name and its index in the report's range, as `axpy-0`.
     """
 
-    data: dict[str, ProfilingResults | ProfilingMetrics] = field(default_factory=dict)
+    data: dict[str, ProfilingResults | ProfilingMetrics] = msgspec.field(
+        default_factory=dict
+    )
 
     def __len__(self) -> int:
         """Return how many direct entries there are."""

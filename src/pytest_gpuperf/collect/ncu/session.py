@@ -6,9 +6,10 @@ import contextlib
 import os
 import random
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TypedDict
+
+import msgspec
 
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.leases import exclusive
@@ -29,6 +30,7 @@ from pytest_gpuperf.errors import (
     MeasureError,
     NothingProfiledError,
 )
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import Mistake, refuse, shown
 
 __all__ = ["Session"]
@@ -54,8 +56,7 @@ def _pause_s(retry: int, retries: int) -> float:
     return _LONGEST_PAUSE_S * (1 - retry / retries)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Session:
+class Session(Frozen, frozen=True, kw_only=True):
     """
     Runs one command of ncu, alone on its GPU.
 
@@ -86,14 +87,14 @@ class Session:
     """
 
     command: Command
-    runner: Runner = field(default_factory=ProcessRunner)
+    runner: Runner = msgspec.field(default_factory=ProcessRunner)
     lock_folder: Path | None = None
     device: str = "0"
     lock_timeout_s: float = 600.0
     timeout_why: str = ""
     collectives: bool | None = None
     program_may_fail: bool = False
-    clock: Clock = field(default_factory=SystemClock)
+    clock: Clock = msgspec.field(default_factory=SystemClock)
     jitter: Callable[[], float] = random.random
 
     def run(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import itertools
 import subprocess
 import sys
@@ -137,7 +136,7 @@ def test_metrics_are_values() -> None:
     assert metric != Metric("a__b", subs=(SUM,))
     listed = Metric("a__b", subs=[["sum", "per_second"]])  # type: ignore[arg-type] # a list becomes a tuple
     assert hash(listed) == hash(Metric("a__b", subs=(("sum", "per_second"),)))
-    with pytest.raises(dataclasses.FrozenInstanceError):
+    with pytest.raises(AttributeError):
         metric.name = "c__d"  # type: ignore[misc] # what is refused
 
 

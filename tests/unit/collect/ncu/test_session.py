@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ctypes
-import dataclasses
 import itertools
 import json
 import os
@@ -39,6 +38,7 @@ from pytest_gpuperf.errors import (
     NothingProfiledError,
     RecordError,
 )
+from pytest_gpuperf.model.frozen import replace
 
 AMPLE_S = 60.0
 BUSY = (
@@ -110,17 +110,15 @@ def real(tmp_path: Path, monkeypatch: pytest.MonkeyPatch, session: Session) -> S
     monkeypatch.setenv("FAKE_NCU_STARTS", str(tmp_path / "starts"))
     program = tmp_path / "program.py"
     program.write_text(PROGRAM, encoding="utf-8")
-    command = dataclasses.replace(
-        session.command, executable=sys.executable, args=(program, "0")
-    )
-    return dataclasses.replace(session, command=command)
+    command = replace(session.command, executable=sys.executable, args=(program, "0"))
+    return replace(session, command=command)
 
 
 def scripted(
     session: Session, *starts: tuple[int, str, bytes]
 ) -> tuple[Session, ScriptedNcu]:
     runner = ScriptedNcu(session, *starts)
-    return dataclasses.replace(session, runner=runner), runner
+    return replace(session, runner=runner), runner
 
 
 def written(file: Path) -> None:
@@ -133,8 +131,8 @@ def written(file: Path) -> None:
 
 def changed(session: Session, **changes: object) -> Session:
     """Return the session with a command that differs."""
-    command = dataclasses.replace(session.command, **changes)  # type: ignore[arg-type] # each test gives what fits
-    return dataclasses.replace(session, command=command)
+    command = replace(session.command, **changes)
+    return replace(session, command=command)
 
 
 class TestAttempts:
@@ -152,7 +150,7 @@ class TestAttempts:
         """The waits grow to the last attempt, as documented: 0.6, 1.2, 1.8, 2.4 s."""
         clock = FakeClock()
         session, runner = scripted(session, *[(9, BUSY, b"")] * 4, (0, "", b"NVR"))
-        session = dataclasses.replace(session, clock=clock)
+        session = replace(session, clock=clock)
 
         end = session.run(retries=5)
 
@@ -164,7 +162,7 @@ class TestAttempts:
         """By the source that was given, up to half as long again."""
         clock = FakeClock()
         session, _ = scripted(session, (9, BUSY, b""), (0, "", b"NVR"))
-        session = dataclasses.replace(session, clock=clock, jitter=lambda: 0.5)
+        session = replace(session, clock=clock, jitter=lambda: 0.5)
 
         session.run(retries=2, sleep=lambda left, retries: 10.0 * left + retries)
 
@@ -240,7 +238,7 @@ class TestEnds:
         )
 
         assert session.run().exit_code == 0
-        assert dataclasses.replace(session, program_may_fail=True).run().exit_code == 1
+        assert replace(session, program_may_fail=True).run().exit_code == 1
         with pytest.raises(CollectorFailedError, match="before it called CUDA"):
             session.run()
 
@@ -252,14 +250,14 @@ class TestEnds:
         runner = FakeRunner([finished(1, stdout=said)])
 
         with pytest.raises(CollectorFailedError, match="no option --y"):
-            dataclasses.replace(session, runner=runner).run()
+            replace(session, runner=runner).run()
 
     def test_a_folder_that_cannot_be_written_is_named(self, session: Session) -> None:
         """Before ncu is started."""
         session.command.report.mkdir()
 
         with pytest.raises(CollectError, match="no report can be written"):
-            dataclasses.replace(session, runner=FakeRunner()).run()
+            replace(session, runner=FakeRunner()).run()
 
 
 class TestEnvironment:
@@ -295,10 +293,10 @@ class TestEnvironment:
         with pytest.raises(MeasureError, match="WORLD_SIZE is 2"):
             session.run()
         with pytest.raises(MeasureError, match="collectives are announced"):
-            dataclasses.replace(session, collectives=True).run(env={})
+            replace(session, collectives=True).run(env={})
         assert runner.calls == []
         session.run(env={"WORLD_SIZE": "1"})
-        dataclasses.replace(session, collectives=False).run()
+        replace(session, collectives=False).run()
         changed(session, replay_mode="application").run()
         assert len(runner.calls) == 3
 
@@ -398,7 +396,7 @@ class TestRealProcesses:
 
         with pytest.raises(CollectorFailedError, match="ended with status 7") as caught:
             session.run()
-        end = dataclasses.replace(session, program_may_fail=True).run()
+        end = replace(session, program_may_fail=True).run()
 
         assert "the program was here" in caught.value.log_tail
         assert end.exit_code == 7
@@ -410,7 +408,7 @@ class TestRealProcesses:
         with pytest.raises(CollectorUnavailableError, match="install Nsight Compute"):
             changed(real, ncu="/nowhere/ncu").run()
         gone = tmp_path / "a" / "b"
-        runner = dataclasses.replace(changed(real, output=tmp_path / "out2"))
+        runner = replace(changed(real, output=tmp_path / "out2"))
         with pytest.raises(CollectorUnavailableError, match="a folder that is there"):
             runner.run(cwd=gone)
 
@@ -423,7 +421,7 @@ class TestRealProcesses:
         pids = tmp_path / "pids"
         source = f"import os; open({str(pids)!r}, 'w').write(str(os.getpid()))"
         waiting = f"{source}; import time; time.sleep(600)"
-        session = dataclasses.replace(
+        session = replace(
             changed(real, args=("-c", waiting), timeout_s=0.2),
             timeout_why="1 s a start",
             runner=ProcessRunner(lambda: written(pids)),  # then the timeout begins
@@ -453,7 +451,7 @@ class TestRealProcesses:
         assert "KeyboardInterrupt" in said
         assert ended(json.loads(starts.read_text(encoding="utf-8"))["pid"])
         monkeypatch.delenv("FAKE_NCU_MODE")
-        dataclasses.replace(real, lock_timeout_s=5).run()
+        replace(real, lock_timeout_s=5).run()
 
     def test_two_runs_on_one_gpu_wait_for_each_other(
         self, real: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -497,9 +495,7 @@ def test_a_gpu_has_one_lock_by_whichever_name(
     for device in ("0", "GPU-aa00", "1"):
         folder = tmp_path / f"locks-{device}"
         runner = Looking(session, (0, "", b"report"))
-        dataclasses.replace(
-            session, runner=runner, device=device, lock_folder=folder
-        ).run()
+        replace(session, runner=runner, device=device, lock_folder=folder).run()
 
     first, same, other = held
     assert first == same
