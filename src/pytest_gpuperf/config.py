@@ -13,8 +13,8 @@ from pytest_gpuperf.model.quantity import parse_quantity
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.limit import Limit
     from pytest_gpuperf.model.roofline import DeclaredPeaks
+    from pytest_gpuperf.model.verdict import Limit
     from pytest_gpuperf.model.work import Work
 
 __all__ = [

@@ -6,13 +6,11 @@ from collections.abc import Mapping
 
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Environment, Session
-from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.environment import Device, Environment, Session
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
-from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import BaselineSpan, Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.model.work import Work
 
 H200 = Device(index=0, uuid="GPU-0", name="NVIDIA H200", driver_version="580.159")

@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.collect.nvml.second_pass import second_pass
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.compute.utilization import asserted_class, compute
-from pytest_gpuperf.model.deltas import Company, DeviceDeltas
+from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 from pytest_gpuperf.model.telemetry import CanonicalRecord, WorkloadClass
 
 GIB = 1 << 30

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.collect.hardware.measured import ArrayFramework
     from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.roofline import Peaks
 
 __all__ = ["Examined", "doctor", "examine", "measure"]

@@ -11,7 +11,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.device import ChipLimits, Device
+from pytest_gpuperf.model.environment import ChipLimits, Device
 from pytest_gpuperf.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:

@@ -13,8 +13,7 @@ from pathlib import Path
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.environment import Device, Environment, Session
 
 __all__ = [
     "HOST_METHOD",

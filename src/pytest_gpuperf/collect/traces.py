@@ -30,7 +30,7 @@ from pytest_gpuperf.collect.translate.trace_lines import (
 )
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import Trace
-from pytest_gpuperf.model.launches import (
+from pytest_gpuperf.model.launch import (
     COLUMNS,
     WHOLE_COUNT,
     KernelShape,

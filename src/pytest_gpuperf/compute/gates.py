@@ -13,9 +13,9 @@ from __future__ import annotations
 from collections.abc import Iterable, Sequence
 from statistics import median
 
-from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
 __all__ = ["Gates", "clock_drift_fraction", "gates"]
 

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from math import fsum
 
 from pytest_gpuperf.model.counters import STALLS
-from pytest_gpuperf.model.device import ChipLimits
+from pytest_gpuperf.model.environment import ChipLimits
 from pytest_gpuperf.model.launch import KernelResources, Occupancy
 
 __all__ = [

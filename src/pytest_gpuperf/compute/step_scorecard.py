@@ -13,8 +13,7 @@ from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
-from pytest_gpuperf.model.step_summary import PhaseTimes, StepSummary
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.steps import PhaseTimes, SpanKind, StepSummary
 
 __all__ = ["any_scorecard", "scorecard_of", "step_profile"]
 

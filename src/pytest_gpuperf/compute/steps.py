@@ -9,13 +9,18 @@ from math import fsum
 from statistics import NormalDist
 
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.model.step_summary import (
+from pytest_gpuperf.model.steps import (
+    Compiled,
     LayerTimes,
+    Level,
+    Loop,
     OperationTimes,
     PhaseTimes,
+    Span,
+    SpanKind,
+    Step,
     StepSummary,
 )
-from pytest_gpuperf.model.steps import Compiled, Level, Loop, Span, SpanKind, Step
 
 __all__ = [
     "Interval",

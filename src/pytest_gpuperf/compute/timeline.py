@@ -18,6 +18,7 @@ from math import fsum
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, compute
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.model.telemetry import (
     READINGS,
     CanonicalRecord,
@@ -25,7 +26,6 @@ from pytest_gpuperf.model.telemetry import (
     Weights,
     WorkloadClass,
 )
-from pytest_gpuperf.model.utilization import UtilizationWindow
 
 __all__ = [
     "AVERAGED",

@@ -20,7 +20,7 @@ from pytest_gpuperf.report.escape import escape
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
-    from pytest_gpuperf.model.limit import Limit
+    from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["PLAN", "TEST_ID", "read_markers"]
 

@@ -12,10 +12,10 @@ from types import MappingProxyType
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
 from pytest_gpuperf.model.grade import Bands, Grade
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["GRADES", "grade_limit", "grade_of", "parse_grades"]
 

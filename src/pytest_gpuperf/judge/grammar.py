@@ -23,9 +23,9 @@ from pytest_gpuperf.errors import (
     UnitError,
     UnknownMetricError,
 )
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.quantity import Quantity, parse_quantity
+from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["parse_limit", "parse_max_regression"]
 

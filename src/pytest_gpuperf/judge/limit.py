@@ -23,12 +23,11 @@ from pytest_gpuperf.judge.case import lacking_again
 from pytest_gpuperf.judge.selection import Gap, select
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 
 __all__ = ["PRIORS", "judge_limit"]
 

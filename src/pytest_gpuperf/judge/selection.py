@@ -8,11 +8,11 @@ from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.metric import METRICS, Family, is_compiled, is_counter
 from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.record import Kind, Record
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["Gap", "select", "unseen", "ways_to"]
 

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.measure.compiled import Code
     from pytest_gpuperf.measure.loops import LoopValues
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.launch import KernelResources
     from pytest_gpuperf.model.roofline import Peaks

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.observers import Again
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
 

@@ -20,8 +20,7 @@ from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware
-from pytest_gpuperf.model.step_summary import StepSummary
-from pytest_gpuperf.model.steps import Loop, Step, Waiting
+from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
 
 __all__ = ["LoopValues", "gaps_of", "loop_values", "notes_of", "void_of"]

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse
     from pytest_gpuperf.measure.observers import Observed
     from pytest_gpuperf.model.activity import ActivitySummary, Trace
-    from pytest_gpuperf.model.deltas import DeviceDeltas
+    from pytest_gpuperf.model.sensors import DeviceDeltas
 
 __all__ = ["with_observed"]
 

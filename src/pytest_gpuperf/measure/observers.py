@@ -25,8 +25,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.telemetry import Span, TimeLines
     from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.deltas import DeviceDeltas, SecondPass
     from pytest_gpuperf.model.record import Void
+    from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass
 
 __all__ = ["Again", "Observed", "Observers"]
 

@@ -29,8 +29,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.model.device import Device
-    from pytest_gpuperf.model.environment import Environment
+    from pytest_gpuperf.model.environment import Device, Environment
     from pytest_gpuperf.model.roofline import Peaks
 
 __all__ = ["Reader", "judged"]

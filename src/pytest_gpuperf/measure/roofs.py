@@ -13,11 +13,11 @@ from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.devices import DeviceQuery
     from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.roofline import DeclaredPeaks
     from pytest_gpuperf.model.scorecard import Hardware
-    from pytest_gpuperf.model.step_summary import StepSummary
+    from pytest_gpuperf.model.steps import StepSummary
     from pytest_gpuperf.model.work import Work
 
 __all__ = [

@@ -29,8 +29,7 @@ from pytest_gpuperf.collect.registry import (
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Environment, Session
+from pytest_gpuperf.model.environment import Device, Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.sample import Unmeasured

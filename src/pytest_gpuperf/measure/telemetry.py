@@ -13,13 +13,13 @@ from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.compute.timeline import window_summary
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.deltas import Company, DeviceDeltas
 from pytest_gpuperf.model.record import Note
+from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.nvml.library import Board
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.utilization import UtilizationWindow
+    from pytest_gpuperf.model.sensors import UtilizationWindow
 
 __all__ = ["Span", "TimeLines"]
 

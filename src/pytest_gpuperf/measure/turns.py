@@ -16,10 +16,10 @@ from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
-from pytest_gpuperf.model.deltas import Company, DeviceDeltas
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import Said

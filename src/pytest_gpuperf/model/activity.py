@@ -10,7 +10,7 @@ from array import array
 from collections.abc import Mapping, Sequence
 
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.launches import (
+from pytest_gpuperf.model.launch import (
     KernelShape,
     Launches,
     LaunchList,

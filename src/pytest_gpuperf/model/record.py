@@ -10,14 +10,13 @@ import msgspec
 
 from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import KernelAnalysis
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.environment import Device, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
-from pytest_gpuperf.model.step_summary import StepSummary
-from pytest_gpuperf.model.utilization import UtilizationWindow
+from pytest_gpuperf.model.sensors import UtilizationWindow
+from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.work import Work
 
 __all__ = [

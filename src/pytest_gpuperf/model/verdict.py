@@ -1,4 +1,4 @@
-"""Judgements, their reasons and their evidence."""
+"""Limits, and verdicts with their reasons and evidence."""
 
 from __future__ import annotations
 
@@ -6,13 +6,20 @@ from collections.abc import Mapping
 from enum import Enum
 
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.frozen import BulkRecord
-from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.sample import Estimate
 
-__all__ = ["JUDGED", "BaselineSpan", "Outcome", "Reason", "Verdict"]
+__all__ = [
+    "JUDGED",
+    "BaselineSpan",
+    "Limit",
+    "Operator",
+    "Outcome",
+    "Reason",
+    "Verdict",
+]
 
 
 class Outcome(str, Enum):
@@ -161,3 +168,36 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         """Whether something was allowed or forbidden; else a change is only shown."""
         only_shown = self.limit is None and self.threshold is None
         return self.change is None or not only_shown
+
+
+Operator = str  # one of "<=", "<", ">=", ">", "=="; the grammar lets no other through
+
+
+class Limit(Frozen, frozen=True, kw_only=True):
+    """
+    One bound on one metric, read from its text.
+
+    Attributes:
+        text: The limit as it was written.
+
+        metric: The metric's name.
+
+        operator: One of <=, <, >=, >, ==.
+
+        threshold: The number on the right, in `unit`.
+
+        unit: The SI unit of `threshold`; None where a bare number was written.
+
+        kernel: A pattern of kernel names that it is for; None: the whole record.
+    """
+
+    text: str
+    metric: str
+    operator: Operator
+    threshold: float
+    unit: str | None
+    kernel: str | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse a threshold that is not finite."""
+        finite("limit.threshold", self.threshold)

@@ -13,9 +13,8 @@ from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import TRAINING_BANDS
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 
 if TYPE_CHECKING:
     from pytest_gpuperf.compute.spread import Spread

@@ -51,8 +51,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.key import Field
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.catalogue import PassCost
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.counters import PassCost
+    from pytest_gpuperf.model.environment import Device
 
 __all__ = ["Patience", "counted", "patience", "refused"]
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import BaselineSpan, Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 

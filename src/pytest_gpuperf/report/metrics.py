@@ -6,7 +6,7 @@ import json
 import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_gpuperf.model.catalogue import (
+from pytest_gpuperf.model.counters import (
     ChipEntry,
     MetricEntry,
     NameCheck,

@@ -8,8 +8,7 @@ from math import fsum
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
-from pytest_gpuperf.model.step_summary import LayerTimes, OperationTimes, StepSummary
-from pytest_gpuperf.model.steps import Compiled
+from pytest_gpuperf.model.steps import Compiled, LayerTimes, OperationTimes, StepSummary
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.lines import (
     Column,

@@ -6,7 +6,7 @@ import itertools
 import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf.model.utilization import UtilizationWindow
+from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.report import display
 
 __all__ = ["utilization_lines"]

@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.devices import (
     with_driver_facts,
 )
 from pytest_gpuperf.collect.runtime import DriverFacts
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 
 CAPABILITIES = [
     (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9),

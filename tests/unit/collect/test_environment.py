@@ -21,8 +21,7 @@ from pytest_gpuperf.collect.environment import (
     soft_facts,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.environment import Device, Environment
 from pytest_gpuperf.model.fingerprint import HARD_FACTS
 
 COMMIT = "3f2a1c9000000000000000000000000000000000"

@@ -28,7 +28,7 @@ from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
 )
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 
 VALUES = {"dram": 4.1e12, "bf16": 7.4e14}
 

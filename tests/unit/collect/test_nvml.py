@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.nvml.library import Board, Neighbours, fault_of, ope
 from pytest_gpuperf.collect.nvml.second_pass import second_pass
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas, SecondPass
+from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, SecondPass
 
 MS = 1_000_000  # ns
 UUID = "GPU-00000000-0000-4000-8000-000000000000"

@@ -11,7 +11,7 @@ import pytest
 
 import pytest_gpuperf
 from pytest_gpuperf.collect.hardware import cpu_peaks, find_peaks, load_table
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.roofline import LEVELS, Peaks
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES

@@ -23,7 +23,7 @@ from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, NamedRange, Trace
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launches import (
+from pytest_gpuperf.model.launch import (
     COLUMNS,
     PIECE_COUNT,
     WHOLE_COUNT,

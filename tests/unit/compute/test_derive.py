@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.devices import chip_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.device import ChipLimits
+from pytest_gpuperf.model.environment import ChipLimits
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources, Occupancy
 

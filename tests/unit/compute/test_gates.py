@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
-from pytest_gpuperf.model.deltas import ClockReason, Company, DeviceDeltas, Silent
+from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, Silent
 
 ALL_COUNTED = dict.fromkeys(ClockReason, 0.0)
 LOST = Silent(sensor="energy", code=15, reason="it fell off", remedy="restart")

@@ -7,8 +7,14 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.compute.steps import layers_of, operations_of, phases_of
-from pytest_gpuperf.model.step_summary import LayerTimes, OperationTimes
-from pytest_gpuperf.model.steps import Level, Span, SpanKind, Step
+from pytest_gpuperf.model.steps import (
+    LayerTimes,
+    Level,
+    OperationTimes,
+    Span,
+    SpanKind,
+    Step,
+)
 
 
 def span(

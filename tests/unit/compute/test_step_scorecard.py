@@ -12,13 +12,13 @@ from pytest_gpuperf.compute.step_scorecard import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.scorecard import Bottleneck, Hardware, TrainingScorecard
-from pytest_gpuperf.model.step_summary import (
+from pytest_gpuperf.model.steps import (
     LayerTimes,
     OperationTimes,
     PhaseTimes,
+    SpanKind,
     StepSummary,
 )
-from pytest_gpuperf.model.steps import SpanKind
 
 
 def phase(

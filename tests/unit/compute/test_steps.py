@@ -14,7 +14,6 @@ from scipy.special import stdtrit
 
 from pytest_gpuperf.compute.steps import rate_interval, summarize
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.step_summary import StepSummary
 from pytest_gpuperf.model.steps import (
     Compiled,
     Level,
@@ -22,6 +21,7 @@ from pytest_gpuperf.model.steps import (
     Span,
     SpanKind,
     Step,
+    StepSummary,
     Waiting,
 )
 

@@ -16,7 +16,7 @@ from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.paired import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.assemble import Maker
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family

@@ -12,8 +12,8 @@ from pytest_gpuperf.measure.counters import (
     may_count_here,
     wanted_metrics,
 )
-from pytest_gpuperf.model.device import Device
-from pytest_gpuperf.model.limit import Limit
+from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.verdict import Limit
 
 
 def limit(metric: str) -> Limit:

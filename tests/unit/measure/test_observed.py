@@ -16,13 +16,6 @@ from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.observed import with_observed
 from pytest_gpuperf.measure.observers import Observed
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
-from pytest_gpuperf.model.deltas import (
-    ClockReason,
-    Company,
-    DeviceDeltas,
-    SecondPass,
-    Silent,
-)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -31,6 +24,13 @@ from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     Void,
+)
+from pytest_gpuperf.model.sensors import (
+    ClockReason,
+    Company,
+    DeviceDeltas,
+    SecondPass,
+    Silent,
 )
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a")

@@ -23,8 +23,8 @@ from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.measure.observers import Observed, Observers
 from pytest_gpuperf.measure.site import Seat, Site
-from pytest_gpuperf.model.deltas import DeviceDeltas
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.sensors import DeviceDeltas
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 SCRIPT = f"""

@@ -16,7 +16,7 @@ from pytest_gpuperf.config import Config
 from pytest_gpuperf.measure.site import Seat, Site
 from pytest_gpuperf.model.activity import ActivitySummary, Launches, Trace
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.launches import COLUMNS, TracePlace
+from pytest_gpuperf.model.launch import COLUMNS, TracePlace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")

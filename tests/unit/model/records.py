@@ -19,8 +19,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
-from pytest_gpuperf.model.step_summary import StepSummary
-from pytest_gpuperf.model.steps import Compiled
+from pytest_gpuperf.model.steps import Compiled, StepSummary
 from pytest_gpuperf.model.work import Work
 
 _TEXT = st.text(st.characters(exclude_categories=["Cs"]), max_size=8)

@@ -16,11 +16,11 @@ from hypothesis import strategies as st
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.launch import KernelResources
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.mistakes import finite, positive
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Completeness, Measured, Run
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Limit
 from pytest_gpuperf.model.work import Work
 from unit.model.records import (
     any_record,

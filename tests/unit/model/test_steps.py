@@ -1,4 +1,4 @@
-"""model.steps and model.step_summary: what a measured loop may look like."""
+"""model.steps: what a measured loop may look like."""
 
 from __future__ import annotations
 
@@ -10,19 +10,17 @@ import pytest
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.step_summary import (
-    LayerTimes,
-    OperationTimes,
-    PhaseTimes,
-    StepSummary,
-)
 from pytest_gpuperf.model.steps import (
     Compiled,
+    LayerTimes,
     Level,
     Loop,
+    OperationTimes,
+    PhaseTimes,
     Span,
     SpanKind,
     Step,
+    StepSummary,
     Waiting,
     kind_of,
 )

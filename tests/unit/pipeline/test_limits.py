@@ -11,7 +11,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.step_summary import StepSummary
+from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.pipeline.limits import judge_limits
 from pytest_gpuperf.pipeline.memory import Memory

@@ -10,8 +10,8 @@ from fakes import runs
 from fakes.chips import need_library
 from pytest_gpuperf.config import Config, NcuReplay
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.catalogue import PassCost
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.counters import PassCost
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.pipeline.profile import Patience, patience
 

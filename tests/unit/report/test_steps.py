@@ -11,13 +11,14 @@ from fakes.runs import run as a_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Note, Record, Role, Void
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
-from pytest_gpuperf.model.step_summary import (
+from pytest_gpuperf.model.steps import (
+    Compiled,
     LayerTimes,
     OperationTimes,
     PhaseTimes,
+    SpanKind,
     StepSummary,
 )
-from pytest_gpuperf.model.steps import Compiled, SpanKind
 from pytest_gpuperf.report.rows import rows
 from pytest_gpuperf.report.steps import run_steps_lines, steps_lines, steps_markdown
 

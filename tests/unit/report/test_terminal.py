@@ -8,10 +8,9 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.limit import Limit
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
 from pytest_gpuperf.model.run import MachineShift
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.terminal import Line, Style
 

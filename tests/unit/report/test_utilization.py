@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.utilization import UtilizationWindow
+from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Line, Style
 from pytest_gpuperf.report.utilization import utilization_lines

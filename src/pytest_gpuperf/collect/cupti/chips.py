@@ -17,11 +17,11 @@ from pytest_gpuperf.collect.devices import (
     target_capability,
 )
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.catalogue import ChipEntry
+from pytest_gpuperf.model.counters import ChipEntry
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.devices import DeviceQuery
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
 
 __all__ = [
     "CAPABILITIES",

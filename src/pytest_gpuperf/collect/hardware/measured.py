@@ -18,7 +18,7 @@ from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
 )
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.roofline import LEVELS
 from pytest_gpuperf.model.work import DTYPE_BYTES

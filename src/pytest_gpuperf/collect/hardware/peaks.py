@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.roofline import LEVELS, Peak, Peaks, weakest
 from pytest_gpuperf.model.sample import SourceLabel

@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.command import Command
     from pytest_gpuperf.collect.ncu.session import Session
     from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
 
 __all__ = ["Cache", "Entry", "Values"]
 

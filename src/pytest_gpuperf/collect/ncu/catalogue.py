@@ -12,7 +12,7 @@ from pytest_gpuperf.collect.cupti import library, nvperf
 from pytest_gpuperf.collect.cupti.chips import CAPABILITIES, chip_named
 from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
 from pytest_gpuperf.errors import CollectError, ConfigError
-from pytest_gpuperf.model.catalogue import (
+from pytest_gpuperf.model.counters import (
     MetricEntry,
     NameCheck,
     PassCost,

@@ -21,7 +21,7 @@ from pytest_gpuperf.collect.clock import Clock, SystemClock
 if TYPE_CHECKING:
     from typing import TypeAlias
 
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
 
 __all__ = [
     "CHOSEN",

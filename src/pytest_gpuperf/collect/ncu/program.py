@@ -24,7 +24,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.command import Command
-    from pytest_gpuperf.model.device import Device
+    from pytest_gpuperf.model.environment import Device
 
 __all__ = ["argument_fields", "command_fields", "interpreters", "resolved", "scripts"]
 

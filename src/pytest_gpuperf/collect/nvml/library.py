@@ -11,8 +11,8 @@ from typing import Any
 
 from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.deltas import Company, Silent
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.sensors import Company, Silent
 
 __all__ = [
     "HZ_PER_MHZ",

@@ -36,7 +36,7 @@ from pytest_gpuperf.collect.nvml.library import fault_of, why_unavailable
 from pytest_gpuperf.collect.nvml.telemetry import FIRST_COLUMN, canonical
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
-from pytest_gpuperf.model.deltas import Silent
+from pytest_gpuperf.model.sensors import Silent
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.telemetry import CanonicalRecord

@@ -18,7 +18,7 @@ from typing import NamedTuple
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.nvml.deltas import GPM_GAP_S, Deltas
 from pytest_gpuperf.collect.nvml.library import Board
-from pytest_gpuperf.model.deltas import DeviceDeltas, SecondPass, Silent
+from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass, Silent
 
 __all__ = ["second_pass"]
 

@@ -9,7 +9,7 @@ from operator import attrgetter
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.translate.cupti import Sorted
-from pytest_gpuperf.model.launches import (
+from pytest_gpuperf.model.launch import (
     COLUMNS,
     PIECE_COUNT,
     WHOLE_COUNT,

@@ -16,7 +16,7 @@ import msgspec
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.activity import Copy, NamedRange, Trace
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.launches import (
+from pytest_gpuperf.model.launch import (
     COLUMNS,
     PIECE_COUNT,
     KernelShape,

@@ -17,7 +17,7 @@ from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, Counted
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.activity import Trace
-from pytest_gpuperf.model.launches import KernelShape, Launches
+from pytest_gpuperf.model.launch import KernelShape, Launches
 
 BYTES = "dram__bytes.sum"
 RANGE = "cuptiRangeProfiler"

@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
 PREFIXES = ("group:", "breakdown:", "pmsampling:")

@@ -45,7 +45,7 @@ from pytest_gpuperf.collect.ncu.sources import (
     python_fields,
 )
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.device import Device
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads ELF files")
