@@ -11,10 +11,10 @@ import json
 from collections import Counter
 from collections.abc import Callable, Mapping
 from enum import Enum
-from functools import partial
+from functools import cache, partial
 from typing import Any, TypeVar, get_args, get_origin
 
-from msgspec.structs import fields as fields_of
+import msgspec
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen, replace, to_builtins
@@ -59,6 +59,10 @@ _LABEL = SourceLabel | str
 _NUMBERS = ("peak_bw_gb_s", "bytes_per_token", "peak_flop_per_s", "flop_per_token")
 
 _T = TypeVar("_T")
+_Fault = Callable[[object], str]  # what is wrong with a value; "": nothing
+_Maker = Callable[[Any], object]
+
+_fields_of = cache(msgspec.structs.fields)  # it evaluates the types each time
 
 
 def load_json(text: bytes | str, *, path: str = "") -> object:
@@ -220,6 +224,8 @@ class _Reader:
 
     def read(self, value: object, kind: Any, path: str) -> Any:  # noqa: ANN401 - what `kind` says
         """Return a value of a type."""
+        if kind in _LEAVES:
+            return self._leaf(value, *_LEAVES[kind], path)
         origin, inner = get_origin(kind), get_args(kind)
         if origin is tuple:
             items = self._items(value, path)
@@ -228,13 +234,17 @@ class _Reader:
             return self._mapping(value, inner[1], path)
         if type(None) in inner:
             return None if value is None else self.read(value, inner[0], path)
-        if kind not in _LEAVES and issubclass(kind, Frozen):
-            return self._record(value, kind, path)
-        fault, made_of = _LEAVES.get(kind) or (partial(_not_in, kind), kind)
+        if issubclass(kind, Enum):
+            return self._leaf(value, partial(_not_in, kind), kind, path)
+        return self._record(value, kind, path)
+
+    def _leaf(self, value: object, fault: _Fault, made_of: _Maker, path: str) -> object:
+        """Return what is made of a value that has no fault."""
         wrong = fault(value)
         if wrong:
             self._wrong(path, wrong)
-        return None if wrong else made_of(value)
+            return None
+        return made_of(value)
 
     def _record(self, value: object, kind: type[Frozen], path: str) -> Frozen | None:
         """Return a record, of an object or, where files have it so, of a list."""
@@ -250,7 +260,7 @@ class _Reader:
         """Return the fields of a record by name."""
         read: dict[str, object] = {}
         pairs = self._pairs(value, path)
-        for field in fields_of(kind) if pairs is not None else ():
+        for field in _fields_of(kind) if pairs is not None else ():
             if field.name in self._ignored:
                 continue
             at = f"{path}.{field.name}" if path else field.name
@@ -266,7 +276,7 @@ class _Reader:
         self, value: object, kind: type[Frozen], path: str
     ) -> dict[str, object]:
         """Return the fields of a record that is a list, by name."""
-        items, fields = self._items(value, path), fields_of(kind)
+        items, fields = self._items(value, path), _fields_of(kind)
         if len(items) == len(fields):
             return {
                 field.name: self.read(item, field.type, at)
@@ -328,8 +338,8 @@ def _not_a_number(value: object) -> str:
 
 def _not_a_count(value: object) -> str:
     """Return why a value is not an integer from 0; "" where it is one."""
-    is_integer = isinstance(value, int) and not isinstance(value, bool)
-    if is_integer and value in range(_COUNT_END):
+    is_bool = isinstance(value, bool)
+    if isinstance(value, int) and not is_bool and 0 <= value < _COUNT_END:
         return ""
     return f"{_spelled(value)} is not a whole number from 0"
 
@@ -359,8 +369,7 @@ def _recommendation(text: str) -> Recommendation:
     return Recommendation(text=text)
 
 
-# by type: what is wrong with a value, and what is made of one that is right
-_LEAVES: Mapping[object, tuple[Callable[[object], str], Callable[[Any], object]]] = {
+_LEAVES: Mapping[object, tuple[_Fault, _Maker]] = {
     float: (_not_a_number, float),
     int: (_not_a_count, int),
     str: (_not_a_text, str),
