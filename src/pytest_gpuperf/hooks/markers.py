@@ -12,6 +12,7 @@ import pytest
 
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
+from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.mistakes import has_lone_surrogate
 from pytest_gpuperf.model.work import Work
@@ -40,7 +41,7 @@ _KEYWORDS = (
     "records",
 )
 _ADDED_UP = ("limits", "counters", "records")  # of the others the closest marker wins
-_GRADES = ("A", "B", "C", "D", "F")
+_GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", "cupti", "events", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 _NO_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one

@@ -29,7 +29,7 @@ GRADES: Mapping[str, Bands] = MappingProxyType(
         "compute_measured": Bands(a=0.90, b=0.75, c=0.50, d=0.25),
     }
 )
-_LETTERS = ("A", "B", "C", "D")
+_LETTERS = tuple(Grade.__members__)[:-1]  # F is what lies below D
 _BAND = re.compile(r"\s*(?P<letter>\w+)\s+(?P<share>[^,]+?)\s*")
 _EXAMPLE = "write memory: A 85%, B 70%, C 50%, D 25%"
 
