@@ -1,0 +1,82 @@
+"""Why something is not there: the one answer that every room gives."""
+
+from __future__ import annotations
+
+from enum import Enum
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.model.frozen import BulkRecord
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.errors import GpuPerfError
+
+__all__ = ["Gap", "GapCode"]
+
+
+class GapCode(str, Enum):
+    """
+    What kind of gap it is: programs branch on it alone, never on a sentence.
+
+    The codes are part of the run JSON: one may be added, none is renamed. Those of the
+    first group are the slugs of errors.
+    """
+
+    CAPTURE_FORMAT = "capture-format"
+    COLLECTOR_FAILED = "collector-failed"
+    COLLECTOR_TIMEOUT = "collector-timeout"
+    COLLECTOR_UNAVAILABLE = "collector-unavailable"
+    CONFIG = "config"
+    COUNTERS_BUSY = "counters-busy"
+    COUNTER_PERMISSION = "counter-permission"
+    DEVICE_HELD = "device-held"
+    MEASURE = "measure"
+    METRIC_UNAVAILABLE = "metric-unavailable"
+    MISSING_PEAK = "missing-peak"
+    NOTHING_PROFILED = "nothing-profiled"
+    RECORD = "record"
+    UNKNOWN_METRIC = "unknown-metric"
+    WEAK_SOURCE = "weak-source"
+
+    FAILED = "failed"  # any other error
+    INCOMPLETE = "incomplete"  # some of what it is made of is known, and not all
+    NOT_ASKED = "not-asked"  # the run's options leave it out
+    NOT_COLLECTED = "not-collected"  # a tool could have counted it, and was not told to
+    NOT_DECLARED = "not-declared"  # the test does not say what it is made of
+    NOT_IN_REPORT = "not-in-report"  # no launch of a report has the counter
+    NOT_INSTALLED = "not-installed"  # a package or a tool is missing
+    NOT_REACHED = "not-reached"  # the process that counts did not come to it
+    NOT_STATED = "not-stated"  # the source does not say
+    NO_DEVICE = "no-device"
+    NO_KERNEL = "no-kernel"  # none was launched, or none has the name
+    OTHER_WAY = "other-way"  # another way of the fixture gives it
+    UNIT_MISMATCH = "unit-mismatch"
+    UNSPECIFIED = "unspecified"  # in files of versions without codes
+    UNSUPPORTED = "unsupported"  # the chip, the driver or the tool has no such value
+    VOID = "void"  # it was measured, and must not be judged
+
+
+_CODES = frozenset(code.value for code in GapCode)
+
+
+class Gap(BulkRecord, frozen=True, kw_only=True):
+    """
+    Why something is not there.
+
+    Attributes:
+        code: What kind of gap it is.
+
+        reason: Why, as a fragment.
+
+        remedy: What to do about it, as a sentence without its full stop.
+    """
+
+    code: GapCode
+    reason: str
+    remedy: str
+
+    @staticmethod
+    def of(error: GpuPerfError) -> Gap:
+        """Return what an error says, under its slug or the nearest of its bases'."""
+        slugs = (getattr(kind, "slug", "") for kind in type(error).__mro__)
+        code = next((slug for slug in slugs if slug in _CODES), GapCode.FAILED)
+        return Gap(code=GapCode(code), reason=error.message, remedy=error.remedy)

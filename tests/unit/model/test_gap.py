@@ -1,0 +1,39 @@
+"""Gaps: one code for programs, one sentence for people."""
+
+from __future__ import annotations
+
+from pytest_gpuperf.errors import (
+    BaselineError,
+    CollectorUnavailableError,
+    CounterPermissionError,
+)
+from pytest_gpuperf.model.gap import Gap, GapCode
+
+
+def test_an_error_gives_its_slug_its_message_and_its_remedy() -> None:
+    """A gap says what the error says, with its remedy apart from its message."""
+    error = CounterPermissionError("only root; nobody else", remedy="ask root")
+
+    assert Gap.of(error) == Gap(
+        code=GapCode.COUNTER_PERMISSION,
+        reason="only root; nobody else",
+        remedy="ask root",
+    )
+
+
+def test_an_error_without_a_code_gives_that_of_its_base() -> None:
+    """Another package's error has a base of ours, and the base's code."""
+
+    class OddError(CollectorUnavailableError):
+        pass
+
+    gap = Gap.of(OddError("odd", remedy="even"))
+
+    assert gap.code is GapCode.COLLECTOR_UNAVAILABLE
+
+
+def test_an_error_of_no_code_at_all_has_failed() -> None:
+    """Every error can be a gap."""
+    gap = Gap.of(BaselineError("broken", remedy="mend it"))
+
+    assert gap.code is GapCode.FAILED
