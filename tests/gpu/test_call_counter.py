@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from gpu.machine import seen
-from pytest_gpuperf.collect.base import Absence, TimedCall
+from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.runtime import DeviceRuntime
+from pytest_gpuperf.model.gap import Gap
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
@@ -33,7 +34,7 @@ def counted(
     collector.close()
     found = CallCounter(runtime).count(call, (READ,))
     collector.open()
-    if isinstance(found, Absence):
+    if isinstance(found, Gap):
         pytest.skip(f"counters: {found.reason}; {found.remedy}")
     return found
 

@@ -13,7 +13,6 @@ from pytest_gpuperf.model.record import Note, Void
 
 __all__ = [
     "CACHE_MODES",
-    "Absence",
     "Arguments",
     "Collector",
     "DeviceTimer",
@@ -35,20 +34,6 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 # what a test may ask for; a Timing may also say "none"
 CACHE_MODES = ("cold", "warm")
 _MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
-
-
-class Absence(Frozen, frozen=True, kw_only=True):
-    """
-    Why a collector cannot be used.
-
-    Attributes:
-        reason: A fragment, as "no recorded run was named".
-
-        remedy: One imperative sentence without its full stop.
-    """
-
-    reason: str
-    remedy: str
 
 
 class StopRule(Protocol):

@@ -9,16 +9,15 @@ import shutil
 from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
-from pytest_gpuperf.collect.base import Absence
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Gap, GapCode
 
 __all__ = [
     "DEVICE_COLLECTORS",
     "DEVICE_TIMERS",
-    "Absence",
     "Choice",
     "absent_collectors",
     "choose",
@@ -48,7 +47,7 @@ class Choice(Frozen, frozen=True, kw_only=True):
 
 def absent_collectors(
     *, replaying: bool, no_device_reason: str | None = None
-) -> dict[str, Absence]:
+) -> dict[str, Gap]:
     """
     Return why collectors cannot be used in this process, by name.
 
@@ -61,8 +60,10 @@ def absent_collectors(
     """
     absent = _absent_device_collectors(no_device_reason)
     if not replaying:
-        absent["replay"] = Absence(
-            reason="no kept run was named", remedy="name one with --gpuperf-replay"
+        absent["replay"] = Gap(
+            code=GapCode.NOT_ASKED,
+            reason="no kept run was named",
+            remedy="name one with --gpuperf-replay",
         )
     lacking = [
         package
@@ -72,7 +73,8 @@ def absent_collectors(
     if "ncu-report" in lacking:
         absent["ncu-report"] = _not_installed("ncu-report")
     if shutil.which("ncu") is None:
-        absent["ncu"] = Absence(
+        absent["ncu"] = Gap(
+            code=GapCode.NOT_INSTALLED,
             reason="there is no ncu on PATH",
             remedy="install Nsight Compute and put the folder of ncu on PATH",
         )
@@ -81,14 +83,15 @@ def absent_collectors(
     try:
         find_tool(CUOBJDUMP)
     except CollectorUnavailableError as error:
-        absent["binary"] = Absence(reason=error.message, remedy=error.remedy)
+        absent["binary"] = Gap.of(error)
     return absent
 
 
-def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Absence]:
+def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
     """Return why collectors of the device cannot be used, by name."""
     if no_device_reason is not None:
-        nothing = Absence(
+        nothing = Gap(
+            code=GapCode.NO_DEVICE,
             reason=f"there is no GPU: {no_device_reason}",
             remedy="run it where there is one",
         )
@@ -99,9 +102,7 @@ def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Absence
     return {} if absence is None else {"cupti": absence}
 
 
-def still_absent(
-    absent: Mapping[str, Absence], used: Collection[str]
-) -> dict[str, Absence]:
+def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, Gap]:
     """
     Return why collectors are not used, without those that have given values.
 
@@ -115,11 +116,12 @@ def still_absent(
     return {name: why for name, why in absent.items() if name not in used}
 
 
-def _not_installed(*packages: str) -> Absence:
+def _not_installed(*packages: str) -> Gap:
     """Return the absence of a collector whose packages are not there."""
     several = len(packages) > 1
     listed = " and ".join(packages)
-    return Absence(
+    return Gap(
+        code=GapCode.NOT_INSTALLED,
         reason=f"the package{'s' * several} {listed} {'are' if several else 'is'} not "
         "installed",
         remedy='pip install "pytest-gpuperf[ncu]"',
@@ -129,8 +131,8 @@ def _not_installed(*packages: str) -> Absence:
 def choose(
     asked: tuple[str, ...],
     *,
-    absent: Mapping[str, Absence],
-    lost: Mapping[str, Absence] = MappingProxyType({}),
+    absent: Mapping[str, Gap],
+    lost: Mapping[str, Gap] = MappingProxyType({}),
     device_name: str | None = None,
     device_reason: str = "",
 ) -> Choice:
@@ -229,7 +231,7 @@ def _unknown_error(unknown: list[str]) -> ConfigError:
     )
 
 
-def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Absence]) -> None:
+def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Gap]) -> None:
     """Raise for the collectors that were asked for and cannot be used."""
     missing = [name for name in COLLECTORS if name in wanted and name in absent]
     if not missing:
@@ -242,7 +244,7 @@ def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Absence]) -> Non
 
 
 def _sentence(
-    name: str, taken: tuple[str, ...], known: Mapping[str, Absence | None]
+    name: str, taken: tuple[str, ...], known: Mapping[str, Gap | None]
 ) -> str:
     """Return why a collector is not used; None in `known`: nobody asked for it."""
     if name not in known:

@@ -12,7 +12,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.base import Absence
 from pytest_gpuperf.collect.binary.demangle import base_name, native_demangler
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
@@ -28,6 +27,7 @@ from pytest_gpuperf.measure.counters import (
     without_counters,
 )
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Unmeasured
 
@@ -43,19 +43,23 @@ __all__ = ["CountsHere"]
 
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
 
-_BLOCK = Absence(
+_BLOCK = Gap(
+    code=GapCode.OTHER_WAY,
     reason="a block runs once, and counting in this process takes a call of its own",
     remedy="measure a function with gpuperf.measure",
 )
-_INSIDE = Absence(
+_INSIDE = Gap(
+    code=GapCode.OTHER_WAY,
     reason="it lies in what is being timed, whose time would be that of counting",
     remedy="measure it outside of the block or loop",
 )
-_UNUSED = Absence(
+_UNUSED = Gap(
+    code=GapCode.NO_KERNEL,
     reason="no kernel was launched in the measurement",
     remedy="see that the call works on the GPU",
 )
-_NOTHING = Absence(
+_NOTHING = Gap(
+    code=GapCode.UNSUPPORTED,
     reason="this chip has no counter of it",
     remedy="count it on another chip",
 )
@@ -123,10 +127,10 @@ class CountsHere:
         if not metrics:
             return record
         counters = made_of(metrics, self._capability, lacks=made_by_ncu)
-        found: CountedCall | Absence = _BLOCK if counters else _NOTHING
+        found: CountedCall | Gap = _BLOCK if counters else _NOTHING
         if counters and again is not None:
             found = self._counted(again, counters)
-        if isinstance(found, Absence):
+        if isinstance(found, Gap):
             return without_counters(record, metrics, self._beside_ncu(found))
         counted = found.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
@@ -158,7 +162,7 @@ class CountsHere:
                 reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
                 yield Unmeasured(metric=metric, reason=reason, remedy=self._ncu.remedy)
 
-    def _beside_ncu(self, absence: Absence) -> Refusal:
+    def _beside_ncu(self, absence: Gap) -> Refusal:
         """Return why neither this process nor ncu counts."""
         remedies = dict.fromkeys((absence.remedy, self._ncu.remedy))
         return Refusal(
@@ -166,7 +170,7 @@ class CountsHere:
             remedy=", or ".join(remedies),
         )
 
-    def _counted(self, again: Again, counters: Sequence[str]) -> CountedCall | Absence:
+    def _counted(self, again: Again, counters: Sequence[str]) -> CountedCall | Gap:
         """Return what is counted of a call, or why nothing is."""
         request, timing, observed = again
         if self._observers.open_count:
@@ -198,7 +202,7 @@ class CountsHere:
             try:
                 recording.open()
             except CollectorUnavailableError as error:  # somebody was quicker
-                absence = Absence(reason=error.message, remedy=error.remedy)
+                absence = Gap.of(error)
                 self._site.lost[HERE] = absence
                 # which the run would not say of what has given values before
                 self._site.remark(f"{HERE}: {absence.reason}; {absence.remedy}")

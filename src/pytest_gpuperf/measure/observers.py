@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_gpuperf.collect.base import calls, settle
-from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.gap import Gap, GapCode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing
@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse, MemoryWatch
     from pytest_gpuperf.collect.nvml.deltas import Deltas
     from pytest_gpuperf.collect.nvml.library import Board
-    from pytest_gpuperf.collect.registry import Absence
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.telemetry import Span, TimeLines
@@ -68,7 +67,7 @@ class Observed(msgspec.Struct, kw_only=True):
     memory: MemoryUse | None = None
     trace: Trace | None = None
     void: Void | None = None
-    blind: Absence | None = None
+    blind: Gap | None = None
     deltas: DeviceDeltas | None = None
     second: SecondPass | None = None
     span: Span | None = None
@@ -96,11 +95,13 @@ class Again(NamedTuple):
 
 _ENERGY = frozenset({"energy", "power"})
 _CUPTI, _NVML = "cupti", "nvml"
-_NO_ROOM = Absence(
+_NO_ROOM = Gap(
+    code=GapCode.UNSUPPORTED,
     reason="a second result had no room beside the first, which the test may ask for",
     remedy="measure it on less, or return less of it",
 )
-_UNASKED = Absence(
+_UNASKED = Gap(
+    code=GapCode.NOT_ASKED,
     reason="the cupti collector is not among those asked for",
     remedy="add cupti to --gpuperf-collectors",
 )
@@ -342,7 +343,7 @@ class Observers:
         named = "events" in self._site.config.collectors
         return named or self._site.device() is not None or "torch" in sys.modules
 
-    def _blindness(self) -> Absence | None:
+    def _blindness(self) -> Gap | None:
         """Return why CUPTI does not see what the GPU does; None: it does."""
         if self._site.device() is None or self.activity is not None:
             return None
@@ -362,7 +363,7 @@ class Observers:
 
     def _lose(self, name: str, error: CollectorUnavailableError) -> None:
         """Note why a collector is of no use after all."""
-        self._site.lost[name] = Absence(reason=error.message, remedy=error.remedy)
+        self._site.lost[name] = Gap.of(error)
 
     def _device_pids(self) -> list[int]:
         """Return the processes that are known to use the device."""

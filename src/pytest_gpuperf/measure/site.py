@@ -20,7 +20,6 @@ from pytest_gpuperf.collect.devices import (
 from pytest_gpuperf.collect.registry import (
     DEVICE_COLLECTORS,
     DEVICE_TIMERS,
-    Absence,
     Choice,
     absent_collectors,
     choose,
@@ -31,6 +30,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Device, Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.sample import Unmeasured
 
@@ -106,7 +106,7 @@ class Site:
         self.clock = clock
         self.runner = runner
         self.expected_ids: list[str] = []
-        self.lost: dict[str, Absence] = {}  # what turned out to be of no use, by name
+        self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
             replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
@@ -166,7 +166,7 @@ class Site:
         return query_devices()
 
     @functools.cached_property
-    def absent(self) -> Mapping[str, Absence]:
+    def absent(self) -> Mapping[str, Gap]:
         """Why collectors cannot be used here, by name."""
         absent = absent_collectors(
             replaying=self.config.replay is not None,
@@ -174,7 +174,8 @@ class Site:
         )
         unasked = not self.config.collectors  # whoever names it knows why
         if unasked and "ncu" not in absent and self.device() is None:
-            absent["ncu"] = Absence(
+            absent["ncu"] = Gap(
+                code=GapCode.NO_DEVICE,
                 reason=f"there is nothing to count: {self.no_device_reason()}",
                 remedy="run it where there is a GPU, or name the collectors: "
                 "--gpuperf-collectors=host,ncu",
@@ -251,12 +252,10 @@ class Site:
         for name in requires:
             absence = self._lack(name)
             if absence is not None:
-                return Unmeasured(
-                    metric=name, reason=absence.reason, remedy=absence.remedy
-                )
+                return Unmeasured.of_metric(name, absence)
         return None
 
-    def _lack(self, name: str) -> Absence | None:
+    def _lack(self, name: str) -> Gap | None:
         """Return why one requirement is not met; None where it is."""
         device = self.device()
         known = {**self.absent, **self.lost}
@@ -264,20 +263,24 @@ class Site:
             return known[name]
         asked = self.config.collectors
         if asked and name in DEVICE_COLLECTORS and name not in asked:
-            return Absence(
+            return Gap(
+                code=GapCode.NOT_ASKED,
                 reason=f"the {name} collector is not among those asked for",
                 remedy=f"add {name} to --gpuperf-collectors",
             )
         if device is None:
-            return Absence(
+            return Gap(
+                code=GapCode.NO_DEVICE,
                 reason=f"there is no GPU: {self.no_device_reason()}",
                 remedy="run it where there is one",
             )
         if name.startswith("sm_"):
             major, minor = device.compute_capability or (0, 0)
             if (found := f"sm_{major}{minor}") != name.rstrip("a"):
-                return Absence(
-                    reason=f"this GPU is {found}", remedy=f"run it on an {name}"
+                return Gap(
+                    code=GapCode.UNSUPPORTED,
+                    reason=f"this GPU is {found}",
+                    remedy=f"run it on an {name}",
                 )
         return None
 
@@ -296,16 +299,12 @@ class Site:
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
         """Return what turned out to be of no use here, as it travels."""
-        return tuple(
-            Unmeasured(metric=name, reason=absence.reason, remedy=absence.remedy)
-            for name, absence in self.lost.items()
-        )
+        return tuple(Unmeasured.of_metric(name, gap) for name, gap in self.lost.items())
 
     def learn_lost(self, told: Sequence[Unmeasured]) -> None:
         """Note what turned out to be of no use in another process of the run."""
         for each in told:
-            absence = Absence(reason=each.reason, remedy=each.remedy)
-            self.lost.setdefault(each.metric, absence)
+            self.lost.setdefault(each.metric, each)
 
     def may_change(self, *, has_limits: bool) -> bool:
         """Return whether the end of the run may change the outcome of a test."""

@@ -10,9 +10,9 @@ from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.nvml.sampler import Sampler
-from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.compute.timeline import window_summary
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
@@ -24,7 +24,8 @@ if TYPE_CHECKING:
 __all__ = ["Span", "TimeLines"]
 
 _NAME = "telemetry"  # no collector, but lost by name as they are
-_UNASKED = Absence(
+_UNASKED = Gap(
+    code=GapCode.NOT_ASKED,
     reason="the nvml collector is not among those asked for",
     remedy="add nvml to --gpuperf-collectors",
 )
@@ -63,7 +64,7 @@ class TimeLines:
         try:
             return Span(self._samplers[uuid], self, uuid=uuid)
         except CollectorUnavailableError as error:
-            lost[_NAME] = Absence(reason=error.message, remedy=error.remedy)
+            lost[_NAME] = Gap.of(error)
             return None
 
     @property

@@ -12,11 +12,11 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import bare_uuid
 from pytest_gpuperf.collect.leases import Doing, Presence, exclusive
-from pytest_gpuperf.collect.registry import Absence
 from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas
@@ -225,7 +225,7 @@ class Turns:
     def _lose(self, error: CollectError) -> None:
         """Note why no turns can be taken; what is measured nevertheless may be noisy."""
         reason = f"no turns are taken on the GPU: {error.message}"
-        self._site.lost[_NAME] = Absence(reason=reason, remedy=error.remedy)
+        self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
     def _measured(self, other: Said) -> bool:
         """Return whether another process has measured since this turn began."""

@@ -12,6 +12,7 @@ from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
@@ -118,6 +119,11 @@ class Void(Frozen, frozen=True, kw_only=True):
     def remedy(self) -> str:
         """What to do; "" where the sentence does not say."""
         return self.text.partition("; ")[2]
+
+    @property
+    def gap(self) -> Gap:
+        """Why what was measured is of no use."""
+        return Gap(code=GapCode.VOID, reason=self.reason, remedy=self.remedy)
 
 
 class Record(BulkRecord, frozen=True, kw_only=True):

@@ -7,6 +7,7 @@ from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.mistakes import finite
 
 __all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
@@ -105,18 +106,26 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
             raise RecordError(message, path=f"estimate[{self.metric}].low")
 
 
-class Unmeasured(BulkRecord, frozen=True, kw_only=True):
+class Unmeasured(Gap, frozen=True, kw_only=True):
     """
     A metric that was asked for and could not be had.
 
     Attributes:
         metric: The metric's name.
 
+        code: What kind of gap it is.
+
         reason: Why, as a fragment.
 
-        remedy: What to do about it, as a sentence.
+        remedy: What to do about it, as a sentence without its full stop.
     """
 
     metric: str
-    reason: str
-    remedy: str
+    code: GapCode = GapCode.UNSPECIFIED  # files of earlier versions have none
+
+    @staticmethod
+    def of_metric(metric: str, gap: Gap) -> Unmeasured:
+        """Return why a metric could not be had."""
+        return Unmeasured(
+            metric=metric, code=gap.code, reason=gap.reason, remedy=gap.remedy
+        )

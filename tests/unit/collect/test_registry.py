@@ -10,19 +10,33 @@ import pytest
 
 from pytest_gpuperf.collect.cupti import presence
 from pytest_gpuperf.collect.registry import (
-    Absence,
     absent_collectors,
     choose,
     still_absent,
 )
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
+from pytest_gpuperf.model.gap import Gap, GapCode
 
-NO_REPLAY = Absence(reason="no recorded run was named", remedy="give --gpuperf-replay")
-NO_GPU = Absence(reason="there is no GPU: none", remedy="run it where there is one")
-HELD = Absence(reason="nsys holds CUPTI", remedy="start pytest without it")
+NO_REPLAY = Gap(
+    code=GapCode.NOT_ASKED,
+    reason="no recorded run was named",
+    remedy="give --gpuperf-replay",
+)
+NO_GPU = Gap(
+    code=GapCode.NO_DEVICE,
+    reason="there is no GPU: none",
+    remedy="run it where there is one",
+)
+HELD = Gap(
+    code=GapCode.COUNTERS_BUSY,
+    reason="nsys holds CUPTI",
+    remedy="start pytest without it",
+)
 NO_DEVICE = dict.fromkeys(("cupti", "events", "nvml"), NO_GPU)
-NO_BINARY = Absence(reason="no disassembler", remedy="install one")
+NO_BINARY = Gap(
+    code=GapCode.COLLECTOR_UNAVAILABLE, reason="no disassembler", remedy="install one"
+)
 
 
 def test_auto_takes_what_is_there() -> None:
@@ -58,7 +72,7 @@ def test_auto_may_be_written_out() -> None:
     ],
 )
 def test_every_path_not_taken_leaves_a_sentence(
-    asked: tuple[str, ...], absent: dict[str, Absence]
+    asked: tuple[str, ...], absent: dict[str, Gap]
 ) -> None:
     """Each known collector is either taken or has one sentence; the device has one."""
     choice = choose(asked, absent=absent)
@@ -109,7 +123,7 @@ def test_what_was_asked_for_is_taken_in_order_of_quality() -> None:
     ],
 )
 def test_the_device_is_named_with_what_times_it(
-    absent: dict[str, Absence], says: str
+    absent: dict[str, Gap], says: str
 ) -> None:
     """The best source that is there: cupti, then events, then the host's clock."""
     choice = choose(

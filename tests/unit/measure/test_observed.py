@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.base import Absence, Timing
+from pytest_gpuperf.collect.base import Timing
 from pytest_gpuperf.collect.cupti.presence import overfull
 from pytest_gpuperf.collect.memory import MemoryUse
 from pytest_gpuperf.measure.assemble import Maker
@@ -17,6 +17,7 @@ from pytest_gpuperf.measure.observed import with_observed
 from pytest_gpuperf.measure.observers import Observed
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -213,7 +214,11 @@ def test_a_block_of_too_many_records_keeps_its_time() -> None:
 
 def test_what_nobody_sees_says_why() -> None:
     """The reason is CUPTI's, whichever source gave the time; allocators still count."""
-    blind = Absence(reason="Proton is another user", remedy="run without it")
+    blind = Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="Proton is another user",
+        remedy="run without it",
+    )
     use = MemoryUse(source="torch", peak_bytes=1, leaked_bytes=0, allocations_count=4)
     found = seen(source="events", blind=blind, memory=use)
 

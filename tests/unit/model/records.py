@@ -34,7 +34,10 @@ def is_record(thing: object) -> bool:
 
 def fields_of(kind: Any) -> dict[str, str]:
     """Return the fields of a record's class, each with its type as it is written."""
-    return {name: kind.__annotations__[name] for name in kind.__struct_fields__}
+    forms: dict[str, str] = {}
+    for base in reversed(kind.__mro__):
+        forms |= getattr(base, "__annotations__", {})
+    return {name: forms[name] for name in kind.__struct_fields__}
 
 
 def records_of_model() -> list[type]:

@@ -12,7 +12,6 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.collect.base import Absence
 from pytest_gpuperf.collect.cupti.presence import (
     CLOSED,
     INSTALL,
@@ -28,6 +27,7 @@ from pytest_gpuperf.collect.translate.activity import Bounds, read_samples, read
 from pytest_gpuperf.collect.translate.kernels import LaunchSink
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Void
 
 __all__ = [
@@ -134,7 +134,7 @@ class ActivityCollector:
         self._label = 0
         self._pid = os.getpid()
 
-    def absent(self) -> Absence | None:
+    def absent(self) -> Gap | None:
         """Return why it cannot be used, as far as that is seen without trying."""
         attached = attached_tool(self._environment)
         if attached is not None or self._cupti is not None:

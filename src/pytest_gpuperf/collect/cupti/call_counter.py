@@ -14,7 +14,7 @@ import os
 from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.base import Absence, TimedCall, calls, settle
+from pytest_gpuperf.collect.base import TimedCall, calls, settle
 from pytest_gpuperf.collect.cupti.presence import attached_tool
 from pytest_gpuperf.collect.cupti.range_profiler import (
     Counted,
@@ -24,6 +24,7 @@ from pytest_gpuperf.collect.cupti.range_profiler import (
 )
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.libcupti import Libcupti
@@ -38,12 +39,14 @@ _SPARE = 64  # more than were seen: CUPTI may count kernels of the driver's own
 _MOST_KERNELS = 4096  # counted one by one: each takes some KiB for every counter
 _WHOLE = "call"  # the name of the range that a whole call is
 
-_FIXED = Absence(
+_FIXED = Gap(
+    code=GapCode.UNSUPPORTED,
     reason="a call that launches CUDA graphs, or very many kernels, is made again for"
     " each pass, and the test fixes how often it is called",
     remedy="leave iterations out",
 )
-_NO_ROOM = Absence(
+_NO_ROOM = Gap(
+    code=GapCode.UNSUPPORTED,
     reason="the call had no room beside what counting takes, and the result that the"
     " test may ask for",
     remedy="measure it on less, or return less of it",
@@ -108,7 +111,7 @@ class CallCounter:
         self._runtime = runtime
         self._library = library
 
-    def count(self, call: Call, counters: Sequence[str]) -> CountedCall | Absence:
+    def count(self, call: Call, counters: Sequence[str]) -> CountedCall | Gap:
         """
         Count one more call.
 
@@ -132,23 +135,23 @@ class CallCounter:
         except GpuPerfError as error:
             if error is own.raised:
                 raise
-            return Absence(reason=error.message, remedy=error.remedy)
+            return Gap.of(error)
         except Exception as error:
             # torch's and cupy's: the timed calls had room
             if type(error).__name__ != "OutOfMemoryError":
                 raise
             return _NO_ROOM
-        if isinstance(counted, Absence):
+        if isinstance(counted, Gap):
             return counted
         if counted.void is not None:
-            return Absence(reason=counted.void.reason, remedy=counted.void.remedy)
+            return counted.void.gap
         by_kernel = counted.mode.replay == "kernel"
         names = _names(call.trace, len(counted.ranges)) if by_kernel else ()
         return CountedCall(counted=counted, names=names)
 
     def _profiled(
         self, call: Call, counters: Sequence[str], own: _OwnCode
-    ) -> Counted | Absence:
+    ) -> Counted | Gap:
         """Return what CUPTI counts; where that takes too many passes, why nothing."""
         seen_count = None if call.trace is None else len(call.trace.launches)
         profiler = RangeProfiler(
@@ -161,7 +164,8 @@ class CallCounter:
         with _closed(profiler):
             total_s = profiler.passes_count * call.time_s
             if total_s > _LONGEST_S:
-                return Absence(
+                return Gap(
+                    code=GapCode.UNSUPPORTED,
                     reason=f"its {profiler.passes_count} passes take {total_s:.0f} s or"
                     f" more, and counting in this process {_LONGEST_S:.0f} s at most",
                     remedy="declare fewer counters, or measure less in a call",
@@ -235,12 +239,12 @@ def _closed(profiler: RangeProfiler) -> Iterator[None]:
     profiler.close()
 
 
-def _unfit(call: Call) -> Absence | None:
+def _unfit(call: Call) -> Gap | None:
     """Return why a call is not counted in this process; None: it may be."""
     ranks = kernel_replay_refusal(os.environ, launches_graphs=False)
     if ranks is not None:
         remedy = "profile the job from outside, and read it with gpuperf.capture"
-        return Absence(reason=ranks.message, remedy=remedy)
+        return replace(Gap.of(ranks), remedy=remedy)
     tool = attached_tool(os.environ)
     if tool is None and call.request.iterations is not None and call.is_whole:
         return _FIXED

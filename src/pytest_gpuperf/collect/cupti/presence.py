@@ -17,13 +17,13 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.collect.base import Absence
 from pytest_gpuperf.collect.translate.cupti import (
     DRIVER_LAUNCHES,
     KINDS,
     RUNTIME_LAUNCHES,
 )
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void
 
 __all__ = [
@@ -141,19 +141,20 @@ CLOSED = Void(
 )
 
 
-def attached_tool(environment: Mapping[str, str]) -> Absence | None:
+def attached_tool(environment: Mapping[str, str]) -> Gap | None:
     """Return which tool has started this process, and so holds CUPTI; None: none."""
     names = [name for name in ATTACHED_TOOLS if environment.get(name)]
     if not names:
         return None
     tools = ", ".join(dict.fromkeys(ATTACHED_TOOLS[name] for name in names))
-    return Absence(
+    return Gap(
+        code=GapCode.COUNTERS_BUSY,
         reason=f"{tools} is attached, and a process has one user of CUPTI",
         remedy=f"start pytest without it, or: unset {' '.join(names)}",
     )
 
 
-def absence_of(error: Exception, holder: str = "") -> Absence:
+def absence_of(error: Exception, holder: str = "") -> Gap:
     """
     Return what a failure of CUPTI means, and what to do about it.
 
@@ -167,13 +168,21 @@ def absence_of(error: Exception, holder: str = "") -> Absence:
     if unnamed is not None:
         status = int(unnamed[1])
     if status is None:  # a function that libcupti lacks, or a driver that is too old
-        return Absence(reason=str(error), remedy="see gpuperf doctor")
+        return Gap(
+            code=GapCode.COLLECTOR_UNAVAILABLE,
+            reason=str(error),
+            remedy="see gpuperf doctor",
+        )
     reason, remedy = CUPTI_ERRORS.get(status, CUPTI_ERRORS[999])
     if status == _HELD:
         reason = (
             f"{holder or _likely_holder()} is another user of CUPTI in this process"
         )
-    return Absence(reason=f"{reason} (CUPTI {status})", remedy=remedy)
+    return Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
+        reason=f"{reason} (CUPTI {status})",
+        remedy=remedy,
+    )
 
 
 def lost(count: int) -> Void:
@@ -206,11 +215,13 @@ def _likely_holder() -> str:
     return f"something, perhaps {' or '.join(loaded)}," if loaded else "something"
 
 
-def missing() -> Absence | None:
+def missing() -> Gap | None:
     """Return why cupti-python cannot be used; it is not imported."""
     if importlib.util.find_spec("cupti") is None:
-        return Absence(
-            reason=f"the package {_PACKAGE} is not installed", remedy=INSTALL
+        return Gap(
+            code=GapCode.NOT_INSTALLED,
+            reason=f"the package {_PACKAGE} is not installed",
+            remedy=INSTALL,
         )
     try:
         version = importlib.metadata.version(_PACKAGE)
@@ -218,8 +229,10 @@ def missing() -> Absence | None:
         return None  # it came in another way: trying tells
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < _OLDEST:
-        return Absence(
-            reason=f"{_PACKAGE} {version} is older than 13.0.1", remedy=INSTALL
+        return Gap(
+            code=GapCode.NOT_INSTALLED,
+            reason=f"{_PACKAGE} {version} is older than 13.0.1",
+            remedy=INSTALL,
         )
     return None
 

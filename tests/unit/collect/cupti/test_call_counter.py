@@ -12,11 +12,12 @@ from hypothesis import strategies as st
 from fakes.clock import FakeClock
 from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver, FakeRuntime
-from pytest_gpuperf.collect.base import Absence, TimedCall
+from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.activity import Trace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelShape, Launches
 
 BYTES = "dram__bytes.sum"
@@ -53,7 +54,7 @@ class Machine:
         inputs: Sequence[object] | None = None,
         cache: str = "warm",
         iterations: int | None = None,
-    ) -> CountedCall | Absence:
+    ) -> CountedCall | Gap:
         """Count a call."""
         request = TimedCall(
             fn=fn,
@@ -96,7 +97,7 @@ def seen(*kernels: tuple[str, int], graph: int = 0) -> Trace:
     return Trace(begun_ns=0, ended_ns=9, launches=launches)
 
 
-def values(counted: CountedCall | Absence) -> list[float | None]:
+def values(counted: CountedCall | Gap) -> list[float | None]:
     """Return what was counted in each range."""
     assert isinstance(counted, CountedCall), counted
     return [each.metrics[BYTES].value for each in counted.counted.ranges]
@@ -197,7 +198,7 @@ def test_what_is_fixed_is_not_called_once_a_pass() -> None:
         machine.launch, 1.0, trace=seen(("a", 1), graph=3), iterations=10
     )
 
-    assert isinstance(refused, Absence)
+    assert isinstance(refused, Gap)
     assert "fixes how often it is called" in refused.reason
     assert machine.fake.calls == []
 
@@ -221,7 +222,7 @@ def test_passes_that_take_too_long_are_not_begun() -> None:
     machine = Machine(passes=40)
     refused = machine.count(machine.launch, 1.0, time_s=2.0)
 
-    assert isinstance(refused, Absence)
+    assert isinstance(refused, Gap)
     assert refused.reason.startswith("its 40 passes take 80 s or more")
     assert f"{RANGE}Start" not in machine.fake.calls
     assert machine.fake.open_count == 0
@@ -233,7 +234,8 @@ def test_what_is_void_is_no_number() -> None:
     machine.fake.clock = [1, 2]
     refused = machine.count(machine.launch, 1.0)
 
-    assert refused == Absence(
+    assert refused == Gap(
+        code=GapCode.VOID,
         reason="the clock was unlocked before counting and locked after it",
         remedy="leave it alone meanwhile",
     )
@@ -277,7 +279,7 @@ def test_a_call_that_has_no_room_meanwhile_is_not_at_fault() -> None:
     """Its timed calls had room: kernels that are run again take a copy."""
     refused = Machine().count(raising(OutOfMemoryError()))
 
-    assert isinstance(refused, Absence)
+    assert isinstance(refused, Gap)
     assert "had no room beside what counting takes" in refused.reason
 
 
@@ -302,7 +304,7 @@ def test_what_libcupti_answers_is_never_raised(function: str, status: int) -> No
     machine.fake.status_of[function] = status
     refused = machine.count(machine.launch, 1.0)
 
-    assert isinstance(refused, Absence)
+    assert isinstance(refused, Gap)
     assert f"({function}: {status} " in refused.reason
     assert refused.remedy
 
@@ -322,6 +324,6 @@ def test_a_rank_and_an_attached_tool_are_refused_before_anything(
     machine = Machine()
     refused = machine.count(machine.launch, 1.0)
 
-    assert isinstance(refused, Absence)
+    assert isinstance(refused, Gap)
     assert said in refused.reason
     assert machine.fake.calls == []
