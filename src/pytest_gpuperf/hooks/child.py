@@ -63,12 +63,12 @@ class Child:
         """Return this process's bench: it measures, or counts, and decides nothing."""
         read = _measuring_only(options.config_of(self.config))
         if not self._counts:
-            return Bench.in_process(read, self.spec.seat)
+            return Bench.in_process(read, self.spec.identity)
         from pytest_gpuperf.collect.ncu.ranges import find_ranges
         from pytest_gpuperf.fixture.lenient import LenientFigure
         from pytest_gpuperf.measure.marking import CountingBench
 
-        bench = CountingBench.in_process(read, self.spec.seat)
+        bench = CountingBench.in_process(read, self.spec.identity)
         bench.placeholder = LenientFigure.of
         bench.tell, bench.ranges = self._answer, find_ranges()
         return bench

@@ -110,9 +110,9 @@ class Controller:
         if self._gate is None:
             # the rooms below are loaded here because this is the first use of them
             from pytest_gpuperf.hooks.gate import Gate
-            from pytest_gpuperf.hooks.measuring import seat_of
+            from pytest_gpuperf.hooks.measuring import identity_of
 
-            self._gate = Gate(self.config, seat_of({**self._run, "writer": "main"}))
+            self._gate = Gate(self.config, identity_of({**self._run, "writer": "main"}))
             for node_id in self._ended:  # some of them came to measure, and did not
                 self._gate.suite.reported(node_id)
         return self._gate

@@ -22,7 +22,7 @@ from pytest_gpuperf.report.words import LOUD
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
-    from pytest_gpuperf.measure.site import Seat
+    from pytest_gpuperf.measure.site import ProcessIdentity
     from pytest_gpuperf.model.run import MachineShift
     from pytest_gpuperf.model.verdict import Verdict
 
@@ -48,12 +48,14 @@ class Gate:
     Args:
         config: The pytest config.
 
-        seat: The run that workers were told of already; None: it begins now.
+        identity: The run that workers were told of already; None: it begins now.
     """
 
-    def __init__(self, config: pytest.Config, seat: Seat | None = None) -> None:
+    def __init__(
+        self, config: pytest.Config, identity: ProcessIdentity | None = None
+    ) -> None:
         self.config = config
-        self.suite = _suite(config, seat)
+        self.suite = _suite(config, identity)
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
@@ -304,7 +306,7 @@ def _width(terminalreporter: pytest.TerminalReporter) -> int:
     return int(getattr(terminalreporter, "_screen_width", 0)) or _WIDTH
 
 
-def _suite(config: pytest.Config, seat: Seat | None) -> Suite:
+def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
     """
     Return the suite of a run.
 
@@ -313,8 +315,8 @@ def _suite(config: pytest.Config, seat: Seat | None) -> Suite:
     """
     read = options.config_of(config)
     command = command_line(config)
-    if seat is not None:
-        return Suite(read, command, Bench.in_process(read, seat))
+    if identity is not None:
+        return Suite(read, command, Bench.in_process(read, identity))
     try:
         return Suite.of_pytest(read, command)
     except GpuPerfError as error:

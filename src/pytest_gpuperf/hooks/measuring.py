@@ -21,7 +21,7 @@ from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.measure.bench import Bench
-from pytest_gpuperf.measure.site import Seat
+from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import is_counter
@@ -40,7 +40,14 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.bench import Bench
 
 
-__all__ = ["FIXTURE", "Leases", "Measuring", "count_before", "fixture_of", "seat_of"]
+__all__ = [
+    "FIXTURE",
+    "Leases",
+    "Measuring",
+    "count_before",
+    "fixture_of",
+    "identity_of",
+]
 
 
 def count_before(session: pytest.Session, bench: Bench) -> None:
@@ -186,14 +193,16 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     return item.stash[FIXTURE]
 
 
-def seat_of(told: Mapping[str, Any]) -> Seat:
-    """Return a process's seat in a run whose controller has loaded nothing yet."""
+def identity_of(told: Mapping[str, Any]) -> ProcessIdentity:
+    """Return a process's identity in a run whose controller has loaded nothing yet."""
     session = replace(
         new_session(SystemClock()),
         id=told["id"],
         started_unix_s=told["started_unix_s"],
     )
-    return Seat(session=session, writer=told["writer"], expected=told["folder"])
+    return ProcessIdentity(
+        session=session, writer=told["writer"], expected=told["folder"]
+    )
 
 
 class Measuring:
@@ -233,7 +242,7 @@ class Measuring:
         if isinstance(told, str):
             bench = Bench.in_worker(read, told)
         else:
-            bench = Bench.in_process(read, seat_of(told))
+            bench = Bench.in_process(read, identity_of(told))
         return cls(config, bench, Memory(bench.config))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:

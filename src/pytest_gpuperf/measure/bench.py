@@ -65,7 +65,7 @@ class Bench(Reader):
         observers = self._observers
         return HostCollector(
             self.clock,
-            self._runtime,
+            self.runtime,
             observers.timers,
             sm_clock_hz=observers.sm_clock_hz,
         )
@@ -73,7 +73,7 @@ class Bench(Reader):
     @functools.cached_property
     def _observers(self) -> Observers:
         """Who looks at the device meanwhile."""
-        return Observers(self, self._runtime)
+        return Observers(self)
 
     @functools.cached_property
     def turns(self) -> Turns | None:
@@ -84,7 +84,7 @@ class Bench(Reader):
             return None  # under a tool, whoever started it has the GPU
         from pytest_gpuperf.measure.turns import Turns
 
-        return Turns(self, self._runtime)
+        return Turns(self)
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""
@@ -139,9 +139,7 @@ class Bench(Reader):
         """Count what tests ask for in this process, for another one may not."""
         from pytest_gpuperf.measure.counted import CountsHere
 
-        self.counts = CountsHere(
-            self, self._runtime, self._observers, instead_of=instead_of
-        )
+        self.counts = CountsHere(self, self._observers, instead_of=instead_of)
 
     def timed(
         self,
@@ -174,7 +172,7 @@ class Bench(Reader):
         if kept is not None:
             return kept, functools.cache(lambda: fn(*args, **kwargs))
         with self._observers.sensing() as observed:
-            timing = self._host.measure(request, stop=_MedianKnown(self._runtime))
+            timing = self._host.measure(request, stop=_MedianKnown(self.runtime))
         declared = work or plan.work
         unseen = self._unseen(declared, timing, plan, request)
         record = self._measured(
@@ -222,7 +220,7 @@ class Bench(Reader):
 
         self.need("host")
         kept = self._kept(key, Kind.STEPS)
-        recorder = StepRecorder(self.clock, self._runtime, **how)
+        recorder = StepRecorder(self.clock, self.runtime, **how)
         declared = work or plan.work
         sensors = contextlib.ExitStack()
         observed: Observed | None = None
@@ -277,7 +275,7 @@ class Bench(Reader):
             for fn in functions
         )
         with self._observers.sensing() as observed:
-            stop = _MedianKnown(self._runtime)
+            stop = _MedianKnown(self.runtime)
             timings = [*self._host.interleave(first, second, stop=stop)]
         unseen = [
             self._unseen(plan.work, timing, plan, request)
@@ -339,7 +337,7 @@ class Bench(Reader):
         request: TimedCall | None = None,
     ) -> bool:
         """Return whether nobody knows if declared work was done on the device."""
-        if work is None or not self._runtime.active():
+        if work is None or not self.runtime.active():
             return False
         from pytest_gpuperf.collect.timing.device_used import use_is_known
 

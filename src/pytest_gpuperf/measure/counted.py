@@ -32,7 +32,6 @@ from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.observers import Again, Observers
     from pytest_gpuperf.measure.site import Site
@@ -72,8 +71,6 @@ class CountsHere:
     Args:
         site: This process.
 
-        runtime: The device that tests come to use.
-
         observers: Who looks at it besides.
 
         instead_of: Why ncu does not count.
@@ -82,13 +79,12 @@ class CountsHere:
     def __init__(
         self,
         site: Site,
-        runtime: DeviceRuntime,
         observers: Observers,
         *,
         instead_of: Refusal,
     ) -> None:
         self._site = site
-        self._counter = CallCounter(runtime)
+        self._counter = CallCounter(site.runtime)
         self._observers = observers
         self._ncu = instead_of
 

@@ -143,11 +143,11 @@ class CountingBench(Bench):
     def _marked(self, key: RecordKey, cache_control: str) -> Iterator[None]:
         """Open a range around what runs, from an idle device to an idle device."""
         name = range_name(key.test_id, key.name)
-        self._runtime.synchronize()
+        self.runtime.synchronize()
         opened = self.ranges.open(name)
         try:
             yield
-            self._runtime.synchronize()
+            self.runtime.synchronize()
         finally:
             self.ranges.close(opened)
         reached = ProfiledRange(name=key.name, range=name, cache_control=cache_control)

@@ -20,7 +20,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse, MemoryWatch
     from pytest_gpuperf.collect.nvml.deltas import Deltas
     from pytest_gpuperf.collect.nvml.library import Board
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.telemetry import Span, TimeLines
     from pytest_gpuperf.model.activity import Trace
@@ -112,14 +111,12 @@ class Observers:
     The observers of one process.
 
     Args:
-        site: What the process was told, and has; what is lost is noted there.
-
-        runtime: The device that tests may come to use.
+        site: This process; a collector that fails is noted there as lost.
     """
 
-    def __init__(self, site: Site, runtime: DeviceRuntime) -> None:
+    def __init__(self, site: Site) -> None:
         self._site = site
-        self._runtime = runtime
+        self._runtime = site.runtime
         self.open_count = 0  # blocks, loops and calls that are measured right now
         self._open_watches: list[MemoryWatch] = []
         self._opened: dict[str, Board | None] = {}  # by the device's UUID

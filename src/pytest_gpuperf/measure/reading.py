@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect.devices import same_device
-from pytest_gpuperf.collect.runtime import NoDevice, find_runtime
+from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,
@@ -45,11 +45,6 @@ class Reader(Site):
 
     _made: tuple[Environment, Maker] | None = None
 
-    @functools.cached_property
-    def _runtime(self) -> DeviceRuntime:
-        """The device that tests may come to use."""
-        return find_runtime()
-
     def device_in_use(self) -> Device | None:
         """Return the GPU that tests work with now, or else are to run on."""
         every = (*self.devices.devices, *self.devices.slices)
@@ -57,7 +52,7 @@ class Reader(Site):
             return self.device()
         used = None
         with contextlib.suppress(CollectError):  # one that has failed says so itself
-            used = self._runtime.device_uuid()
+            used = self.runtime.device_uuid()
         found = (each for each in every if used and same_device(each.uuid, used))
         return next(found, self.device())
 
@@ -77,7 +72,7 @@ class Reader(Site):
 
     def peaks(self) -> Peaks:
         """Return the roofs of what this process computes with now."""
-        return self._peaks_of(self._runtime)
+        return self._peaks_of(self.runtime)
 
     def host_peaks(self) -> Peaks:
         """Return the roofs of the CPU."""
@@ -217,8 +212,8 @@ class Reader(Site):
             facts=surroundings.known_facts(machine, device),
             soft_facts=surroundings.soft_facts(machine, device),
             device=device,
-            role=self.seat.role,
-            process_index=self.seat.process_index,
+            role=self.identity.role,
+            process_index=self.identity.process_index,
             peaks=self.peaks,
             host_peaks=self.host_peaks,
             grades=self.config.grades,

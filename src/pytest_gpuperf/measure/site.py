@@ -26,6 +26,7 @@ from pytest_gpuperf.collect.registry import (
     still_absent,
 )
 from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Device, Environment, Session
@@ -39,20 +40,21 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.traces import TraceKeeper
     from pytest_gpuperf.collect.translate.kernels import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
 
-__all__ = ["Seat", "Site"]
+__all__ = ["ProcessIdentity", "Site"]
 
 _HOST = "host"
 _REMARKS = "remarks.txt"  # in the folder that all processes of a run know
 
 
-class Seat(Frozen, frozen=True, kw_only=True):
+class ProcessIdentity(Frozen, frozen=True, kw_only=True):
     """
-    Which process of a run this is, as it is told to it.
+    Identity of this process within the run, passed from the controller.
 
     Attributes:
         session: The session that all of them belong to.
@@ -86,53 +88,71 @@ class Site:
     Args:
         config: What the run was asked to do.
 
-        seat: Which process of it this is.
+        identity: Which process of it this is.
 
         clock: Gives the time.
 
         runner: Starts tools.
+
+        runtime: The device that tests may come to use.
+
+        query: Returns the GPUs of this machine; called when somebody asks first.
     """
 
     def __init__(
         self,
         config: Config,
-        seat: Seat,
+        identity: ProcessIdentity,
         *,
         clock: Clock,
         runner: Runner,
+        runtime: DeviceRuntime,
+        query: Callable[[], DeviceQuery] = query_devices,
     ) -> None:
         self.config = config
-        self.seat = seat
+        self.identity = identity
         self.clock = clock
         self.runner = runner
+        self.runtime = runtime
+        self._query = query
         self.expected_ids: list[str] = []
         self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
-            replay.Recorder(seat.spool, writer=seat.writer) if seat.spool else None
+            replay.Recorder(identity.spool, writer=identity.writer)
+            if identity.spool
+            else None
         )
 
     @classmethod
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
-        """Return the bench of the main process, with a session that begins now."""
+        """Return the main process, with a session that begins now."""
         session = surroundings.new_session(SystemClock())
         kept = config.record is not None
-        seat = Seat(session=session, spool=spool, keeps_traces=kept, expected=expected)
-        return cls.in_process(config, seat)
+        identity = ProcessIdentity(
+            session=session, spool=spool, keeps_traces=kept, expected=expected
+        )
+        return cls.in_process(config, identity)
 
     @classmethod
-    def in_process(cls, config: Config, seat: Seat) -> Self:
-        """Return the bench of this process, with the machine's own clock."""
-        return cls(config, seat, clock=SystemClock(), runner=ProcessRunner())
+    def in_process(cls, config: Config, identity: ProcessIdentity) -> Self:
+        """Return this process, with the machine's own clock, tools and devices."""
+        return cls(
+            config,
+            identity,
+            clock=SystemClock(),
+            runner=ProcessRunner(),
+            runtime=find_runtime(),
+        )
 
     @classmethod
     def in_worker(cls, config: Config, told: str) -> Self:
-        """Return the bench of an xdist worker, from what its controller told it."""
-        return cls.in_process(config, codec.from_text(told, Seat))
+        """Return an xdist worker, from what its controller told it."""
+        return cls.in_process(config, codec.from_text(told, ProcessIdentity))
 
     def for_worker(self, name: str) -> str:
-        """Return what a worker is told, as text: its seat in this run."""
-        return codec.to_text(replace(self.seat, writer=name))
+        """Return what a worker is told, as text: its identity in this run."""
+        return codec.to_text(replace(self.identity, writer=name))
 
     # what there is
 
@@ -163,7 +183,7 @@ class Site:
     @functools.cached_property
     def devices(self) -> DeviceQuery:
         """The GPUs of this machine."""
-        return query_devices()
+        return self._query()
 
     @functools.cached_property
     def absent(self) -> Mapping[str, Gap]:
@@ -209,7 +229,7 @@ class Site:
         if self.recording is not None:
             return self.recording.session
         commit, dirty = surroundings.read_git(self.runner, self.config.root)
-        return replace(self.seat.session, commit=commit, dirty=dirty)
+        return replace(self.identity.session, commit=commit, dirty=dirty)
 
     @property
     def environment(self) -> Environment:
@@ -286,14 +306,16 @@ class Site:
 
     def remark(self, *sentences: str) -> None:
         """Have the run say something of itself, once, whichever of its processes this is."""
-        if self.seat.expected is not None and sentences:
-            with Path(self.seat.expected, _REMARKS).open("a", encoding="utf-8") as file:
+        if self.identity.expected is not None and sentences:
+            with Path(self.identity.expected, _REMARKS).open(
+                "a", encoding="utf-8"
+            ) as file:
                 file.writelines(f"{each}\n" for each in sentences)
 
     def remarks(self) -> tuple[str, ...]:
         """Return what the processes of this run had to say of it."""
-        file = Path(self.seat.expected or "", _REMARKS)
-        if self.seat.expected is None or not file.exists():
+        file = Path(self.identity.expected or "", _REMARKS)
+        if self.identity.expected is None or not file.exists():
             return ()
         return tuple(dict.fromkeys(file.read_text(encoding="utf-8").splitlines()))
 
@@ -309,7 +331,7 @@ class Site:
     def may_change(self, *, has_limits: bool) -> bool:
         """Return whether the end of the run may change the outcome of a test."""
         config = self.config
-        if config.disable or self.seat.role is not Role.MAIN:
+        if config.disable or self.identity.role is not Role.MAIN:
             return False
         return (
             config.strict
@@ -321,8 +343,8 @@ class Site:
         """Take note of which tests are going to measure; a worker tells the controller."""
         self.expected_ids = test_ids
         self._own = surroundings.not_loaded()  # from now on cupti-python may load it
-        if self.seat.expected is not None:
-            replay.tell_expected(self.seat.expected, self.seat.writer, test_ids)
+        if self.identity.expected is not None:
+            replay.tell_expected(self.identity.expected, self.identity.writer, test_ids)
 
     def need(self, collector: str) -> None:
         """
@@ -343,16 +365,16 @@ class Site:
     @functools.cached_property
     def _traces(self) -> TraceKeeper | None:
         """What keeps the traces of this process; None: nobody asked for them."""
-        seat = self.seat
-        if seat.spool is None or not seat.keeps_traces:
+        identity = self.identity
+        if identity.spool is None or not identity.keeps_traces:
             return None
         from pytest_gpuperf.collect.traces import TraceKeeper
 
         return TraceKeeper(
-            seat.spool,
-            writer=seat.writer,
-            role=seat.role,
-            process_index=seat.process_index,
+            identity.spool,
+            writer=identity.writer,
+            role=identity.role,
+            process_index=identity.process_index,
         )
 
     @property

@@ -23,7 +23,6 @@ from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import Said
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.measure.site import Site
 
 __all__ = ["Beside", "Turns"]
@@ -60,9 +59,7 @@ class Turns:
     The turns of one process.
 
     Args:
-        site: What the process was told, and has; what is lost is noted there.
-
-        runtime: The device that tests may come to use.
+        site: This process; a collector that fails is noted there as lost.
 
         modules: What this process has imported.
 
@@ -75,14 +72,13 @@ class Turns:
     def __init__(
         self,
         site: Site,
-        runtime: DeviceRuntime,
         *,
         modules: Container[str] = sys.modules,
         driver: Callable[[], object] | None = None,
     ) -> None:
         self.refusal: Unmeasured | None = None
         self._site = site
-        self._runtime = runtime
+        self._runtime = site.runtime
         self._modules = modules
         self._driver = driver or driver_library()
         self._test: str | None = None  # that runs now, and measures

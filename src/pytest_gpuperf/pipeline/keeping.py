@@ -163,7 +163,7 @@ def write_reports(suite: Suite, run: Run) -> None:
 
 def _with_samples(suite: Suite, run: Run) -> Run:
     """Return a run with the samples that its processes kept, for the JSON report."""
-    spool = suite.bench.seat.spool
+    spool = suite.bench.identity.spool
     if spool is None:
         return run
     kept = replay.read_readings(spool)

@@ -207,10 +207,10 @@ def counted(
     def fill(missing: Sequence[Wanted]) -> list[Counted]:
         announce(len(missing))
         by = {"tool_version": ncu.version, **ncu.modes}
-        by["session_id"] = site.seat.session.id
+        by["session_id"] = site.identity.session.id
         return [replace(each, **by) for each in count(missing, ncu.profile)]
 
-    if site.seat.role is not Role.MAIN:
+    if site.identity.role is not Role.MAIN:
         return Counts(fill(wanted), collectors=asked)
     try:
         values = Values()
@@ -283,10 +283,10 @@ class _Ncu:
                 ) from error
             return finished
 
-        seat = replace(self.site.seat, spool=None, expected=None)
+        identity = replace(self.site.identity, spool=None, expected=None)
         ids = [each.test_id for each in wanted]
         ran = run_child(
-            self.command, ids, seat, start=start, cache_control=cache_control
+            self.command, ids, identity, start=start, cache_control=cache_control
         )
         error = errors[0] if errors else None
         return Profiled(
@@ -380,7 +380,7 @@ class _Shelf:
         self._ncu = ncu
         self._wanted = wanted
         self._values = values
-        folder = ncu.site.seat.expected
+        folder = ncu.site.identity.expected
         self._refusals = None if folder is None else Path(folder, _REFUSALS)
         self._keys = self._all_keys()
 
@@ -424,7 +424,7 @@ class _Shelf:
     def _will_do(self, kept: Counted) -> bool:
         """Return whether it need not be counted again: what a baseline keeps, must be."""
         site = self._ncu.site
-        return site.config.update is None or kept.session_id == site.seat.session.id
+        return site.config.update is None or kept.session_id == site.identity.session.id
 
     def _refused_before(self, wanted: Sequence[Wanted]) -> dict[str, Counted]:
         """Return what another process of this run has counted in vain."""

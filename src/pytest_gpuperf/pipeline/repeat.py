@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.errors import CollectError, RecordError
-from pytest_gpuperf.measure.site import Seat
+from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -28,9 +28,9 @@ __all__ = [
     "ChildSpec",
     "CommandLine",
     "Start",
+    "identities_of",
     "repeat",
     "run_child",
-    "seats_of",
 ]
 
 # starts a child: its command line, a folder that is removed after it, its environment
@@ -101,7 +101,7 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     Attributes:
         test_ids: The tests to run, in this order.
 
-        seat: Which process of the run it is.
+        identity: Which process of the run it is.
 
         out: The file to answer in.
 
@@ -110,7 +110,7 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
     """
 
     test_ids: tuple[str, ...]
-    seat: Seat
+    identity: ProcessIdentity
     out: str
     cache_control: str | None = None
 
@@ -140,7 +140,7 @@ def repeat(
     command: CommandLine,
     test_ids: Sequence[str],
     *,
-    seats: Sequence[Seat],
+    identities: Sequence[ProcessIdentity],
     runner: Runner,
     timeout_s: float,
 ) -> list[ChildRun]:
@@ -152,7 +152,7 @@ def repeat(
 
         test_ids: The tests, in the order to run them.
 
-        seats: One for each process.
+        identities: One for each process.
 
         runner: Starts them.
 
@@ -162,13 +162,15 @@ def repeat(
     def start(argv: tuple[str, ...], _: str, env: Mapping[str, str]) -> Finished:
         return runner.run(argv, timeout_s=timeout_s, cwd=command.folder, env=env)
 
-    return [run_child(command, test_ids, seat, start=start) for seat in seats]
+    return [
+        run_child(command, test_ids, identity, start=start) for identity in identities
+    ]
 
 
 def run_child(
     command: CommandLine,
     test_ids: Sequence[str],
-    seat: Seat,
+    identity: ProcessIdentity,
     *,
     start: Start,
     cache_control: str | None = None,
@@ -181,7 +183,7 @@ def run_child(
 
         test_ids: The tests, in the order to run them.
 
-        seat: The fresh process's own.
+        identity: The fresh process's own.
 
         start: Starts it, maybe under a profiler.
 
@@ -191,13 +193,16 @@ def run_child(
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
         told = ChildSpec(
-            test_ids=tuple(test_ids), seat=seat, out=out, cache_control=cache_control
+            test_ids=tuple(test_ids),
+            identity=identity,
+            out=out,
+            cache_control=cache_control,
         )
         spec.write_text(codec.to_text(told), encoding="utf-8")
         environment = _environment(
             command.variable,
             str(spec),
-            caches=_caches(scratch) if _draws_anew(command, seat) else {},
+            caches=_caches(scratch) if _draws_anew(command, identity) else {},
         )
         try:
             finished = start(command.for_child(scratch), scratch, environment)
@@ -215,9 +220,9 @@ def _environment(
     return {**kept, **caches, variable: spec}
 
 
-def _draws_anew(command: CommandLine, seat: Seat) -> bool:
+def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
     """Return whether a child must not find what earlier processes compiled."""
-    return command.fresh_caches and seat.role is Role.CONFIRM
+    return command.fresh_caches and identity.role is Role.CONFIRM
 
 
 def _caches(scratch: str) -> dict[str, str]:
@@ -257,11 +262,13 @@ def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
     )
 
 
-def seats_of(seat: Seat, role: Role, count: int) -> list[Seat]:
-    """Return the seats of some fresh processes of one run."""
+def identities_of(
+    identity: ProcessIdentity, role: Role, count: int
+) -> list[ProcessIdentity]:
+    """Return the identities of some fresh processes of one run."""
     return [
         replace(
-            seat,
+            identity,
             writer=f"{role.value}-{index}",
             role=role,
             process_index=index,

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import verdicts
-from pytest_gpuperf.pipeline.repeat import repeat, seats_of
+from pytest_gpuperf.pipeline.repeat import identities_of, repeat
 from pytest_gpuperf.pipeline.verdicts import Again
 from pytest_gpuperf.report.display import plural
 
@@ -156,7 +156,7 @@ def _again(
         runs = repeat(
             suite.command,
             test_ids,
-            seats=seats_of(suite.bench.seat, role, count),
+            identities=identities_of(suite.bench.identity, role, count),
             runner=suite.bench.runner,
             timeout_s=max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * suite.elapsed_s()),
         )

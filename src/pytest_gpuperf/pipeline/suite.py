@@ -186,8 +186,8 @@ class Suite:
 
     def tidy(self) -> None:
         """Remove what was kept for this run alone."""
-        if self.bench.seat.expected is not None:
-            shutil.rmtree(self.bench.seat.expected, ignore_errors=True)
+        if self.bench.identity.expected is not None:
+            shutil.rmtree(self.bench.identity.expected, ignore_errors=True)
 
     def remark(self, text: str) -> None:
         """Say something at the end that fails nothing."""
@@ -207,7 +207,7 @@ class Suite:
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
-        return self.bench.clock.unix_s() - self.bench.seat.session.started_unix_s
+        return self.bench.clock.unix_s() - self.bench.identity.session.started_unix_s
 
     def properties_of(self, node_id: str) -> list[tuple[str, object]]:
         """Return values and verdicts of a test as JUnit properties."""
@@ -267,9 +267,9 @@ class Suite:
 
     def _expected(self) -> list[str]:
         """Return the tests that were going to measure."""
-        if self.bench.expected_ids or self.bench.seat.expected is None:
+        if self.bench.expected_ids or self.bench.identity.expected is None:
             return self.bench.expected_ids
-        return replay.read_expected(self.bench.seat.expected)
+        return replay.read_expected(self.bench.identity.expected)
 
     def _has_reported(self, test_id: str) -> bool:
         """Return whether a test has ended; loadgroup appends @group to its id."""

@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.measure.observers import Observed, Observers
-from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.sensors import DeviceDeltas
 
@@ -50,12 +50,20 @@ class Place:
     ) -> None:
         self.clock = clock or FakeClock()
         self.runtime = FakeRuntime(self.clock, in_use=gpu, uuid=UUID)
-        seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
+        identity = ProcessIdentity(
+            session=Session(id="s", started_unix_s=0.0, host="h")
+        )
         config = Config(root="/", collectors=collectors)
-        self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())
         query = query_devices(FakeNvml(FakeGpu(uuid=UUID))) if gpu else NO_GPU
-        vars(self.site)["devices"] = query  # the query is a seam
-        self.observers = Observers(self.site, self.runtime)
+        self.site = Site(
+            config,
+            identity,
+            clock=self.clock,
+            runner=FakeRunner(),
+            runtime=self.runtime,
+            query=lambda: query,
+        )
+        self.observers = Observers(self.site)
 
 
 @pytest.fixture(name="nvml", autouse=True)

@@ -1,4 +1,4 @@
-"""The rules of pipeline/seat: what a test requires, and why a machine does not have it."""
+"""The rules of a process: what a test requires, and why a machine does not have it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,38 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runner import FakeRunner
+from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.traces import read_trace
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.activity import ActivitySummary, Launches, Trace
 from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import COLUMNS, TracePlace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")
 
 
-def site(query: DeviceQuery, device: str | None = None) -> Site:
+MAIN = ProcessIdentity(session=Session(id="s", started_unix_s=0.0, host="h"))
+
+
+def site(
+    query: DeviceQuery,
+    device: str | None = None,
+    identity: ProcessIdentity = MAIN,
+) -> Site:
     """Return a process on a machine with these devices, one of them asked for."""
-    seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
-    config = Config(root="/", device=device)
-    found = Site(config, seat, clock=FakeClock(), runner=FakeRunner())
-    vars(found)["devices"] = query  # the query is a seam
-    return found
+    clock = FakeClock()
+    return Site(
+        Config(root="/", device=device),
+        identity,
+        clock=clock,
+        runner=FakeRunner(),
+        runtime=FakeRuntime(clock),
+        query=lambda: query,
+    )
 
 
 def test_without_a_gpu_every_requirement_of_it_says_so_first() -> None:
@@ -48,11 +61,10 @@ def test_a_trace_is_kept_where_a_recording_is_made(tmp_path: Path) -> None:
     seen = Trace(begun_ns=1, ended_ns=2, launches=launches)
     key = RecordKey(test_id="t.py::a")
     record = Record(key=key, kind=Kind.RANGE, estimates=(), activity=ActivitySummary())
-    session = Session(id="s", started_unix_s=0.0, host="h")
     places = []
     for folder, keeps in ((None, True), (str(tmp_path), False), (str(tmp_path), True)):
-        seat = Seat(session=session, writer="gw1", spool=folder, keeps_traces=keeps)
-        here = Site(Config(root="/"), seat, clock=FakeClock(), runner=FakeRunner())
+        identity = replace(MAIN, writer="gw1", spool=folder, keeps_traces=keeps)
+        here = site(NO_GPU, identity=identity)
         found = here.keep_trace(record, seen)
         assert found.activity is not None
         assert here.keep_trace(record, None) is record
@@ -65,14 +77,14 @@ def test_a_trace_is_kept_where_a_recording_is_made(tmp_path: Path) -> None:
 
 
 def test_a_worker_keeps_what_its_controller_keeps() -> None:
-    """It is told so with its seat."""
+    """It is told so with its identity."""
     config = Config(root="/", record="kept")
     main = Site.in_main(config, spool="kept", expected="scratch")
     worker = Site.in_worker(config, main.for_worker("gw1"))
     reporting = Site.in_main(Config(root="/"), spool="scratch", expected="scratch")
 
-    assert (worker.seat.spool, worker.seat.keeps_traces) == ("kept", True)
-    assert not reporting.seat.keeps_traces
+    assert (worker.identity.spool, worker.identity.keeps_traces) == ("kept", True)
+    assert not reporting.identity.keeps_traces
 
 
 def test_another_gpu_is_named_with_the_one_that_is_required() -> None:

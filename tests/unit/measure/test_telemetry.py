@@ -27,7 +27,7 @@ from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.observed import with_observed
 from pytest_gpuperf.measure.observers import Observed, Observers
-from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
@@ -112,12 +112,20 @@ class Place:
         assert isinstance(nvml.clock, Sampled)
         self.clock = nvml.clock
         self.runtime = FakeRuntime(self.clock, uuid=UUID)
-        seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
+        identity = ProcessIdentity(
+            session=Session(id="s", started_unix_s=0.0, host="h")
+        )
         config = Config(root="/", collectors=collectors, telemetry=hz)
-        self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())
         query = query_devices(FakeNvml(FakeGpu(uuid=UUID)))
-        vars(self.site)["devices"] = query  # the query is a seam
-        self.observers = Observers(self.site, self.runtime)
+        self.site = Site(
+            config,
+            identity,
+            clock=self.clock,
+            runner=FakeRunner(),
+            runtime=self.runtime,
+            query=lambda: query,
+        )
+        self.observers = Observers(self.site)
         if hz is not None:
             rate = theirs_hz or hz
             self.clock.sampled(*_written(folder, rate, self.clock.now_ns), rate)

@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.leases import (
 )
 from pytest_gpuperf.config import Config, Lock
 from pytest_gpuperf.errors import ConfigError, DeviceHeldError
-from pytest_gpuperf.measure.site import Seat, Site
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.turns import Turns
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas
@@ -46,14 +46,20 @@ class Place:
         self.clock = FakeClock()
         self.runtime = FakeRuntime(self.clock, in_use=in_use, uuid=ONE)
         config = Config(root="/", lock=lock, lock_timeout_s=0, given=given or {})
-        seat = Seat(session=Session(id="s", started_unix_s=0.0, host="h"))
-        self.site = Site(config, seat, clock=self.clock, runner=FakeRunner())
-        query = query_devices(FakeNvml(FakeGpu(uuid=ONE), FakeGpu(uuid=TWO)))
-        vars(self.site)["devices"] = query  # the query is a seam
-        self.modules: set[str] = set()
-        self.turns = Turns(
-            self.site, self.runtime, modules=self.modules, driver=lambda: None
+        identity = ProcessIdentity(
+            session=Session(id="s", started_unix_s=0.0, host="h")
         )
+        query = query_devices(FakeNvml(FakeGpu(uuid=ONE), FakeGpu(uuid=TWO)))
+        self.site = Site(
+            config,
+            identity,
+            clock=self.clock,
+            runner=FakeRunner(),
+            runtime=self.runtime,
+            query=lambda: query,
+        )
+        self.modules: set[str] = set()
+        self.turns = Turns(self.site, modules=self.modules, driver=lambda: None)
 
     def free(self, uuid: str) -> bool:
         """Return whether another thread could have a GPU at once."""

@@ -11,7 +11,7 @@ import pytest
 from fakes.runner import FakeChild, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
-from pytest_gpuperf.measure.site import Seat
+from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.environment import Session
@@ -21,11 +21,13 @@ from pytest_gpuperf.pipeline.repeat import (
     ChildRun,
     ChildSpec,
     CommandLine,
+    identities_of,
     repeat,
-    seats_of,
 )
 
-SEAT = Seat(session=Session(id="s1", started_unix_s=1e9, host="h"), expected="/told")
+IDENTITY = ProcessIdentity(
+    session=Session(id="s1", started_unix_s=1e9, host="h"), expected="/told"
+)
 PLAIN = CommandLine(
     args=("tests", "-k", "gemm"), folder="/project", variable="GPUPERF_CHILD"
 )
@@ -78,10 +80,12 @@ def run_child(
     *,
     test_ids: Sequence[str] = ("a", "b"),
     command: CommandLine = PLAIN,
-    seat: Seat = SEAT,
+    identity: ProcessIdentity = IDENTITY,
 ) -> tuple[ChildRun, FakeChild]:
     child = FakeChild("GPUPERF_CHILD", answer, finished() if end is None else end)
-    (run,) = repeat(command, test_ids, seats=[seat], runner=child, timeout_s=7.0)
+    (run,) = repeat(
+        command, test_ids, identities=[identity], runner=child, timeout_s=7.0
+    )
     return run, child
 
 
@@ -98,7 +102,7 @@ def test_a_child_is_told_its_tests_and_its_seat(
 
     (call,) = child.calls
     assert child.specs[0].test_ids == ("b", "a")
-    assert child.specs[0].seat == SEAT
+    assert child.specs[0].identity == IDENTITY
     assert (call.argv, call.cwd, call.timeout_s) == (
         (*PYTEST, *PLAIN.args),
         "/project",
@@ -176,14 +180,14 @@ def test_a_child_that_did_not_end_is_no_crash_of_ours(error: Exception) -> None:
 
 
 def test_children_run_one_after_another() -> None:
-    """One for each seat, in their order, each with its own folder."""
+    """One for each identity, in their order, each with its own folder."""
     child = FakeChild("GPUPERF_CHILD", lambda _: b"", finished())
-    seats = seats_of(SEAT, Role.CONFIRM, 3)
+    identities = identities_of(IDENTITY, Role.CONFIRM, 3)
 
-    runs = repeat(PLAIN, ["a"], seats=seats, runner=child, timeout_s=1.0)
+    runs = repeat(PLAIN, ["a"], identities=identities, runner=child, timeout_s=1.0)
 
     assert len(runs) == 3
-    assert [spec.seat for spec in child.specs] == seats
+    assert [spec.identity for spec in child.specs] == identities
     assert len(set(child.scratches)) == 3
 
 
@@ -191,8 +195,8 @@ def caches_of(
     command: CommandLine, role: Role, *, answer: bytes = b""
 ) -> dict[str, str]:
     """Return the variables of a child's compilation caches that are its own."""
-    (seat,) = seats_of(SEAT, role, 1)
-    _, child = run_child(lambda _: answer, command=command, seat=seat)
+    (identity,) = identities_of(IDENTITY, role, 1)
+    _, child = run_child(lambda _: answer, command=command, identity=identity)
     env = child.calls[0].env
     assert env is not None
     own = str(child.scratches[0])
@@ -219,9 +223,9 @@ def test_who_confirms_compiles_and_tunes_anew(monkeypatch: pytest.MonkeyPatch) -
         found.append(list(Path(spec.out).parent.glob("jit/*/**")))
         return b""
 
-    seats = seats_of(SEAT, Role.CONFIRM, 2)
+    identities = identities_of(IDENTITY, Role.CONFIRM, 2)
     child = FakeChild("GPUPERF_CHILD", look, finished())
-    repeat(FRESH, ["a"], seats=seats, runner=child, timeout_s=1.0)
+    repeat(FRESH, ["a"], identities=identities, runner=child, timeout_s=1.0)
     first, second = (
         {call.env[name] for name in ALWAYS} for call in child.calls if call.env
     )
@@ -251,13 +255,13 @@ def test_a_cache_that_is_off_is_not_switched_on(
     assert "JAX_COMPILATION_CACHE_DIR" in caches_of(FRESH, Role.CONFIRM)
 
 
-def test_fresh_processes_have_seats_of_their_own() -> None:
+def test_fresh_processes_have_identities_of_their_own() -> None:
     """Numbered from 1, with a writer each, in the same session; they expect nothing."""
-    seats = seats_of(SEAT, Role.REPEAT, 2)
+    identities = identities_of(IDENTITY, Role.REPEAT, 2)
 
-    assert [(s.process_index, s.writer, s.role) for s in seats] == [
+    assert [(s.process_index, s.writer, s.role) for s in identities] == [
         (1, "repeat-1", Role.REPEAT),
         (2, "repeat-2", Role.REPEAT),
     ]
-    assert {(s.session.id, s.expected) for s in seats} == {("s1", None)}
-    assert seats_of(SEAT, Role.REPEAT, 0) == []
+    assert {(s.session.id, s.expected) for s in identities} == {("s1", None)}
+    assert identities_of(IDENTITY, Role.REPEAT, 0) == []
