@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import json
-import shutil
 from pathlib import Path
 
 import pytest
 
-from fakes import fake_ncu_advice, fake_ncu_report
+from fakes import fake_ncu_report
 from fakes.project import Project, lines
 
 FLOAT = 4
@@ -35,12 +34,8 @@ def captured(
     project: Project, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> Project:
     """A project with a report of two launches, and a package that reads it."""
-    package = tmp_path / "site" / "ncu_report"
-    package.mkdir(parents=True)
-    (package / "libnvperf_host.so").touch()
-    shutil.copy(fake_ncu_advice.__file__, package / "__init__.py")
-    shutil.copy(fake_ncu_report.__file__, package / "_ncu_report.py")
-    monkeypatch.syspath_prepend(package.parent)
+    fake_ncu_report.install(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     launches: list[dict[str, object]] = [
         {
             "kernel": kernel,

@@ -1,301 +1,157 @@
-"""The child side: one report in, the text of `gpuperf show` out.
+"""The child process that reads a `.ncu-rep` with NVIDIA's classes and writes JSON.
 
-Started alone in an interpreter of its own (see `text`), because NVIDIA's interface keeps
-every launch that it has read until its process ends, and aborts the process at will.
-It imports nothing of this package and next to nothing of the standard library:
-each import would be paid once per report.
+`text` starts it in an interpreter of its own: NVIDIA's reader keeps every launch in memory
+until its process ends, and a damaged file can abort that process.
 """
 
 from __future__ import annotations
 
-import gc
+import json
+import math
 import os
 import sys
-from _json import encode_basestring_ascii  # json itself would cost 6 ms a report
-from itertools import pairwise
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
+from importlib import import_module
+from itertools import islice, pairwise
+from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
 
-TYPE_CHECKING = False  # importing typing for this name would cost 2 ms a report
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Sequence
     from types import ModuleType
 
-__all__ = ["NOT_A_REPORT", "NO_INTERFACE", "Reader", "main", "quote", "start"]
+    from ncu_report import IAction, IContext, IMetric
 
-# the exit statuses of sysexits.h: EX_DATAERR and EX_UNAVAILABLE
+__all__ = [
+    "ADVICE",
+    "ALL",
+    "ALL_VALUES",
+    "CORRELATED",
+    "LAUNCHES",
+    "NOT_A_REPORT",
+    "NO_INTERFACE",
+    "VALUES",
+    "answer",
+    "main",
+]
+
+# the forms of an answer
+VALUES = "values"  # the metrics that are named, as `gpuperf show` prints them
+ALL_VALUES = "all-values"  # all metrics that each launch has
+LAUNCHES = "launches"  # the metrics that are named, with their facts
+ADVICE = "advice"  # the rules and samples of the launch whose range and index follow
+
+# names that LAUNCHES understands beside those of metrics
+ALL = "*"  # all metrics that the launch has
+CORRELATED = "correlated:"  # before a name: with its value for each opcode or address
+_LISTS = ("group:", "breakdown:")  # ncu's own: texts that list names of metrics
+
+# the exit statuses of sysexits.h: EX_DATAERR, EX_UNAVAILABLE and EX_SOFTWARE
 NOT_A_REPORT = 65
 NO_INTERFACE = 69
-_FAILED = 70  # EX_SOFTWARE
+_FAILED = 70
 
 _MAX_PROCESSES = 8  # each costs a fork of about 110 MB of page tables
 _LAUNCHES_PER_PROCESS = 16  # fewer are read sooner (5 ms) than a process is forked
-_DESCRIPTORS = 64  # more than are ever open here
-_LIBRARIES = ("libnvperf_host.so", "libnvperf_host.dylib", "nvperf_host.dll")
-_ABSENT = 'null,"unit":null}'
-KEPT: list[object] = []  # a pointer without a class is complained of when it is freed
+_EXACT = 2.0**53  # up to here a double that is integral is that integer and no other
+# samples of a warp that was issuing, or could have been: it did not wait
+_NO_STALLS = ("selected", "not_selected")
+_STALLED = "smsp__pcsamp_warps_issue_stalled_"
+_NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing at all
+
+_Value: TypeAlias = int | float | str | None
+_Object: TypeAlias = dict[str, Any]  # of JSON
+_Place: TypeAlias = tuple[int, int]  # of a launch: its range, and its index there
+_Read: TypeAlias = Callable[[Iterable[_Place]], Iterable[_Object]]
 
 
 class _RefusedError(Exception):
-    """A file that NVIDIA's interface opens and that is no whole report."""
+    """A file that NVIDIA's reader opens and that is not a whole report."""
 
 
-class Quoted(dict[str, str]):
-    """The JSON text around each string that repeats, made when first asked for."""
-
-    def __init__(self, before: str, after: str) -> None:
-        self._before = before
-        self._after = after
-
-    def __missing__(self, key: str) -> str:
-        text = self._before + quote(key) + self._after
-        self[key] = text
-        return text
+def main(argv: Sequence[str]) -> NoReturn:
+    """Write an answer to standard output and end: form, report, processes, names."""
+    stdout = os.dup(1)
+    os.dup2(2, 1)  # what the library itself prints is not part of the answer
+    form, report, processes, *names = argv
+    status, text = answer(form, report, names, processes=int(processes))
+    with os.fdopen(stdout, "w", encoding="ascii", newline="") as stream:
+        stream.write(text)
+    os._exit(status)
 
 
-def start() -> None:
-    """Do what the command line asks and end, without freeing things one by one."""
-    os._exit(main(sys.argv[2:]))
-
-
-def main(argv: Sequence[str], reader: type[Reader] | None = None) -> int:
+def answer(
+    form: str, report: str, names: Sequence[str], *, processes: int = 0
+) -> tuple[int, str]:
     """
-    Write one report as JSON to standard output.
+    Return an exit status and a text.
 
     Args:
-        argv:
-            Where the module `ncu_report` lies; the report; how many processes may
-            share the work (0: by its size); then `all`, or `some` and the names of
-            the metrics.
+        form: `VALUES`, `ALL_VALUES`, `LAUNCHES` or `ADVICE`.
 
-        reader: What writes a launch; None: `Reader`.
+        report: The file.
+
+        names: What the form asks for.
+
+        processes: How many share the work; 0: by the size of the report.
 
     Returns:
-        The exit status: 0; `NOT_A_REPORT` with the reason on standard output;
-        `NO_INTERFACE` with the reason there.
+        0 and JSON, or `NOT_A_REPORT` or `NO_INTERFACE` and the reason.
     """
-    gc.disable()  # nothing here is cyclic, and the process ends before it matters
-    stdout = os.dup(1)
-    os.dup2(2, 1)  # what the interface itself may print is no part of the text
-    if not _can_fork():
-        return _print(argv, stdout, reader)
-    # read in a copy of this process: the kernel takes 10 ms to free what the interface
-    # holds, and whoever waits for this process need not wait for that
-    status, _ = _answer(_fork(lambda: (_print(argv, stdout, reader), "")))
-    return status
-
-
-def _print(argv: Sequence[str], stdout: int, reader: type[Reader] | None) -> int:
-    """Write the text; return the exit status."""
-    status, text = _read(argv, reader)
-    with open(stdout, "w", encoding="ascii", newline="") as stream:
-        stream.write(text)
-    return status
-
-
-def _read(argv: Sequence[str], reader: type[Reader] | None = None) -> tuple[int, str]:
-    """Return the exit status and the text."""
-    origin, path, processes, selection, *names = argv
     try:
-        api, load = _interface(origin)
+        api = import_module("ncu_report")
+        context = api.load_report(report)
     except (ImportError, OSError) as error:
         return NO_INTERFACE, ascii(str(error))[1:-1]
     try:
-        asked = names if selection == "some" else None
-        found = (reader or Reader)(api, load(path), asked)
-        return 0, _share(found, _process_count(int(processes), found))
+        if form == ADVICE:
+            number, index = map(int, names)
+            return 0, _json(_advice(api, context, number, index)) + "\n"
+        reader = Reader(api, context)
+        read = {
+            VALUES: partial(reader.values, names),
+            ALL_VALUES: partial(reader.values, None),
+            LAUNCHES: partial(reader.launches, names),
+        }[form]
+        return 0, _launches_text(reader.counts(), read, processes)
     except _RefusedError as error:
         return NOT_A_REPORT, str(error)
 
 
-def _interface(origin: str) -> tuple[ModuleType, Callable[[str], object]]:
-    """Return NVIDIA's flat functions and the one that loads a report."""
-    folder = os.path.dirname(origin)  # noqa: PTH120 - pathlib would cost 4 ms a report
-    if any(name in _LIBRARIES for name in os.listdir(folder)):  # noqa: PTH208 - as above
-        # without the classes around them the functions give and take plain pointers,
-        # which saves 25 % of the time: no class body to run, no proxy for each metric
-        sys.path.append(folder)
-        api = __import__("_ncu_report")
-        return api, lambda path: api.load_report(path, folder)
-    # the layout of an installed Nsight Compute: only the module knows the library
-    is_package = os.path.basename(origin) == "__init__.py"  # noqa: PTH119 - as above
-    sys.path.append(os.path.dirname(folder) if is_package else folder)  # noqa: PTH120
-    module = __import__("ncu_report")
-    return module._ncu_report, module.load_report  # noqa: SLF001 - the flat functions
+def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
+    """Return the launches of all ranges as JSON; `counts` says how many each has."""
+    places = [(n, index) for n, count in enumerate(counts) for index in range(count)]
+    lines = iter(_shared(read, places, processes))
+    ranges = (f'{{"launches":[{",".join(islice(lines, n))}]}}' for n in counts)
+    return f'{{"ranges":[{",".join(ranges)}]}}\n'
 
 
-class Reader:
-    """
-    Reads launches of one loaded report into JSON text.
-
-    Attributes:
-        api: NVIDIA's flat functions.
-
-        names: The metrics of the answer; None: all that each launch has.
-
-        places: Range and index of every launch, in the order of the report.
-
-        strings: Texts as JSON.
-    """
-
-    def __init__(
-        self, api: ModuleType, report: object, names: Sequence[str] | None
-    ) -> None:
-        self.api = api
-        self.names = names
-        self._ranges = [
-            api.IContext_range_by_idx(report, number)
-            for number in range(api.IContext_num_ranges(report))
-        ]
-        KEPT.extend((report, *self._ranges))
-        counts = [api.IRange_num_actions(each) for each in self._ranges]
-        if not all(counts) or not counts:
-            message = "it holds no launch: nothing was profiled, or it is cut off"
-            raise _RefusedError(message)
-        self.places = [
-            (number, index)
-            for number, count in enumerate(counts)
-            for index in range(count)
-        ]
-        self._heads = Quoted("", ':{"value":')
-        self._tails = Quoted(',"unit":', "}")
-        self.strings = Quoted("", "")
-        # the first launch that is read loads a library of 110 MB: do it before a fork
-        self._first = api.IRange_action_by_idx(self._ranges[0], 0)
-
-    def launch(self, place: tuple[int, int]) -> str:
-        """Return one launch, with what divides it from the launch before."""
-        number, index = place
-        api = self.api
-        action = (
-            api.IRange_action_by_idx(self._ranges[number], index)
-            if place != (0, 0)
-            else self._first
-        )
-        KEPT.append(action)
-        measured = "true" if self._measured(action, place) else "false"
-        before = "," if index else ("]}," if number else "") + '{"launches":['
-        kernel = quote(api.IAction_name(action) or "")
-        demangled = api.IAction_name(action, api.IAction_NameBase_DEMANGLED) or ""
-        return (
-            f'{before}{{"index":{index},"kernel":{kernel},'
-            f'"demangled":{quote(demangled)},"nvtx":{self.nvtx(action)},'
-            f'"measured":{measured},{self.values(action)}}}'
-        )
-
-    def _measured(self, action: object, place: tuple[int, int]) -> bool:
-        """Whether the profile of this launch did not fail."""
-        api = self.api
-        usual = api.IAction_metric_by_name(action, "launch__grid_size")
-        if usual is not None:  # without the price of all names
-            KEPT.append(usual)
-            return True
-        names = api.IAction_metric_names(action)
-        if not names:  # even a failed one has the device's attributes
-            message = f"it is cut off: launch {place[1]} has no metric at all"
-            raise _RefusedError(message)
-        if api.IAction_workload_type(action) != api.IAction_WorkloadType_KERNEL:
-            return True  # a range or a graph has no launch of its own
-        return any(name.startswith("launch__") for name in names)
-
-    def values(self, action: object) -> str:
-        """Return the members of a launch that hold what was measured."""
-        names = self.names
-        if names is None:
-            names = self.api.IAction_metric_names(action)
-        return f'"metrics":{{{",".join(self._metrics(action, names))}}}'
-
-    def _metrics(self, action: object, names: Iterable[str]) -> list[str]:
-        """Return the members of the JSON object `metrics`."""
-        api, heads, tails = self.api, self._heads, self._tails
-        by_name, kind_of = api.IAction_metric_by_name, api.IMetric_kind
-        as_double, as_uint64 = api.IMetric_as_double, api.IMetric_as_uint64
-        unit_of, as_string = api.IMetric_unit, api.IMetric_as_string
-        string = api.IMetric_ValueKind_STRING
-        floats = (api.IMetric_ValueKind_DOUBLE, api.IMetric_ValueKind_FLOAT)
-        integers = (api.IMetric_ValueKind_UINT64, api.IMetric_ValueKind_UINT32)
-        members = []
-        for name in names:
-            metric = by_name(action, name)
-            if metric is None:
-                members.append(heads[name] + _ABSENT)
-                continue
-            KEPT.append(metric)
-            kind = kind_of(metric)
-            text = "null"
-            if kind in floats:
-                value = as_double(metric)
-                if value - value == 0.0:  # neither NaN nor infinite
-                    text = repr(value)
-            elif kind in integers:
-                text = repr(as_uint64(metric))
-            elif kind == string and (found := as_string(metric)) is not None:
-                text = self.strings[found]
-            members.append(heads[name] + text + tails[unit_of(metric)])
-        return members
-
-    def nvtx(self, action: object) -> str:
-        """Return the JSON object of NVTX domains: stacks, outermost first."""
-        api = self.api
-        state = api.IAction_nvtx_state(action)
-        if state is None:
-            return "{}"
-        KEPT.append(state)
-        domains: dict[str, list[str]] = {}
-        for number in api.INvtxState_domains(state):
-            domain = api.INvtxState_domain_by_id(state, number)
-            KEPT.append(domain)
-            domains.setdefault(api.INvtxDomainInfo_name(domain), []).extend(
-                (
-                    *api.INvtxDomainInfo_push_pop_ranges(domain),
-                    *api.INvtxDomainInfo_start_end_ranges(domain),
-                )
-            )
-        members = (
-            f"{quote(name)}:[{','.join(map(quote, ranges))}]"
-            for name, ranges in domains.items()
-        )
-        return f"{{{','.join(members)}}}"
+# ------------------------------------------------- one report, several processes
 
 
-def _share(reader: Reader, processes: int) -> str:
-    """Return the whole text, its first part read here, each other one in a fork."""
-    places, count = reader.places, len(reader.places)
-    bounds = [count * part // processes for part in range(processes + 1)]
-    mine, *others = (places[low:high] for low, high in pairwise(bounds))
-    workers = [_fork(lambda part=part: _part(reader, part)) for part in others]  # type: ignore[misc] # mypy gives a lambda's default no type
-    pieces = ['{"ranges":[', *map(reader.launch, mine)]
-    for worker in workers:
-        status, text = _answer(worker)
-        if status:
-            raise _RefusedError(text)
-        pieces.append(text)
-    pieces.append("]}]}\n")
-    return "".join(pieces)
-
-
-def _part(reader: Reader, places: Iterable[tuple[int, int]]) -> tuple[int, str]:
-    """Return some launches, or the reason why the report is refused."""
-    try:
-        return 0, "".join(map(reader.launch, places))
-    except _RefusedError as error:
-        return NOT_A_REPORT, str(error)
-
-
-def _process_count(asked: int, reader: Reader) -> int:
-    """Return how many processes read the report."""
+def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
+    """Return the JSON of each launch: the first part read here, each other in a fork."""
     if not _can_fork():
-        return 1
-    by_size = len(reader.places) // _LAUNCHES_PER_PROCESS
-    chosen = asked or min(by_size, len(os.sched_getaffinity(0)), _MAX_PROCESSES)
-    return max(1, min(chosen, len(reader.places)))
+        processes = 1
+    elif not processes:
+        cores = len(os.sched_getaffinity(0))
+        processes = min(len(places) // _LAUNCHES_PER_PROCESS, cores, _MAX_PROCESSES)
+    processes = max(1, min(processes, len(places)))
+    bounds = [len(places) * part // processes for part in range(processes + 1)]
+    first, *others = (places[low:high] for low, high in pairwise(bounds))
+    workers = [_fork(read, part) for part in others]
+    lines = [_json(launch) for launch in read(first)]
+    for worker in workers:
+        lines += _joined(worker)
+    return lines
 
 
 def _can_fork() -> bool:
-    """Whether a copy of this process would be whole: a fork copies one thread."""
-    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - as above
+    """Return whether a copy of this process would be whole: a fork copies one thread."""
+    return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - names are enough
 
 
-def _fork(work: Callable[[], tuple[int, str]]) -> tuple[int, int]:
-    """Start a copy of this process on some work; return its id and its pipe."""
+def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
+    """Read some launches in a copy of this process; return its id and its pipe."""
     source, sink = os.pipe()
     worker = os.fork()
     if worker:
@@ -303,32 +159,339 @@ def _fork(work: Callable[[], tuple[int, str]]) -> tuple[int, int]:
         return worker, source
     try:
         os.close(source)
-        status, text = work()
-        with open(sink, "w", encoding="ascii", newline="") as stream:  # noqa: PTH123 - a descriptor
-            stream.write(f"{text}{status:3}")
+        try:  # all of it before a pipe is filled that its reader may not empty yet
+            status, text = 0, "\n".join(map(_json, read(places)))
+        except _RefusedError as error:
+            status, text = NOT_A_REPORT, str(error)
+        with os.fdopen(sink, "w", encoding="ascii", newline="") as stream:
+            stream.write(text)
     except BaseException:  # noqa: BLE001 - a copy must not go on with its parent's work
         sys.excepthook(*sys.exc_info())
-    os.closerange(0, _DESCRIPTORS)  # a reader of any of them need not wait for the end
-    os._exit(_FAILED)  # asked for only where the pipe holds no answer
+        status = _FAILED
+    os._exit(status)
 
 
-def _answer(worker: tuple[int, int]) -> tuple[int, str]:
-    """Return what a copy of this process came to; end like it where it crashed."""
+def _joined(worker: tuple[int, int]) -> list[str]:
+    """Return the lines of a worker; end like it where it failed."""
     process, source = worker
-    with open(source, encoding="ascii", newline="") as stream:  # noqa: PTH123 - a descriptor
-        text = stream.read()
-    if text:
-        return int(text[-3:]), text[:-3]
+    with os.fdopen(source, encoding="ascii", newline="\n") as stream:
+        lines = stream.read().splitlines()
     _, ended = os.waitpid(process, 0)
     if os.WIFSIGNALED(ended):
         os.kill(os.getpid(), os.WTERMSIG(ended))
-    os._exit(_FAILED)
+    status = os.waitstatus_to_exitcode(ended)
+    if status == NOT_A_REPORT:
+        raise _RefusedError(lines[-1])
+    if status:
+        os._exit(status)
+    return lines
 
 
-def quote(text: str | None) -> str:
-    """Return a string as JSON, in ASCII; bytes that are no text become U+FFFD."""
-    if text is None:
-        return "null"
-    if not text.isascii():
-        text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
-    return encode_basestring_ascii(text)
+# ------------------------------------------------------------ launches and metrics
+
+
+class Reader:
+    """
+    Launches of a loaded report as objects of JSON.
+
+    Args:
+        api: The module `ncu_report`.
+
+        context: The report.
+    """
+
+    def __init__(self, api: ModuleType, context: IContext) -> None:
+        action, metric = api.IAction, api.IMetric
+        self._context = context
+        self._kernel = action.WorkloadType_KERNEL
+        self._demangled = action.NameBase_DEMANGLED
+        self._mangled = action.NameBase_MANGLED
+        self._getters = {  # by the kind of a value
+            metric.ValueKind_DOUBLE: metric.as_double,
+            metric.ValueKind_FLOAT: metric.as_double,
+            metric.ValueKind_UINT32: metric.as_uint64,
+            metric.ValueKind_UINT64: metric.as_uint64,
+            metric.ValueKind_STRING: metric.as_string,
+        }
+        self._kinds = _words(metric, "ValueKind_")
+        self._types = _words(metric, "MetricType_")
+        self._subtypes = _words(metric, "MetricSubtype_")
+        self._rollups = _words(metric, "RollupOperation_")
+        self._workloads = _words(action, "WorkloadType_")
+        self._facts: dict[tuple[str, int, str], list[str | None]] = {}
+
+    def counts(self) -> list[int]:
+        """Return how many launches each range has."""
+        context = self._context
+        ranges = [context.range_by_idx(n) for n in range(context.num_ranges())]
+        counts = [each.num_actions() for each in ranges]
+        if not counts or not all(counts):
+            message = "it holds no launch: nothing was profiled, or it is cut off"
+            raise _RefusedError(message)
+        ranges[0].action_by_idx(0)  # loads a library of 110 MB: once, before a fork
+        return counts
+
+    def values(
+        self, names: Sequence[str] | None, places: Iterable[_Place]
+    ) -> Iterator[_Object]:
+        """Yield launches with the value and unit of each metric; None: all metrics."""
+        for place in places:
+            action = self._action(place)
+            nvtx: dict[str, list[str]] = {}
+            for domain, stack, started in _nvtx(action):
+                nvtx.setdefault(domain, []).extend((*stack, *started))
+            metrics = {}
+            for name in action.metric_names() if names is None else names:
+                metric = action.metric_by_name(name)
+                value = None if metric is None else self._value(metric)
+                unit = None if metric is None else metric.unit()
+                metrics[name] = {"value": value, "unit": unit}
+            yield self._head(action, place, nvtx) | {"metrics": metrics}
+
+    def launches(
+        self, names: Sequence[str], places: Iterable[_Place]
+    ) -> Iterator[_Object]:
+        """Yield launches with the facts of metrics; what repeats is written once."""
+        plain = [name for name in names if not name.startswith(CORRELATED)]
+        by_place = [name[len(CORRELATED) :] for name in names if name not in plain]
+        before: _Object = {}
+        for place in places:
+            action = self._action(place)
+            launch = self._head(action, place, _nvtx(action))
+            launch["mangled"] = action.name(self._mangled) or ""
+            launch["workload"] = _word(self._workloads, action.workload_type())
+            launch["correlated"] = {n: self._correlated(action, n) for n in by_place}
+            listed = dict.fromkeys(self._listed(action, plain))
+            metrics = [action.metric_by_name(name) for name in listed]
+            launch["values"] = [m and self._whole(m) for m in metrics]
+            facts = [m and self._fact(m) for m in metrics]
+            columns = {"names": list(listed), "facts": facts}
+            changed = {n: columns[n] for n in columns if before.get(n) != columns[n]}
+            before = columns
+            yield launch | changed
+
+    def _action(self, place: _Place) -> IAction:
+        number, index = place
+        return self._context.range_by_idx(number).action_by_idx(index)
+
+    def _head(self, action: IAction, place: _Place, nvtx: object) -> _Object:
+        return {
+            "index": place[1],
+            "kernel": action.name() or "",
+            "demangled": action.name(self._demangled) or "",
+            "nvtx": nvtx,
+            "measured": self._is_measured(action, place),
+        }
+
+    def _is_measured(self, action: IAction, place: _Place) -> bool:
+        """Return whether the profile of this launch did not fail."""
+        if action.metric_by_name("launch__grid_size") is not None:
+            return True  # the usual case, without listing all names
+        names = action.metric_names()
+        if not names:  # even a failed one has the device's attributes
+            message = f"it is cut off: launch {place[1]} has no metric at all"
+            raise _RefusedError(message)
+        if action.workload_type() != self._kernel:
+            return True  # a range or a graph has no launch of its own
+        return any(name.startswith("launch__") for name in names)
+
+    def _value(self, metric: IMetric, *place: int) -> _Value:
+        """Return a value; None: absent, NaN, infinite or of an unknown kind."""
+        getter = self._getters.get(metric.kind(*place))
+        value: _Value = getter(metric, *place) if getter else None
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    def _whole(self, metric: IMetric, *place: int) -> _Value:
+        """Return a value, an integral one as an integer; a total that is not there as None."""
+        value = self._value(metric, *place)
+        if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
+            value = int(value)
+        # a metric that has values by address and no total of them reads as 0, too
+        if value == 0 and not place and not metric.has_value():
+            return None
+        return value
+
+    def _fact(self, metric: IMetric) -> list[str | None]:
+        """Return what a metric is: unit, kind, type, subtype, roll-up."""
+        kind, unit = metric.kind(), metric.unit()
+        key = (metric.name(), kind, unit)
+        if key not in self._facts:
+            self._facts[key] = [
+                unit or "",
+                _word(self._kinds, kind),
+                _word(self._types, metric.metric_type()),
+                _word(self._subtypes, metric.metric_subtype()),
+                _word(self._rollups, metric.rollup_operation()),
+            ]
+        return self._facts[key]
+
+    def _listed(
+        self, action: IAction, names: Iterable[str], depth: int = 4
+    ) -> Iterator[str]:
+        """Yield names, those of a list instead of the list, as deep as lists go."""
+        for name in names:
+            if name == ALL:
+                yield from action.metric_names()
+            elif name.startswith(_LISTS) and depth:
+                metric = action.metric_by_name(name)
+                text = metric and metric.as_string()
+                members = text.split(",") if text else [name]
+                # a list that names itself would never end
+                yield from self._listed(action, members, depth - 1)
+            else:
+                yield name
+
+    def _correlated(self, action: IAction, name: str) -> _Object | None:
+        """Return a metric with its value for each opcode or address."""
+        metric = action.metric_by_name(name)
+        if metric is None:
+            return None
+        answer: _Object = {"value": self._whole(metric)}
+        if metric.has_correlation_ids():
+            ids = metric.correlation_ids()
+            answer["pairs"] = [
+                [self._whole(ids, place), self._whole(metric, place)]
+                for place in range(metric.num_instances())
+            ]
+        return answer
+
+
+def _nvtx(action: IAction) -> list[tuple[str, list[str], list[str]]]:
+    """Return the NVTX domains: name, stack outermost first, start/end ranges."""
+    state = action.nvtx_state()
+    if state is None:
+        return []
+    domains = [state.domain_by_id(number) for number in state.domains()]
+    return [
+        (
+            domain.name() or "",
+            [name or "" for name in domain.push_pop_ranges()],
+            [name or "" for name in domain.start_end_ranges()],
+        )
+        for domain in domains
+    ]
+
+
+def _words(owner: object, prefix: str) -> dict[int, str]:
+    """Return what the numbers of one of NVIDIA's enumerations mean."""
+    return {
+        getattr(owner, name): name.removeprefix(prefix).lower()
+        for name in dir(owner)
+        if name.startswith(prefix)
+    }
+
+
+def _word(words: dict[int, str], number: int | None) -> str | None:
+    """Return a member of an enumeration; a number that is new stays one."""
+    word = words.get(number or 0, str(number))
+    return None if word == "none" else word
+
+
+def _json(content: _Object) -> str:
+    """Return JSON in ASCII; bytes that are not UTF-8 become U+FFFD."""
+    text = json.dumps(content, ensure_ascii=False, separators=(",", ":"))
+    if text.isascii():
+        return text
+    text = text.encode("utf-8", "surrogateescape").decode("utf-8", "replace")
+    return json.dumps(json.loads(text), separators=(",", ":"))
+
+
+# ------------------------------------------------------------ rules and samples
+
+
+def _advice(api: ModuleType, context: IContext, number: int, index: int) -> _Object:
+    """Return the rules' results and the worst line of a launch."""
+    place = context.range_by_idx(number)
+    action = None if place is None else place.action_by_idx(index)
+    if action is None:
+        message = f"it holds no launch {index} in range {number}"
+        raise _RefusedError(message)
+    return {
+        "rules": [_rule(api, each) for each in action.rule_results_as_dicts()],
+        "stall": _worst_line(action),
+    }
+
+
+def _rule(api: ModuleType, rule: _Object) -> _Object:
+    """Return what one rule found."""
+    message = rule["rule_message"]
+    estimate = rule.get("speedup_estimation")
+    return {
+        "rule": rule["rule_identifier"],
+        "name": rule["name"],
+        "section": rule["section_identifier"],
+        "level": _member(api.MsgType, message["type"]),
+        "title": message["title"],
+        "message": message["message"],
+        "speedup_fraction": estimate["speedup"] / 100 if estimate else None,
+        "speedup_scope": (
+            _member(api.SpeedupType, estimate["type"]) if estimate else None
+        ),
+        "focus": [
+            [
+                focus["name"],
+                focus["value"] if math.isfinite(focus["value"]) else None,
+                focus["info"],
+            ]
+            for focus in rule.get("focus_metrics", ())
+        ],
+    }
+
+
+def _member(enumeration: Callable[[int], Any], number: int) -> str:
+    """Return a member's name; a number that is new stays one."""
+    try:
+        return str(enumeration(number).name).lower()
+    except ValueError:
+        return str(int(number))
+
+
+def _worst_line(action: IAction) -> _Object | None:
+    """Return where warps waited most: samples of waiting, summed by source line."""
+    by_address = _stall_samples(action)
+    counts = {address: sum(samples.values()) for address, samples in by_address.items()}
+    total = sum(counts.values())
+    if not total:
+        return None
+    lines: dict[int | tuple[str, int], list[int]] = {}
+    for address in by_address:
+        source = action.source_info(address)
+        has_line = source is not None and source.file_name()
+        line = (source.file_name(), source.line()) if has_line else address
+        lines.setdefault(line, []).append(address)
+    line, addresses = max(
+        lines.items(), key=lambda item: sum(counts[address] for address in item[1])
+    )
+    reasons: dict[str, int] = {}
+    for address in addresses:
+        for reason, samples in by_address[address].items():
+            reasons[reason] = reasons.get(reason, 0) + samples
+    sass = (action.sass_by_pc(max(addresses, key=counts.__getitem__)) or "").strip()
+    file, number = line if isinstance(line, tuple) else (None, None)
+    return {
+        "file": file,
+        "line": number,
+        "sass": None if set(sass) <= {"?"} else sass,
+        "reason": max(reasons, key=reasons.__getitem__),
+        "samples_count": sum(reasons.values()),
+        "samples_fraction": sum(reasons.values()) / total,
+    }
+
+
+def _stall_samples(action: IAction) -> dict[int, dict[str, int]]:
+    """Return the samples of waiting warps by address and reason."""
+    by_address: dict[int, dict[str, int]] = {}
+    for name in action.metric_names():
+        reason = name.removeprefix(_STALLED)
+        if name == reason or reason.endswith(_NOT_ISSUED) or reason in _NO_STALLS:
+            continue
+        metric = action.metric_by_name(name)
+        if not metric.has_correlation_ids():
+            continue
+        addresses = metric.correlation_ids()
+        for place in range(metric.num_instances()):
+            samples = metric.as_uint64(place)
+            if samples:
+                reasons = by_address.setdefault(addresses.as_uint64(place), {})
+                reasons[reason] = reasons.get(reason, 0) + samples
+    return by_address

@@ -256,7 +256,7 @@ def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
     Return the launches of each range.
 
     Args:
-        text: What `text.detail_text` returns.
+        text: An answer of the form `extract.LAUNCHES`.
 
     Raises:
         RecordError: A metric has two values for one opcode or address.
@@ -282,7 +282,7 @@ def decode_advice(text: bytes) -> LaunchAdvice:
     Return what a report advises about one launch.
 
     Args:
-        text: What `text.advice_text` returns.
+        text: An answer of the form `extract.ADVICE`.
     """
     return msgspec.json.decode(text, type=LaunchAdvice)
 

@@ -14,8 +14,9 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_gpuperf.collect.ncu.asked import EVERY, Wanted
+from pytest_gpuperf.collect.ncu.extract import ADVICE, LAUNCHES
 from pytest_gpuperf.collect.ncu.nvtx import NvtxFilter
-from pytest_gpuperf.collect.ncu.text import advice_text, check_file, detail_text
+from pytest_gpuperf.collect.ncu.text import check_file, report_text
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -206,13 +207,7 @@ class Report:
             message = f"range {range_idx} of {self.path.name} has no launch {index!r}"
             remedy = f"give an index from 0 to {len(launches) - 1}"
             raise MissingEntryError(message, remedy=remedy)
-        text = advice_text(
-            self._file,
-            runner=self._runner,
-            place=(range_idx, index),
-            python=self._python,
-            timeout_s=self._timeout_s,
-        )
+        text = self._text(ADVICE, (str(range_idx), str(index)))
         from pytest_gpuperf.collect.ncu.launches import decode_advice
 
         return decode_advice(text)
@@ -221,18 +216,23 @@ class Report:
         """Return the launches of all ranges with some metrics."""
         kept, ranges = self._kept
         if not ranges or kept != names:
-            text = detail_text(
-                self._file,
-                runner=self._runner,
-                names=names,
-                python=self._python,
-                timeout_s=self._timeout_s,
-            )
+            text = self._text(LAUNCHES, names)
             from pytest_gpuperf.collect.ncu.launches import decode_launches
 
             ranges = decode_launches(text)
             self._kept = (names, ranges)
         return ranges
+
+    def _text(self, form: str, names: Sequence[str]) -> bytes:
+        """Return one form of what the report says, read by another process."""
+        return report_text(
+            self._file,
+            form,
+            names,
+            runner=self._runner,
+            python=self._python,
+            timeout_s=self._timeout_s,
+        )
 
     def _range(
         self, ranges: Sequence[tuple[ReportedLaunch, ...]], range_idx: int

@@ -1,7 +1,4 @@
-"""A `.ncu-rep` as text, read in a process of its own.
-
-Apart from `capture`, so that a command that only prints loads no record and no parser.
-"""
+"""A `.ncu-rep` as text, read by a process of its own."""
 
 from __future__ import annotations
 
@@ -10,7 +7,14 @@ import stat
 import sys
 from collections.abc import Sequence
 from importlib.machinery import PathFinder
+from pathlib import Path
 
+from pytest_gpuperf.collect.ncu.extract import (
+    ALL_VALUES,
+    NO_INTERFACE,
+    NOT_A_REPORT,
+    VALUES,
+)
 from pytest_gpuperf.collect.runner import Finished, Runner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -18,27 +22,20 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
 )
 
-__all__ = ["advice_text", "capture_text", "check_file", "detail_text"]
+__all__ = ["capture_text", "check_file", "report_text"]
 
 _MAGIC = b"NVR\0"  # how all 257 public reports start that were looked at
-_FOLDER = os.path.dirname(__file__)  # noqa: PTH120 - pathlib is not imported yet, and costs the command 4 ms
-# not by path, which would compile it at each start, nor as `-m`, which would import us
-_START = "import sys; sys.path.append(sys.argv[1]); import extract; extract.start()"
-_DETAIL = _START.replace("extract", "detail")
-_ADVISE = _DETAIL.replace("start()", "advise()")
-# -S: the packages of this environment need not be looked through twice
-_OPTIONS = ("-I", "-S", "-X", "utf8", "-c", _START, _FOLDER)
-_LAUNCHES = (b'{"ranges":[{', b"}]}]}\n")  # how a whole answer begins and ends
-_ADVICE = (b'{"rules":', b"}\n")
-_NOT_A_REPORT = 65  # the exit statuses of extract.py, which is not imported here:
-_NO_INTERFACE = 69  # a test compares them
+# isolated: of this environment's packages the process needs ours and ncu-report alone
+_OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
+_START = (
+    "import sys; sys.path += sys.argv[1:3]; "
+    "from pytest_gpuperf.collect.ncu import extract; extract.main(sys.argv[3:])"
+)
+_PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
 _LONGEST_REASON = 500
 # what the dynamic loader and a temporary file need; nothing else of the caller's
 # environment may change what a report says
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
-# glibc: memory in pages of 2 MB, where the kernel has some; the interface takes 54 MB for
-# 150 launches, and a fault for each 4 kB of them was a tenth of the time
-_ALLOCATOR = {"GLIBC_TUNABLES": "glibc.malloc.hugetlb=1"}
 
 
 def capture_text(
@@ -52,6 +49,35 @@ def capture_text(
     """
     Return a report as the JSON text that `gpuperf show --format=json` prints.
 
+    Args:
+        path: The `.ncu-rep` file.
+
+        runner: As in `report_text`, like `python`, `timeout_s` and the errors.
+
+        metrics: Names in the order of the answer; None: all that each launch has.
+
+        python: See `report_text`.
+
+        timeout_s: See `report_text`.
+    """
+    form, names = (ALL_VALUES, ()) if metrics is None else (VALUES, metrics)
+    return report_text(
+        path, form, names, runner=runner, python=python, timeout_s=timeout_s
+    )
+
+
+def report_text(
+    path: str | os.PathLike[str],
+    form: str,
+    names: Sequence[str],
+    *,
+    runner: Runner,
+    python: str,
+    timeout_s: float,
+) -> bytes:
+    """
+    Return what a report says, as JSON text.
+
     A report that was cut off is refused when the cut went through a launch. One that
     ends exactly between two launches is a valid report of fewer launches: whoever
     knows how many there should be has to compare.
@@ -59,9 +85,11 @@ def capture_text(
     Args:
         path: The `.ncu-rep` file.
 
-        runner: What starts the reading process.
+        form: One of the forms of `extract`.
 
-        metrics: Names in the order of the answer; None: all that each launch has.
+        names: What the form asks for.
+
+        runner: What starts the reading process.
 
         python:
             The interpreter to read with; its version must fit the installed ncu-report.
@@ -77,88 +105,15 @@ def capture_text(
 
         CollectorTimeoutError: It took longer than it may.
     """
-    selection = ("all",) if metrics is None else ("some", *dict.fromkeys(metrics))
-    return _answer(
-        path, _OPTIONS, ("0", *selection), _LAUNCHES, runner, python, timeout_s
-    )
-
-
-def detail_text(
-    path: str | os.PathLike[str],
-    *,
-    runner: Runner,
-    names: Sequence[str],
-    python: str = sys.executable,
-    timeout_s: float = 120.0,
-) -> bytes:
-    """
-    Return all that launches say of themselves and of some metrics, as JSON text.
-
-    Args:
-        path: The `.ncu-rep` file.
-
-        runner: What starts the reading process.
-
-        names:
-            Metrics; `group:` and `breakdown:` stand for their members, `*` for all
-            that each launch has, `correlated:` before a name for its values by opcode
-            or address.
-
-        python: As in `capture_text`, whose errors are raised, too.
-
-        timeout_s: How long reading may take [s], > 0.
-    """
-    options = (*_OPTIONS[:-2], _DETAIL, _FOLDER)
-    selection = ("0", "some", *dict.fromkeys(names))
-    return _answer(path, options, selection, _LAUNCHES, runner, python, timeout_s)
-
-
-def advice_text(
-    path: str | os.PathLike[str],
-    *,
-    runner: Runner,
-    place: tuple[int, int],
-    python: str = sys.executable,
-    timeout_s: float = 120.0,
-) -> bytes:
-    """
-    Return what ncu's rules and samples say of one launch, as JSON text.
-
-    Args:
-        path: The `.ncu-rep` file.
-
-        runner: What starts the reading process.
-
-        place: The launch's range and its index there.
-
-        python: As in `capture_text`, whose errors are raised, too.
-
-        timeout_s: How long reading may take [s], > 0.
-    """
-    options = (*_OPTIONS[:-2], _ADVISE, _FOLDER)
-    selection = (str(place[0]), str(place[1]))
-    return _answer(path, options, selection, _ADVICE, runner, python, timeout_s)
-
-
-def _answer(
-    path: str | os.PathLike[str],
-    options: tuple[str, ...],
-    question: tuple[str, ...],
-    frame: tuple[bytes, bytes],
-    runner: Runner,
-    python: str,
-    timeout_s: float,
-) -> bytes:
-    """Return what a process of its own wrote of a report, between `frame`."""
-    file = os.path.abspath(path)  # noqa: PTH100 - as above; and links stay as they are
+    file = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
     check_file(file)
+    argv = (python, *_OPTIONS, _START, _PACKAGES, _interface(), form, file, "0")
     finished = runner.run(
-        (python, *options, _interface(), file, *question),
+        (*argv, *names),
         timeout_s=timeout_s,
-        env=_ALLOCATOR
-        | {name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
+        env={name: os.environ[name] for name in _ENVIRONMENT if name in os.environ},
     )
-    _check_end(file, finished, frame)
+    _check_end(file, finished)
     return finished.stdout
 
 
@@ -166,10 +121,10 @@ def check_file(file: str) -> None:
     """Refuse what cannot be a report, before a process is started for it."""
     try:
         # a folder has no bytes, and a pipe would be waited for
-        if not stat.S_ISREG(os.stat(file).st_mode):  # noqa: PTH116 - as above
+        if not stat.S_ISREG(Path(file).stat().st_mode):
             message = "it is a folder or a device, not a file"
             raise _refusal(file, message, "name the .ncu-rep file itself")
-        with open(file, "rb") as stream:  # noqa: PTH123 - as above
+        with Path(file).open("rb") as stream:
             start = stream.read(len(_MAGIC))
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
@@ -188,25 +143,26 @@ def check_file(file: str) -> None:
 
 
 def _interface() -> str:
-    """Return where the module `ncu_report` lies, without importing it."""
+    """Return the folder that has the module `ncu_report`, without importing it."""
     spec = PathFinder.find_spec("ncu_report")
     if spec is None or spec.origin is None:
         message = "the package ncu-report is not installed"
         raise _unavailable(message)
-    return spec.origin
+    folder = Path(spec.origin).parent
+    return str(folder.parent if spec.submodule_search_locations else folder)
 
 
-def _check_end(file: str, finished: Finished, frame: tuple[bytes, bytes]) -> None:
+def _check_end(file: str, finished: Finished) -> None:
     """Turn every end of the reading process but a good one into an error."""
     text = finished.stdout
     reason = text[:_LONGEST_REASON].decode("ascii", "replace")
-    if finished.exit_code == _NOT_A_REPORT:
+    if finished.exit_code == NOT_A_REPORT:
         raise _refusal(file, reason, "profile again, or copy the file again")
-    if finished.exit_code == _NO_INTERFACE:
+    if finished.exit_code == NO_INTERFACE:
         message = f"the package ncu-report cannot be loaded ({reason})"
         raise _unavailable(message)
-    whole = text.startswith(frame[0]) and text.endswith(frame[1])
-    if finished.exit_code == 0 and whole:
+    is_whole = text.startswith(b"{") and text.endswith(b"}\n")
+    if finished.exit_code == 0 and is_whole:
         return
     if finished.exit_code < 0:
         how = f"was ended by signal {-finished.exit_code}"

@@ -2,25 +2,27 @@
 
 from __future__ import annotations
 
-import importlib
 import json
 import math
 import os
-import shutil
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
 from pathlib import Path
-from types import ModuleType
 from typing import ClassVar
 
 import pytest
 
-from fakes import fake_ncu_advice, fake_ncu_report
+from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.ncu import extract
 from pytest_gpuperf.collect.ncu.command import Command
+from pytest_gpuperf.collect.ncu.extract import (
+    ADVICE,
+    LAUNCHES,
+    NOT_A_REPORT,
+    answer,
+)
 from pytest_gpuperf.collect.ncu.launches import decode_launches
 from pytest_gpuperf.collect.ncu.metrics import (
     Metric,
@@ -29,7 +31,7 @@ from pytest_gpuperf.collect.ncu.metrics import (
     MetricCounter,
 )
 from pytest_gpuperf.collect.ncu.report import Report
-from pytest_gpuperf.collect.ncu.text import advice_text, detail_text
+from pytest_gpuperf.collect.ncu.text import report_text
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -70,23 +72,26 @@ BARE: dict[str, list[object]] = {"16": [None, 0, ""], "48": [None, 0, "???"]}
 
 
 @pytest.fixture
-def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
-    """An ncu-report wheel of doubles: flat functions and the classes around them."""
-    package = fake_ncu_report.install(tmp_path / "site")
-    shutil.copy(fake_ncu_advice.__file__, package)
-    monkeypatch.syspath_prepend(package.parents[1])
-    return package
-
-
-@pytest.fixture
-def child(monkeypatch: pytest.MonkeyPatch) -> Iterator[ModuleType]:
-    """The child side, loaded here as it is loaded there: from its own folder."""
-    monkeypatch.setattr(sys, "path", [*sys.path, str(Path(extract.__file__).parent)])
+def installed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
+    """An ncu-report wheel of doubles, also for what this process reads itself."""
+    module = fake_ncu_report.install(tmp_path / "site")
+    monkeypatch.syspath_prepend(tmp_path / "site")
     monkeypatch.delitem(sys.modules, "ncu_report", raising=False)
-    before = set(sys.modules)
-    yield importlib.import_module("detail")
-    for name in {"detail", "extract", "ncu_report", "_ncu_report"} - before:
-        sys.modules.pop(name, None)
+    yield module
+    sys.modules.pop("ncu_report", None)
+
+
+def read_elsewhere(some: Report, form: str, names: Sequence[str]) -> str:
+    """Return what a process of its own reads of a report."""
+    text = report_text(
+        some.path,
+        form,
+        names,
+        runner=ProcessRunner(),
+        python=sys.executable,
+        timeout_s=60,
+    )
+    return text.decode()
 
 
 @pytest.fixture(
@@ -684,24 +689,17 @@ class TestTheProcess:
             (),
         ],
     )
-    def test_is_not_needed(
-        self, tmp_path: Path, installed: Path, child: ModuleType, names: tuple[str, ...]
-    ) -> None:
+    def test_is_not_needed(self, tmp_path: Path, names: tuple[str, ...]) -> None:
         """Where no process can be forked, this one reads the same."""
         nvtx = [["d", ["outer"], ["s", None]]]
         some = report(tmp_path, [action(nvtx=nvtx), failed()], [action(workload=7)])
-        argv = [str(installed), str(some.path), "1", "some", *names]
 
-        status, text = child.extract._read(argv, child.DetailReader)
+        status, text = answer(LAUNCHES, str(some.path), names, processes=1)
 
         assert status == 0
-        assert text.encode() == detail_text(
-            some.path, runner=ProcessRunner(), names=names
-        )
+        assert text == read_elsewhere(some, LAUNCHES, names)
 
-    def test_is_not_needed_for_advice(
-        self, tmp_path: Path, installed: Path, child: ModuleType
-    ) -> None:
+    def test_is_not_needed_for_advice(self, tmp_path: Path) -> None:
         """The same text, or the same refusal."""
         rule = TestAdvice.RULE
         unknown = rule | {"speedup_estimation": {"type": 7, "speedup": 1.0}}
@@ -711,18 +709,15 @@ class TestTheProcess:
             action(),
         ]
         some = report(tmp_path, actions)
-        argv = (str(installed), str(some.path), "0")
 
-        for index in range(3):
-            status, text = child._advice(*argv, str(index))
+        for index in ("0", "1", "2"):
+            status, text = answer(ADVICE, str(some.path), ("0", index))
 
             assert status == 0
-            assert text.encode() == advice_text(
-                some.path, runner=ProcessRunner(), place=(0, index)
-            )
-        assert child._advice(*argv, "3")[0] == extract.NOT_A_REPORT
+            assert text == read_elsewhere(some, ADVICE, ("0", index))
+        assert answer(ADVICE, str(some.path), ("0", "3"))[0] == NOT_A_REPORT
         with pytest.raises(CaptureFormatError, match="no launch 3 in range 0"):
-            advice_text(some.path, runner=ProcessRunner(), place=(0, 3))
+            read_elsewhere(some, ADVICE, ("0", "3"))
 
     def test_never_gives_one_address_two_values(self) -> None:
         """One of them would be lost."""
