@@ -14,8 +14,6 @@ import pytest
 
 from fakes import fake_ncu_report, runs
 from pytest_gpuperf import cli
-from pytest_gpuperf.cli import show
-from pytest_gpuperf.measure.captured import report_counters
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run
@@ -248,7 +246,7 @@ def test_help_names_the_exit_codes() -> None:
 def test_a_capture_is_read_before_any_codec_is_imported(
     tmp_path: Path, option: str, content: bytes
 ) -> None:
-    """As JSON it needs none; as text they are imported while another process reads."""
+    """As JSON it needs none; as text a file that is not a report is refused first."""
     path = tmp_path / "not.ncu-rep"
     path.write_bytes(content)
     code = (
@@ -263,11 +261,6 @@ def test_a_capture_is_read_before_any_codec_is_imported(
 
     assert found == "4"
     assert HEAVY.isdisjoint(modules)
-
-
-def test_a_capture_is_shown_with_one_reading() -> None:
-    """What its text needs beside the counters that are named is asked for at once."""
-    assert report_counters(("a__b.sum",)) == ("a__b.sum", *show._BESIDE)
 
 
 @pytest.mark.parametrize("unbuffered", ["", "1"])

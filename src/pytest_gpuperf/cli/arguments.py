@@ -99,7 +99,7 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     compare.add_argument(
         "--strict", action="store_true", help="exit 3 where nothing was decided"
     )
-    compare.set_defaults(command="show:compare")
+    compare.set_defaults(command="compare:compare")
 
 
 def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:

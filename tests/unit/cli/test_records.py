@@ -1,4 +1,4 @@
-"""pipeline.shown: what a person asked to see, and what is not there."""
+"""cli.records: what a person asked to see, and what is not there."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ from collections.abc import Callable, Sequence
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.cli.records import absent_from_run, refuse_catalogue, selected
 from pytest_gpuperf.collect.ncu.capture import (
     Capture,
     CapturedLaunch,
@@ -15,7 +16,6 @@ from pytest_gpuperf.collect.ncu.capture import (
 )
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.pipeline.shown import absent_from_run, refuse_catalogue, selected
 
 REGISTERS = "launch__registers_per_thread"
 HIT = "lts__t_sectors_lookup_hit.sum"
@@ -123,6 +123,21 @@ def test_a_counter_that_was_not_collected_says_how() -> None:
     assert told == (
         "not in this capture: dram__bytes.sum; collect it: ncu --metrics dram__bytes.sum",
     )
+
+
+def test_a_report_is_read_once() -> None:
+    """What says how its launches compare is read with the counters that are named."""
+    readings: list[Sequence[str] | None] = []
+
+    def read(names: Sequence[str] | None) -> Capture:
+        readings.append(names)
+        return report(launch(0, {REGISTERS: 34}))(names)
+
+    selected(read, [REGISTERS])
+
+    ((first, *others),) = [names or () for names in readings]
+    assert first == REGISTERS
+    assert "gpu__time_duration.sum" in others
 
 
 def test_a_run_says_what_it_does_not_have() -> None:

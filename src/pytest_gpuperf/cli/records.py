@@ -1,0 +1,199 @@
+"""What `show` prints of runs and captures once they are records."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
+from pytest_gpuperf.collect.ncu.capture import (
+    Capture,
+    CapturedLaunch,
+    CapturedRange,
+    CapturedValue,
+    decode_capture,
+    read_capture,
+)
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
+from pytest_gpuperf.compute.derive import needed_counters
+from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import METRICS, is_counter
+from pytest_gpuperf.measure.captured import analyses, capture_values, report_counters
+from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.model.sample import Unmeasured
+
+__all__ = [
+    "absent_from_run",
+    "refuse_catalogue",
+    "say_what_lacks",
+    "selected",
+    "show_capture",
+    "show_run",
+]
+
+_LIKENESS = 0.6  # difflib's own bound of what a person may have meant
+_SHOWN_NAMES = 3  # more names of one mistake hide the right one
+
+_Read = Callable[[Sequence[str] | None], Capture]
+
+
+def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
+    """Print a run; the metrics that it lacks are named on standard error."""
+    run = read_run(file)
+    if metrics is None:
+        return print_bytes(run_bytes(run, form))
+    print_bytes(run_bytes(only_metrics(run, metrics), form))
+    _remark(absent_from_run(run, metrics))
+    return GOOD
+
+
+def show_capture(
+    file: str, form: str, metrics: tuple[str, ...] | None, text: bytes | None
+) -> int:
+    """Print a capture as text or Markdown; `text` is all of it where it was read."""
+    if text is not None:
+        capture = decode_capture(text)
+        limits = analyses(capture)
+        return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
+    capture, remarks = selected(_reader(file), metrics or ())
+    return print_bytes(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+
+
+def say_what_lacks(file: str, metrics: Sequence[str]) -> None:
+    """Name the counters that a capture lacks on standard error; it is read once more."""
+    _remark(selected(_reader(file), metrics)[1])
+
+
+def _remark(sentences: Iterable[str]) -> None:
+    say(f"gpuperf: {sentence}" for sentence in sentences)
+
+
+def _reader(file: str) -> _Read:
+    return lambda names: read_capture(file, runner=ProcessRunner(), metrics=names)
+
+
+def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, ...]]:
+    """
+    Return a report with the metrics that were asked for, and what it lacks.
+
+    Args:
+        read: Reads the report with some counters by their own names; None: with all.
+
+        metrics: Names of the catalogue and counters by their own names.
+
+    Returns:
+        The report; a metric of the catalogue is a value of each launch, in its unit. A
+        sentence for each metric that some launch lacks, and for each counter that none
+        has.
+    """
+    capture = read(report_counters(metrics))
+    catalogue = [name for name in metrics if name in METRICS]
+    gaps: dict[str, Unmeasured] = {}
+    launches = [launch for each in capture.ranges for launch in each.launches]
+    measured = [launch for launch in launches if launch.measured]
+    if measured and catalogue:
+        gaps = {gap.metric: gap for gap in capture_values(measured, catalogue, None)[1]}
+    ranges = tuple(
+        CapturedRange(
+            launches=tuple(_with(one, catalogue, gaps) for one in each.launches)
+        )
+        for each in capture.ranges
+    )
+    remarks = [f"{gap.metric} n/a: {gap.reason}; {gap.remedy}" for gap in gaps.values()]
+    present = METRICS.keys() | _counters(capture)
+    absent = [name for name in metrics if name not in present]
+    if absent:  # the whole report is read only for a mistake
+        counters = _counters(read(None))
+        remarks += [_uncollected(name, counters) for name in absent]
+    return replace(capture, ranges=ranges), tuple(remarks)
+
+
+def refuse_catalogue(metrics: Iterable[str]) -> None:
+    """
+    Refuse metrics of the catalogue where a report's own counters are printed.
+
+    Raises:
+        ConfigError: Some are; the counters that they are made of are named.
+    """
+    catalogue = [name for name in metrics if name in METRICS]
+    if not catalogue:
+        return
+    counters = [
+        name
+        for name in vendor_names(needed_counters(catalogue))
+        if name not in CAPABILITY
+    ]
+    message = (
+        "JSON has the report's own counters, and no counter is called "
+        f"{' or '.join(catalogue)}"
+    )
+    named = f"name what it is made of, --metrics={','.join(counters)}, or "
+    raise ConfigError(message, remedy=f"{named if counters else ''}leave --format out")
+
+
+def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
+    """Return a sentence for each metric that a run does not have."""
+    present = {each.metric for record in run.records for each in record.estimates}
+    present |= {verdict.metric for verdict in run.verdicts}
+    return tuple(
+        _unknown(name, "run", _alike(name, present))
+        for name in metrics
+        if name not in present
+    )
+
+
+def _with(
+    launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
+) -> CapturedLaunch:
+    """Return a launch with metrics of the catalogue; `gaps` gets those it lacks."""
+    if not (launch.measured and metrics):
+        return launch
+    estimates, absent = capture_values([launch], metrics, None)
+    for gap in absent:
+        gaps.setdefault(gap.metric, gap)
+    values = {
+        each.metric: CapturedValue(value=each.value, unit=each.unit)
+        for each in estimates
+        if each.kernel is None
+    }
+    return replace(launch, metrics={**launch.metrics, **values})
+
+
+def _counters(capture: Capture) -> set[str]:
+    """Return the counters that any launch has."""
+    return {
+        name
+        for each in capture.ranges
+        for launch in each.launches
+        for name, counter in launch.metrics.items()
+        if counter.value is not None
+    }
+
+
+def _uncollected(name: str, counters: set[str]) -> str:
+    """Return that no launch has a counter, and how to collect it."""
+    if not is_counter(name):
+        alike = _alike(name, counters | METRICS.keys())
+        return _unknown(name, "capture", alike)
+    alike = _alike(name, counters)
+    joint = " if not," if alike else ";"
+    return f"{_unknown(name, 'capture', alike)}{joint} collect it: ncu --metrics {name}"
+
+
+def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
+    """Return that a name is not there, with what may have been meant."""
+    meant = f"; did you mean {', '.join(alike)}?" if alike else ""
+    return f"not in this {where}: {name}{meant}"
+
+
+def _alike(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that come close to a mistyped one."""
+    return difflib.get_close_matches(
+        name, sorted(names), n=_SHOWN_NAMES, cutoff=_LIKENESS
+    )
