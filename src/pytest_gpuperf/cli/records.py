@@ -19,9 +19,9 @@ from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
 from pytest_gpuperf.compute.derive import needed_counters
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.measure.captured import analyses, capture_values, report_counters
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
-from pytest_gpuperf.measure.captured import analyses, capture_values, report_counters
 from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
 
 if TYPE_CHECKING:

@@ -243,7 +243,7 @@ class Reader:
             metrics = {}
             for name in action.metric_names() if names is None else names:
                 metric = action.metric_by_name(name)
-                value = None if metric is None else self._value(metric)
+                value = None if metric is None else self._value(metric, metric.kind())
                 unit = None if metric is None else metric.unit()
                 metrics[name] = {"value": value, "unit": unit}
             yield self._head(action, place, nvtx) | {"metrics": metrics}
@@ -261,11 +261,10 @@ class Reader:
             launch["mangled"] = action.name(self._mangled) or ""
             launch["workload"] = _word(self._workloads, action.workload_type())
             launch["correlated"] = {n: self._correlated(action, n) for n in by_place}
-            listed = dict.fromkeys(self._listed(action, plain))
-            metrics = [action.metric_by_name(name) for name in listed]
-            launch["values"] = [m and self._whole(m) for m in metrics]
-            facts = [m and self._fact(m) for m in metrics]
-            columns = {"names": list(listed), "facts": facts}
+            listed = list(dict.fromkeys(self._listed(action, plain)))
+            pairs = [self._value_and_facts(action, name) for name in listed]
+            launch["values"] = [value for value, _ in pairs]
+            columns = {"names": listed, "facts": [facts for _, facts in pairs]}
             changed = {n: columns[n] for n in columns if before.get(n) != columns[n]}
             before = columns
             yield launch | changed
@@ -295,15 +294,15 @@ class Reader:
             return True  # a range or a graph has no launch of its own
         return any(name.startswith("launch__") for name in names)
 
-    def _value(self, metric: IMetric, *place: int) -> _Value:
+    def _value(self, metric: IMetric, kind: int, *place: int) -> _Value:
         """Return a value; None: absent, NaN, infinite or of an unknown kind."""
-        getter = self._getters.get(metric.kind(*place))
+        getter = self._getters.get(kind)
         value: _Value = getter(metric, *place) if getter else None
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
-    def _whole(self, metric: IMetric, *place: int) -> _Value:
-        """Return a value, an integral one as an integer; a total that is not there as None."""
-        value = self._value(metric, *place)
+    def _whole(self, metric: IMetric, kind: int, *place: int) -> _Value:
+        """Return a value, an integral one as an integer; a total that is absent as None."""
+        value = self._value(metric, kind, *place)
         if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
             value = int(value)
         # a metric that has values by address and no total of them reads as 0, too
@@ -311,10 +310,15 @@ class Reader:
             return None
         return value
 
-    def _fact(self, metric: IMetric) -> list[str | None]:
-        """Return what a metric is: unit, kind, type, subtype, roll-up."""
+    def _value_and_facts(
+        self, action: IAction, name: str
+    ) -> tuple[_Value, list[str | None] | None]:
+        """Return a value and what the metric is: unit, kind, type, subtype, roll-up."""
+        metric = action.metric_by_name(name)
+        if metric is None:
+            return None, None
         kind, unit = metric.kind(), metric.unit()
-        key = (metric.name(), kind, unit)
+        key = (name, kind, unit)
         if key not in self._facts:
             self._facts[key] = [
                 unit or "",
@@ -323,7 +327,7 @@ class Reader:
                 _word(self._subtypes, metric.metric_subtype()),
                 _word(self._rollups, metric.rollup_operation()),
             ]
-        return self._facts[key]
+        return self._whole(metric, kind), self._facts[key]
 
     def _listed(
         self, action: IAction, names: Iterable[str], depth: int = 4
@@ -346,11 +350,14 @@ class Reader:
         metric = action.metric_by_name(name)
         if metric is None:
             return None
-        answer: _Object = {"value": self._whole(metric)}
+        answer: _Object = {"value": self._whole(metric, metric.kind())}
         if metric.has_correlation_ids():
             ids = metric.correlation_ids()
             answer["pairs"] = [
-                [self._whole(ids, place), self._whole(metric, place)]
+                [
+                    self._whole(ids, ids.kind(place), place),
+                    self._whole(metric, metric.kind(place), place),
+                ]
                 for place in range(metric.num_instances())
             ]
         return answer

@@ -4,15 +4,12 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import TYPE_CHECKING
 
 import msgspec
 
+from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
-
-if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
 
 __all__ = [
     "FocusMetric",
@@ -308,8 +305,6 @@ def _data(found: _Correlated | None) -> MetricCorrelationData | None:
     """Return a metric by opcode or address; a place without a number is no place."""
     if found is None or found.pairs is None:
         return None
-    from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
-
     pairs = [(at, value) for at, value in found.pairs if at is not None]
     if len(dict(pairs)) != len(pairs):
         message = "an opcode or an address comes twice"

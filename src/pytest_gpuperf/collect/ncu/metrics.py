@@ -1,4 +1,10 @@
-"""Metrics of Nsight Compute: what to ask it for, and under which key.
+"""Metrics of Nsight Compute: their names, what to ask for, and under which key.
+
+    name    ::= (kind ":")? base ("." rollup ("." submetric)*)?
+    base    ::= (unit "__")? (stage "_")? quantity ("_" qualifier)?
+    kind    ::= "group" | "breakdown" | "pmsampling" | "regex"
+    rollup  ::= sum | avg | min | max       of a counter or a throughput
+              | pct | ratio | max_rate      of a ratio
 
 Every metric unpacks to itself: `metrics=(*Sectors.create(), *Requests.create())` and
 `metrics=(Sectors.create(), Requests.create())` say the same.
@@ -6,24 +12,15 @@ Every metric unpacks to itself: `metrics=(*Sectors.create(), *Requests.create())
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+import difflib
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from enum import Enum
 from types import MappingProxyType
-from typing import ClassVar, TypeAlias
+from typing import ClassVar, NamedTuple, TypeAlias
 
 from msgspec.structs import force_setattr
 
-from pytest_gpuperf.collect.ncu.names import (
-    COUNTER_ROLLUPS,
-    RATIO_ROLLUPS,
-    MetricCounterRollUp,
-    MetricCounterRollUpQuantity,
-    MetricName,
-    MetricRatioRollUp,
-    name_mistakes,
-    parse_name,
-    path_mistakes,
-    refusal,
-)
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -46,6 +43,188 @@ __all__ = [
     "newer_labels",
     "parse_name",
 ]
+
+
+class _Word(str, Enum):
+    """A word of a metric's name; it is text wherever text is expected."""
+
+    def __str__(self) -> str:
+        """Return the word, also where Python would return the member's name."""
+        return str(self.value)
+
+
+class MetricCounterRollUp(_Word):
+    """How one number is made of the instances of a counter or a throughput."""
+
+    SUM = "sum"
+    AVG = "avg"
+    MIN = "min"
+    MAX = "max"
+
+
+class MetricRatioRollUp(_Word):
+    """In which form a ratio is given."""
+
+    PCT = "pct"
+    RATIO = "ratio"
+    MAX_RATE = "max_rate"
+
+
+class MetricCounterRollUpQuantity(_Word):
+    """What a rolled-up number is held against."""
+
+    PCT_OF_PEAK_SUSTAINED_ACTIVE = "pct_of_peak_sustained_active"
+    PCT_OF_PEAK_SUSTAINED_ELAPSED = "pct_of_peak_sustained_elapsed"
+
+
+_COUNTER_ROLLUPS = tuple(each.value for each in MetricCounterRollUp)
+_RATIO_ROLLUPS = tuple(each.value for each in MetricRatioRollUp)
+_ROLL_UPS = _COUNTER_ROLLUPS + _RATIO_ROLLUPS
+_BASE = re.compile(
+    r"(?:(?P<unit>[A-Za-z][A-Za-z0-9]*)__)?(?P<rest>[A-Za-z]\w*)", re.ASCII
+)
+_KIND = re.compile(
+    r"(?:(?P<kind>group|breakdown|pmsampling|regex):)?(?P<rest>.*)", re.DOTALL
+)
+_SUBMETRIC = re.compile(  # Nsight Compute's documentation, "Metrics Structure"
+    r"(?:per_second|per_cycle_\w+|pct_of_peak_\w+|peak_\w+)", re.ASCII
+)
+_UNWRITABLE = re.compile(r"[\s,]|[^\x20-\x7e]")  # ncu separates the names by commas
+_QUANTITIES = frozenset(  # what is counted, in the names of Nsight Compute 2019 to 2026
+    {"bytes", "ctas", "cycles", "inst", "instructions", "ops", "pixels", "queries"}
+    | {"requests", "samples", "sectors", "tags", "thread", "threads", "throughput"}
+    | {"time", "transactions", "warps", "wavefronts"}
+)
+
+
+class MetricName(NamedTuple):
+    """
+    The parts of a name.
+
+    Attributes:
+        unit: Where it is counted, as `l1tex`; None: the name has none.
+
+        quantity: What is counted, as `sectors`.
+
+        stage: The part or pipeline stage of the unit, as `t_output`; None: all of it.
+
+        qualifier: Which of them, as `pipe_lsu_mem_global_op_ld`; None: all.
+
+        rollup: As `sum`; None: the name has none.
+
+        submetric: What follows the roll-up, as `per_second`; None: nothing.
+
+        kind: `group`, `breakdown`, `pmsampling` or `regex`; None: a plain metric.
+    """
+
+    unit: str | None
+    quantity: str
+    stage: str | None = None
+    qualifier: str | None = None
+    rollup: str | None = None
+    submetric: str | None = None
+    kind: str | None = None
+
+    @property
+    def base(self) -> str:
+        """The name without its kind and its roll-up."""
+        words = (self.stage, self.quantity, self.qualifier)
+        rest = "_".join(word for word in words if word)
+        return rest if self.unit is None else f"{self.unit}__{rest}"
+
+    def __str__(self) -> str:
+        """Return the name as Nsight Compute spells it."""
+        parts = (self.base, self.rollup, self.submetric)
+        name = ".".join(part for part in parts if part)
+        return name if self.kind is None else f"{self.kind}:{name}"
+
+
+def parse_name(name: str) -> MetricName:
+    """
+    Return the parts of a name.
+
+    Args:
+        name: As Nsight Compute spells it; a `regex:` has no parts and is all quantity.
+
+    Raises:
+        ConfigError: It does not parse; all that is wrong is told at once.
+
+    Example:
+        >>> parse_name("l1tex__t_sectors_pipe_lsu.sum.per_second").quantity
+        'sectors'
+    """
+    mistakes = _name_mistakes(name)
+    if mistakes:
+        raise _refusal(f"{name!r} is no metric", mistakes)
+    found = _KIND.fullmatch(name)
+    kind, rest = (found["kind"], found["rest"]) if found else (None, name)
+    if kind == "regex":
+        return MetricName(unit=None, quantity=rest, kind=kind)
+    base, _, after = rest.partition(".")
+    rollup, _, submetric = after.partition(".")
+    parts = _BASE.fullmatch(base)
+    unit, words = (parts["unit"], parts["rest"]) if parts else (None, base)
+    stage, quantity, qualifier = _stage_quantity_qualifier(words)
+    return MetricName(
+        unit=unit,
+        stage=stage,
+        quantity=quantity,
+        qualifier=qualifier,
+        rollup=rollup or None,
+        submetric=submetric or None,
+        kind=kind,
+    )
+
+
+def _name_mistakes(name: object) -> list[str]:
+    """Return what is wrong with a name, as fragments; empty: nothing."""
+    if not isinstance(name, str):
+        return [f"{name!r} is no text"]
+    if _UNWRITABLE.search(name):
+        return ["blanks, commas and letters beyond ASCII cannot stand in a name"]
+    found = _KIND.fullmatch(name)
+    kind, rest = (found["kind"], found["rest"]) if found else (None, name)
+    if kind == "regex":
+        return [] if rest else ["nothing stands behind regex:"]
+    base, *path = rest.split(".")
+    mistakes = [] if _BASE.fullmatch(base) else [f"{base!r} is no unit__quantity"]
+    return mistakes + (_path_mistakes(path, _ROLL_UPS) if path else [])
+
+
+def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
+    """Return what is wrong with a roll-up and what follows it, as fragments."""
+    rollup, *after = path
+    mistakes = []
+    if rollup not in allowed:
+        close = difflib.get_close_matches(str(rollup), list(allowed), n=1)
+        meant = f"did you mean {close[0]}" if close else f"write {' or '.join(allowed)}"
+        mistakes.append(f"{str(rollup)!r} is no roll-up of it: {meant}")
+    if after and rollup in _RATIO_ROLLUPS:
+        mistakes.append(f"nothing follows {rollup}")
+    mistakes += [
+        f"{str(part)!r} is no submetric: write it as per_second"
+        for part in after
+        if not _SUBMETRIC.fullmatch(part)
+    ]
+    return mistakes
+
+
+def _stage_quantity_qualifier(words: str) -> tuple[str | None, str, str | None]:
+    """Return the three, split at the first word that is known to be counted."""
+    parts = words.split("_")
+    place = next((i for i, part in enumerate(parts) if part in _QUANTITIES), None)
+    if place is None:  # nothing says where the quantity begins
+        return None, words, None
+    stage, qualifier = "_".join(parts[:place]), "_".join(parts[place + 1 :])
+    return stage or None, parts[place], qualifier or None
+
+
+def _refusal(what: str, mistakes: Iterable[str]) -> ConfigError:
+    """Return the error that tells all mistakes of one metric."""
+    return ConfigError(
+        f"{what}: {'; '.join(mistakes)}",
+        remedy="write it as dram__bytes.sum (`ncu --query-metrics` lists the names)",
+    )
 
 
 Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second")
@@ -75,12 +254,12 @@ class Metric(Frozen, frozen=True):
     subs: tuple[Sub, ...] | None = None
 
     # the roll-ups that its kind of metric has, and the one that goes without saying
-    rollups: ClassVar[tuple[str, ...]] = COUNTER_ROLLUPS + RATIO_ROLLUPS
+    rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS + _RATIO_ROLLUPS
     silent: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
         """Name it, make it hashable, and refuse what cannot be asked for."""
-        mistakes = name_mistakes(self.name)
+        mistakes = _name_mistakes(self.name)
         if self.subs is not None:
             subs, wrong = _checked(self.subs, self.rollups)
             force_setattr(self, "subs", subs)
@@ -88,7 +267,7 @@ class Metric(Frozen, frozen=True):
             if not mistakes and parse_name(self.name).rollup is not None:
                 mistakes.append("its name has a roll-up already: leave subs out")
         if mistakes:
-            raise refusal(f"{type(self).__name__}({self.name!r})", mistakes)
+            raise _refusal(f"{type(self).__name__}({self.name!r})", mistakes)
         if self.pretty_name is None:
             force_setattr(self, "pretty_name", self.name)
 
@@ -126,7 +305,7 @@ class MetricCounter(Metric, frozen=True):
 
     subs: tuple[Sub, ...] | None = (MetricCounterRollUp.SUM,)
 
-    rollups: ClassVar[tuple[str, ...]] = COUNTER_ROLLUPS
+    rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS
     silent: ClassVar[str | None] = MetricCounterRollUp.SUM.value
 
 
@@ -135,7 +314,7 @@ class MetricRatio(Metric, frozen=True):
 
     subs: tuple[Sub, ...] | None = (MetricRatioRollUp.RATIO,)
 
-    rollups: ClassVar[tuple[str, ...]] = RATIO_ROLLUPS
+    rollups: ClassVar[tuple[str, ...]] = _RATIO_ROLLUPS
     silent: ClassVar[str | None] = MetricRatioRollUp.RATIO.value
 
 
@@ -149,7 +328,7 @@ class MetricThroughput(Metric, frozen=True):
         ),
     )
 
-    rollups: ClassVar[tuple[str, ...]] = COUNTER_ROLLUPS
+    rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS
 
     def __post_init__(self) -> None:
         """Refuse a roll-up alone too: a throughput has no number but a percentage."""
@@ -161,7 +340,7 @@ class MetricThroughput(Metric, frozen=True):
             if _path(sub)[1:] not in {(word,) for word in _OF_PEAK}
         ]
         if wrong:
-            raise refusal(f"{type(self).__name__}({self.name!r})", wrong)
+            raise _refusal(f"{type(self).__name__}({self.name!r})", wrong)
 
 
 class MetricDeviceAttribute(Metric, frozen=True):
@@ -171,7 +350,7 @@ class MetricDeviceAttribute(Metric, frozen=True):
 
     def __post_init__(self) -> None:
         """Complete the name."""
-        named = not name_mistakes(self.name)  # what is no name is refused below
+        named = not _name_mistakes(self.name)  # what is no name is refused below
         if named and not self.name.startswith(self.PREFIX):
             force_setattr(self, "name", f"{self.PREFIX}{self.name}")
         super().__post_init__()
@@ -298,7 +477,7 @@ def _checked(
 def _sub_mistakes(sub: Sub, rollups: tuple[str, ...]) -> list[str]:
     """Return what is wrong with one roll-up."""
     path = _path(sub)
-    return path_mistakes(path, rollups) if path else ["a path of no words"]
+    return _path_mistakes(path, rollups) if path else ["a path of no words"]
 
 
 def _path(sub: Sub) -> tuple[str, ...]:

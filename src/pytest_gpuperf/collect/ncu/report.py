@@ -1,21 +1,41 @@
 """A report of Nsight Compute as a tree of launches.
 
 NVIDIA's reader keeps every launch that it has read and aborts its process at will: it
-runs in a process of its own each time, and here are only the answers. The records that
-these become are imported while that process works, so no module here imports them first.
+runs in a process of its own each time, and here are only the answers.
 """
 
 from __future__ import annotations
 
+import difflib
 import os
 import sys
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Protocol
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol, TypeVar
 
-from pytest_gpuperf.collect.ncu.asked import EVERY, Wanted
-from pytest_gpuperf.collect.ncu.extract import ADVICE, LAUNCHES
+from pytest_gpuperf.collect.ncu.extract import ADVICE, ALL, CORRELATED, LAUNCHES
+from pytest_gpuperf.collect.ncu.launches import (
+    LaunchAdvice,
+    MetricFacts,
+    ReportedLaunch,
+    decode_advice,
+    decode_launches,
+)
+from pytest_gpuperf.collect.ncu.metrics import (
+    Metric,
+    MetricCorrelation,
+    MetricValue,
+    gather,
+    labels,
+    newer_labels,
+)
 from pytest_gpuperf.collect.ncu.nvtx import NvtxFilter
+from pytest_gpuperf.collect.ncu.results import (
+    NAME_KEYS,
+    ProfilingMetrics,
+    ProfilingResults,
+)
 from pytest_gpuperf.collect.ncu.text import check_file, report_text
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.errors import (
@@ -27,14 +47,11 @@ from pytest_gpuperf.errors import (
 )
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pytest_gpuperf.collect.ncu.command import Command
-    from pytest_gpuperf.collect.ncu.launches import LaunchAdvice, ReportedLaunch
-    from pytest_gpuperf.collect.ncu.metrics import Metric
-    from pytest_gpuperf.collect.ncu.results import ProfilingResults
 
 __all__ = ["Report"]
+
+_T = TypeVar("_T")
 
 _SUFFIX = ".ncu-rep"
 _MANY = 10  # kernels or ranges are enough for a message
@@ -83,7 +100,7 @@ class Report:
     ) -> None:
         self._file = _file(path, name, command)
         check_file(self._file)
-        self._runner = ProcessRunner(_load_records) if runner is None else runner
+        self._runner = ProcessRunner() if runner is None else runner
         self._python = python
         self._timeout_s = timeout_s
         # one reading is kept: choosing other launches of it needs no other
@@ -97,8 +114,6 @@ class Report:
     @property
     def path(self) -> Path:
         """The file."""
-        from pathlib import Path
-
         return Path(self._file)
 
     @property
@@ -173,8 +188,8 @@ class Report:
             WrongEntryError: An NVTX range is called like a launch beside it.
         """
         by_nvtx = NvtxFilter(includes, excludes)
-        wanted = Wanted(metrics)
-        every = self.launches(range_idx, names=wanted.names)
+        selection = _Selection(metrics)
+        every = self.launches(range_idx, names=selection.names)
         if kernels is not None:  # asked for each launch, so what is given once is kept
             kernels = (kernels,) if isinstance(kernels, str) else tuple(kernels)
         places = None if indices is None else frozenset(indices)
@@ -187,8 +202,8 @@ class Report:
             raise self._nothing_chosen(
                 every, by_nvtx=bool(by_nvtx), by_index=places is not None
             )
-        self._check_metrics(chosen, wanted, range_idx)
-        return _tree(chosen, wanted, _naming(demangler), domain)
+        self._check_metrics(chosen, selection, range_idx)
+        return _tree(chosen, selection, _naming(demangler), domain)
 
     def advice(self, index: int, range_idx: int = 0) -> LaunchAdvice:
         """
@@ -208,8 +223,6 @@ class Report:
             remedy = f"give an index from 0 to {len(launches) - 1}"
             raise MissingEntryError(message, remedy=remedy)
         text = self._text(ADVICE, (str(range_idx), str(index)))
-        from pytest_gpuperf.collect.ncu.launches import decode_advice
-
         return decode_advice(text)
 
     def _read(self, names: tuple[str, ...]) -> tuple[tuple[ReportedLaunch, ...], ...]:
@@ -217,8 +230,6 @@ class Report:
         kept, ranges = self._kept
         if not ranges or kept != names:
             text = self._text(LAUNCHES, names)
-            from pytest_gpuperf.collect.ncu.launches import decode_launches
-
             ranges = decode_launches(text)
             self._kept = (names, ranges)
         return ranges
@@ -261,15 +272,15 @@ class Report:
         return EntryCountError(message, remedy=remedy)
 
     def _check_metrics(
-        self, chosen: Iterable[ReportedLaunch], wanted: Wanted, range_idx: int
+        self, chosen: Iterable[ReportedLaunch], selection: _Selection, range_idx: int
     ) -> None:
         """Refuse a metric that a measured launch does not have."""
         for launch in chosen:
-            missing = wanted.missing(launch) if launch.measured else ()
+            missing = selection.missing(launch) if launch.measured else ()
             if not missing:
                 continue
             first, *others = missing
-            every = self.launches(range_idx, names=EVERY)[launch.index].facts
+            every = self.launches(range_idx, names=(ALL,))[launch.index].facts
             what = (
                 "values of it by opcode or address" if first in every else "such metric"
             )
@@ -279,31 +290,107 @@ class Report:
             raise MetricUnavailableError(first, reason, remedy=_instead(first, every))
 
 
-def _load_records() -> None:
-    """Import what the answer of the reading process becomes."""
-    import pytest_gpuperf.collect.ncu.launches
-    import pytest_gpuperf.collect.ncu.results  # noqa: F401 - for who imports a name of it
+class _Selection:
+    """
+    The metrics that were asked for, and their keys.
+
+    Args:
+        metrics: Metrics or names; None: all that each launch has.
+
+    Attributes:
+        names: What to ask the reading process for.
+
+        keys: The keys of each metric, by the report's name.
+
+        correlated: The same of those with values by opcode or address.
+
+        aliases: The key by another spelling of it.
+
+    Raises:
+        ConfigError: A text is no name, or two values would have one key.
+    """
+
+    def __init__(self, metrics: Iterable[Metric | str] | None) -> None:
+        self.aliases: Mapping[str, str] = {}
+        self._facts: tuple[object, Mapping[str, MetricFacts | None]] = (None, {})
+        self.keys: dict[str, list[str]] = {}
+        self.correlated: dict[str, list[str]] = {}
+        if metrics is None:
+            self.names: tuple[str, ...] = (ALL,)
+            return
+        # every text is a metric, too: what is no name is refused alike
+        metrics = [metrics] if isinstance(metrics, str) else list(metrics)
+        self.aliases = newer_labels(metrics)  # refuses keys that two metrics share, too
+        for metric in metrics:
+            is_correlated = isinstance(metric, MetricCorrelation)
+            keys = self.correlated if is_correlated else self.keys
+            for name, key in zip(gather([metric]), labels([metric]), strict=True):
+                if key not in keys.setdefault(name, []):
+                    keys[name].append(key)
+        plain = [key for keys in self.keys.values() for key in keys]
+        correlated = [key for keys in self.correlated.values() for key in keys]
+        taken = [key for key in (*plain, *correlated) if key in NAME_KEYS]
+        taken += [key for key in correlated if key in plain]
+        if taken:
+            message = f"the key {taken[0]!r} would stand for two values"
+            remedy = "give the metric another pretty_name"
+            raise ConfigError(message, remedy=remedy)
+        self.names = (*self.keys, *(f"{CORRELATED}{name}" for name in self.correlated))
+
+    def missing(self, launch: ReportedLaunch) -> list[str]:
+        """Return the metrics that a launch does not have."""
+        plain = [
+            name
+            for name in self.keys
+            if name in launch.facts and launch.facts[name] is None
+        ]
+        return plain + [
+            name for name in self.correlated if launch.correlated.get(name) is None
+        ]
+
+    def facts(self, launch: ReportedLaunch) -> Mapping[str, MetricFacts | None]:
+        """Return what each metric of a launch is, by key; one mapping for many."""
+        facts, by_key = self._facts
+        if facts is not launch.facts:  # launches share them as long as they are equal
+            by_key = self._by_key(launch.facts)
+            self._facts = (launch.facts, by_key)
+        return by_key
+
+    def values(self, launch: ReportedLaunch) -> dict[str, MetricValue]:
+        """Return the values of a launch by key."""
+        if not self.keys and not self.correlated:
+            return dict(launch.values)
+        values: dict[str, MetricValue] = dict(self._by_key(launch.values))
+        for name, keys in self.correlated.items():
+            values |= dict.fromkeys(keys, launch.correlated.get(name))
+        return values
+
+    def _by_key(self, by_name: Mapping[str, _T]) -> dict[str, _T]:
+        """Return what belongs to metrics by their keys; members of a list keep their names."""
+        return {
+            key: item
+            for name, item in by_name.items()
+            for key in self.keys.get(name, (name,))
+        }
 
 
 def _tree(
     chosen: Iterable[ReportedLaunch],
-    wanted: Wanted,
+    selection: _Selection,
     name_of: Callable[[ReportedLaunch], str],
     domain: str | None,
 ) -> ProfilingResults:
     """Return launches as a tree of the NVTX ranges around them."""
-    from pytest_gpuperf.collect.ncu.results import ProfilingMetrics, ProfilingResults
-
     results = ProfilingResults()
     for launch in chosen:
-        data = wanted.values(launch)
+        data = selection.values(launch)
         data |= {"mangled": launch.mangled, "demangled": name_of(launch)}
         leaf = ProfilingMetrics(
             data,
-            facts=wanted.facts(launch),
+            facts=selection.facts(launch),
             name=launch.key,
             measured=launch.measured,
-            aliases=wanted.aliases,
+            aliases=selection.aliases,
         )
         stacks = [
             each.stack
@@ -338,7 +425,7 @@ def _file(
         return os.fspath(path)
     # appended and never replaced: ncu calls the report of `-o a.b` a.b.ncu-rep
     file = name if name.endswith(_SUFFIX) else name + _SUFFIX
-    return os.path.join(path, file)  # noqa: PTH118 - pathlib is not imported yet
+    return str(Path(path, file))
 
 
 def _naming(
@@ -360,7 +447,7 @@ def _naming(
 
 
 def _is_place(number: object, every: Sequence[object]) -> bool:
-    """Return whether a number is that of one of some things, counted from 0."""
+    """Return whether `number` is a valid index, counted from 0."""
     return isinstance(number, int) and 0 <= number < len(every)
 
 
@@ -383,8 +470,6 @@ def _is_among(
 
 def _instead(name: str, every: Iterable[str]) -> str:
     """Return what to do about a metric that a launch does not have."""
-    import difflib
-
     names = sorted(every)
     of_it = [each for each in names if each.startswith(f"{name}.")]
     close = of_it or difflib.get_close_matches(name, names, n=3)

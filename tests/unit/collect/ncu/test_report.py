@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import math
 import os
-import subprocess
 import sys
 from collections.abc import Iterator, Sequence
 from importlib.util import find_spec
@@ -206,32 +205,6 @@ class TestTheFile:
 
         assert (list(first.data), list(second.data)) == (["k-0"], ["k-1"])
         assert (some.range_count, len(runner.calls)) == (1, 1)
-
-    def test_is_read_before_its_records_are_imported(
-        self, tmp_path: Path, installed: Path
-    ) -> None:
-        """They cost 30 ms, which pass while the reading process works."""
-        code = (
-            "import sys\n"
-            "before = {*sys.modules}  # whoever watches this process loads more\n"
-            "from pytest_gpuperf.collect.ncu.report import Report\n"
-            "class Runner:\n"
-            "    def run(self, argv, **options):\n"
-            '        sys.exit(f\'{sorted({"dataclasses", "msgspec"} & ({*sys.modules} - before))}\')\n'
-            "some = Report(sys.argv[1], runner=Runner())\n"
-            f"some.extract_results_in_range([{SIZE!r}], includes=['a/'])"
-        )
-        path = [str(installed.parents[1]), *sys.path]
-
-        done = subprocess.run(
-            [sys.executable, "-c", code, str(report(tmp_path, []).path)],
-            capture_output=True,
-            check=False,
-            text=True,
-            env=os.environ | {"PYTHONPATH": os.pathsep.join(path)},
-        )
-
-        assert done.stderr == "[]\n"
 
 
 @pytest.mark.usefixtures("installed")
