@@ -222,6 +222,12 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     requires: tuple[str, ...] = ()
     uses_fixture: bool = True
 
+    @property
+    def judged(self) -> tuple[str, ...]:
+        """The metrics that the test is judged by, each once."""
+        limited = (limit.metric for limit in self.limits)
+        return tuple(dict.fromkeys((*limited, *self.max_regression)))
+
 
 def parse_percent(text: str) -> float:
     """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""

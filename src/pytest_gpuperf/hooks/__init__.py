@@ -33,6 +33,7 @@ def register(config: pytest.Config) -> None:
         return
     # the rooms below are imported here because this is the first use of any of them
     from pytest_gpuperf.hooks.measuring import Leases, Measuring
+    from pytest_gpuperf.measure.bench import bench_of
     from pytest_gpuperf.pipeline.memory import Memory
 
     if options.CHILD_VARIABLE in os.environ:
@@ -41,7 +42,7 @@ def register(config: pytest.Config) -> None:
         child = Child(config)
         manager.register(child, "gpuperf-child")
         bench = child.bench()
-        measuring = Measuring(config, bench, Memory(bench.config), judging=False)
+        measuring = Measuring(config, bench, Memory(bench.site.config), judging=False)
         manager.register(measuring, "gpuperf-measuring")
     elif hasattr(config, "workerinput"):
         measuring = Measuring.in_worker(config)
@@ -51,6 +52,6 @@ def register(config: pytest.Config) -> None:
 
         gate = Gate(config)
         manager.register(gate, "gpuperf-gate")
-        measuring = Measuring(config, gate.suite.bench, gate.suite.memory)
+        measuring = Measuring(config, bench_of(gate.suite.site), gate.suite.memory)
         manager.register(measuring, "gpuperf-measuring")
     manager.register(Leases(measuring.bench), "gpuperf-leases")

@@ -12,7 +12,8 @@ from pytest_gpuperf import options
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
-from pytest_gpuperf.measure.bench import Bench
+from pytest_gpuperf.measure.bench import bench_of
+from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import replace
@@ -21,6 +22,7 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
+    from pytest_gpuperf.measure.bench import Bench
 
 __all__ = ["Child", "prepare"]
 
@@ -60,18 +62,21 @@ class Child:
         self.spec = _told()
 
     def bench(self) -> Bench:
-        """Return this process's bench: it measures, or counts, and decides nothing."""
+        """Return the bench of this process: it measures, or marks, and decides nothing."""
         read = _measuring_only(options.config_of(self.config))
+        site = Site.in_process(read, self.spec.identity)
         if not self._counts:
-            return Bench.in_process(read, self.spec.identity)
+            return bench_of(site)
         from pytest_gpuperf.collect.ncu.ranges import find_ranges
         from pytest_gpuperf.fixture.lenient import LenientFigure
-        from pytest_gpuperf.measure.marking import CountingBench
+        from pytest_gpuperf.measure.marking import marking_bench
 
-        bench = CountingBench.in_process(read, self.spec.identity)
-        bench.placeholder = LenientFigure.of
-        bench.tell, bench.ranges = self._answer, find_ranges()
-        return bench
+        return marking_bench(
+            site,
+            tell=self._answer,
+            ranges=find_ranges(),
+            placeholder=LenientFigure.of,
+        )
 
     @property
     def _counts(self) -> bool:

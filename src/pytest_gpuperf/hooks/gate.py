@@ -10,7 +10,7 @@ from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.start import command_line, told_to_worker
-from pytest_gpuperf.measure.bench import Bench
+from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.pipeline import run as steps
@@ -64,7 +64,7 @@ class Gate:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
         """Tell an xdist worker what it needs to measure for this run."""
-        node.workerinput["gpuperf"] = self.suite.bench.for_worker(
+        node.workerinput["gpuperf"] = self.suite.site.for_worker(
             node.workerinput["workerid"]
         )
         node.workerinput |= told_to_worker(self.config)
@@ -316,7 +316,7 @@ def _suite(config: pytest.Config, identity: ProcessIdentity | None) -> Suite:
     read = options.config_of(config)
     command = command_line(config)
     if identity is not None:
-        return Suite(read, command, Bench.in_process(read, identity))
+        return Suite(Site.in_process(read, identity), command)
     try:
         return Suite.of_pytest(read, command)
     except GpuPerfError as error:

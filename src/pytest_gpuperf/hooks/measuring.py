@@ -20,8 +20,9 @@ from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
-from pytest_gpuperf.measure.bench import Bench
-from pytest_gpuperf.measure.site import ProcessIdentity
+from pytest_gpuperf.measure.bench import Bench, bench_of
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.measure.timing import TimingMeasurer
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import is_counter
@@ -32,12 +33,10 @@ from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping
-
-    import pytest
+    from collections.abc import Generator, Mapping, Sequence
 
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.bench import Bench
+    from pytest_gpuperf.measure.counters import Wanted
 
 
 __all__ = [
@@ -59,27 +58,54 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
 
         bench: The measuring equipment of this process.
     """
+    site, measurer = bench.site, bench.measurer
+    if not isinstance(measurer, TimingMeasurer):
+        return
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
-    asked = not {"ncu", "cupti"}.isdisjoint(bench.config.collectors)
+    asked = not {"ncu", "cupti"}.isdisjoint(site.config.collectors)
     # nearly all runs end here, with nothing loaded
     if not any(
         asked or (_names_a_counter(plan) and not _never_runs(item))
         for item, plan in plans
     ):
         return
-    if bench.config.disable or bench.recording is not None or _only_shows(session):
+    if _only_shows(session):
         return
+    wanted = _counter_requests(plans, site)
+    if not wanted:
+        return
+    from pytest_gpuperf.hooks.start import command_line
+    from pytest_gpuperf.measure.counters import may_count_here
+    from pytest_gpuperf.pipeline.profile import counted, refused
+
+    refusal = refused(site)
+    if refusal is not None and may_count_here(site.config.collectors, site.device()):
+        from pytest_gpuperf.measure.counted import CountsHere
+
+        measurer.counters = CountsHere(site, measurer.observers, instead_of=refusal)
+        return
+    measurer.counters = counted(
+        site,
+        command_line(session.config),
+        wanted,
+        announce=lambda count: _announce(session.config, count),
+    )
+
+
+def _counter_requests(
+    plans: Sequence[tuple[pytest.Item, Plan]], site: Site
+) -> list[Wanted]:
+    """Return the tests that need counters, each with its own."""
     from pytest_gpuperf.measure.counters import (
         Wanted,
         cache_control_of,
         made_of,
-        may_count_here,
         wanted_metrics,
     )
 
-    device = bench.device()
+    device = site.device()
     capability = None if device is None else device.compute_capability
-    wanted = [
+    return [
         Wanted(
             test_id=item.stash[TEST_ID],
             path=str(item.path),
@@ -89,23 +115,8 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         )
         for item, plan in plans
         if not _never_runs(item)
-        and (metrics := wanted_metrics(plan, bench.config.collectors))
+        and (metrics := wanted_metrics(plan, site.config.collectors))
     ]
-    if not wanted:
-        return
-    from pytest_gpuperf.hooks.start import command_line
-    from pytest_gpuperf.pipeline.profile import counted, refused
-
-    refusal = refused(bench)
-    if refusal is not None and may_count_here(bench.config.collectors, device):
-        bench.count_here(refusal)
-        return
-    bench.counts = counted(
-        bench,
-        command_line(session.config),
-        wanted,
-        announce=lambda count: _announce(session.config, count),
-    )
 
 
 def _never_runs(item: pytest.Item) -> bool:
@@ -127,8 +138,7 @@ def _only_shows(session: pytest.Session) -> bool:
 
 def _names_a_counter(plan: Plan) -> bool:
     """Return whether a test's markers name a hardware counter."""
-    limited = (limit.metric for limit in plan.limits)
-    return any(map(is_counter, (*plan.counters, *limited, *plan.max_regression)))
+    return any(map(is_counter, (*plan.counters, *plan.judged)))
 
 
 def _announce(config: pytest.Config, count: int) -> None:
@@ -158,7 +168,7 @@ class Leases:
         self, item: pytest.Item
     ) -> Generator[None, object, object]:
         """Wait for the GPU, and let others have it after the test."""
-        turns = self._bench.turns
+        turns = self._bench.measurer.turns
         if turns is None:
             return (yield)
         measures = TEST_ID in item.stash
@@ -240,20 +250,20 @@ class Measuring:
         told = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
         if isinstance(told, str):
-            bench = Bench.in_worker(read, told)
+            site = Site.in_worker(read, told)
         else:
-            bench = Bench.in_process(read, identity_of(told))
-        return cls(config, bench, Memory(bench.config))
+            site = Site.in_process(read, identity_of(told))
+        return cls(config, bench_of(site), Memory(read))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure."""
-        self.bench.expect(
+        self.bench.site.expect(
             [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
         )
 
     def pytest_unconfigure(self) -> None:
         """Let others have what was opened to look at the device."""
-        self.bench.close()
+        self.bench.measurer.close()
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtestloop(
@@ -264,7 +274,7 @@ class Measuring:
             session.testsfailed
             and not session.config.option.continue_on_collection_errors
         )
-        if not (broken or session.config.option.collectonly or self.bench.placeholder):
+        if not (broken or session.config.option.collectonly):
             count_before(session, self.bench)
         return (yield)
 
@@ -295,7 +305,7 @@ class Measuring:
     def _may_change(self, item: pytest.Item) -> bool:
         """Return whether the end of the run may change this test's outcome."""
         plan = _plan(item)
-        return self.judging and self.bench.may_change(
+        return self.judging and self.bench.site.may_change(
             has_limits=bool(plan.limits or plan.min_grade)
         )
 
@@ -333,7 +343,7 @@ class Measuring:
         if FIXTURE in item.stash:  # of an attempt that pytest-rerunfailures repeats
             del item.stash[FIXTURE]
             item.stash[_VERDICTS] = ()
-        lacking = self.bench.lacking(_plan(item).requires)
+        lacking = self.bench.measurer.lacking(_plan(item).requires)
         if lacking:
             ledger = fixture_of(item).ledger
             raise ledger.refuse("requires", lacking.reason, lacking.remedy)
@@ -349,7 +359,7 @@ class Measuring:
         else:
             with gpuperf.range(""):
                 result = yield
-        if self.judging and not self.bench.config.disable:
+        if self.judging and not self.bench.site.config.disable:
             self._hold_limits(item, gpuperf, plan)
         return result
 
@@ -365,7 +375,7 @@ class Measuring:
                 item.stash[TEST_ID],
                 gpuperf.ledger.records,
                 self.memory,
-                grades=self.bench.config.grades,
+                grades=self.bench.site.config.grades,
             )
         except UnitError as error:  # of the marker: a traceback would show our own code
             text = f"limit {escape(str(error))}"
@@ -377,7 +387,7 @@ class Measuring:
             perfs = [
                 p for p in gpuperf.ledger.perfs if p.ended and p.record.key in keys
             ]
-            text = outcomes.failure_text(missed, self.bench.config, perfs)
+            text = outcomes.failure_text(missed, self.bench.site.config, perfs)
             raise PerfAssertionError(text, verdict=missed[0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -418,7 +428,7 @@ class Measuring:
         direct = mine and not self.in_worker_process
         report.gpuperf = measured if direct else text  # type: ignore[attr-defined] # our own, for the gate
         if not (report.passed and mine):
-            outcomes.apply_unmeasured(report, measured, self.bench.config)
+            outcomes.apply_unmeasured(report, measured, self.bench.site.config)
 
     def _measured(
         self, item: pytest.Item, report: pytest.TestReport, call: pytest.CallInfo[None]
@@ -431,17 +441,17 @@ class Measuring:
             Unmeasured(metric=e.metric, reason=e.reason, remedy=e.remedy)
             for e in ledger.refusals
         ]
-        disabled = self.bench.config.disable
+        disabled = self.bench.site.config.disable
         unasked = not ledger.records or (disabled and plan.limits)
         if report.passed and unasked and not refusals:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],
-            records=self.bench.keep(ledger.records),
+            records=self.bench.site.keep(ledger.records),
             verdicts=verdicts,
             refusals=tuple(refusals),
-            lost=self.bench.told_lost(),
+            lost=self.bench.site.told_lost(),
             max_regression=_gates(plan),
             body_failed=call.excinfo is not None
             and not limits_failed

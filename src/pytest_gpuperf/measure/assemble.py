@@ -69,12 +69,12 @@ class Maker(Frozen, frozen=True, kw_only=True):
         *,
         kind: Kind,
         work: Work | None,
-        unseen: bool = False,
+        use_unknown: bool = False,
     ) -> Record:
-        """Return the record of a timed function or block; `unseen` as of its roof."""
+        """Return the record of a timed function or block; `use_unknown` as of its roof."""
         times = _time_estimates(timing)
         peaks = self.host_peaks if timing.unused else self.peaks
-        known = None if peaks is None or work is None or unseen else peaks()
+        known = None if peaks is None or work is None or use_unknown else peaks()
         roof = held_against(
             work,
             times[0],
@@ -83,7 +83,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             warm=timing.unused or timing.cache_mode != "cold",
             grades=self.grades,
             clock_hz=timing.sm_clock_hz,
-            unseen=unseen,
+            use_unknown=use_unknown,
         )
         record = self._record(
             key,

@@ -33,7 +33,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.observers import Again, Observers
+    from pytest_gpuperf.measure.observers import MeasuredCall, Observers
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
@@ -92,7 +92,7 @@ class CountsHere:
         self,
         record: Record,
         plan: Plan,
-        again: Again | None = None,
+        call: MeasuredCall | None = None,
         *,
         work: Work | None,
         facts: Mapping[str, str],
@@ -105,7 +105,7 @@ class CountsHere:
 
             plan: What its test asks for.
 
-            again: The call that was measured; None: it was a block.
+            call: The call that was measured; None: it was a block.
 
             work: What one call has to do.
 
@@ -124,8 +124,8 @@ class CountsHere:
             return record
         counters = made_of(metrics, self._capability, lacks=made_by_ncu)
         found: CountedCall | Gap = _BLOCK if counters else _NOTHING
-        if counters and again is not None:
-            found = self._counted(again, counters)
+        if counters and call is not None:
+            found = self._counted(call, counters)
         if isinstance(found, Gap):
             return without_counters(record, metrics, self._beside_ncu(found))
         counted = found.counted
@@ -166,15 +166,17 @@ class CountsHere:
             remedy=", or ".join(remedies),
         )
 
-    def _counted(self, again: Again, counters: Sequence[str]) -> CountedCall | Gap:
+    def _counted(
+        self, measured: MeasuredCall, counters: Sequence[str]
+    ) -> CountedCall | Gap:
         """Return what is counted of a call, or why nothing is."""
-        request, timing, observed = again
+        request, timing, observations = measured
         if self._observers.open_count:
             return _INSIDE
-        if not observed.device_used:
+        if not observations.device_used:
             return _UNUSED
         call = Call(
-            request=request, time_s=median(timing.samples), trace=observed.trace
+            request=request, time_s=median(timing.samples), trace=observations.trace
         )
         with self._alone():
             return self._counter.count(call, tuple(dict.fromkeys((*counters, _WEIGHT))))

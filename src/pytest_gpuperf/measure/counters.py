@@ -26,7 +26,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.observers import Again
+    from pytest_gpuperf.measure.observers import MeasuredCall
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
@@ -85,7 +85,7 @@ def wanted_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
 
         collectors: Those that were asked for by name; empty: none were.
     """
-    named = (*(limit.metric for limit in plan.limits), *plan.max_regression)
+    named = plan.judged
     counters = (*plan.counters, *(name for name in named if is_counter(name)))
     if not counters and not {SOURCE, HERE} & {*collectors}:
         return ()
@@ -391,7 +391,7 @@ class Counts:
         self,
         record: Record,
         plan: Plan,
-        _again: Again | None = None,
+        _call: MeasuredCall | None = None,
         *,
         work: Work | None,
         facts: Mapping[str, str],

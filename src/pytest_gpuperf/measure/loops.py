@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from math import fsum
+from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.step_scorecard import scorecard_of
@@ -23,7 +24,21 @@ from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
 
-__all__ = ["LoopValues", "gaps_of", "loop_values", "notes_of", "void_of"]
+if TYPE_CHECKING:
+    from pytest_gpuperf.model.record import Record
+
+__all__ = [
+    "EndLoop",
+    "LoopValues",
+    "gaps_of",
+    "loop_values",
+    "notes_of",
+    "void_of",
+]
+
+# ends a loop, by the exception that ended it: its record, and what it ran on
+EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"
+
 
 _HOST = "host"
 _TORCH = "torch"  # what torch counts itself

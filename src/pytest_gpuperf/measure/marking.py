@@ -1,4 +1,4 @@
-"""The bench of a process that Nsight Compute watches.
+"""Marks what a test calls for Nsight Compute, which watches this process.
 
 Its parent wants to know which kernels belong to which measurement of which test, so each
 of these runs once inside a range of its own.
@@ -7,134 +7,152 @@ of these runs once inside a range of its own.
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.base import TimedCall, calls, settle
+from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.collect.ncu.command import paired_modes
 from pytest_gpuperf.collect.ncu.ranges import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
 from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, SOURCE, wanted_metrics
+from pytest_gpuperf.measure.machine import Machine
+from pytest_gpuperf.measure.reading import FileReader
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.base import TimedCall
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.measure.loops import EndLoop
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["CountingBench"]
+__all__ = ["MarkingMeasurer", "marking_bench"]
 
 # docs/judging.md section 5: graph trees need warm-up, record and replay
 _WARMUP_COUNT = 4
 _TIMED = ("time", "time.wall", "time.p50", "time.p95", "time.min", "time.first_call")
 
 
-class CountingBench(Bench):
+def marking_bench(
+    site: Site,
+    *,
+    tell: Callable[[ChildAnswer], None],
+    ranges: Ranges,
+    placeholder: Callable[[str, Any], Any],
+) -> Bench:
     """
-    It marks calls and times none.
+    Return the bench of a process that Nsight Compute watches.
 
-    Attributes:
+    Args:
+        site: What the process has.
+
         tell: Takes what a test has come to.
 
         ranges: What the profiler sees.
+
+        placeholder: As of a `Bench`.
+    """
+    machine = Machine(site)
+    measurer = MarkingMeasurer(site, machine, tell=tell, ranges=ranges)
+    reader = FileReader(site, machine)
+    return Bench(site, measurer, reader, placeholder=placeholder)
+
+
+class MarkingMeasurer:
+    """
+    Marks calls, and times none; its parameters are those of `marking_bench`.
+
+    Its records have a value of all that its process may ask for.
     """
 
-    tell: Callable[[ChildAnswer], None]
-    ranges: Ranges
+    turns = None  # who started this process has the GPU
+
+    def __init__(
+        self,
+        site: Site,
+        machine: Machine,
+        *,
+        tell: Callable[[ChildAnswer], None],
+        ranges: Ranges,
+    ) -> None:
+        self._site = site
+        self._machine = machine
+        self._tell = tell
+        self._ranges = ranges
+
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process lacks: the profiler has CUPTI."""
+        return self._site.lacking([name for name in requires if name != "cupti"])
+
+    def ensure(self) -> None:
+        """Refuse nothing: the process that times did."""
+
+    def close(self) -> None:
+        """Do nothing: nothing was opened."""
 
     def timed(
-        self,
-        key: RecordKey,
-        fn: Callable[..., Any],
-        args: tuple[object, ...],
-        kwargs: Mapping[str, object],
-        *,
-        plan: Plan,
-        cache: str | None = None,
-        **how: Any,  # noqa: ANN401 - of which a counted call needs its arguments alone
+        self, key: RecordKey, request: TimedCall, *, plan: Plan, **_: object
     ) -> tuple[Record, Callable[[], object]]:
         """Call a function some times, then once in a range."""
-        given = {name: how.get(name) for name in ("setup", "inputs")}
-        output = self._call(key, fn, args, kwargs, plan=plan, cache=cache, **given)
-        return self._record(key, Kind.MEASURE, plan), lambda: output
+        output = self._call(key, request)
+        return _record(key, Kind.MEASURE, plan), lambda: output
 
     @contextlib.contextmanager
     def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
         """Mark a block."""
         with self._marked(key, AS_IT_COMES):
-            yield lambda: self._record(key, Kind.RANGE, plan)
+            yield lambda: _record(key, Kind.RANGE, plan)
 
     def stepped(
         self,
         key: RecordKey,
+        recorder: StepRecorder,
         *,
         plan: Plan,
         work: Work | None = None,
         hardware: Hardware | None = None,
-        **how: Any,  # noqa: ANN401 - passed on to Bench.stepped
-    ) -> tuple[
-        StepRecorder,
-        Callable[[BaseException | None], tuple[Record, Hardware | None]],
-    ]:
-        """Record a loop, all of it inside one range."""
+    ) -> EndLoop:
+        """Begin a loop, all of it inside one range."""
         mark = contextlib.ExitStack()
         mark.enter_context(self._marked(key, AS_IT_COMES))
-        recorder, ended = super().stepped(
-            key, plan=plan, work=work, hardware=hardware, **how
-        )
+        recorder.begin()
 
-        def closed(failure: BaseException | None) -> tuple[Record, Hardware | None]:
+        def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
             kind = None if failure is None else type(failure)
             mark.__exit__(kind, failure, None)
-            record, known = ended(failure)
-            placed = self._record(key, Kind.STEPS, plan).estimates
+            loop = recorder.end(failure)
+            record, known = self._machine.loop_record(
+                key, loop, work=work or plan.work, hardware=hardware
+            )
+            placed = _record(key, Kind.STEPS, plan).estimates
             return replace(record, estimates=(*record.estimates, *placed)), known
 
-        return recorder, closed
+        return ended
 
     def compared(
-        self,
-        key: RecordKey,
-        functions: tuple[Callable[..., Any], Callable[..., Any]],
-        args: tuple[object, ...],
-        kwargs: Mapping[str, object],
-        *,
-        plan: Plan,
-        setup: Callable[[], object] | None = None,
+        self, key: RecordKey, requests: tuple[TimedCall, TimedCall], *, plan: Plan
     ) -> tuple[Record, Record, Record]:
         """Mark a call of each of two functions."""
-        sides = self.sides(key)
-        for side, fn in zip(sides, functions, strict=True):
-            self._call(side, fn, args, kwargs, plan=plan, cache=None, setup=setup)
-        first, second = (self._record(side, Kind.MEASURE, plan) for side in sides)
-        return self._record(key, Kind.COMPARE, plan), first, second
+        for side, request in zip(key.sides, requests, strict=True):
+            self._call(side, request)
+        first, second = (_record(side, Kind.MEASURE, plan) for side in key.sides)
+        return _record(key, Kind.COMPARE, plan), first, second
 
-    def _call(
-        self,
-        key: RecordKey,
-        fn: Callable[..., Any],
-        args: tuple[object, ...],
-        kwargs: Mapping[str, object],
-        *,
-        plan: Plan,
-        cache: str | None,
-        **given: Any,  # noqa: ANN401 - passed on to TimedCall, which types each
-    ) -> object:
+    def _call(self, key: RecordKey, request: TimedCall) -> object:
         """Call a function outside of its range, then once in it; return what it gave."""
-        self.need("host")  # as the process that measures does
-        refuse_function(fn)
-        mode = cache or plan.cache or "cold"
-        request = TimedCall(fn=fn, args=args, kwargs=kwargs, cache=mode, **given)
+        refuse_function(request.fn)
         next_call = calls(request)
         for _ in range(_WARMUP_COUNT):
             settle(next_call()())
         call = next_call()
-        with self._marked(key, paired_modes(mode).cache_control):
+        with self._marked(key, paired_modes(request.cache).cache_control):
             output = call()
             settle(output)
         return output
@@ -143,21 +161,22 @@ class CountingBench(Bench):
     def _marked(self, key: RecordKey, cache_control: str) -> Iterator[None]:
         """Open a range around what runs, from an idle device to an idle device."""
         name = range_name(key.test_id, key.name)
-        self.runtime.synchronize()
-        opened = self.ranges.open(name)
+        self._site.runtime.synchronize()
+        opened = self._ranges.open(name)
         try:
             yield
-            self.runtime.synchronize()
+            self._site.runtime.synchronize()
         finally:
-            self.ranges.close(opened)
+            self._ranges.close(opened)
         reached = ProfiledRange(name=key.name, range=name, cache_control=cache_control)
-        self.tell(ChildAnswer(test_id=key.test_id, reached=(reached,)))
+        self._tell(ChildAnswer(test_id=key.test_id, reached=(reached,)))
 
-    def _record(self, key: RecordKey, kind: Kind, plan: Plan) -> Record:
-        """Return a record that has a value of all that its process may ask for."""
-        metrics = (*_TIMED, COUNT, *wanted_metrics(plan, (SOURCE,)))
-        estimates = tuple(
-            Estimate(metric=name, value=1.0, unit="", source=SOURCE)
-            for name in dict.fromkeys(metrics)
-        )
-        return Record(key=key, kind=kind, estimates=estimates)
+
+def _record(key: RecordKey, kind: Kind, plan: Plan) -> Record:
+    """Return a record that has a value of all that its process may ask for."""
+    metrics = (*_TIMED, COUNT, *wanted_metrics(plan, (SOURCE,)))
+    estimates = tuple(
+        Estimate(metric=name, value=1.0, unit="", source=SOURCE)
+        for name in dict.fromkeys(metrics)
+    )
+    return Record(key=key, kind=kind, estimates=estimates)

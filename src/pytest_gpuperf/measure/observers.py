@@ -13,6 +13,8 @@ import msgspec
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sensors import Company
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing
@@ -20,20 +22,19 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse, MemoryWatch
     from pytest_gpuperf.collect.nvml.deltas import Deltas
     from pytest_gpuperf.collect.nvml.library import Board
+    from pytest_gpuperf.collect.nvml.sampler import Sampler
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.measure.telemetry import Span, TimeLines
     from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.record import Void
-    from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass
+    from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass, UtilizationWindow
 
-__all__ = ["Again", "Observed", "Observers"]
+__all__ = ["MeasuredCall", "Observations", "Observers"]
 
 
 def _nobody() -> None:
     """Tell nobody."""
 
 
-class Observed(msgspec.Struct, kw_only=True):
+class Observations(msgspec.Struct, kw_only=True):
     """
     What was seen of a measurement besides its time; None: nobody looked, or could.
 
@@ -75,21 +76,21 @@ class Observed(msgspec.Struct, kw_only=True):
     returned: Callable[[], None] = _nobody
 
 
-class Again(NamedTuple):
+class MeasuredCall(NamedTuple):
     """
-    What it takes to make a measured call once more.
+    A call that was timed, with what it takes to make it once more.
 
     Attributes:
         request: What to call.
 
         timing: What its timed calls gave.
 
-        observed: What was seen of it besides.
+        observations: What was seen of it besides.
     """
 
     request: TimedCall
     timing: Timing
-    observed: Observed
+    observations: Observations
 
 
 _ENERGY = frozenset({"energy", "power"})
@@ -99,11 +100,21 @@ _NO_ROOM = Gap(
     reason="a second result had no room beside the first, which the test may ask for",
     remedy="measure it on less, or return less of it",
 )
-_UNASKED = Gap(
+_CUPTI_UNASKED = Gap(
     code=GapCode.NOT_ASKED,
     reason="the cupti collector is not among those asked for",
     remedy="add cupti to --gpuperf-collectors",
 )
+_TELEMETRY = "telemetry"  # no collector, but lost by name as they are
+_NVML_UNASKED = Gap(
+    code=GapCode.NOT_ASKED,
+    reason="the nvml collector is not among those asked for",
+    remedy="add nvml to --gpuperf-collectors",
+)
+_NS_PER_S = 1_000_000_000
+_LONGEST_PERIODS = 2  # that one sample describes: a sampler that hung is noticed
+_SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
+_AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
 
 
 class Observers:
@@ -118,6 +129,9 @@ class Observers:
         self._site = site
         self._runtime = site.runtime
         self.open_count = 0  # blocks, loops and calls that are measured right now
+        self._timers: tuple[DeviceTimer, ...] | None = None
+        self._activity: ActivityCollector | None = None
+        self._time_lines = TimeLines(site, self._board)
         self._open_watches: list[MemoryWatch] = []
         self._opened: dict[str, Board | None] = {}  # by the device's UUID
         # likewise, and by whether they take GPM's averages
@@ -125,25 +139,33 @@ class Observers:
 
     # what times the device's side of samples
 
-    @functools.cached_property
+    @property
     def timers(self) -> tuple[DeviceTimer, ...]:
-        """The timers of the device's side, the best first."""
-        found: list[DeviceTimer] = []
+        """The timers of the device's side, the best first; opened when asked for first."""
+        if self._timers is None:
+            self._timers = tuple(self._find_timers())
+        return self._timers
+
+    def _find_timers(self) -> Iterator[DeviceTimer]:
+        """Yield the timers that are asked for and there."""
         if self.activity is not None:
             from pytest_gpuperf.collect.cupti.activity import ActivityTimer
 
-            found.append(ActivityTimer(self.activity))
+            yield ActivityTimer(self.activity)
         if self._asked("events") and self._may_use_device():
             from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
-            found.append(EventTimer(find_events(), self._site.clock.now_ns))
-        return tuple(found)
+            yield EventTimer(find_events(), self._site.clock.now_ns)
 
-    @functools.cached_property
+    @property
     def activity(self) -> ActivityCollector | None:
         """The one that sees what the GPU does; None: not asked for, absent, or held."""
-        if not self._usable(_CUPTI):
-            return None
+        if self._activity is None and self._usable(_CUPTI):
+            self._activity = self._open_activity()
+        return self._activity
+
+    def _open_activity(self) -> ActivityCollector | None:
+        """Return CUPTI's collector, which this process holds from now on."""
         from pytest_gpuperf.collect.cupti.activity import ActivityCollector
 
         collector = ActivityCollector(
@@ -171,35 +193,35 @@ class Observers:
     # what a measurement costs besides its time
 
     @contextlib.contextmanager
-    def sensing(self) -> Iterator[Observed]:
+    def sensing(self) -> Iterator[Observations]:
         """Read the sensors around a measurement; what is yielded has them at its end."""
-        observed = Observed(blind=self._blindness())
+        observations = Observations(blind=self._blindness())
         span = self._span()
         deltas = self._deltas()
         if deltas is not None:
             deltas.begin()
         self.open_count += 1
         try:
-            yield observed
+            yield observations
         finally:
             self.open_count -= 1
             if span is not None:
                 span.end()
-                observed.span = span
-            observed.device_used = self._runtime.active()
+                observations.span = span
+            observations.device_used = self._runtime.active()
             if deltas is not None:
                 found = deltas.end()
                 self._free(deltas)
-                observed.deltas = found if observed.device_used else None
+                observations.deltas = found if observations.device_used else None
 
     @contextlib.contextmanager
-    def watching(self) -> Iterator[Observed]:
+    def watching(self) -> Iterator[Observations]:
         """Look at a block that is timed: nothing is called in it."""
-        with self.sensing() as observed, self._looking(observed, calling=False):
-            yield observed
+        with self.sensing() as observations, self._looking(observations, calling=False):
+            yield observations
 
     def call(
-        self, request: TimedCall, observed: Observed, *, beside: bool = False
+        self, request: TimedCall, observations: Observations, *, beside: bool = False
     ) -> None:
         """
         Look at one more call, which is not timed; nobody gets its result.
@@ -207,20 +229,20 @@ class Observers:
         Args:
             request: What to call.
 
-            observed: Gets what was seen, or why nothing was.
+            observations: Gets what was seen, or why nothing was.
 
             beside: Whether the result of a timed call is kept meanwhile.
         """
-        if not observed.device_used:
+        if not observations.device_used:
             return
         call = calls(request)()
         if request.cache == "cold":  # what is seen is of a call like those timed
             self._runtime.flush_l2()
         try:
-            with self._looking(observed, calling=True, beside=beside) as result:
-                observed.begins()
+            with self._looking(observations, calling=True, beside=beside) as result:
+                observations.begins()
                 result.append(call())
-                observed.returned()
+                observations.returned()
                 settle(result[0])
                 del call  # with arguments that setup has made
         except Exception as error:
@@ -229,11 +251,13 @@ class Observers:
                 raise
             from pytest_gpuperf.collect.memory import MemoryUse
 
-            observed.blind = _NO_ROOM
-            observed.memory = MemoryUse(reason=_NO_ROOM.reason, remedy=_NO_ROOM.remedy)
+            observations.blind = _NO_ROOM
+            observations.memory = MemoryUse(
+                reason=_NO_ROOM.reason, remedy=_NO_ROOM.remedy
+            )
 
-    def again(
-        self, request: TimedCall, observed: Observed, asked: Sequence[str]
+    def second_pass(
+        self, request: TimedCall, observations: Observations, metrics: Sequence[str]
     ) -> None:
         """
         Call without a gap for what only that can tell, where it is asked for.
@@ -241,13 +265,13 @@ class Observers:
         Args:
             request: What to call.
 
-            observed: Gets what was found.
+            observations: Gets what was found.
 
-            asked: Metrics that the test is judged by.
+            metrics: Those that the test is judged by.
         """
-        wanted = observed.device_used and not _ENERGY.isdisjoint(asked)
+        wanted = observations.device_used and not _ENERGY.isdisjoint(metrics)
         if wanted and request.iterations is not None:
-            observed.unrepeated = "the test fixes how often it is called"
+            observations.unrepeated = "the test fixes how often it is called"
         if not wanted or request.iterations is not None:
             return
         # beside flushes and waits GPM's averages would be mostly of these: here alone
@@ -255,10 +279,10 @@ class Observers:
         deltas = self._deltas(gpm=True)
         if deltas is None:
             return
-        from pytest_gpuperf.collect.nvml.second_pass import second_pass
+        from pytest_gpuperf.collect.nvml import second_pass
 
         next_call = calls(request)
-        observed.second = second_pass(
+        observations.second = second_pass.second_pass(
             lambda: next_call()(),  # noqa: PLW0108 - each call has arguments of its own
             deltas,
             self._site.clock,
@@ -268,7 +292,7 @@ class Observers:
 
     @contextlib.contextmanager
     def _looking(
-        self, observed: Observed, *, calling: bool, beside: bool = False
+        self, observations: Observations, *, calling: bool, beside: bool = False
     ) -> Iterator[list[object]]:
         """
         Look at memory and activity in a block; what it raises passes through.
@@ -287,7 +311,7 @@ class Observers:
         self._open_watches.append(watch)
         watch.begin(calling=calling)
         try:
-            with self._window(observed):
+            with self._window(observations):
                 yield result
             self._runtime.synchronize()
             watch.let_go(result, beside=beside)
@@ -298,33 +322,31 @@ class Observers:
         finally:
             self._open_watches.remove(watch)
         if self._runtime.active():
-            observed.memory = watch.end()
+            observations.memory = watch.end()
 
     @contextlib.contextmanager
-    def _window(self, observed: Observed) -> Iterator[None]:
+    def _window(self, observations: Observations) -> Iterator[None]:
         """Let CUPTI see a block."""
         if self.activity is None:
             yield
             return
         with self.activity.window() as window:
-            observed.begins, observed.returned = (
+            observations.begins, observations.returned = (
                 window.body_begins,
                 window.body_returned,
             )
             yield
-        observed.void = window.void
+        observations.void = window.void
         if window.void is None:
-            observed.trace = window.trace(self._site.launch_sink)
+            observations.trace = window.trace(self._site.launch_sink)
 
     def close(self) -> None:
         """Let others have what was opened."""
-        self.__dict__.pop("timers", None)
-        time_lines = self.__dict__.pop("_time_lines", None)
-        if time_lines is not None:
-            time_lines.close()
-        activity = self.__dict__.pop("activity", None)
-        if activity is not None:
-            activity.close()
+        self._timers = None
+        self._time_lines.close()
+        if self._activity is not None:
+            self._activity.close()
+            self._activity = None
         for deltas in (each for free in self._free_deltas.values() for each in free):
             deltas.close()
         for board in self._opened.values():
@@ -345,7 +367,7 @@ class Observers:
         if self._site.device() is None or self.activity is not None:
             return None
         if not self._asked(_CUPTI):
-            return _UNASKED
+            return _CUPTI_UNASKED
         return {**self._site.absent, **self._site.lost}.get(_CUPTI)
 
     def _asked(self, name: str) -> bool:
@@ -390,13 +412,6 @@ class Observers:
             return None  # and nothing is imported
         return self._time_lines.begin()
 
-    @functools.cached_property
-    def _time_lines(self) -> TimeLines:
-        """The time lines of the devices that come into use."""
-        from pytest_gpuperf.measure.telemetry import TimeLines
-
-        return TimeLines(self._site, self._board)
-
     def _board(self) -> Board | None:
         """Return the sensors of the device in use; None: there are none."""
         device = self._site.device()
@@ -412,3 +427,154 @@ class Observers:
             except CollectorUnavailableError as error:
                 self._lose(_NVML, error)
         return self._opened[uuid]
+
+
+class TimeLines:
+    """
+    The time lines of one process, one for each GPU that comes into use.
+
+    Args:
+        site: This process; a collector that fails is noted there as lost.
+
+        board: Returns the sensors of the GPU in use; None: there are none.
+    """
+
+    def __init__(self, site: Site, board: Callable[[], Board | None]) -> None:
+        self._site = site
+        self._board = board
+        self._samplers: dict[str, Sampler] = {}
+
+    def begin(self) -> Span | None:
+        """Return the part of a time line that begins now; None: nobody samples."""
+        lost, hz = self._site.lost, self._site.config.telemetry
+        if hz is None or _TELEMETRY in lost:
+            return None
+        uuid = self.uuid()
+        if uuid is None:
+            lost[_TELEMETRY] = {**self._site.absent, **lost}.get("nvml", _NVML_UNASKED)
+            return None
+        if uuid not in self._samplers:
+            # most runs have no time line
+            from pytest_gpuperf.collect.nvml.sampler import Sampler
+
+            self._samplers[uuid] = Sampler([uuid], self._site.clock, hz=hz)
+        try:
+            return Span(self._samplers[uuid], self, uuid=uuid)
+        except CollectorUnavailableError as error:
+            lost[_TELEMETRY] = Gap.of(error)
+            return None
+
+    @property
+    def hz(self) -> float:
+        """How often each GPU was to be sampled [1/s]."""
+        return self._site.config.telemetry or 0.0
+
+    def now_s(self) -> float:
+        """Return the time, by the samples' monotonic clock [s]."""
+        return self._site.clock.now_ns() / _NS_PER_S
+
+    def uuid(self) -> str | None:
+        """Return the GPU in use, as NVML names it; None: there is none."""
+        board = self._board()
+        return None if board is None else board.uuid
+
+    def close(self) -> None:
+        """Let go of the samplers: each ends with the last process that uses it."""
+        for sampler in self._samplers.values():
+            sampler.stop()
+        self._samplers.clear()
+
+
+class Span:
+    """
+    The part of a GPU's time line that is one measurement; it begins when it is made.
+
+    Args:
+        sampler: What samples the GPU; it is started where nobody does.
+
+        lines: The time lines that it belongs to.
+
+        uuid: The GPU.
+
+    Raises:
+        CollectorUnavailableError: The sampler cannot be started.
+    """
+
+    def __init__(self, sampler: Sampler, lines: TimeLines, *, uuid: str) -> None:
+        self._sampler = sampler
+        self._lines = lines
+        self._uuid = self._used = uuid
+        self._start_s = self._end_s = sampler.mark()
+
+    def end(self) -> None:
+        """Note that the measurement is over; no sample is waited for."""
+        self._end_s = self._lines.now_s()
+        self._used = self._lines.uuid() or self._uuid
+
+    @functools.cached_property
+    def windows(self) -> tuple[UtilizationWindow, ...]:
+        """What the GPU did; the sample after the end is waited for. Empty: not known."""
+        if self._used != self._uuid:
+            return ()
+        from pytest_gpuperf.compute.timeline import window_summary
+
+        start_s, end_s = self._start_s, self._end_s
+        return window_summary(
+            self._sampler.records(start_s, end_s),
+            start_s=start_s,
+            end_s=end_s,
+            longest_s=_LONGEST_PERIODS * self._sampler.period_s,
+        )
+
+    def notes(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
+        """
+        Yield what a reader of the windows should know.
+
+        Args:
+            deltas: What the sensors counted over the same time; None: nobody looked.
+        """
+        if self._used != self._uuid:
+            text = (
+                f"the test came to use {self._used} while {self._uuid} was"
+                " sampled: what it did meanwhile is not known"
+            )
+            yield Note(code="utilization-elsewhere", text=text)
+        elif not self.windows:
+            text = "no sample of that time is left: what the GPU did meanwhile is not known"
+            yield Note(code="utilization-unread", text=text)
+        else:
+            yield from self._shared(deltas)
+            yield from self._incomplete()
+            yield from self._at_another_rate()
+
+    def _shared(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
+        """Yield that others computed on the GPU too."""
+        if deltas is not None and deltas.company is Company.FOREIGN:
+            pids = ", ".join(map(str, deltas.foreign_pids))
+            several = len(deltas.foreign_pids) > 1
+            text = (
+                "the utilization is of the whole GPU, on which"
+                f" process{'es' * several} {pids} computed too: the test's own part of"
+                " it is not known"
+            )
+            yield Note(code="utilization-shared", text=text)
+
+    def _incomplete(self) -> Iterator[Note]:
+        """Yield why readings have no class."""
+        silent = next((s for s in self._sampler.silent if s.sensor == _AVERAGES), None)
+        if silent is not None and any(each.incomplete_s for each in self.windows):
+            text = (
+                "the activity of SMs, tensor cores and DRAM was not sampled:"
+                f" {silent.reason}; {silent.remedy}"
+            )
+            yield Note(code="utilization-incomplete", text=text)
+
+    def _at_another_rate(self) -> Iterator[Note]:
+        """Yield that somebody else's sampler keeps a rate of its own."""
+        period_s, hz = self._sampler.period_s, self._lines.hz
+        if period_s and abs(period_s * hz - 1) > _SAME:
+            text = (
+                f"the GPU was sampled {1 / period_s:.4g} times a second, not"
+                f" {hz:g}: by a sampler that another process had started"
+            )
+            yield Note(code="telemetry-rate", text=text)

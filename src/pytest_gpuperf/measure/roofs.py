@@ -11,11 +11,7 @@ from pytest_gpuperf.model.roofline import Attainment, Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.devices import DeviceQuery
-    from pytest_gpuperf.collect.runtime import DeviceRuntime
-    from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.roofline import DeclaredPeaks
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.steps import StepSummary
     from pytest_gpuperf.model.work import Work
@@ -25,14 +21,12 @@ __all__ = [
     "hardware_of",
     "held_against",
     "peak_fact",
-    "peaks_in_use",
     "peaks_of",
     "utilisation_of",
 ]
 
 _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
 _AT_CLOCK = "roofline.at_clock_fraction"
-_CPU = "cpu"
 _GIGA = 1e9
 _UNSEEN = (
     "whether it used the GPU is not known: its process does, no record of CUPTI's tells,"
@@ -73,42 +67,6 @@ _UNDECLARED = Roof(  # of most measurements
 )
 
 
-def peaks_in_use(
-    runtime: DeviceRuntime, query: DeviceQuery, declared: DeclaredPeaks
-) -> Peaks:
-    """
-    Return the peaks of what this process computes with now.
-
-    That is the GPU of its current context, and the CPU where it has none: a machine's
-    GPU says nothing of a function that does not use it.
-
-    Args:
-        runtime: Knows the GPU in use.
-
-        query: The GPUs of this machine.
-
-        declared: What a person declared, by the names of devices.
-    """
-    from pytest_gpuperf.collect.devices import with_driver_facts
-    from pytest_gpuperf.collect.hardware.measured import KeptPeaks, kept_peaks
-    from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
-
-    uuid = runtime.device_uuid()
-    if uuid is None:
-        return _named(cpu_peaks(declared.get(_CPU)), _CPU, declared)
-    device = _device(uuid, query)
-    if device is None:
-        why = f"NVML does not list the GPU in use ({query.reason or uuid})"
-        return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
-    known = with_driver_facts(device, runtime.facts_of(uuid))
-    whole = device.uuid == uuid  # what was measured of a GPU is not its slice's
-    kept = kept_peaks(device) if whole else KeptPeaks()
-    found = find_peaks(known, declared=declared.get(known.name), measured=kept.values)
-    if kept.reason:
-        found = replace(found, notes=(*found.notes, f"{kept.reason}."))
-    return _named(found, known.name, declared)
-
-
 def held_against(
     work: Work | None,
     time: Estimate,
@@ -117,7 +75,7 @@ def held_against(
     warm: bool,
     grades: Mapping[str, Bands],
     clock_hz: float | None = None,
-    unseen: bool = False,
+    use_unknown: bool = False,
 ) -> Roof:
     """
     Return how much of its roof a measurement reached, or why that is not known.
@@ -135,13 +93,13 @@ def held_against(
 
         clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
 
-        unseen: Whether nobody knows if it used the device: then it has no roof.
+        use_unknown: Whether nobody knows if it used the device: then it has no roof.
     """
     if work is None:
         return _UNDECLARED
     fraction, attained = (
         (_gap(_FRACTION, _UNSEEN, _SAY), None)
-        if unseen
+        if use_unknown
         else _fraction(work, time, peaks, warm=warm, clock_hz=clock_hz)
     )
     found = (fraction, _intensity(work, time.source), _at_clock(fraction, attained))
@@ -349,24 +307,6 @@ def _at(found: Attainment, time: Estimate, other_s: float | None) -> float | Non
 def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
     """Return why a figure is not known."""
     return Unmeasured(metric=metric, reason=reason, remedy=remedy)
-
-
-def _device(uuid: str, query: DeviceQuery) -> Device | None:
-    """Return the GPU in use; of a slice the GPU it belongs to, if only one is split."""
-    for device in query.devices:
-        if device.uuid == uuid:
-            return device
-    split = [device for device in query.devices if device.mig]
-    return split[0] if len(split) == 1 else None
-
-
-def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
-    """Return peaks with a note where a declaration is for other devices alone."""
-    if not declared or name in declared:
-        return peaks
-    others = ", ".join(declared)
-    note = f"gpuperf_peaks declares those of {others}, and this is {name}"
-    return replace(peaks, notes=(*peaks.notes, note))
 
 
 def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:

@@ -78,6 +78,15 @@ class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
         """Return the test id, with the name behind it where there is one."""
         return f"{self.test_id} {self.name}" if self.name else self.test_id
 
+    @property
+    def sides(self) -> tuple[RecordKey, RecordKey]:
+        """The keys of the two sides of a comparison."""
+        first, second = (f"{self.name}.{side}".lstrip(".") for side in "ab")
+        return (
+            RecordKey(test_id=self.test_id, name=first),
+            RecordKey(test_id=self.test_id, name=second),
+        )
+
 
 class Note(Frozen, frozen=True, kw_only=True):
     """

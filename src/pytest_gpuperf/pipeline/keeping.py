@@ -101,7 +101,7 @@ def _change(
     suite: Suite, measured: Sequence[Record], judged: Sequence[Verdict]
 ) -> StoreChange | None:
     """Return what to do with a measurement; None: nothing."""
-    session = stored_record(measured, suite.bench.session)
+    session = stored_record(measured, suite.site.session)
     update = suite.config.update
     if not session.values:
         return None
@@ -163,7 +163,7 @@ def write_reports(suite: Suite, run: Run) -> None:
 
 def _with_samples(suite: Suite, run: Run) -> Run:
     """Return a run with the samples that its processes kept, for the JSON report."""
-    spool = suite.bench.identity.spool
+    spool = suite.site.identity.spool
     if spool is None:
         return run
     kept = replay.read_readings(spool)

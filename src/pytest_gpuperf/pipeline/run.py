@@ -146,7 +146,7 @@ def _again(
     """Return what fresh processes of one role gave; the suite keeps their records."""
     if not count or not test_ids:
         return {}
-    recording = suite.bench.recording
+    recording = suite.site.recording
     failures: dict[str, str] = {}
     lacking: dict[str, tuple[Unmeasured, ...]] = {}
     if recording is not None:
@@ -156,8 +156,8 @@ def _again(
         runs = repeat(
             suite.command,
             test_ids,
-            identities=identities_of(suite.bench.identity, role, count),
-            runner=suite.bench.runner,
+            identities=identities_of(suite.site.identity, role, count),
+            runner=suite.site.runner,
             timeout_s=max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * suite.elapsed_s()),
         )
         records = [r for run in runs for a in run.answers.values() for r in a.records]

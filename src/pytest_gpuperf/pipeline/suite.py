@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.measure.bench import Bench
+from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
@@ -43,11 +43,9 @@ class Suite:
     One run of a suite of tests.
 
     Args:
-        config: What it was asked to do.
+        site: The process that judges.
 
         command: How it was started, for the processes that measure again.
-
-        bench: The measuring equipment of this process.
 
     Attributes:
         results: What each test measured, by test id.
@@ -71,11 +69,11 @@ class Suite:
         complaints: Why the run as a whole fails; empty where it does not.
     """
 
-    def __init__(self, config: Config, command: CommandLine, bench: Bench) -> None:
-        self.config = config
+    def __init__(self, site: Site, command: CommandLine) -> None:
+        self.site = site
+        self.config = site.config
         self.command = command
-        self.bench = bench
-        self.memory = Memory(config)
+        self.memory = Memory(site.config)
         self.results: dict[str, Measured] = {}
         self.passed: set[str] = set()
         self.failed_alone: dict[str, str] = {}
@@ -102,10 +100,9 @@ class Suite:
         """
         scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
         spool = config.record or (scratch if config.json else None)
-        bench = Bench.in_main(config, spool=spool, expected=scratch)
-        suite = cls(config, command, bench)
+        suite = cls(Site.in_main(config, spool=spool, expected=scratch), command)
         suite.memory.check()
-        bench.open_folders()
+        suite.site.open_folders()
         return suite
 
     # while tests run
@@ -113,9 +110,9 @@ class Suite:
     def receive(self, measured: Measured, *, passed: bool) -> None:
         """Take what a test measured; `passed`: its body did and no limit was missed."""
         if not self.results:
-            _ = self.bench.session  # the commit is that of now, not of the run's end
+            _ = self.site.session  # the commit is that of now, not of the run's end
         self.results[measured.test_id] = measured
-        self.bench.learn_lost(measured.lost)
+        self.site.learn_lost(measured.lost)
         if passed:
             self.passed.add(measured.test_id)
 
@@ -186,8 +183,8 @@ class Suite:
 
     def tidy(self) -> None:
         """Remove what was kept for this run alone."""
-        if self.bench.identity.expected is not None:
-            shutil.rmtree(self.bench.identity.expected, ignore_errors=True)
+        if self.site.identity.expected is not None:
+            shutil.rmtree(self.site.identity.expected, ignore_errors=True)
 
     def remark(self, text: str) -> None:
         """Say something at the end that fails nothing."""
@@ -207,7 +204,7 @@ class Suite:
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
-        return self.bench.clock.unix_s() - self.bench.identity.session.started_unix_s
+        return self.site.clock.unix_s() - self.site.identity.session.started_unix_s
 
     def properties_of(self, node_id: str) -> list[tuple[str, object]]:
         """Return values and verdicts of a test as JUnit properties."""
@@ -255,21 +252,21 @@ class Suite:
         values = (e for record in self.records() for e in record.estimates)
         # counters say nothing of who records what the device does: that is CUPTI, too
         used = {e.source for e in values if e.source != "cupti" or not _is_counter(e)}
-        choice = self.bench.choice(used)
+        choice = self.site.choice(used)
         return Header(
-            session=self.bench.session,
-            environment=self.bench.environment,
+            session=self.site.session,
+            environment=self.site.environment,
             completeness=self.completeness(),
             options=self.config.given,
             collectors=choice.collectors,
-            sentences=(*choice.sentences, *self.bench.remarks()),
+            sentences=(*choice.sentences, *self.site.remarks()),
         )
 
     def _expected(self) -> list[str]:
         """Return the tests that were going to measure."""
-        if self.bench.expected_ids or self.bench.identity.expected is None:
-            return self.bench.expected_ids
-        return replay.read_expected(self.bench.identity.expected)
+        if self.site.expected_ids or self.site.identity.expected is None:
+            return self.site.expected_ids
+        return replay.read_expected(self.site.identity.expected)
 
     def _has_reported(self, test_id: str) -> bool:
         """Return whether a test has ended; loadgroup appends @group to its id."""

@@ -99,7 +99,7 @@ def _cases(
             stored,
             metric=metric,
             limit=limit,
-            session_id=suite.bench.session.id,
+            session_id=suite.site.session.id,
             across=suite.config.compare_across,
             other_slug_exists=other_slug_exists,
         )

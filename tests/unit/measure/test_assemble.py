@@ -297,7 +297,7 @@ def test_what_nobody_saw_use_the_device_has_no_roof() -> None:
 
     maker = replace(MAKER, peaks=refused, host_peaks=refused)
     work = Work(bytes=1e9, flop=1e9, dtype="fp32")
-    record = maker.timed(KEY, HOST, kind=Kind.MEASURE, work=work, unseen=True)
+    record = maker.timed(KEY, HOST, kind=Kind.MEASURE, work=work, use_unknown=True)
 
     assert record.roofline is None
     why = gap(record, "roofline.fraction")

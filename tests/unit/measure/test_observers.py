@@ -21,7 +21,7 @@ from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.config import Config
-from pytest_gpuperf.measure.observers import Observed, Observers
+from pytest_gpuperf.measure.observers import Observations, Observers
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.sensors import DeviceDeltas
@@ -85,12 +85,12 @@ def test_without_a_gpu_nothing_is_loaded_to_look(
     with place.observers.watching() as observed:
         pass
 
-    assert observed == Observed()
+    assert observed == Observations()
     assert "pytest_gpuperf.collect.memory" not in sys.modules
     assert place.observers.timers == ()
     assert place.observers.sm_clock_hz is None
     place.observers.call(TimedCall(fn=int), observed)
-    assert observed == Observed()
+    assert observed == Observations()
 
 
 @pytest.mark.parametrize(
@@ -182,7 +182,7 @@ def test_the_result_of_the_call_that_is_looked_at_is_let_go_of() -> None:
         def __init__(self) -> None:
             results.append(weakref.ref(self))
 
-    observed = Observed(device_used=True)
+    observed = Observations(device_used=True)
     place.observers.call(TimedCall(fn=Result), observed, beside=True)
 
     assert [result() for result in results] == [None]
@@ -200,7 +200,7 @@ def test_a_second_result_without_room_is_no_fault_of_the_test(*, beside: bool) -
     def call() -> None:
         raise OutOfMemoryError
 
-    place, observed = Place(), Observed(device_used=True)
+    place, observed = Place(), Observations(device_used=True)
     if not beside:  # nothing of ours took room
         with pytest.raises(OutOfMemoryError):
             place.observers.call(TimedCall(fn=call), observed, beside=beside)
@@ -259,7 +259,7 @@ def test_our_own_waits_are_none_of_the_bodys(
         place.double.launch()
         place.double.wait(1)
 
-    observed = Observed(device_used=True)
+    observed = Observations(device_used=True)
     if way == "call":
         place.observers.call(TimedCall(fn=body), observed)
     else:
@@ -283,7 +283,7 @@ def test_child_processes_on_the_gpu_are_known_by_pid(
         script = f"{SCRIPT},*,proc.{child.pid},100\n"
         with nvml_library.scripted(script) as (module, _):
             monkeypatch.setitem(sys.modules, "pynvml", module)
-            observed = Observed(device_used=True)
+            observed = Observations(device_used=True)
             request = TimedCall(fn=place.double.launch)
             place.observers.call(request, observed)
         child.kill()
@@ -314,7 +314,7 @@ def test_the_call_that_is_looked_at_is_like_those_timed(
     """Its caches are cold where theirs were."""
     place = Place()
     request = TimedCall(fn=int, cache=cache)
-    place.observers.call(request, Observed(device_used=True))
+    place.observers.call(request, Observations(device_used=True))
 
     assert place.runtime.events == events
 
@@ -342,8 +342,8 @@ def test_calls_without_a_gap_are_made_where_they_are_asked_for(
     place = Place()
     calls: list[int] = []
     request = TimedCall(fn=lambda: calls.append(1), iterations=iterations)
-    observed = Observed(device_used=True)
-    place.observers.again(request, observed, asked)
+    observed = Observations(device_used=True)
+    place.observers.second_pass(request, observed, asked)
 
     assert calls == []
     assert observed.second is None
@@ -362,8 +362,8 @@ def test_energy_that_is_asked_for_takes_calls_without_a_gap(
         place.clock.advance(50_000_000)
 
     request = TimedCall(fn=call, inputs=[1, 2])
-    observed = Observed(device_used=True)
-    place.observers.again(request, observed, ("power",))
+    observed = Observations(device_used=True)
+    place.observers.second_pass(request, observed, ("power",))
 
     assert observed.second is not None
     assert observed.second.power_watts == pytest.approx(350, rel=0.05)

@@ -12,7 +12,8 @@ from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE, keep_peaks
 from pytest_gpuperf.collect.runtime import DriverFacts
-from pytest_gpuperf.measure.roofs import Roof, held_against, peaks_in_use
+from pytest_gpuperf.measure.machine import peaks_in_use
+from pytest_gpuperf.measure.roofs import Roof, held_against
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.work import Work
@@ -147,7 +148,7 @@ def test_what_nobody_saw_use_the_device_is_held_against_nothing(
 ) -> None:
     """Not even where peaks are given; a test that declares no work is told that first."""
     roof = held_against(
-        work, TIME, peaks(dram=1e12), warm=False, grades={}, unseen=True
+        work, TIME, peaks(dram=1e12), warm=False, grades={}, use_unknown=True
     )
 
     assert (roof.attained, roof.estimates) == (None, ())

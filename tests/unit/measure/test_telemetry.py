@@ -25,8 +25,8 @@ from pytest_gpuperf.collect.nvml.sensors import Source
 from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
 from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.measure.observed import with_observed
-from pytest_gpuperf.measure.observers import Observed, Observers
+from pytest_gpuperf.measure.observations import with_observations
+from pytest_gpuperf.measure.observers import Observations, Observers
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
@@ -130,17 +130,17 @@ class Place:
             rate = theirs_hz or hz
             self.clock.sampled(*_written(folder, rate, self.clock.now_ns), rate)
 
-    def measured(self, start_ms: float, taking_ms: float) -> Observed:
+    def measured(self, start_ms: float, taking_ms: float) -> Observations:
         """Return what was seen of a measurement that begins then and takes so long."""
         self.clock.advance(round(start_ms * 1e6) - self.clock.reading_ns)
         with self.observers.sensing() as observed:
             self.clock.advance(round(taking_ms * 1e6))
         return observed
 
-    def record(self, observed: Observed) -> Record:
+    def record(self, observed: Observations) -> Record:
         """Return the record of a measurement."""
         bare = Record(key=KEY, kind=Kind.RANGE, estimates=())
-        return with_observed(bare, observed, facts={})
+        return with_observations(bare, observed, facts={})
 
 
 def _written(folder: Path, hz: float, now_ns: Callable[[], int]) -> tuple[Source, Ring]:

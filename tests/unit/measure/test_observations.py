@@ -13,8 +13,8 @@ from pytest_gpuperf.collect.base import Timing
 from pytest_gpuperf.collect.cupti.presence import overfull
 from pytest_gpuperf.collect.memory import MemoryUse
 from pytest_gpuperf.measure.assemble import Maker
-from pytest_gpuperf.measure.observed import with_observed
-from pytest_gpuperf.measure.observers import Observed
+from pytest_gpuperf.measure.observations import with_observations
+from pytest_gpuperf.measure.observers import Observations
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, Trace
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -120,8 +120,8 @@ def seen(
     **what: Any,
 ) -> Record:
     """Return the record of a measurement of which something was seen."""
-    observed = Observed(device_used=True, **what)
-    return with_observed(record(kind, source), observed, facts=FACTS, strict=strict)
+    observed = Observations(device_used=True, **what)
+    return with_observations(record(kind, source), observed, facts=FACTS, strict=strict)
 
 
 def values(found: Record) -> dict[tuple[str, str], float]:
@@ -137,7 +137,7 @@ def gaps(found: Record) -> dict[str, str]:
 def test_without_a_device_a_record_stays_what_it_is() -> None:
     """A test of the CPU has nothing of a GPU in its record, and misses none of it."""
     made = record(source="host")
-    assert with_observed(made, Observed(deltas=DELTAS), facts=FACTS) is made
+    assert with_observations(made, Observations(deltas=DELTAS), facts=FACTS) is made
 
 
 def test_what_cupti_saw_stands_beside_the_time() -> None:
@@ -333,9 +333,9 @@ def test_the_void_of_the_samples_goes_first() -> None:
     own = Void(code="mutates-its-inputs", text="it does; give setup")
     made = replace(record(), void=own)
     lost = Silent(sensor="GPU", code=15, reason="fell off the bus", remedy="reset")
-    observed = Observed(device_used=True, deltas=replace(DELTAS, lost=lost))
+    observed = Observations(device_used=True, deltas=replace(DELTAS, lost=lost))
 
-    assert with_observed(made, observed, facts=FACTS).void == own
+    assert with_observations(made, observed, facts=FACTS).void == own
 
 
 def test_soft_facts_say_what_the_board_was_like() -> None:

@@ -1,4 +1,4 @@
-"""What was seen of a measurement besides its time, in its record."""
+"""What observers saw of a measurement, as a part of its record."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse
-    from pytest_gpuperf.measure.observers import Observed
+    from pytest_gpuperf.measure.observers import Observations
     from pytest_gpuperf.model.activity import ActivitySummary, Trace
     from pytest_gpuperf.model.sensors import DeviceDeltas
 
-__all__ = ["with_observed"]
+__all__ = ["with_observations"]
 
 _DROPPED = "dropped-records"
 _SEEN = (  # by CUPTI alone
@@ -43,9 +43,9 @@ _COUNTED = (
 )
 
 
-def with_observed(
+def with_observations(
     record: Record,
-    observed: Observed,
+    observations: Observations,
     *,
     facts: Mapping[str, str],
     strict: bool = False,
@@ -56,36 +56,36 @@ def with_observed(
     Args:
         record: Of a measurement whose time is known.
 
-        observed: What was seen.
+        observations: What was seen.
 
         facts: Hard facts of this process.
 
         strict: Whether a GPU whose other users cannot be seen voids it.
     """
-    if not observed.device_used:
+    if not observations.device_used:
         return record
-    activity = None if observed.trace is None else _summary(observed.trace)
-    estimates = tuple(_estimates(record, observed, activity))
+    activity = None if observations.trace is None else _summary(observations.trace)
+    estimates = tuple(_estimates(record, observations, activity))
     known = {e.metric for e in (*record.estimates, *estimates)}
     gaps: dict[str, Unmeasured] = {}
-    for gap in _gaps(record, observed, activity):
+    for gap in _gaps(record, observations, activity):
         if gap.metric not in known:  # the first reason is the nearest
             gaps.setdefault(gap.metric, gap)
-    gated = _gated(observed, strict=strict)
+    gated = _gated(observations, strict=strict)
     families = {family_of(e.metric, e.source) for e in estimates}
     own = {f.value: family_facts(f, facts) for f in sorted(families)}
-    notes = (*record.notes, *_notes(observed, activity), *gated.notes)
+    notes = (*record.notes, *_notes(observations, activity), *gated.notes)
     return replace(
         record,
         estimates=(*record.estimates, *estimates),
         unmeasured=(*record.unmeasured, *gaps.values()),
         facts={**own, **record.facts},
-        soft_facts={**record.soft_facts, **_soft_facts(observed.deltas)},
+        soft_facts={**record.soft_facts, **_soft_facts(observations.deltas)},
         choice=record.choice if activity is None else activity.choice,
         activity=activity,
-        utilization=() if observed.span is None else observed.span.windows,
-        bound_class=_bound_class(record, observed, activity),
-        void=record.void or gated.void or _lost(record, observed),
+        utilization=() if observations.span is None else observations.span.windows,
+        bound_class=_bound_class(record, observations, activity),
+        void=record.void or gated.void or _lost(record, observations),
         notes=tuple(dict.fromkeys(notes)),
     )
 
@@ -102,20 +102,23 @@ def _demangler() -> Callable[[str], str | None]:
 
 
 def _estimates(
-    record: Record, observed: Observed, activity: ActivitySummary | None
+    record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Estimate]:
     """Yield the values that were seen."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[0]
-    if observed.memory is not None:
+    if observations.memory is not None:
         counted = activity is not None and activity.allocations_count is not None
-        yield from _memory_estimates(observed.memory, counted=counted)
-    if observed.second is not None:
+        yield from _memory_estimates(observations.memory, counted=counted)
+    if observations.second is not None:
         yield from _energy_estimates(
-            observed.second.energy_joules, observed.second.power_watts
+            observations.second.energy_joules, observations.second.power_watts
         )
-    elif observed.deltas is not None and record.kind is Kind.RANGE:
-        joules, span_s = observed.deltas.energy_joules, observed.deltas.duration_s
+    elif observations.deltas is not None and record.kind is Kind.RANGE:
+        joules, span_s = (
+            observations.deltas.energy_joules,
+            observations.deltas.duration_s,
+        )
         yield from _energy_estimates(
             joules, None if joules is None else joules / span_s
         )
@@ -144,26 +147,26 @@ def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Est
 
 
 def _gaps(
-    record: Record, observed: Observed, activity: ActivitySummary | None
+    record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> Iterator[Unmeasured]:
     """Yield why what somebody may ask for was not seen; some of it may have been."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
-    if observed.void is not None:
-        reason, _, remedy = observed.void.text.partition("; ")
+    if observations.void is not None:
+        reason, _, remedy = observations.void.text.partition("; ")
         for metric in _SEEN:
             yield Unmeasured(metric=metric, reason=reason, remedy=remedy or _AGAIN)
-    if observed.blind is not None:
-        reason, remedy = observed.blind.reason, observed.blind.remedy
+    if observations.blind is not None:
+        reason, remedy = observations.blind.reason, observations.blind.remedy
         for metric in _SEEN:
             yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
-    use = observed.memory
+    use = observations.memory
     if use is not None and use.reason:
         for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
-            reason = use.reason + _whole_device(observed.deltas)
+            reason = use.reason + _whole_device(observations.deltas)
             remedy = use.remedy or _COUNTED
             yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
-    yield from _energy_gaps(record, observed)
+    yield from _energy_gaps(record, observations)
 
 
 def _whole_device(deltas: DeviceDeltas | None) -> str:
@@ -176,9 +179,9 @@ def _whole_device(deltas: DeviceDeltas | None) -> str:
     )
 
 
-def _energy_gaps(record: Record, observed: Observed) -> Iterator[Unmeasured]:
+def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasured]:
     """Yield why energy and power are not known."""
-    deltas, second = observed.deltas, observed.second
+    deltas, second = observations.deltas, observations.second
     if second is not None:
         for silent in second.missing:
             for metric in _ENERGY:
@@ -199,33 +202,35 @@ def _energy_gaps(record: Record, observed: Observed) -> Iterator[Unmeasured]:
         for metric in _ENERGY:
             yield Unmeasured(
                 metric=metric,
-                reason=observed.unrepeated or reason,
-                remedy=_UNFIXED if observed.unrepeated else _NAMED,
+                reason=observations.unrepeated or reason,
+                remedy=_UNFIXED if observations.unrepeated else _NAMED,
             )
 
 
-def _gated(observed: Observed, *, strict: bool) -> Gates:
+def _gated(observations: Observations, *, strict: bool) -> Gates:
     """Return what the sensors mean for the whole measurement."""
-    if observed.deltas is None:
+    if observations.deltas is None:
         return Gates()
-    return gates(observed.deltas, strict=strict)
+    return gates(observations.deltas, strict=strict)
 
 
-def _lost(record: Record, observed: Observed) -> Void | None:
+def _lost(record: Record, observations: Observations) -> Void | None:
     """Return why a block whose records were lost must not be judged: it ran once."""
-    void = observed.void
+    void = observations.void
     lost = void is not None and void.code == _DROPPED and record.kind is Kind.RANGE
     return void if lost else None
 
 
-def _notes(observed: Observed, activity: ActivitySummary | None) -> Iterator[Note]:
+def _notes(
+    observations: Observations, activity: ActivitySummary | None
+) -> Iterator[Note]:
     """Yield what else a reader should know."""
-    if observed.memory is not None:
-        yield from observed.memory.notes
+    if observations.memory is not None:
+        yield from observations.memory.notes
     if activity is not None:
         yield from compute_activity.notes(activity)
-    if observed.span is not None:
-        yield from observed.span.notes(observed.deltas)
+    if observations.span is not None:
+        yield from observations.span.notes(observations.deltas)
 
 
 def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
@@ -243,7 +248,7 @@ def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
 
 
 def _bound_class(
-    record: Record, observed: Observed, activity: ActivitySummary | None
+    record: Record, observations: Observations, activity: ActivitySummary | None
 ) -> BoundClass:
     """
     Return what a change of the machine would move together with this.
@@ -259,7 +264,7 @@ def _bound_class(
         return BoundClass.HOST
     if record.roofline is not None:
         return BoundClass(record.roofline.bound)
-    second = observed.second
+    second = observations.second
     gpm = {} if second is None else second.deltas.gpm
     dram = gpm.get("dram_active_fraction")
     return (

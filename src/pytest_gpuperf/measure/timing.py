@@ -1,0 +1,333 @@
+"""Measures what a test calls: its time, and what observers see besides.
+
+What only some measurements need is imported by them: a run of plain calls starts sooner.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+from collections.abc import Callable, Iterator, Sequence
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
+from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
+from pytest_gpuperf.compute import stats
+from pytest_gpuperf.config import Lock
+from pytest_gpuperf.errors import ConfigError, MeasureError
+from pytest_gpuperf.measure.observers import MeasuredCall
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Kind, Record
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pytest_gpuperf.collect.base import TimedCall, Timing
+    from pytest_gpuperf.collect.runtime import DeviceRuntime
+    from pytest_gpuperf.collect.step_profile import StepRecorder
+    from pytest_gpuperf.config import Plan
+    from pytest_gpuperf.measure.loops import EndLoop
+    from pytest_gpuperf.measure.machine import Machine
+    from pytest_gpuperf.measure.observers import Observations, Observers
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.turns import Turns
+    from pytest_gpuperf.model.record import RecordKey
+    from pytest_gpuperf.model.sample import Unmeasured
+    from pytest_gpuperf.model.scorecard import Hardware
+    from pytest_gpuperf.model.work import Work
+
+__all__ = ["Counters", "TimingMeasurer"]
+
+# docs/judging.md section 5: half-width of the median's interval
+_HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
+
+
+class Counters(Protocol):
+    """The hardware counters of tests, wherever they are counted."""
+
+    def joined(
+        self,
+        record: Record,
+        plan: Plan,
+        call: MeasuredCall | None = None,
+        *,
+        work: Work | None,
+        facts: Mapping[str, str],
+    ) -> Record:
+        """
+        Return a record with its counters, or why it has none.
+
+        Args:
+            record: What was measured.
+
+            plan: What its test asks for.
+
+            call: The call that was measured; None: it was a block or a loop.
+
+            work: What one call has to do.
+
+            facts: Hard facts of this process.
+        """
+
+
+class _MedianKnown:
+    """Enough is a narrow interval of the median; a device's times are the steadier."""
+
+    def __init__(self, runtime: DeviceRuntime) -> None:
+        self._runtime = runtime
+
+    def enough(self, values: Sequence[float]) -> bool:
+        """Return whether more samples would add nothing."""
+        half_width = stats.half_width_fraction(values)
+        in_use = self._runtime.active()
+        precision = _DEVICE_PRECISION if in_use else _HOST_PRECISION
+        return half_width is not None and half_width <= precision
+
+
+class TimingMeasurer:
+    """
+    Measures for one process of a run.
+
+    Args:
+        site: What the process has.
+
+        machine: What it computes with.
+
+        observers: Who looks at the device meanwhile.
+
+    Attributes:
+        counters: Those of the tests, set before they run; None: no test asks for any.
+    """
+
+    def __init__(self, site: Site, machine: Machine, observers: Observers) -> None:
+        self.observers = observers
+        self.counters: Counters | None = None
+        self._site = site
+        self._machine = machine
+        self._stop = _MedianKnown(site.runtime)
+        self._closing = contextlib.ExitStack()
+        self._closing.callback(observers.close)
+
+    @functools.cached_property
+    def _host(self) -> HostCollector:
+        """The collector of times: the host's, and the device's beside them."""
+        return HostCollector(
+            self._site.clock,
+            self._site.runtime,
+            self.observers.timers,
+            sm_clock_hz=self.observers.sm_clock_hz,
+        )
+
+    @functools.cached_property
+    def turns(self) -> Turns | None:
+        """The turns that tests take on the GPU; None: nobody is waited for."""
+        if self._site.config.lock is Lock.OFF or self._site.device() is None:
+            return None
+        from pytest_gpuperf.measure.turns import Turns
+
+        turns = Turns(self._site)
+        self._closing.callback(turns.close)
+        return turns
+
+    def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
+        """Return what a test requires and this process does not have; None: nothing."""
+        if self.turns is not None and self.turns.refusal is not None:
+            return self.turns.refusal
+        if "cupti" in requires:
+            _ = self.observers.activity  # who holds CUPTI shows when it is opened
+        return self._site.lacking(requires)
+
+    def ensure(self) -> None:
+        """Refuse to measure where something that was asked for by name is not possible."""
+        if self.turns is not None:
+            self.turns.ensure()
+        site = self._site
+        if frozenset(DEVICE_COLLECTORS).isdisjoint(site.config.collectors):
+            return
+        _ = self._host  # opens what looks at the device
+        for name in site.config.collectors:
+            if name in site.lost:
+                absence = site.lost[name]
+                message = (
+                    f"collector {name} was asked for and refuses: {absence.reason}"
+                )
+                raise ConfigError(message, remedy=absence.remedy)
+
+    def close(self) -> None:
+        """Let others have what was opened to look at the device."""
+        self._closing.close()
+
+    def timed(
+        self,
+        key: RecordKey,
+        request: TimedCall,
+        *,
+        plan: Plan,
+        work: Work | None = None,
+    ) -> tuple[Record, Callable[[], object]]:
+        """Return the record of a function, and how to get what it returned."""
+        with self.observers.sensing() as observations:
+            timing = self._host.measure(request, stop=self._stop)
+        declared = work or plan.work
+        use_unknown = self._use_unknown(declared, timing, plan, request)
+        call = MeasuredCall(request, timing, observations)
+        record = self._measured(
+            key, call, plan=plan, work=declared, use_unknown=use_unknown
+        )
+        return record, lambda: timing.result
+
+    @contextlib.contextmanager
+    def ranged(self, key: RecordKey, *, plan: Plan) -> Iterator[Callable[[], Record]]:
+        """Measure a block; what is yielded returns its record once it has ended."""
+
+        def ended() -> Record:
+            timing = _timing_of(timer)
+            use_unknown = self._use_unknown(plan.work, timing, plan)
+            record = self._machine.maker().timed(
+                key, timing, kind=Kind.RANGE, work=plan.work, use_unknown=use_unknown
+            )
+            record = self._with_observations(record, observations, timing)
+            return self._with_counters(record, plan, plan.work)
+
+        host = self._host  # opens what looks, before anything is looked at
+        with self.observers.watching() as observations, host.measure_range() as timer:
+            observations.begins()
+            yield ended
+            observations.returned()
+
+    def stepped(
+        self,
+        key: RecordKey,
+        recorder: StepRecorder,
+        *,
+        plan: Plan,
+        work: Work | None = None,
+        hardware: Hardware | None = None,
+    ) -> EndLoop:
+        """Begin a loop, and return what ends it."""
+        declared = work or plan.work
+        sensors = contextlib.ExitStack()
+
+        def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
+            loop = recorder.end(failure)
+            sensors.close()
+            record, known = self._machine.loop_record(
+                key, loop, work=declared, hardware=hardware
+            )
+            record = self._with_observations(record, observations)
+            return self._with_counters(record, plan, declared), known
+
+        observations = sensors.enter_context(self.observers.sensing())
+        recorder.begin()
+        return ended
+
+    def compared(
+        self, key: RecordKey, requests: tuple[TimedCall, TimedCall], *, plan: Plan
+    ) -> tuple[Record, Record, Record]:
+        """Return the records of a comparison and of its two sides."""
+        with self.observers.sensing() as observations:
+            timings = [*self._host.interleave(*requests, stop=self._stop)]
+        unknowns = [
+            self._use_unknown(plan.work, timing, plan, request)
+            for timing, request in zip(timings, requests, strict=True)
+        ]
+        # nobody asks for their results, which must not take room beside the next
+        timings = [replace(timing, result=None) for timing in timings]
+        pair = self._machine.maker().compared(key, *timings)
+        pair = self._with_observations(pair, observations, timings[0])
+        a, b = (
+            self._measured(
+                side,
+                # the time of both is no side's own
+                MeasuredCall(request, timing, replace(observations, span=None)),
+                plan=plan,
+                work=plan.work,
+                use_unknown=unknown,
+            )
+            for side, request, timing, unknown in zip(
+                key.sides, requests, timings, unknowns, strict=True
+            )
+        )
+        return pair, a, b
+
+    def _measured(
+        self,
+        key: RecordKey,
+        call: MeasuredCall,
+        *,
+        plan: Plan,
+        work: Work | None,
+        use_unknown: bool,
+    ) -> Record:
+        """Return the record of a function that was timed."""
+        request, timing, observations = call
+        # the timed call's result is the one that `check` has seen
+        self.observers.call(request, observations, beside=timing.result is not None)
+        self.observers.second_pass(request, observations, plan.judged)
+        record = self._machine.maker().timed(
+            key, timing, kind=Kind.MEASURE, work=work, use_unknown=use_unknown
+        )
+        record = self._with_observations(record, observations, timing)
+        return self._with_counters(record, plan, work, call)
+
+    def _use_unknown(
+        self,
+        work: Work | None,
+        timing: Timing,
+        plan: Plan,
+        request: TimedCall | None = None,
+    ) -> bool:
+        """Return whether nobody knows if declared work was done on the device."""
+        if work is None or not self._site.runtime.active():
+            return False
+        from pytest_gpuperf.collect.timing.device_used import use_is_known
+
+        needs = (*plan.requires, *plan.counters)
+        return not use_is_known(timing, needs, request)
+
+    def _with_observations(
+        self, record: Record, observations: Observations, timing: Timing | None = None
+    ) -> Record:
+        """Return a record with what was seen of the same measurement."""
+        if not observations.device_used:
+            return record
+        from pytest_gpuperf.measure.observations import with_observations
+
+        beside = None if self.turns is None else self.turns.beside(observations.deltas)
+        if beside is not None:
+            observations.deltas = beside.deltas
+        cache_mode = "none" if timing is None else timing.cache_mode
+        facts = {**self._machine.maker().facts, "cache_mode": cache_mode}
+        strict = self._site.config.strict
+        record = with_observations(record, observations, facts=facts, strict=strict)
+        record = self._site.keep_trace(record, observations.trace)
+        void = record.void or self._machine.misplaced()
+        if beside is None:
+            return replace(record, void=void)
+        notes = (*record.notes, *beside.notes)
+        return replace(record, void=void or beside.void, notes=notes)
+
+    def _with_counters(
+        self,
+        record: Record,
+        plan: Plan,
+        work: Work | None,
+        call: MeasuredCall | None = None,
+    ) -> Record:
+        """Return a record with the counters of the same call, where some are wanted."""
+        if self.counters is None:
+            return record
+        facts = self._machine.maker().facts
+        record = self.counters.joined(record, plan, call, work=work, facts=facts)
+        known = {estimate.metric for estimate in record.estimates}
+        gaps = tuple(gap for gap in record.unmeasured if gap.metric not in known)
+        return replace(record, unmeasured=gaps)
+
+
+def _timing_of(timer: RangeTimer) -> Timing:
+    """Return what a block gave."""
+    if timer.timing is None:
+        raise MeasureError(
+            "the block has not ended", remedy="read its values after the with block"
+        )
+    return timer.timing
