@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
-from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.roofline import (
     Attainment,
@@ -16,10 +16,18 @@ from pytest_gpuperf.model.roofline import (
     TimeBound,
     weakest,
 )
-from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.work import Work
 
-__all__ = ["Roofline", "declared_roofline", "roofline", "time_bound"]
+__all__ = [
+    "Roof",
+    "Roofline",
+    "declared_roofline",
+    "peak_fact",
+    "roof_of",
+    "roofline",
+    "time_bound",
+]
 
 _NO_BYTES = 1.0  # stands for 0 bytes, which are allowed, where numbers must be above it
 _FEW_L2 = 2  # a call that fits twice into the L2 and is warm need not go to DRAM
@@ -28,6 +36,46 @@ _DECLARE = (
     "(gpuperf doctor --measure-peaks)"
 )
 _COLD = 'measure it cold (cache="cold"), so that its data come from DRAM'
+_FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
+_AT_CLOCK = "roofline.at_clock_fraction"
+_GIGA = 1e9
+_USE_UNKNOWN = (
+    "whether it used the GPU is not known: its process does, no record of CUPTI's tells,"
+    " and the GPU was idle when the call returned"
+)
+_SAY_USE = (
+    'install pytest-gpuperf[cupti]; or write requires="gpu" if it does, and run it alone'
+    " if it does not"
+)
+
+
+class Roof(Frozen, frozen=True, kw_only=True):
+    """
+    What a record says of the roof of its measurement.
+
+    Attributes:
+        attained: How much of it was reached; None: not known.
+
+        estimates: Fraction and intensity, as far as they are known.
+
+        unmeasured: Why they are not, as far as they are not.
+    """
+
+    attained: Attainment | None = None
+    estimates: tuple[Estimate, ...] = ()
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+
+_UNDECLARED = Roof(  # of most measurements
+    unmeasured=tuple(
+        Unmeasured(metric=metric, reason="the test declares no work", remedy=remedy)
+        for metric, remedy in (
+            (_FRACTION, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
+            (_INTENSITY, "pass work=Work(bytes=…, flop=…, dtype=…)"),
+            (_AT_CLOCK, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
+        )
+    )
+)
 
 
 def roofline(
@@ -207,6 +255,72 @@ def time_bound(work: Work, peaks: Peaks) -> TimeBound:
     )
 
 
+def roof_of(
+    work: Work | None,
+    time: Estimate,
+    peaks: Peaks | None,
+    *,
+    warm: bool,
+    clock_hz: float | None = None,
+    use_unknown: bool = False,
+) -> Roof:
+    """
+    Return how much of its roof a measurement reached, or why that is not known.
+
+    Args:
+        work: What a call has to do; None: the test does not say.
+
+        time: How long it took, with its interval.
+
+        peaks: The roofs of what it ran on; None: not known.
+
+        warm: Whether its data may have been in the caches.
+
+        clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
+
+        use_unknown: Whether nobody knows if it used the device: then it has no roof.
+    """
+    if work is None:
+        return _UNDECLARED
+    fraction, attained = (
+        (_unmeasured(_FRACTION, _USE_UNKNOWN, _SAY_USE), None)
+        if use_unknown
+        else _fraction_estimate(work, time, peaks, warm=warm, clock_hz=clock_hz)
+    )
+    found = (
+        fraction,
+        _intensity_estimate(work, time.source),
+        _at_clock_estimate(fraction, attained),
+    )
+    return Roof(
+        attained=attained,
+        estimates=tuple(each for each in found if isinstance(each, Estimate)),
+        unmeasured=tuple(each for each in found if isinstance(each, Unmeasured)),
+    )
+
+
+def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
+    """
+    Return what a share is a share of, as `dram 3350 GB/s (datasheet)`.
+
+    Args:
+        peaks: The roofs of what it ran on; None: not known.
+
+        name: The level of memory or the data type; None: there is no share.
+
+    Returns:
+        One fact with its name; none where the peak is not known.
+    """
+    if peaks is None or name is None:
+        return {}
+    memory = name in peaks.bytes_per_s
+    peak = peaks.of_memory(name) if memory else peaks.of_dtype(name)
+    if peak.value is None:
+        return {}
+    unit = "GB/s" if memory else "GFLOP/s"
+    return {"peak": f"{name} {peak.value / _GIGA:.6g} {unit} ({peak.label.value})"}
+
+
 def _missing(**peaks: float | None) -> MissingPeakError:
     """Return the error that names every peak that is None."""
     fields = tuple(name for name, value in peaks.items() if value is None)
@@ -324,3 +438,82 @@ def _intensity(work: Work) -> float | None:
     if work.flop is None or work.bytes is None:
         return None
     return work.flop / work.bytes
+
+
+def _fraction_estimate(
+    work: Work,
+    time: Estimate,
+    peaks: Peaks | None,
+    *,
+    warm: bool,
+    clock_hz: float | None,
+) -> tuple[Estimate | Unmeasured, Attainment | None]:
+    """Return the fraction of the roof with what it was made of, or why there is none."""
+    if peaks is None:
+        reason = "the peaks of this device are not known"
+        return _unmeasured(_FRACTION, reason, "run it on a GPU"), None
+    try:
+        found = declared_roofline(work, time.value, peaks, warm=warm, clock_hz=clock_hz)
+    except MissingPeakError as error:
+        said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
+        return _unmeasured(_FRACTION, "; ".join(said), error.remedy), None
+    except RecordError as error:  # a time of zero: no clock is that fine
+        return _unmeasured(_FRACTION, error.message, "measure more of it"), None
+    fraction = Estimate(
+        metric=_FRACTION,
+        value=found.fraction,
+        unit="fraction",
+        source=time.source,
+        label=found.label,
+        low=_fraction_at(found, time, time.high),
+        high=_fraction_at(found, time, time.low),
+        sample_count=time.sample_count,
+    )
+    return fraction, found
+
+
+def _at_clock_estimate(
+    fraction: Estimate | Unmeasured, attained: Attainment | None
+) -> Estimate | Unmeasured:
+    """Return the fraction under the roof of the clock that was read, or why not."""
+    if isinstance(fraction, Unmeasured) or attained is None:
+        return replace(fraction, metric=_AT_CLOCK)
+    at_clock = attained.at_clock_fraction
+    if at_clock is None:
+        remedy = "hold the test to roofline.fraction"
+        return _unmeasured(_AT_CLOCK, attained.at_clock_reason, remedy)
+    low, high = (
+        None if end is None else at_clock * (end / attained.fraction)
+        for end in (fraction.low, fraction.high)
+    )
+    return replace(fraction, metric=_AT_CLOCK, value=at_clock, low=low, high=high)
+
+
+def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
+    """Return the intensity of declared work, which needs no peak."""
+    if work.flop is None or work.bytes is None:
+        missing = "FLOP" if work.flop is None else "bytes"
+        remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
+        return _unmeasured(_INTENSITY, f"the declared work has no {missing}", remedy)
+    try:
+        return Estimate(
+            metric=_INTENSITY,
+            value=work.flop / work.bytes,
+            unit="FLOP/B",
+            source=source,
+            label=work.label,
+        )
+    except RecordError as error:  # more FLOP for a byte than a float holds
+        return _unmeasured(_INTENSITY, error.message, "check the declared work")
+
+
+def _fraction_at(
+    found: Attainment, time: Estimate, other_s: float | None
+) -> float | None:
+    """Return the fraction at another time: it falls as the time grows."""
+    return None if not other_s else found.fraction * (time.value / other_s)
+
+
+def _unmeasured(metric: str, reason: str, remedy: str) -> Unmeasured:
+    """Return why a figure is not known."""
+    return Unmeasured(metric=metric, reason=reason, remedy=remedy)

@@ -9,15 +9,28 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.compute.scorecard import training_scorecard
+from pytest_gpuperf.errors import MissingPeakError
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
+from pytest_gpuperf.model.roofline import Peak, Peaks
+from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 from pytest_gpuperf.model.steps import PhaseTimes, SpanKind, StepSummary
+from pytest_gpuperf.model.work import Work
 
-__all__ = ["any_scorecard", "scorecard_of", "step_profile"]
+__all__ = [
+    "any_scorecard",
+    "hardware_of",
+    "peaks_of",
+    "scorecard_of",
+    "step_profile",
+    "utilisation_of",
+]
 
 _MS_PER_S = 1e3
+_GIGA = 1e9
 _COPY = "h2d/d2h"  # what scorecards look for in the name of a phase that copies
 _BETWEEN = "between steps"
 _UNKNOWN = Hardware(peak_bw_gb_s=0.0, bytes_per_token=0.0, source="unavailable")
@@ -106,6 +119,94 @@ def any_scorecard(
     )
 
 
+def hardware_of(
+    work: Work | None,
+    units: float,
+    peaks: Peaks | None,
+    given: Hardware | None,
+) -> Hardware | None:
+    """
+    Return what a scorecard must know of the hardware; None: it is not known.
+
+    Args:
+        work: What one step has to do.
+
+        units: Units of a step: they stand for the scorecard's tokens.
+
+        peaks: The roofs of the device.
+
+        given: What the test says; it goes before all else.
+    """
+    if given is not None or work is None or work.bytes is None or peaks is None:
+        return given
+    memory = peaks.of_memory("dram")
+    if memory.value is None:
+        return None
+    arithmetic = None if work.dtype is None else peaks.of_dtype(work.dtype)
+    sources = {"peak_bw_gb_s": memory.label.value}
+    if arithmetic is not None and arithmetic.value is not None:
+        sources["peak_flop_per_s"] = arithmetic.label.value
+    return Hardware(
+        peak_bw_gb_s=memory.value / _GIGA,
+        bytes_per_token=work.bytes / units,
+        peak_flop_per_s=None if arithmetic is None else arithmetic.value,
+        flop_per_token=None if work.flop is None else work.flop / units,
+        source=work.label.value,
+        sources=sources,
+    )
+
+
+def utilisation_of(
+    summary: StepSummary | None,
+    work: Work | None,
+    peaks: Peaks | None,
+    hardware: Hardware | None,
+) -> Estimate | Unmeasured:
+    """
+    Return how much of the arithmetic's peak the declared work of a step reached.
+
+    The time is a step's mean period, so that waiting for data lowers it.
+
+    Args:
+        summary: The loop; None: no step of it counts.
+
+        work: What one step has to do.
+
+        peaks: The roofs of the device; None: not known.
+
+        hardware: What the test says; it goes before what is known of the device.
+    """
+    if work is None or work.flop is None:
+        remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
+        return _gap("mfu", "the test declares no FLOP of a step", remedy)
+    if summary is None:
+        return _gap("mfu", "no step counts", "let a step come to its end")
+    known = peaks_of(work, peaks, hardware)
+    if known is None:
+        remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
+        return _gap("mfu", "the peak of this device is not known", remedy)
+    alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
+    try:
+        found = declared_roofline(alone, summary.period_s, known)
+    except MissingPeakError as error:
+        return _gap("mfu", error.reason, error.remedy)
+    return Estimate(
+        metric="mfu",
+        value=found.fraction,
+        unit="fraction",
+        source="host",
+        label=found.label,
+        sample_count=summary.counted_count,
+    )
+
+
+def peaks_of(
+    work: Work, peaks: Peaks | None, hardware: Hardware | None
+) -> Peaks | None:
+    """Return the peaks that a loop is held against: what its test says goes first."""
+    return _declared_peaks(work, hardware) or peaks
+
+
 def _phases(summary: StepSummary) -> dict[str, Phase]:
     """Return the phases of a mean step by name."""
     inside = [phase for phase in summary.phases if not phase.beside]
@@ -162,3 +263,25 @@ def _layers(summary: StepSummary) -> tuple[Layer, ...]:
 def _percent(part_s: float, whole_s: float) -> float:
     """Return a share [%]."""
     return part_s / whole_s * 100  # percent
+
+
+def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
+    """Return the peak that a test declares; None: it declares none."""
+    if hardware is None or hardware.peak_flop_per_s is None or work.dtype is None:
+        return None
+    peak = Peak(
+        value=hardware.peak_flop_per_s,
+        label=SourceLabel.DECLARED,
+        source="the test's hardware=",
+    )
+    return Peaks(
+        device="declared",
+        flop_per_s={work.dtype: peak},
+        bytes_per_s={},
+        unlisted="it is not declared",
+    )
+
+
+def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
+    """Return why a figure is not known."""
+    return Unmeasured(metric=metric, reason=reason, remedy=remedy)

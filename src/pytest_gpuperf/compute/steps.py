@@ -9,6 +9,7 @@ from math import fsum
 from statistics import NormalDist
 
 from pytest_gpuperf.compute import stats
+from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.steps import (
     Compiled,
     LayerTimes,
@@ -20,10 +21,12 @@ from pytest_gpuperf.model.steps import (
     SpanKind,
     Step,
     StepSummary,
+    Waiting,
 )
 
 __all__ = [
     "Interval",
+    "estimates_of",
     "layers_of",
     "length_s",
     "merged",
@@ -38,6 +41,8 @@ __all__ = [
 _P95 = 0.95
 _Place = tuple[str, bool]  # a phase's name, and whether it is beside the steps
 _Key = tuple[int | None, str]  # an operation's layer and name
+
+_HOST, _TORCH = "host", "torch"  # whose clock it is, and who counts
 
 
 def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
@@ -223,6 +228,23 @@ def rate_interval(
     return rate - half, rate + half
 
 
+def estimates_of(loop: Loop, summary: StepSummary | None) -> Iterator[Estimate]:
+    """
+    Yield the metrics of a loop: times, rates, compilations, phases, memory.
+
+    Args:
+        loop: What was recorded.
+
+        summary: What it amounts to; None: no step counts.
+    """
+    counted = loop.counted
+    yield from _step_times(counted)
+    yield from _first_step(loop)
+    yield from _rates(counted, summary)
+    yield from _of_summary(summary)
+    yield from _memory(loop)
+
+
 def own_segments(spans: Sequence[Span]) -> Iterator[tuple[SpanKind, Interval]]:
     """
     Yield the pieces of each span in which no other lies inside it, with its kind.
@@ -362,3 +384,115 @@ def _t_quantile(dof: int) -> float:
         + (5 * x**5 + 16 * x**3 + 3 * x) / (96 * dof**2)
         + (3 * x**7 + 19 * x**5 + 17 * x**3 - 15 * x) / (384 * dof**3)
     )
+
+
+def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
+    """Yield the times of a step, what lies between steps left out."""
+    times = [step.duration_s for step in counted]
+    if not times:
+        return
+    low, high = stats.median_interval(times) or (None, None)
+    numbers = {"time": stats.median(times), "time.wall": stats.median(times)}
+    if len(times) > 1:
+        numbers |= {
+            "time.p50": stats.median(times),
+            "time.p95": stats.quantile(times, _P95),
+            "time.min": min(times),
+        }
+    spread = {"time", "time.wall", "time.p50"}
+    for metric, value in numbers.items():
+        yield Estimate(
+            metric=metric,
+            value=value,
+            unit="s",
+            source=_HOST,
+            low=low if metric in spread else None,
+            high=high if metric in spread else None,
+            sample_count=len(times),
+        )
+
+
+def _first_step(loop: Loop) -> Iterator[Estimate]:
+    """Yield the time of the very first step, where it came to its end."""
+    for first in loop.steps[:1]:
+        if first.void is None:
+            yield Estimate(
+                metric="time.first_call",
+                value=first.duration_s,
+                unit="s",
+                source=_HOST,
+            )
+
+
+def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:
+    """Yield units per second, waiting for data included, and the share of waiting."""
+    if summary is None:
+        return
+    units = [step.units for step in counted]
+    periods = [step.period_s for step in counted]
+    low, high = rate_interval(units, periods) or (None, None)
+    yield Estimate(
+        metric="throughput",
+        value=fsum(units) / fsum(periods),
+        unit="1/s",
+        source=_HOST,
+        low=low,
+        high=high,
+        sample_count=len(counted),
+    )
+    recorded = summary.data_was_recorded
+    yield Estimate(
+        metric="data.wait_fraction",
+        value=summary.wait_s / summary.period_s,
+        unit="fraction",
+        source=_HOST,
+        label=SourceLabel.MEASURED if recorded else SourceLabel.ESTIMATED,
+        sample_count=len(counted),
+    )
+
+
+def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
+    """Yield what was compiled, what communication cost, and the phases."""
+    if summary is None:
+        return
+    compiled, count = summary.compiled, summary.counted_count
+    if compiled is not None:
+        numbers = {
+            "compile.count": (float(compiled.count), "count"),
+            "compile.graph_breaks": (float(compiled.graph_breaks_count), "count"),
+        }
+        if compiled.time_s is not None:
+            numbers["compile.time"] = (compiled.time_s, "s")
+        for metric, (value, unit) in numbers.items():
+            yield Estimate(metric=metric, value=value, unit=unit, source=_TORCH)
+    if summary.exposed_s is not None:
+        yield Estimate(
+            metric="comm.exposed_time",
+            value=summary.exposed_s,
+            unit="s",
+            source=_HOST,
+            sample_count=count,
+        )
+    behind = summary.waiting is Waiting.STEP
+    for phase in summary.phases:
+        if not phase.beside:
+            yield Estimate(
+                metric=f"phase.{phase.name}",
+                value=phase.total_s,
+                unit="s",
+                source=_HOST,
+                label=SourceLabel.ESTIMATED if behind else SourceLabel.MEASURED,
+                sample_count=count,
+                better="lower",
+            )
+
+
+def _memory(loop: Loop) -> Iterator[Estimate]:
+    """Yield the peak of the device's memory, where somebody knows it."""
+    if loop.peak_memory_bytes is not None:
+        yield Estimate(
+            metric="memory.peak_bytes",
+            value=float(loop.peak_memory_bytes),
+            unit="bytes",
+            source=_TORCH,
+        )

@@ -6,8 +6,8 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute import stats
+from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.measure.roofs import held_against, peak_fact
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
@@ -75,13 +75,12 @@ class Maker(Frozen, frozen=True, kw_only=True):
         times = _time_estimates(timing)
         peaks = self.host_peaks if timing.unused else self.peaks
         known = None if peaks is None or work is None or use_unknown else peaks()
-        roof = held_against(
+        roof = roof_of(
             work,
             times[0],
             known,
             # a device's flush leaves the CPU's caches as they are
             warm=timing.unused or timing.cache_mode != "cold",
-            grades=self.grades,
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
@@ -110,7 +109,14 @@ class Maker(Frozen, frozen=True, kw_only=True):
             timing=timing,
         )
         attained = roof.attained
-        return record if attained is None else replace(record, roofline=attained)
+        if attained is None:
+            return record
+        if not attained.above_the_roof:  # what cannot be deserves no A
+            from pytest_gpuperf.judge.grade import grade_of
+
+            grade = grade_of(attained, self.grades).value
+            attained = replace(attained, grade=grade)
+        return replace(record, roofline=attained)
 
     def compared(
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1

@@ -3,23 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from math import fsum
 from typing import TYPE_CHECKING, TypeAlias
 
-from pytest_gpuperf.compute import stats
-from pytest_gpuperf.compute.step_scorecard import scorecard_of
-from pytest_gpuperf.compute.steps import rate_interval, summarize
-from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.measure.roofs import (
+from pytest_gpuperf.compute.roofline import peak_fact
+from pytest_gpuperf.compute.step_scorecard import (
     hardware_of,
-    peak_fact,
     peaks_of,
+    scorecard_of,
     utilisation_of,
 )
+from pytest_gpuperf.compute.steps import estimates_of, summarize
+from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.roofline import Peaks
-from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
@@ -41,8 +39,6 @@ EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | 
 
 
 _HOST = "host"
-_TORCH = "torch"  # what torch counts itself
-_P95 = 0.95
 
 _USE_TORCH = "run it where torch is used"
 _PROFILE = "profile one step with Nsight Systems"
@@ -106,15 +102,14 @@ def loop_values(
         _refuse_empty(loop)
     known = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
-    found = [*_times(counted), *_first(loop), *_rates(counted, summary)]
-    found += [] if summary is None else _of_summary(summary)
-    found += [] if isinstance(utilisation, Unmeasured) else [utilisation]
-    found += _memory(loop)
-    gaps = [*gaps_of(loop, summary)]
-    gaps += [utilisation] if isinstance(utilisation, Unmeasured) else []
+    estimates, gaps = [*estimates_of(loop, summary)], [*gaps_of(loop, summary)]
+    if isinstance(utilisation, Unmeasured):
+        gaps.append(utilisation)
+    else:
+        estimates.append(utilisation)
     peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
     return LoopValues(
-        estimates=tuple(found),
+        estimates=tuple(estimates),
         series=_series(counted),
         unmeasured=tuple(gaps),
         facts={**_facts(loop), **peak},
@@ -208,116 +203,6 @@ def _graded(
         grade=str(scorecard.grade),
         efficiency_fraction=scorecard.efficiency,
     )
-
-
-def _times(counted: Sequence[Step]) -> Iterator[Estimate]:
-    """Yield the times of a step, what lies between steps left out."""
-    times = [step.duration_s for step in counted]
-    if not times:
-        return
-    low, high = stats.median_interval(times) or (None, None)
-    numbers = {"time": stats.median(times), "time.wall": stats.median(times)}
-    if len(times) > 1:
-        numbers |= {
-            "time.p50": stats.median(times),
-            "time.p95": stats.quantile(times, _P95),
-            "time.min": min(times),
-        }
-    spread = {"time", "time.wall", "time.p50"}
-    for metric, value in numbers.items():
-        yield Estimate(
-            metric=metric,
-            value=value,
-            unit="s",
-            source=_HOST,
-            low=low if metric in spread else None,
-            high=high if metric in spread else None,
-            sample_count=len(times),
-        )
-
-
-def _first(loop: Loop) -> Iterator[Estimate]:
-    """Yield the time of the very first step, where it came to its end."""
-    for first in loop.steps[:1]:
-        if first.void is None:
-            yield Estimate(
-                metric="time.first_call",
-                value=first.duration_s,
-                unit="s",
-                source=_HOST,
-            )
-
-
-def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Estimate]:
-    """Yield units per second, waiting for data included, and the share of waiting."""
-    if summary is None:
-        return
-    units = [step.units for step in counted]
-    periods = [step.period_s for step in counted]
-    low, high = rate_interval(units, periods) or (None, None)
-    yield Estimate(
-        metric="throughput",
-        value=fsum(units) / fsum(periods),
-        unit="1/s",
-        source=_HOST,
-        low=low,
-        high=high,
-        sample_count=len(counted),
-    )
-    recorded = summary.data_was_recorded
-    yield Estimate(
-        metric="data.wait_fraction",
-        value=summary.wait_s / summary.period_s,
-        unit="fraction",
-        source=_HOST,
-        label=SourceLabel.MEASURED if recorded else SourceLabel.ESTIMATED,
-        sample_count=len(counted),
-    )
-
-
-def _of_summary(summary: StepSummary) -> Iterator[Estimate]:
-    """Yield what was compiled, what communication cost, and the phases."""
-    compiled, count = summary.compiled, summary.counted_count
-    if compiled is not None:
-        numbers = {
-            "compile.count": (float(compiled.count), "count"),
-            "compile.graph_breaks": (float(compiled.graph_breaks_count), "count"),
-        }
-        if compiled.time_s is not None:
-            numbers["compile.time"] = (compiled.time_s, "s")
-        for metric, (value, unit) in numbers.items():
-            yield Estimate(metric=metric, value=value, unit=unit, source=_TORCH)
-    if summary.exposed_s is not None:
-        yield Estimate(
-            metric="comm.exposed_time",
-            value=summary.exposed_s,
-            unit="s",
-            source=_HOST,
-            sample_count=count,
-        )
-    behind = summary.waiting is Waiting.STEP
-    for phase in summary.phases:
-        if not phase.beside:
-            yield Estimate(
-                metric=f"phase.{phase.name}",
-                value=phase.total_s,
-                unit="s",
-                source=_HOST,
-                label=SourceLabel.ESTIMATED if behind else SourceLabel.MEASURED,
-                sample_count=count,
-                better="lower",
-            )
-
-
-def _memory(loop: Loop) -> Iterator[Estimate]:
-    """Yield the peak of the device's memory, where somebody knows it."""
-    if loop.peak_memory_bytes is not None:
-        yield Estimate(
-            metric="memory.peak_bytes",
-            value=float(loop.peak_memory_bytes),
-            unit="bytes",
-            source=_TORCH,
-        )
 
 
 def _series(counted: Sequence[Step]) -> tuple[Series, ...]:

@@ -22,7 +22,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Role, Void
-from pytest_gpuperf.model.roofline import Peaks
+from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.work import Work
 
@@ -305,6 +305,26 @@ def test_what_nobody_saw_use_the_device_has_no_roof() -> None:
     assert 'requires="gpu"' in why.remedy
     assert gap(record, "roofline.at_clock_fraction").reason == why.reason
     assert {e.metric for e in record.estimates} >= {"time", "roofline.intensity"}
+
+
+@pytest.mark.parametrize(("reached", "grade"), [(0.5, "C"), (3.0, None)])
+def test_a_share_of_the_roof_has_a_grade(reached: float, grade: str | None) -> None:
+    """An A is for what was reached, not for what cannot be."""
+    dram = Peak(value=1e12, label=SourceLabel.DATASHEET, source="a datasheet")
+    known = Peaks(
+        device="a GPU",
+        flop_per_s={},
+        bytes_per_s={"dram": dram},
+        unlisted="no datasheet lists it",
+    )
+    timing = replace(EVENTS, samples=(2.0,), others={})
+    work = Work(bytes=reached * 2.0 * 1e12)
+    maker = replace(MAKER, peaks=lambda: known)
+    record = maker.timed(KEY, timing, kind=Kind.MEASURE, work=work)
+
+    assert record.roofline is not None
+    assert record.roofline.fraction == pytest.approx(reached)
+    assert record.roofline.grade == grade
 
 
 # compared

@@ -1,4 +1,4 @@
-"""pipeline.loops: a recorded loop becomes the values of a record."""
+"""measure.loops: a recorded loop becomes the values of a record."""
 
 from __future__ import annotations
 
@@ -6,10 +6,10 @@ from typing import Any
 
 import pytest
 
+from pytest_gpuperf.compute.step_scorecard import hardware_of
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.loops import LoopValues, loop_values
-from pytest_gpuperf.measure.roofs import hardware_of
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
