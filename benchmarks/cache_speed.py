@@ -15,10 +15,11 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_gpuperf.collect.ncu.cache import Values
-from pytest_gpuperf.collect.ncu.key import Digests, key_of
-from pytest_gpuperf.collect.ncu.sources import project_files, python_fields
+from pytest_gpuperf.collect.loaded_files import Recording
+from pytest_gpuperf.collect.ncu.key import FileSets, key_of
+from pytest_gpuperf.collect.ncu.store import Store
 
+TEST = Path(__file__).resolve().parents[1] / "tests/unit/collect/test_runner.py"
 ENTRIES = 10_000
 LARGE_BYTES = 2_600_000  # 41,000 values as JSON
 LOOKUP_S = 0.005
@@ -29,12 +30,17 @@ _READ = """
 import sys, time
 from pathlib import Path
 start = time.perf_counter()
-from pytest_gpuperf.collect.ncu.values import Values
-content = Values(Path(sys.argv[1])).get(sys.argv[2])
-print(time.perf_counter() - start, len(content))
+from pytest_gpuperf.collect.ncu.store import Store
+content = Store(Path(sys.argv[1])).get("values", sys.argv[2])
+print(time.perf_counter() - start, len(content.files))
 loaded = {"ncu_report", "numpy", "scipy", "filelock"} & set(sys.modules)
 assert not loaded, loaded
 """
+
+
+def get(store: Store, number: int) -> object:
+    """Look a value set up."""
+    return store.get("values", key(number))
 
 
 def key(number: int) -> str:
@@ -66,39 +72,78 @@ def fresh_s(folder: Path, number: int) -> float:
     return statistics.median(times)
 
 
+def recorded_s(root: Path, scratch: Path, *, recording: bool) -> float:
+    """Return how long a pytest takes that collects a test module [s]."""
+    path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    variables = Recording(scratch, root).variables(path) if recording else path
+    argv = [
+        sys.executable,
+        "-m",
+        "pytest",
+        "-q",
+        "-p",
+        "no:randomly",
+        "--co",
+        str(TEST),
+    ]
+    start = time.perf_counter()
+    subprocess.run(
+        argv, cwd=root, env={**os.environ, **variables}, check=True, capture_output=True
+    )
+    return time.perf_counter() - start
+
+
 def main() -> None:
     """Print the table."""
-    root = Path(__file__).resolve().parent.parent
+    root = TEST.parents[3]
     with tempfile.TemporaryDirectory() as name:
-        values = Values(Path(name, "cache"))
+        store = Store(Path(name, "cache"))
         start = time.perf_counter()
         for number in range(ENTRIES):
-            values.put(key(number), b"x" * 1000)
+            store.put("values", key(number), {"values": b"x" * 1000})
         put_s = (time.perf_counter() - start) / ENTRIES
-        values.put(key(ENTRIES), b"x" * LARGE_BYTES)
-        digests = Digests()
-        tests = [root / "tests" / "unit" / "collect" / "test_runner.py"]
+        store.put("values", key(ENTRIES), {"values": b"x" * LARGE_BYTES})
+        plain, traced = [], []
+        for number in range(5):  # by turns
+            scratch = Path(name, str(number))
+            traced.append(recorded_s(root, scratch, recording=True))
+            plain.append(recorded_s(root, scratch, recording=False))
+        records = Recording(Path(name, "whole"), root)
+        argv = ("-m", "pytest", "-q", "-p", "no:randomly", str(TEST), "--co")
+        variables = records.variables({"PYTHONPATH": os.pathsep.join(sys.path)})
+        subprocess.run(
+            [sys.executable, *argv],
+            cwd=root,
+            env={**os.environ, **variables},
+            check=True,
+            capture_output=True,
+        )
+        files = records.files(argv) or ()
+        assert files, "the process has not said what it loaded"
+        since_unix_s = time.time() + 60
+        FileSets(store, root, {}).add(key(-2), files, since_unix_s=since_unix_s)
 
-        def gathered() -> None:
-            files = project_files(tests, root=root, digests=digests)
-            key_of({"files": files, **python_fields(digests)})
+        def look() -> object:
+            return FileSets(store, root, {}).states(key(-2))
 
         rows = [
-            ("lookup, a miss", median_s(lambda: values.get(key(-1))), LOOKUP_S),
-            ("lookup, a hit of 1 kB", median_s(lambda: values.get(key(5))), LOOKUP_S),
-            ("read 2.6 MB", median_s(lambda: values.get(key(ENTRIES))), READ_S),
+            ("lookup, a miss", median_s(lambda: get(store, -1)), LOOKUP_S),
+            ("lookup, a hit of 1 kB", median_s(lambda: get(store, 5)), LOOKUP_S),
+            ("read 2.6 MB", median_s(lambda: get(store, ENTRIES)), READ_S),
             ("put 1 kB", put_s, None),
-            ("list all entries", median_s(values.entries, 3), None),
-            ("key of a test module, first", median_s(gathered, 1), None),
-            ("key of a test module, again", median_s(gathered), None),
-            ("import and read 1 kB, fresh process", fresh_s(values.folder, 5), None),
+            ("list all entries", median_s(store.entries, 3), None),
+            ("files of a test module, first", median_s(look, 1), None),
+            ("files of a test module, again", median_s(look), None),
+            ("collect it, files not recorded", statistics.median(plain), None),
+            ("collect it, files recorded", statistics.median(traced), None),
+            ("import and read 1 kB, fresh process", fresh_s(store.folder, 5), None),
             (
                 "import and read 2.6 MB, fresh process",
-                fresh_s(values.folder, ENTRIES),
+                fresh_s(store.folder, ENTRIES),
                 None,
             ),
         ]
-    print(f"{ENTRIES} entries")
+    print(f"{ENTRIES} entries, {len(files)} files recorded")
     missed = []
     for what, took_s, target_s in rows:
         goal = "" if target_s is None else f"  (< {target_s * 1e3:g} ms)"

@@ -2,22 +2,22 @@
 
 from __future__ import annotations
 
-import contextlib
 import os
 import re
 import shlex
 import shutil
+import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.loaded_files import LoadedFile, Recording
 from pytest_gpuperf.collect.ncu import key as keys
-from pytest_gpuperf.collect.ncu import sources
-from pytest_gpuperf.collect.ncu.cache import Values
 from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.ranges import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
+from pytest_gpuperf.collect.ncu.store import Store
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.config import NcuReplay
 from pytest_gpuperf.errors import (
@@ -28,7 +28,6 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
     GpuPerfError,
     NothingProfiledError,
-    RecordError,
 )
 from pytest_gpuperf.measure.captured import report_counters
 from pytest_gpuperf.measure.counters import (
@@ -40,15 +39,14 @@ from pytest_gpuperf.measure.counters import (
     count,
     last_words,
 )
-from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.pipeline.repeat import CommandLine, run_child
+from pytest_gpuperf.pipeline.count_cache import CountCache
+from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
 from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.key import Field
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.counters import PassCost
@@ -145,11 +143,8 @@ def _starts(
 
 
 _NAME = "ncu"
-_LOCK = "counting"
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one launch against another's
-_REFUSALS = "not-counted.jsonl"  # in the folder of the run: no other run reads it
 _ATTEMPTS = 3  # where another profiler has the counters for a moment
-_LONGEST_WAIT_S = 86_400.0  # for another run that counts: it has timeouts of its own
 _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
@@ -213,9 +208,12 @@ def counted(
     if site.identity.role is not Role.MAIN:
         return Counts(fill(wanted), collectors=asked)
     try:
-        values = Values()
-        found = _Shelf(ncu, wanted, values).filled(fill)
-        site.remark(*_told(values.remarks))
+        store = Store()
+        cache = CountCache(
+            site, wanted, store, identity=ncu.identity(), files=ncu.files
+        )
+        found = cache.filled(fill)
+        site.remark(*_told(store.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
         told = Refusal(reason=error.message, remedy=error.remedy)
         found = told.of(wanted)
@@ -237,6 +235,8 @@ class _Ncu:
         self.command = command
         self.path = shutil.which(_NAME) or _NAME
         self.version = self._version()
+        # of each test, by the processes that counted it: None: one did not say
+        self.files: dict[str, frozenset[LoadedFile] | None] = {}
         self.modes = {
             "replay_mode": site.config.ncu_replay.value,
             "clock_control": site.config.ncu_clocks.value,
@@ -252,22 +252,39 @@ class _Ncu:
         found = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
         return found[1] if found else ""
 
+    def identity(self) -> dict[str, object]:
+        """Return what all counters depend on besides files, by name."""
+        more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
+        return {
+            "python": (sys.implementation.cache_tag, sys.version),
+            "ncu": (self.path, self.version),
+            "modes": self.modes,
+            "options": keys.telling_options((*more, *self.command.args)),
+            "environment": keys.chosen_environment(os.environ),
+            "device": keys.device_fields(self.site.device()),
+        }
+
     def profile(self, wanted: Sequence[Wanted], cache_control: str) -> Profiled:
         """Run some tests in a process under ncu."""
         metrics = tuple(dict.fromkeys(m for each in wanted for m in each.metrics))
         counters = (name for each in wanted for name in each.counters)
         collect = tuple(dict.fromkeys((*counters, _WEIGHT)))
         launches: dict[str, tuple[CapturedLaunch, ...]] | None = None
+        files: tuple[LoadedFile, ...] | None = None
         errors: list[GpuPerfError] = []
 
         def start(
             argv: tuple[str, ...], scratch: str, env: Mapping[str, str]
         ) -> Finished:
-            nonlocal launches
+            nonlocal launches, files
+            root = Path(self.site.config.root)
+            recording = Recording(Path(scratch, "loaded"), root)
+            env = {**env, **recording.variables(env)}
             try:
                 report, finished = self._run(
                     argv, scratch, env, collect, cache_control, len(wanted)
                 )
+                files = recording.files(argv[1:])
                 launches = self._read(report, metrics)
             except NothingProfiledError as error:
                 launches = {}
@@ -288,6 +305,7 @@ class _Ncu:
         ran = run_child(
             self.command, ids, identity, start=start, cache_control=cache_control
         )
+        self._note_files(ran, files)
         error = errors[0] if errors else None
         return Profiled(
             answers=ran.answers,
@@ -296,6 +314,16 @@ class _Ncu:
             failure=ran.failure,
             hung=isinstance(error, CollectorTimeoutError),
         )
+
+    def _note_files(self, ran: ChildRun, files: tuple[LoadedFile, ...] | None) -> None:
+        """Note what the tests depend on that came to their end in a process."""
+        files = files and tuple(file for file in files if keys.is_own(file))
+        for test_id, answer in ran.answers.items():
+            earlier = self.files.get(test_id, frozenset())
+            if answer.ended:
+                self.files[test_id] = (
+                    None if files is None or earlier is None else earlier.union(files)
+                )
 
     def _run(
         self,
@@ -371,111 +399,3 @@ def _refusal(
         return Refusal(reason=error.message, remedy=error.remedy)
     reason = f"{error.message}: {last_words(error.log_tail)}"
     return Refusal(reason=reason, remedy=error.remedy)
-
-
-class _Shelf:
-    """What was counted before, by this run and by earlier ones."""
-
-    def __init__(self, ncu: _Ncu, wanted: Sequence[Wanted], values: Values) -> None:
-        self._ncu = ncu
-        self._wanted = wanted
-        self._values = values
-        folder = ncu.site.identity.expected
-        self._refusals = None if folder is None else Path(folder, _REFUSALS)
-        self._keys = self._all_keys()
-
-    def filled(
-        self, fill: Callable[[Sequence[Wanted]], list[Counted]]
-    ) -> list[Counted]:
-        """Return what is there, and what is counted now by one process at a time."""
-        found = self._found(self._wanted)
-        if len(found) == len(self._wanted):
-            return list(found.values())
-        with contextlib.ExitStack() as held:
-            try:
-                held.enter_context(self._values.lock(_LOCK, timeout_s=_LONGEST_WAIT_S))
-            except CollectorTimeoutError as error:
-                told = Refusal(reason=error.message, remedy=error.remedy)
-                missing = [w for w in self._wanted if w.test_id not in found]
-                return [*found.values(), *told.of(missing)]
-            except CollectError as error:  # others may count the same meanwhile
-                self._values.remark(str(error))
-            missing = [each for each in self._wanted if each.test_id not in found]
-            found |= self._found(missing)  # whoever had the lock may have counted
-            found |= self._refused_before(missing)
-            missing = [each for each in missing if each.test_id not in found]
-            fresh = fill(missing) if missing else []
-            self._keep(fresh)
-            return [*found.values(), *fresh]
-
-    def _found(self, wanted: Sequence[Wanted]) -> dict[str, Counted]:
-        """Return what is kept of some tests."""
-        found: dict[str, Counted] = {}
-        for each in wanted:
-            content = self._values.get(self._keys[each.test_id])
-            if content is None:
-                continue
-            with contextlib.suppress(RecordError):  # of another version of ours
-                kept = codec.from_text(content, Counted)
-                if self._will_do(kept):
-                    found[each.test_id] = kept
-        return found
-
-    def _will_do(self, kept: Counted) -> bool:
-        """Return whether it need not be counted again: what a baseline keeps, must be."""
-        site = self._ncu.site
-        return site.config.update is None or kept.session_id == site.identity.session.id
-
-    def _refused_before(self, wanted: Sequence[Wanted]) -> dict[str, Counted]:
-        """Return what another process of this run has counted in vain."""
-        if self._refusals is None or not self._refusals.exists():
-            return {}
-        lines = self._refusals.read_bytes().splitlines()
-        every = (codec.from_text(line, Counted) for line in lines)
-        told = {each.test_id: each for each in every}
-        return {w.test_id: told[w.test_id] for w in wanted if w.test_id in told}
-
-    def _keep(self, counted: Sequence[Counted]) -> None:
-        """Keep what would be the same again; tell this run's processes of all else."""
-        for each in counted:
-            text = codec.to_text(each).encode()
-            if each.complete:
-                self._values.keep(self._keys[each.test_id], text)
-            elif self._refusals is not None:
-                with self._refusals.open("ab") as file:
-                    file.write(text + b"\n")
-
-    def _all_keys(self) -> dict[str, str]:
-        """Return the key of each test's counters."""
-        ncu, digests = self._ncu, self._values.digests()
-        root = Path(ncu.site.config.root)
-        more = shlex.split(os.environ.get("PYTEST_ADDOPTS", ""))
-        args = (*more, *ncu.command.args)
-        plugins = sources.plugins(args, os.environ)
-        shared: dict[str, Field] = {
-            "ncu": ncu.version,
-            "modes": tuple(ncu.modes.values()),
-            "options": keys.telling_options(args),
-            "environment": keys.chosen_environment(os.environ),
-            "device": keys.device_fields(ncu.site.device()),
-            **sources.python_fields(digests),
-        }
-        files: dict[str, Field] = {
-            path: sources.project_files(
-                (Path(path),), root=root, digests=digests, modules=plugins
-            )
-            for path in {each.path for each in self._wanted}
-        }
-        digests.save()
-        return {
-            each.test_id: keys.key_of(
-                {
-                    **shared,
-                    "test": each.test_id,
-                    "files": files[each.path],
-                    "metrics": (each.metrics, each.counters),
-                    "cache": each.cache_control,
-                }
-            )
-            for each in self._wanted
-        }

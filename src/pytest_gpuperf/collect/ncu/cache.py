@@ -1,52 +1,46 @@
-"""What ncu measured before, found again by what it depends on."""
+"""Reports of Nsight Compute, found again as long as nothing they depend on has changed."""
 
 from __future__ import annotations
 
 import contextlib
 import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass
+import shutil
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from types import TracebackType
-from typing import TYPE_CHECKING, final
+from typing import TYPE_CHECKING, NamedTuple, final
 
-from pytest_gpuperf.collect.clock import Clock, SystemClock
-from pytest_gpuperf.collect.ncu.folder import (
-    LIMIT_BYTES,
-    MANIFEST,
-    MAX_AGE_S,
-    Folder,
-    cache_folder,
+from pytest_gpuperf.collect.digests import content_digest
+from pytest_gpuperf.collect.loaded_files import Recording
+from pytest_gpuperf.collect.ncu.key import (
+    PASSED_OVER,
+    FileSets,
+    chosen_environment,
+    device_fields,
+    key_of,
 )
-from pytest_gpuperf.collect.ncu.values import (
-    DIGESTS_NAME,
-    LOG_NAME,
-    REPORT_NAME,
-    VALUES_NAME,
-    Seal,
-    Values,
-    manifest_of,
-    sealed,
-    seals_of,
-)
-from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.collect.ncu.store import LIMIT_BYTES, MAX_AGE_S, Content, Store
+from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.model.frozen import Frozen, replace
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.ncu.command import Command
     from pytest_gpuperf.collect.ncu.session import Session
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.model.environment import Device
 
-__all__ = ["Cache", "Entry", "Values"]
+__all__ = ["Cache", "Entry"]
 
+_REPORT, _LOG, _VALUES = "report.ncu-rep", "ncu.log", "values.json"
 _VERSION_TIMEOUT_S = 30.0
-_ATTEMPTS = 3  # to hand out what others may remove meanwhile
 _GRACE_S = 600.0  # to wait for another process beyond what its ncu may take
+_SCRIPT_START = 256  # bytes that Linux reads of a line behind "#!" (BINPRM_BUF_SIZE)
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class Entry:
+class Entry(Frozen, frozen=True, kw_only=True):
     """
     A report in the cache.
 
@@ -73,14 +67,14 @@ class Cache:
     Whole reports, made once for each state of program, options and machine.
 
     A report cannot be rewritten: it may hold paths, command lines and, with
-    `--import-source`, source files. It is readable by its owner only; `Values` keeps
-    nothing of the kind, and with `reports=False` neither does this.
+    `--import-source`, source files. It is readable by its owner only; with
+    `reports=False` only its values are kept.
 
         with Cache() as cache:
             entry = cache.run(command)
 
     Args:
-        directory: Where they are; None: as for `Values`.
+        directory: Where they are; None: $GPUPERF_CACHE_DIR, else the user's cache folder.
 
         reports: Whether to keep the report and the log; False: only the values in it,
             as JSON.
@@ -95,11 +89,7 @@ class Cache:
         timeout_s: How long to wait for another process that makes the same report [s];
             None: as long as its attempts may take, and ten minutes.
 
-        limit_bytes: As for `Values`.
-
-        max_age_s: As for `Values`.
-
-        clock: The wall clock.
+        limit_bytes, max_age_s, clock: As for `Store`.
 
     Attributes:
         remarks: What the keys leave out and what kept the cache from its work.
@@ -120,18 +110,18 @@ class Cache:
     ) -> None:
         from pytest_gpuperf.collect.runner import ProcessRunner
 
-        self._folder = Folder(
-            cache_folder() if directory is None else Path(directory),
+        self._store = Store(
+            None if directory is None else Path(directory),
             limit_bytes=limit_bytes,
             max_age_s=max_age_s,
-            clock=clock or SystemClock(),
+            clock=clock,
         )
         self._reports = reports
         self._session = session
         self._runner = runner or ProcessRunner()
         self._device = device
         self._timeout_s = timeout_s
-        self.remarks: list[str] = []
+        self.remarks = self._store.remarks
 
     def __enter__(self) -> Cache:
         return self
@@ -143,8 +133,8 @@ class Cache:
         traceback: TracebackType | None,
     ) -> None:
         """Leave the cache as small as it may be."""
-        if self._folder.path.is_dir():
-            self._folder.make_room()
+        if self._store.folder.is_dir():
+            self._store.make_room()
 
     def get(
         self,
@@ -170,19 +160,7 @@ class Cache:
                 kept; or the cache cannot be written, and ncu's report is where the
                 command put it.
         """
-        key = self._key(command, cwd, env)
-        timeout_s = self._timeout_s
-        if timeout_s is None:
-            timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
-        entry = self._hit(key)
-        if entry is not None:
-            return entry
-        with self._folder.lock(key, timeout_s=timeout_s):
-            entry = self._hit(key)  # whoever had the lock may have made it
-            if entry is not None:
-                return entry
-            self._started(command).run(cwd=cwd, env=env, retries=retries)
-            return self._kept(key, command, Path(cwd or ""))
+        return self._got(command, cwd, env, retries)[0]
 
     def run(
         self,
@@ -198,144 +176,213 @@ class Cache:
         `reports=False` the values are beside them, at the output's name and
         `.values.json`.
         """
-        for _ in range(_ATTEMPTS):
-            entry = self.get(command, cwd, env, retries)
-            if self._handed_out(entry, command, Path(cwd or "")):
-                return entry
-        message = f"{self._folder.path}: entries go as soon as they are made"
-        remedy = "give the cache more room (limit_bytes)"
-        raise CollectError(message, remedy=remedy)
+        entry, files = self._got(command, cwd, env, retries)
+        if entry.cached or not self._reports:  # else ncu has just written them there
+            values = Path(f"{os.fspath(command.output)}.values.json")
+            places = {_REPORT: command.report, _LOG: command.log, _VALUES: values}
+            for name, content in files.items():
+                _write(Path(cwd or "") / places[name], content)
+        return entry
 
-    def _key(
+    def _got(
         self,
         command: Command,
         cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str] | None,
-    ) -> str:
-        """Return the key of a command."""
-        from pytest_gpuperf.collect.ncu.key import Digests, key_of
-        from pytest_gpuperf.collect.ncu.program import command_fields
+        retries: int,
+    ) -> tuple[Entry, Mapping[str, bytes]]:
+        """Return an entry with its files."""
+        job = self._job(command, cwd, env)
+        hit = self._hit(job)
+        if hit is not None:
+            return hit
+        timeout_s = self._timeout_s
+        if timeout_s is None:
+            timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
+        with self._store.lock(job.identity, timeout_s=timeout_s):
+            # whoever had the lock may have made it
+            return self._hit(job) or self._made(job, retries)
 
+    def _job(
+        self,
+        command: Command,
+        cwd: str | os.PathLike[str] | None,
+        env: Mapping[str, str] | None,
+    ) -> _Job:
+        """Return a command with all that is known before it runs."""
         whole = {**(os.environ if env is None else env), **(command.env or {})}
-        folder = None if cwd is None else os.fspath(cwd)
+        folder = Path(cwd or "").resolve()
         version = self._runner.run(
             (os.fspath(command.ncu), "--version"),
             timeout_s=_VERSION_TIMEOUT_S,
-            cwd=folder,
+            cwd=None if cwd is None else os.fspath(cwd),
             env=whole,
         )
-        digests = Digests(self._folder.path / DIGESTS_NAME)
-        fields, remarks = command_fields(
-            command,
-            ncu_version=version.stdout.decode("utf-8", "replace"),
-            cwd=Path(folder or "").resolve(),
-            env=whole,
-            digests=digests,
-            device=self._device,
-        )
-        digests.save()
-        for each in remarks:
-            self._remark(each)
-        return key_of({**fields, "kept": "reports" if self._reports else "values"})
+        search = whole.get("PATH")
+        program = _program(command.executable, folder, search)
+        programs = (program, *_interpreters(program, search))
+        fields = {
+            "ncu": version.stdout.decode("utf-8", "replace"),
+            "ncu_path": shutil.which(os.fspath(command.ncu), path=search),
+            "options": [_argument(text, folder) for text in command.opts],
+            "executable": os.fspath(command.executable),
+            "programs": tuple(content_digest(path) for path in programs),
+            "arguments": [_argument(text, folder) for text in _texts(command)],
+            "cwd": os.fspath(folder),
+            "environment": chosen_environment(whole),
+            "own_environment": {
+                name: value
+                for name, value in (command.env or {}).items()
+                if name not in PASSED_OVER
+            },
+            "device": device_fields(self._device),
+            "reports": self._reports,
+        }
+        is_python = any(path.name.startswith("python") for path in programs)
+        return _Job(command, key_of(fields), folder, whole, program, is_python)
 
-    def _hit(self, key: str) -> Entry | None:
-        """Return what is there; None: nothing, or nothing whole."""
-        place = self._folder.place("reports", key)
-        if not place.is_dir():
-            return None
-        try:
-            seals = seals_of(place)
-            used_unix_s = (place / MANIFEST).stat().st_mtime
-        except OSError:
-            seals, used_unix_s = {}, 0.0
-        if not seals:
-            self._folder.remove(place)
-            self._remark(f"{place}: it was damaged and is removed")
-            return None
-        if self._folder.is_too_old(used_unix_s):
-            self._folder.remove(place)
-            return None
-        self._folder.use(place / MANIFEST)
-        return _entry(place, seals, cached=True)
+    def _hit(self, job: _Job) -> tuple[Entry, Mapping[str, bytes]] | None:
+        """Return the entry of a job; None: there is none."""
+        sets = FileSets(self._store, job.folder, job.env)
+        for state in sets.states(job.identity):
+            key = job.key(state)
+            content = self._store.get("reports", key)
+            if content is not None:
+                return self._entry(key, content, cached=True)
+        return None
 
-    def _started(self, command: Command) -> Session:
-        """Return what runs a command."""
+    def _made(self, job: _Job, retries: int) -> tuple[Entry, Mapping[str, bytes]]:
+        """Run a command, and put into the cache what it leaves."""
         from pytest_gpuperf.collect.ncu.session import Session
 
-        if self._session is not None:
-            return self._session(command)
-        return Session(command=command, runner=self._runner)
-
-    def _kept(self, key: str, command: Command, base: Path) -> Entry:
-        """Put into the cache what a command has left, and return it."""
-        place = self._folder.place("reports", key)
-        now_unix_s = self._folder.now_unix_s()
-        contents = self._contents(base / command.report, base / command.log)
-        seals = {n: sealed(n, c, now_unix_s) for n, c in contents.items()}
-        manifest = manifest_of(key, seals.values(), now_unix_s)
-        with self._folder.staged() as staging:
-            folder = staging / key
-            folder.mkdir(mode=0o700)
-            for name, content in contents.items():
-                self._folder.write(folder / name, content)
-            self._folder.write(folder / MANIFEST, manifest)
-            size_bytes = len(manifest) + sum(map(len, contents.values()))
-            self._folder.keep(folder, place, size_bytes)
-        return _entry(place, seals, cached=False)
+        command, since_unix_s = job.command, self._store.now_unix_s()
+        with TemporaryDirectory(prefix="gpuperf-loaded-") as scratch:
+            recording = Recording(Path(scratch, "loaded"), job.folder)
+            more = recording.variables(job.env, loader=not job.is_python)
+            recorded = replace(command, env={**job.env, **more})
+            if self._session is None:
+                session = Session(command=recorded, runner=self._runner)
+            else:
+                session = self._session(recorded)
+            session.run(cwd=job.folder, env=job.env, retries=retries)
+            files = recording.files(*job.argvs)
+        report, log = (job.folder / path for path in (command.report, command.log))
+        contents = self._contents(report, log)
+        if files is None:
+            state = None
+            self._store.remark(
+                f"{job.program.name} did not say which files it loaded (python -I, -E and "
+                "-S keep it from that): its report is not found again"
+            )
+        else:
+            sets = FileSets(self._store, job.folder, job.env)
+            state = sets.add(job.identity, files, since_unix_s=since_unix_s)
+        key = job.key(state or os.urandom(16).hex())
+        content = self._store.put("reports", key, contents)
+        return self._entry(key, content, cached=False)
 
     def _contents(self, report: Path, log: Path) -> dict[str, bytes]:
         """Return what is to be kept of a report, by name."""
         if not self._reports:
             from pytest_gpuperf.collect.ncu.text import capture_text
 
-            return {VALUES_NAME: capture_text(report, runner=self._runner)}
+            return {_VALUES: capture_text(report, runner=self._runner)}
         try:
-            return {REPORT_NAME: report.read_bytes(), LOG_NAME: log.read_bytes()}
+            return {_REPORT: report.read_bytes(), _LOG: log.read_bytes()}
         except OSError as error:
             message = f"{error.filename}: it cannot be read ({error.strerror})"
             raise CollectError(message, remedy="profile again") from error
 
-    def _handed_out(self, entry: Entry, command: Command, base: Path) -> bool:
-        """Put an entry where its command says; return whether it was still there."""
-        if self._reports and not entry.cached:
-            return True  # ncu itself has just written it there
-        values = Path(f"{os.fspath(command.output)}.values.json")
-        places = {
-            REPORT_NAME: command.report,
-            LOG_NAME: command.log,
-            VALUES_NAME: values,
-        }
-        try:
-            seals = seals_of(entry.directory)
-            for name in seals:
-                _put(base / places[name], (entry.directory / name).read_bytes())
-        except OSError:
-            return False
-        return bool(seals)
-
-    def _remark(self, sentence: str) -> None:
-        if sentence not in self.remarks:
-            self.remarks.append(sentence)
+    def _entry(
+        self, key: str, content: Content, *, cached: bool
+    ) -> tuple[Entry, Mapping[str, bytes]]:
+        """Return an entry as others see it, with its files."""
+        timestamp = datetime.fromtimestamp(content.created_unix_s, tz=timezone.utc)
+        place = self._store.place("reports", key)
+        entry = Entry(cached=cached, digest=key, timestamp=timestamp, directory=place)
+        return entry, content.files
 
 
-def _entry(place: Path, seals: Mapping[str, Seal], *, cached: bool) -> Entry:
-    """Return an entry as others see it."""
-    created_unix_s = min(seal.created_unix_s for seal in seals.values())
-    return Entry(
-        cached=cached,
-        digest=place.name,
-        timestamp=datetime.fromtimestamp(created_unix_s, tz=timezone.utc),
-        directory=place,
-    )
+class _Job(NamedTuple):
+    """A command with all that is known before it runs."""
+
+    command: Command
+    identity: str
+    folder: Path  # where it is started
+    env: Mapping[str, str]  # all of it
+    program: Path
+    is_python: bool
+
+    @property
+    def argvs(self) -> tuple[tuple[str, ...], ...]:
+        """The arguments that a Python may have got; none where it is another program."""
+        args = _texts(self.command)
+        names = (os.fspath(self.command.executable), str(self.program))
+        return (args, *((name, *args) for name in names)) if self.is_python else ()
+
+    def key(self, state: str) -> str:
+        """Return the key of its report in a state of its files."""
+        return key_of({"identity": self.identity, "files": state})
 
 
-def _put(path: Path, content: bytes) -> None:
-    """
-    Write a file of a command's, whole or not at all.
+def _texts(command: Command) -> tuple[str, ...]:
+    """Return the arguments of the program."""
+    return tuple(os.fspath(argument) for argument in command.args or ())
 
-    Raises:
-        CollectError: It cannot be written.
-    """
+
+def _program(executable: str | os.PathLike[str], cwd: Path, search: str | None) -> Path:
+    """Return the file that a command starts: a path from `cwd`, or a bare name."""
+    name = os.fspath(executable)
+    is_bare = os.path.dirname(name) == ""  # noqa: PTH120 - Path("./x") would drop the "./"
+    # an entry of PATH may be relative, and is so to that folder
+    folders = (str(cwd / folder) for folder in (search or os.defpath).split(os.pathsep))
+    path = shutil.which(name if is_bare else cwd / name, path=os.pathsep.join(folders))
+    if path is None:
+        message = f"{name} is not a program that can be started"
+        remedy = "name an executable file, or put it on PATH"
+        raise CollectorUnavailableError(message, remedy=remedy)
+    return Path(path)
+
+
+def _interpreters(program: Path, search: str | None) -> Iterator[Path]:
+    """Yield the programs behind the "#!" of a script; none for a binary."""
+    try:
+        with program.open("rb") as stream:
+            start = stream.read(_SCRIPT_START)
+    except OSError:
+        return
+    words = start[2:].split(b"\n")[0].split() if start.startswith(b"#!") else []
+    paths = (shutil.which(os.fsdecode(word), path=search) for word in words)
+    yield from (Path(path) for path in paths if path is not None)  # not its options
+
+
+def _argument(text: str, cwd: Path) -> tuple[str, object]:
+    """Return an argument with what it names: `FILE`, `--option=FILE`, `FILE::test`."""
+    for name in (text, text.partition("=")[2], text.partition("::")[0]):
+        if name and "\0" not in name:
+            path = cwd / name
+            content = _listing(path) or content_digest(path)
+            if content is not None:
+                return text, content
+    return text, None
+
+
+def _listing(folder: Path) -> list[tuple[str, int, int]]:
+    """Return the files of a folder by name, size and time: it may hold a data set."""
+    files = []
+    for place, folders, names in os.walk(folder):
+        folders[:] = [
+            f for f in folders if f != "__pycache__" and not f.startswith(".")
+        ]
+        for path in (Path(place, name) for name in names):
+            with contextlib.suppress(OSError):  # removed meanwhile
+                state = path.stat()
+                files.append((os.fspath(path), state.st_size, state.st_mtime_ns))
+    return sorted(files)
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a file of a command, whole or not at all."""
     staged = path.with_name(f".{path.name}.{os.getpid()}.tmp")
     try:
         path.parent.mkdir(parents=True, exist_ok=True)

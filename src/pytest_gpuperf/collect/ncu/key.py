@@ -1,6 +1,6 @@
 """What a profile depends on, as one key.
 
-Two profiles with one key give the same values. What is in doubt goes into the key: a
+Two profiles with one key give the same values. What is in doubt is part of the key: a
 needless run of ncu costs seconds, values of another program are wrong for ever.
 """
 
@@ -11,44 +11,29 @@ import os
 import re
 import stat
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from collections.abc import Set as AbstractSet
 from itertools import takewhile
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Union
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.digests import content_digest, digest_of
+from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile
 
 if TYPE_CHECKING:
-    from typing import TypeAlias
-
+    from pytest_gpuperf.collect.ncu.store import Store
     from pytest_gpuperf.model.environment import Device
 
 __all__ = [
     "CHOSEN",
     "PASSED_OVER",
-    "Digests",
-    "Field",
-    "Gathered",
+    "FileSets",
     "chosen_environment",
     "device_fields",
-    "encoded",
+    "is_own",
     "key_of",
     "telling_options",
 ]
 
-Field: TypeAlias = Union[  # noqa: UP007 - `|` of a forward reference needs Python 3.14
-    bool,
-    int,
-    float,
-    str,
-    bytes,
-    Sequence["Field"],
-    Mapping[str, "Field"],
-    AbstractSet[str],
-    None,
-]
-
-_SCHEMA = "pytest-gpuperf/ncu-key/1"  # raised when other things go into a key
+_SCHEMA = "pytest-gpuperf/ncu-key/2"  # raised when other things go into a key
 
 # options that choose, order or show tests, and change none: a run of one test finds what
 # the run of all has counted
@@ -104,187 +89,27 @@ PASSED_OVER: Mapping[str, str] = {
 
 _PREFIXES = tuple(name[:-1] for name in CHOSEN if name.endswith("*"))
 
-_CHUNK_BYTES = 1 << 16  # as fast as larger ones: 3.4 GB/s on one core
-_KEPT_BYTES = 8 << 20  # smaller files are read in 3 ms
-_MOST_KEPT = 1000  # digests between processes: 150 KB of text
-# A file that has just been written may be written again within one tick of its file
-# system's clock (2 s on FAT, 1 s on NFS), with the same size: its digest is not kept.
-_TICK_S = 2.0
-_ATTEMPTS = 3  # at a file that changes while it is read
+_SETS = "sets.json"  # of an entry
+_MOST_SETS = 4  # of an identity: the branches that somebody changes between
+_COMPILED = frozenset({".c", ".cc", ".cl", ".cpp", ".cu", ".cuh", ".h", ".hpp", ".ptx"})
+_AWAY = frozenset({"node_modules", "site-packages"})  # no sources of the project below
+# told by their distributions' lists of files, and Python by its version
+_INSTALLED = re.compile(r"/(site-packages|dist-packages|lib\d*/python3[\w.]*)/")
+# made from what else is loaded: where compilers keep it by default
+_DERIVED = re.compile(
+    r"__pycache__|torch_extensions|torchinductor_.*|\.triton|\.nv|\.cupy"
+)
 
 
-class Gathered(NamedTuple):
-    """
-    Something that a key depends on.
-
-    Attributes:
-        fields: It.
-
-        remarks: What could not be looked at, a sentence each.
-    """
-
-    fields: Field
-    remarks: tuple[str, ...] = ()
-
-
-def key_of(fields: Mapping[str, Field]) -> str:
+def key_of(fields: Mapping[str, object]) -> str:
     """
     Return the key of a profile: 64 hexadecimal digits.
 
     Args:
-        fields: All that it depends on, by name. The order of names does not matter, nor
-            does that of a set; that of a sequence does. Types count: 1 is not "1".
+        fields: All that it depends on, as JSON has it: texts, numbers, sequences, and
+            mappings by text. The order of names does not matter; 1 is not "1".
     """
-    from blake3 import blake3
-
-    return blake3(encoded((_SCHEMA, fields))).hexdigest()
-
-
-def encoded(field: Field) -> bytes:
-    """
-    Return a field as bytes that no other field has: its type, its length, its content.
-
-    Raises:
-        TypeError: It is of no such type.
-    """
-    tag, content = _parts(field)
-    return b"%b%d:%b" % (tag, len(content), content)
-
-
-def _parts(field: Field) -> tuple[bytes, bytes]:
-    """Return the type of a field as a letter, and its content."""
-    if isinstance(field, str):  # a file name may hold what is no text
-        return b"s", field.encode("utf-8", "surrogatepass")
-    if isinstance(field, bytes):
-        return b"y", field
-    if isinstance(field, float):
-        return b"f", field.hex().encode()
-    if field is None or isinstance(field, int):  # a bool is an int, and repr tells
-        return b"c", repr(field).encode()
-    return _collected(field)
-
-
-def _collected(field: Field) -> tuple[bytes, bytes]:
-    """Return the type of a field of many parts as a letter, and its content."""
-    if isinstance(field, Mapping):
-        pairs = ((encoded(name), encoded(each)) for name, each in field.items())
-        return b"m", b"".join(name + each for name, each in sorted(pairs))
-    if isinstance(field, AbstractSet):
-        return b"e", b"".join(sorted(map(encoded, field)))
-    if isinstance(field, Sequence):
-        return b"l", b"".join(map(encoded, field))
-    message = f"a key cannot depend on a {type(field).__name__}"
-    raise TypeError(message)
-
-
-class Digests:
-    """
-    The digests of files, each computed once as long as the file stays the same.
-
-    Whether it did is told by device, inode, size and the times of its last change. Large
-    files (a library of a framework has gigabytes) are remembered between processes; no
-    path and no content is.
-
-    Args:
-        file: Where they are remembered; None: nowhere.
-
-        clock: The wall clock.
-    """
-
-    def __init__(self, file: Path | None = None, clock: Clock | None = None) -> None:
-        self._file = file
-        self._clock = clock or SystemClock()
-        self._known: dict[str, str] = _read_digests(file)
-        self._new: dict[str, str] = {}
-
-    def of(self, path: Path) -> str | None:
-        """Return the digest of a file; None: it is none, or cannot be read."""
-        try:
-            for _ in range(_ATTEMPTS):
-                if (digest := self._of(path)) is not None:
-                    return digest
-        except OSError:
-            return None
-        # never the same twice: it changes faster than it can be read
-        return f"changing {self._clock.unix_s()!r}"
-
-    def _of(self, path: Path) -> str | None:
-        """Return the digest of a file; None: it changed meanwhile."""
-        # not to wait for whoever may write into a pipe
-        descriptor = os.open(path, os.O_RDONLY | getattr(os, "O_NONBLOCK", 0))
-        with os.fdopen(descriptor, "rb", buffering=0) as stream:
-            before = os.fstat(stream.fileno())
-            if not stat.S_ISREG(before.st_mode):
-                message = "it is no file"
-                raise OSError(message)
-            identity = _identity(before)
-            if identity in self._known:
-                return self._known[identity]
-            digest = _digest(_chunks(stream))
-            if _identity(os.fstat(stream.fileno())) != identity:
-                return None
-        changed_s = max(before.st_mtime, before.st_ctime)
-        if self._clock.unix_s() - changed_s > _TICK_S:
-            self._known[identity] = digest
-            if before.st_size >= _KEPT_BYTES:
-                self._new[identity] = digest
-        return digest
-
-    def save(self) -> None:
-        """Remember what is new for other processes, where there is a place for it."""
-        if self._file is None or not self._new:
-            return
-        # others may have saved since: theirs are read again, the newest stand last
-        kept = {**_read_digests(self._file), **self._new}
-        text = json.dumps(dict([*kept.items()][-_MOST_KEPT:]), indent=0)
-        staged = self._file.with_name(f"{self._file.name}.{os.getpid()}.tmp")
-        try:
-            descriptor = os.open(staged, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
-            with os.fdopen(descriptor, "w", encoding="ascii") as stream:
-                stream.write(text)
-            staged.replace(self._file)
-        except OSError:  # then they are computed again next time, and nothing is wrong
-            staged.unlink(missing_ok=True)
-        self._new.clear()
-
-
-def _read_digests(file: Path | None) -> dict[str, str]:
-    """Return the digests that were remembered; none where the file is damaged."""
-    if file is None:
-        return {}
-    try:
-        found = json.loads(file.read_bytes())
-    except (OSError, ValueError):
-        return {}
-    good = re.compile(r"[0-9a-f]{64}")
-    pairs = found.items() if isinstance(found, dict) else ()
-    return {n: d for n, d in pairs if isinstance(d, str) and good.fullmatch(d)}
-
-
-def _identity(found: os.stat_result) -> str:
-    """Return what tells one state of a file from every other."""
-    # st_ctime_ns: `cp -p` and `touch -d` set the other one back
-    times = f"{found.st_mtime_ns}:{found.st_ctime_ns}"
-    return f"{found.st_dev}:{found.st_ino}:{found.st_size}:{times}"
-
-
-def _chunks(stream: object) -> Iterator[memoryview]:
-    """Yield the content of an unbuffered file; a mapped one that shrinks kills us."""
-    buffer = bytearray(_CHUNK_BYTES)
-    view = memoryview(buffer)
-    while count := stream.readinto(buffer):  # type: ignore[attr-defined]
-        yield view[:count]
-
-
-def _digest(chunks: Iterable[bytes | memoryview]) -> str:
-    """Return the digest of bytes."""
-    from blake3 import blake3
-
-    # one thread: a process that forks after more of them hangs in the next digest
-    digest = blake3()
-    for chunk in chunks:
-        digest.update(chunk)
-    return digest.hexdigest()
+    return digest_of(f"{_SCHEMA} {json.dumps(fields, sort_keys=True)}".encode())
 
 
 def chosen_environment(env: Mapping[str, str]) -> dict[str, str]:
@@ -296,7 +121,7 @@ def chosen_environment(env: Mapping[str, str]) -> dict[str, str]:
     }
 
 
-def device_fields(device: Device | None) -> dict[str, Field]:
+def device_fields(device: Device | None) -> dict[str, object]:
     """
     Return what a profile depends on of a GPU and its driver.
 
@@ -323,18 +148,126 @@ def device_fields(device: Device | None) -> dict[str, Field]:
 
 def telling_options(args: Sequence[str]) -> tuple[str, ...]:
     """Return the options of pytest that may change what a test does, with their values."""
-    told, value_next = list[str](), False
-    for each in takewhile("--".__ne__, args):  # behind it are paths alone
-        if each.startswith("--"):
-            name = each.partition("=")[0]
+    options, value_next = list[str](), False
+    for text in takewhile("--".__ne__, args):  # behind it are paths alone
+        if text.startswith("--"):
+            name = text.partition("=")[0]
             harmless = name in _HARMLESS or name.startswith("--gpuperf-")
-            told += [] if harmless else [each]
-            value_next = not harmless and "=" not in each
-        elif each.startswith("-"):  # of the short ones: an ini value, a plugin, a file
-            telling = each[:2] in {"-c", "-o", "-p"}
-            told += [each] if telling else []
-            value_next = telling and each == each[:2]
+            options += [] if harmless else [text]
+            value_next = not harmless and "=" not in text
+        elif text.startswith("-"):  # of the short ones: an ini value, a plugin, a file
+            telling = text[:2] in {"-c", "-o", "-p"}
+            options += [text] if telling else []
+            value_next = telling and text == text[:2]
         else:
-            told += [each] if value_next else []
+            options += [text] if value_next else []
             value_next = False
-    return tuple(told)
+    return tuple(options)
+
+
+def is_own(file: LoadedFile) -> bool:
+    """Return whether a file counts by itself: not what a distribution's list names."""
+    return file.kind is FileKind.PACKAGES or not _INSTALLED.search(file.path)
+
+
+class FileSets:
+    """
+    The sets of files that results depended on; a look at them as they are now.
+
+    One identity (a test module with its options, a command) has several: those of its
+    last profiles. A result is found again where all files of one set are what they were.
+
+    Args:
+        store: Where the sets are.
+
+        root: The project. Names below it are relative, so that it may lie anywhere.
+
+        env: The environment, whose variables say where compiled kernels are kept.
+    """
+
+    def __init__(self, store: Store, root: Path, env: Mapping[str, str]) -> None:
+        self._store = store
+        self._root = root.resolve()
+        caches = (os.path.realpath(env[name]) for name in PASSED_OVER if env.get(name))
+        self._caches = tuple(os.path.join(folder, "") for folder in caches)  # noqa: PTH118 - keeps the separator at the end
+        self._digests: dict[str, str | None] = {}
+
+    def states(self, identity: str) -> tuple[str, ...]:
+        """Return what each set is now, as a digest, the newest set first."""
+        return tuple(self._state(names) for names in self._sets(identity))
+
+    def add(
+        self, identity: str, files: Iterable[LoadedFile], *, since_unix_s: float
+    ) -> str | None:
+        """
+        Keep what a profile depended on; return what it is, as a digest.
+
+        Args:
+            identity: As `key_of` returns it.
+
+            files: What its processes loaded and opened.
+
+            since_unix_s: When the first of them was started [s since the epoch].
+
+        Returns:
+            None, with a remark of the store, where a file has changed since then.
+        """
+        paths = {Path(file.path) for file in files if self._counts(file)}
+        if any(path.suffix in _COMPILED for path in paths):
+            paths.update(self._compiled())
+        changed = sorted(path for path in paths if _is_newer(path, since_unix_s))
+        if changed:
+            what = f"{changed[0]} changed while it was counted"
+            self._store.remark(f"{what}: its tests are counted again in the next run")
+            return None
+        names = sorted(self._name(path) for path in paths)
+        state = self._state(names)
+        sets = [names, *(other for other in self._sets(identity) if other != names)]
+        content = json.dumps(sets[:_MOST_SETS]).encode()
+        self._store.put("files", identity, {_SETS: content})
+        return state
+
+    def _sets(self, identity: str) -> list[list[str]]:
+        content = self._store.get("files", identity)
+        sets: list[list[str]] = json.loads(content.files[_SETS]) if content else []
+        return sets
+
+    def _state(self, names: Sequence[str]) -> str:
+        """Return the digest of some files together, each read once a look."""
+        for name in names:
+            if name not in self._digests:
+                self._digests[name] = content_digest(self._root / name)
+        return key_of({name: self._digests[name] for name in names})
+
+    def _name(self, path: Path) -> str:
+        is_inside = path.is_relative_to(self._root)
+        return (path.relative_to(self._root) if is_inside else path).as_posix()
+
+    def _counts(self, file: LoadedFile) -> bool:
+        """Return whether a file belongs to a set: not what is installed, nor compiled."""
+        if file.kind is FileKind.PACKAGES:
+            return True
+        if not is_own(file) or file.path.startswith(self._caches):
+            return False
+        folders = self._name(Path(file.path)).split("/")[:-1]
+        if file.kind is FileKind.OPENED and any(f.startswith(".") for f in folders):
+            return False  # of tools: .git, .pytest_cache, a baseline
+        return not any(map(_DERIVED.fullmatch, folders))
+
+    def _compiled(self) -> Iterator[Path]:
+        """Yield all C-like sources of the project: a compiler opens headers unseen."""
+        for folder, folders, names in os.walk(self._root):
+            folders[:] = [
+                f for f in folders if not f.startswith(".") and f not in _AWAY
+            ]
+            yield from (Path(folder, n) for n in names if Path(n).suffix in _COMPILED)
+
+
+def _is_newer(path: Path, since_unix_s: float) -> bool:
+    """Return whether a file has changed since a time, or is gone; a folder may change."""
+    try:
+        state = path.stat()
+    except OSError:
+        return True
+    is_folder = stat.S_ISDIR(state.st_mode)
+    return not is_folder and max(state.st_mtime, state.st_ctime) > since_unix_s

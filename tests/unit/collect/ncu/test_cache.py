@@ -21,18 +21,29 @@ from hypothesis import strategies as st
 from fakes import fake_ncu_report
 from fakes.clock import FakeClock
 from pytest_gpuperf.cli import main
-from pytest_gpuperf.collect.ncu.cache import Cache, Entry, Values
+from pytest_gpuperf.collect.ncu.cache import Cache, Entry
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.folder import FOLDER_VARIABLE, cache_folder
 from pytest_gpuperf.collect.ncu.key import key_of
 from pytest_gpuperf.collect.ncu.session import Session
+from pytest_gpuperf.collect.ncu.store import FOLDER_VARIABLE, Store, cache_folder
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorFailedError,
     CollectorTimeoutError,
+    CollectorUnavailableError,
     ConfigError,
 )
+from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.frozen import replace
 
+H200 = Device(
+    index=0,
+    uuid="GPU-8b1d",
+    name="NVIDIA H200",
+    sm_count=132,
+    compute_capability=(9, 0),
+    driver_version="580.65.06",
+)
 FAKES = Path(__file__).parents[3] / "fakes"
 PAGE = Path(__file__).parents[4] / "docs" / "ncu.md"
 
@@ -57,42 +68,53 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture
-def values(tmp_path: Path) -> Values:
-    return Values(tmp_path / "cache")
+def store(tmp_path: Path) -> Store:
+    return Store(tmp_path / "cache")
+
+
+def put(store: Store, number: int = 0, content: bytes = b"x") -> None:
+    """Put one value set."""
+    store.put("values", key(number), {"counted.json": content})
+
+
+def got(store: Store, number: int = 0) -> bytes | None:
+    """Return a value set; None: there is none."""
+    content = store.get("values", key(number))
+    return None if content is None else content.files["counted.json"]
 
 
 # ------------------------------------------------------------------ values
 
 
 @given(st.binary())
-@settings(max_examples=20)
+@settings(max_examples=20, deadline=None)
 def test_what_is_put_is_got(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     """Any bytes, lines and all; another key has nothing."""
-    values = Values(tmp_path_factory.mktemp("cache"))
-    values.put(key(), content)
+    store = Store(tmp_path_factory.mktemp("cache"))
+    put(store, content=content)
 
-    assert values.get(key()) == content
-    assert values.get(key(1)) is None
+    assert got(store) == content
+    assert got(store, 1) is None
 
 
-def test_the_last_put_stays(values: Values) -> None:
+def test_the_last_put_stays(store: Store) -> None:
     """In place of what was there."""
-    values.put(key(), b"old")
-    values.put(key(), b"new")
+    put(store, content=b"old")
+    put(store, content=b"new")
 
-    assert values.get(key()) == b"new"
-    assert len(values.entries()) == 1
+    assert got(store) == b"new"
+    assert len(store.entries()) == 1
 
 
 @pytest.mark.parametrize("text", ["../../etc/passwd", "", "a" * 63, "A" * 64])
-def test_only_a_key_is_looked_up(values: Values, text: str) -> None:
+def test_only_a_key_is_looked_up(store: Store, text: str) -> None:
     """Nothing outside the folder can be read, put or removed."""
-    with pytest.raises(ConfigError, match="is no key"):
-        values.get(text)
-    with pytest.raises(ConfigError, match="is no key"):
-        values.put(text, b"")
+    with pytest.raises(ConfigError, match="is not a key"):
+        store.get("values", text)
+    with pytest.raises(ConfigError, match="is not a key"):
+        store.put("values", text, {})
 
 
 def cut(path: Path) -> None:
@@ -120,98 +142,84 @@ def foreign(path: Path) -> None:
 DAMAGES = [cut, emptied, grown, flipped, foreign]
 
 
+@pytest.mark.parametrize("file", ["counted.json", "manifest"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_values_are_a_miss(
-    values: Values, damage: Callable[[Path], None]
+    store: Store, damage: Callable[[Path], None], file: str
 ) -> None:
-    """They are removed, that is said, and the next who makes them is heard again."""
-    values.put(key(), b"content")
-    damage(values.entries()[0].path)
+    """They are removed, that is said, and can be put again."""
+    put(store, content=b"content")
+    damage(store.entries()[0].path / file)
 
-    assert values.get(key()) is None
-    assert values.entries() == ()
-    assert "was damaged" in values.remarks[0]
-    assert values.populated(key(), lambda: b"again", timeout_s=1) == b"again"
-    assert values.get(key()) == b"again"
+    assert got(store) is None
+    assert store.entries() == ()
+    assert "was damaged" in store.remarks[0]
+    put(store, content=b"again")
+    assert got(store) == b"again"
 
 
-def test_values_under_another_key_are_a_miss(values: Values) -> None:
-    """A file that was renamed is not what its name says."""
-    values.put(key(), b"content")
-    path = values.entries()[0].path
+def test_values_under_another_key_are_a_miss(store: Store) -> None:
+    """A folder that was renamed is not what its name says."""
+    put(store)
+    path = store.entries()[0].path
     other = path.parents[1] / key(1)[:2] / key(1)
     other.parent.mkdir(exist_ok=True)
     path.rename(other)
 
-    assert values.get(key(1)) is None
+    assert got(store, 1) is None
 
 
-def test_a_failed_make_leaves_nothing(values: Values) -> None:
-    """What it raises is raised, and who comes next makes it anew."""
+def test_a_hit_takes_no_lock(store: Store) -> None:
+    """Any number of processes read at once."""
+    put(store)
 
-    def fail() -> bytes:
-        message = "no GPU"
-        raise CollectError(message, remedy="get one")
-
-    with pytest.raises(CollectError, match="no GPU"):
-        values.populated(key(), fail, timeout_s=1)
-
-    assert files(values.folder) == []
-    assert values.populated(key(), lambda: b"x", timeout_s=1) == b"x"
-
-
-def test_a_hit_makes_nothing(values: Values) -> None:
-    """And reads no lock."""
-    values.put(key(), b"content")
-
-    assert values.populated(key(), lambda: b"other", timeout_s=0) == b"content"
-    assert not (values.folder / "locks").exists()
+    assert got(store) == b"x"
+    assert not (store.folder / "locks").exists()
 
 
 @unix
-def test_everything_is_private(values: Values) -> None:
+def test_everything_is_private(store: Store) -> None:
     """Only its owner may look into the cache, whatever the umask."""
     before = os.umask(0)
     try:
-        values.populated(key(), lambda: b"x", timeout_s=1)
-        values.digests()
+        with store.lock("a", timeout_s=1):
+            put(store)
     finally:
         os.umask(before)
 
-    for path in [values.folder, *values.folder.rglob("*")]:
+    for path in [store.folder, *store.folder.rglob("*")]:
         wanted = 0o700 if path.is_dir() else 0o600
         assert path.stat().st_mode & 0o777 == wanted, path
 
 
-def test_backups_and_git_leave_the_cache_out(values: Values) -> None:
+def test_backups_and_git_leave_the_cache_out(store: Store) -> None:
     """It may lie in a project, and can be made again."""
-    values.put(key(), b"x")
+    put(store)
 
-    assert (values.folder / ".gitignore").read_text() == "*\n"
-    tag = (values.folder / "CACHEDIR.TAG").read_bytes()
+    assert (store.folder / ".gitignore").read_text() == "*\n"
+    tag = (store.folder / "CACHEDIR.TAG").read_bytes()
     assert tag.startswith(b"Signature: 8a477f597d28d172789f06886806bc55\n")
 
 
-def test_a_cache_that_cannot_be_written_is_no_reason_to_fail(tmp_path: Path) -> None:
-    """The values are measured and given back; why nothing is kept is said."""
+def test_a_cache_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
+    """It names the folder and the variable."""
     (tmp_path / "file").write_text("in the way")
-    values = Values(tmp_path / "file" / "cache")
+    store = Store(tmp_path / "file" / "cache")
 
-    assert values.populated(key(), lambda: b"x", timeout_s=1) == b"x"
-    assert any("cannot be written" in each for each in values.remarks)
+    assert got(store) is None
     with pytest.raises(CollectError, match=FOLDER_VARIABLE):
-        values.put(key(), b"x")
+        put(store)
 
 
 @not_root
-def test_a_cache_of_others_can_be_read(values: Values) -> None:
+def test_a_cache_of_others_can_be_read(store: Store) -> None:
     """A folder that somebody filled and shut gives its values."""
-    values.put(key(), b"x")
-    path = values.entries()[0].path
+    put(store)
+    path = store.entries()[0].path
+    path.chmod(0o500)
     path.parent.chmod(0o500)
-    path.chmod(0o400)
 
-    assert values.get(key()) == b"x"
+    assert got(store) == b"x"
 
 
 def test_the_folder_is_named_by_a_variable(
@@ -225,29 +233,29 @@ def test_the_folder_is_named_by_a_variable(
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "here"))
 
-    assert cache_folder() == Values().folder == tmp_path / "here"
+    assert cache_folder() == Store().folder == tmp_path / "here"
 
 
 # ------------------------------------------------------------------ room
 
 
-def sized(tmp_path: Path, clock: FakeClock, **limits: float) -> Values:
-    return Values(tmp_path / "cache", clock=clock, **limits)  # type: ignore[arg-type]
+def sized(tmp_path: Path, clock: FakeClock, **limits: float) -> Store:
+    return Store(tmp_path / "cache", clock=clock, **limits)  # type: ignore[arg-type]
 
 
 def test_the_oldest_goes_first(tmp_path: Path) -> None:
     """What was used longest ago makes room; reading is using."""
     clock = FakeClock()
-    values = sized(tmp_path, clock, limit_bytes=4000)
+    store = sized(tmp_path, clock, limit_bytes=4000)
     for number in range(3):
-        values.put(key(number), b"x" * 1000)
+        put(store, number, b"x" * 1000)
         clock.advance(10**9)
-    assert values.get(key(0)) is not None
+    assert got(store, 0) is not None
     clock.advance(10**9)
 
-    values.put(key(3), b"x" * 1000)
+    put(store, 3, b"x" * 1000)
 
-    assert [n for n in range(4) if values.get(key(n)) is not None] == [0, 2, 3]
+    assert [n for n in range(4) if got(store, n) is not None] == [0, 2, 3]
 
 
 @given(st.lists(st.integers(0, 3000), max_size=8))
@@ -256,36 +264,36 @@ def test_a_limit_is_kept(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     """After each put there is no more than the limit, or only what was just put."""
-    values = Values(tmp_path_factory.mktemp("cache"), limit_bytes=4000)
+    store = Store(tmp_path_factory.mktemp("cache"), limit_bytes=4000)
     for number, size in enumerate(sizes):
-        values.put(key(number), b"x" * size)
-        kept = values.entries()
+        put(store, number, b"x" * size)
+        kept = store.entries()
 
-        assert values.get(key(number)) is not None
+        assert got(store, number) is not None
         assert sum(each.size_bytes for each in kept) <= 4000 or len(kept) == 1
 
 
 def test_another_process_counts_too(tmp_path: Path) -> None:
     """What others have put is part of the limit."""
     for number in range(6):
-        Values(tmp_path, limit_bytes=4000).put(key(number), b"x" * 1000)
+        put(Store(tmp_path, limit_bytes=4000), number, b"x" * 1000)
 
-    assert sum(each.size_bytes for each in Values(tmp_path).entries()) <= 4000
+    assert sum(each.size_bytes for each in Store(tmp_path).entries()) <= 4000
 
 
 def test_what_nobody_uses_gets_too_old(tmp_path: Path) -> None:
     """An entry is a miss once its time is over, and is removed."""
     clock = FakeClock()
-    values = sized(tmp_path, clock, max_age_s=100.0)
-    values.put(key(), b"x")
+    store = sized(tmp_path, clock, max_age_s=100.0)
+    put(store)
     clock.advance(99 * 10**9)
-    assert values.get(key()) == b"x"
+    assert got(store) == b"x"
     clock.advance(99 * 10**9)
-    assert values.get(key()) == b"x"
+    assert got(store) == b"x"
     clock.advance(101 * 10**9)
 
-    assert values.get(key()) is None
-    assert values.entries() == ()
+    assert got(store) is None
+    assert store.entries() == ()
 
 
 @pytest.mark.parametrize("limits", [{"limit_bytes": 0}, {"max_age_s": float("nan")}])
@@ -295,18 +303,18 @@ def test_a_limit_is_above_zero(tmp_path: Path, limits: dict[str, float]) -> None
         sized(tmp_path, FakeClock(), **limits)
 
 
-def test_what_killed_processes_left_is_swept(values: Values) -> None:
+def test_what_killed_processes_left_is_swept(store: Store) -> None:
     """After a day; what is being written now stays."""
-    values.put(key(), b"x")
-    old, new = (values.folder / "staging" / name for name in ("old", "new"))
-    lock = values.folder / "locks" / "old.lock"
+    put(store)
+    old, new = (store.folder / "staging" / name for name in ("old", "new"))
+    lock = store.folder / "locks" / "old.lock"
     for path in (old / "x", new / "x", lock):
         path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
     for path in (old, lock):
         os.utime(path, (time.time() - 90_000,) * 2)
 
-    Values(values.folder).put(key(1), b"x")
+    put(Store(store.folder), 1)
 
     assert not old.exists()
     assert not lock.exists()
@@ -316,59 +324,34 @@ def test_what_killed_processes_left_is_swept(values: Values) -> None:
 # ------------------------------------------------------------------ locks and threads
 
 
-def test_one_thread_makes_it_and_others_wait(values: Values) -> None:
-    """Eight at once: one makes, all have it."""
-    made: list[int] = []
-    got: list[bytes] = []
-
-    def make() -> bytes:
-        made.append(1)
-        time.sleep(0.1)
-        return b"x"
-
-    threads = [
-        threading.Thread(
-            target=lambda: got.append(values.populated(key(), make, timeout_s=20))
-        )
-        for _ in range(8)
-    ]
-    for thread in threads:
-        thread.start()
-    for thread in threads:
-        thread.join()
-
-    assert len(made) == 1
-    assert got == [b"x"] * 8
-
-
-def test_any_thread_may_use_it(values: Values) -> None:
+def test_any_thread_may_use_it(store: Store) -> None:
     """What one has put another gets; nothing belongs to the thread that opened it."""
-    values.put(key(), b"x")
-    got: list[object] = []
+    put(store)
+    seen: list[object] = []
 
     def work() -> None:
-        got.append(values.get(key()))
-        values.put(key(1), b"y")
+        seen.append(got(store))
+        put(store, 1, b"y")
 
     thread = threading.Thread(target=work)
     thread.start()
     thread.join()
 
-    assert got == [b"x"]
-    assert values.get(key(1)) == b"y"
+    assert seen == [b"x"]
+    assert got(store, 1) == b"y"
 
 
-def test_waiting_ends(values: Values) -> None:
+def test_waiting_ends(store: Store) -> None:
     """Who waits longer than it may is told who to wait for."""
     with (
-        values.lock("gpu", timeout_s=1),
+        store.lock("gpu", timeout_s=1),
         pytest.raises(CollectorTimeoutError, match=r"gpu\.lock for 0.1 s"),
     ):
-        in_thread(lambda: hold(values))
+        in_thread(lambda: hold(store))
 
 
-def hold(values: Values) -> None:
-    with values.lock("gpu", timeout_s=0.1):
+def hold(store: Store) -> None:
+    with store.lock("gpu", timeout_s=0.1):
         pass
 
 
@@ -390,11 +373,11 @@ def in_thread(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a b"])
-def test_a_lock_has_a_plain_name(values: Values, name: str) -> None:
+def test_a_lock_has_a_plain_name(store: Store, name: str) -> None:
     """No lock lies outside the folder."""
     with (
         pytest.raises(ConfigError, match="name of a lock"),
-        values.lock(name, timeout_s=0),
+        store.lock(name, timeout_s=0),
     ):
         pass
 
@@ -403,16 +386,16 @@ LOADED = """
 import sys
 from pathlib import Path
 before = set(sys.modules)  # whoever watches this process loads more
-from pytest_gpuperf.collect.ncu.values import Values
-assert Values(Path(sys.argv[1])).get(sys.argv[2]) == b"x"
+from pytest_gpuperf.collect.ncu.store import Store
+assert Store(Path(sys.argv[1])).get("values", sys.argv[2])
 print(*{name.partition(".")[0] for name in sys.modules.keys() - before})
 """
 
 
-def test_reading_values_loads_nothing_heavy(values: Values) -> None:
+def test_reading_values_loads_nothing_heavy(store: Store) -> None:
     """Neither ncu's reader nor numpy, scipy, the locks or a pickle."""
-    values.put(key(), b"x")
-    argv = [sys.executable, "-c", LOADED, str(values.folder), key()]
+    put(store)
+    argv = [sys.executable, "-c", LOADED, str(store.folder), key()]
 
     done = subprocess.run(
         argv,
@@ -451,13 +434,13 @@ class Bench:
         return len(self.starts_file.read_text().splitlines())
 
     def command(self, output: str = "r", **fields: object) -> Command:
-        return Command(
-            executable=sys.executable,
-            args=("t.py",),
-            output=output,
-            metrics=("gpu__time_duration.sum",),
-            **fields,  # type: ignore[arg-type]
-        )
+        usual: dict[str, object] = {
+            "executable": sys.executable,
+            "args": ("t.py",),
+            "output": output,
+            "metrics": ("gpu__time_duration.sum",),
+        }
+        return Command(**(usual | fields))  # type: ignore[arg-type] # whatever a test gives
 
     def cache(self, **options: object) -> Cache:
         return Cache(
@@ -511,13 +494,245 @@ def test_get_puts_nothing_elsewhere(bench: Bench) -> None:
     assert not (bench.folder / "second.ncu-rep").exists()
 
 
-def test_a_changed_program_is_profiled_again(bench: Bench) -> None:
-    """The file behind the argument counts."""
+def write(folder: Path, files: dict[str, str]) -> None:
+    """Write files by name."""
+    for name, text in files.items():
+        (folder / name).parent.mkdir(parents=True, exist_ok=True)
+        (folder / name).write_text(text)
+
+
+PROGRAM = {
+    "t.py": """
+import importlib, json
+import pkg.deep
+import beside
+importlib.import_module("pkg." + "late")
+json.load(open("data/" + "table.json"))
+open("kernels/k.cu").close()
+""",
+    "pkg/__init__.py": "",
+    "pkg/deep.py": "from pkg import deeper",
+    "pkg/deeper.py": "N = 1",
+    "pkg/late.py": "",
+    "pkg/unused.py": "",
+    "data/table.json": "[]",
+    "kernels/k.cu": '#include "inc/k.cuh"',
+    "kernels/inc/k.cuh": "",
+    "site/beside.py": "",
+    "site/flash-1.dist-info/RECORD": "flash.py,sha256=1,1",
+}
+
+
+@pytest.mark.parametrize(
+    "name",
+    [
+        "t.py",
+        "pkg/__init__.py",
+        "pkg/deeper.py",
+        "pkg/late.py",
+        "data/table.json",
+        "kernels/k.cu",
+        "kernels/inc/k.cuh",
+        "site/beside.py",
+        "site/flash-1.dist-info/RECORD",
+    ],
+)
+def test_a_changed_file_that_the_program_used_is_a_miss(
+    bench: Bench, name: str
+) -> None:
+    """However deep it is imported, and wherever its name comes from."""
+    write(bench.folder, PROGRAM)
+    bench.env["PYTHONPATH"] = str(bench.folder / "site")
     bench.run()
-    bench.program.write_text("print(2)\n")
+    os.utime(bench.folder / name, (1, 1))
+    write(bench.folder, {"pkg/unused.py": "changed"})
+    assert bench.run().cached
+
+    with (bench.folder / name).open("a") as stream:
+        stream.write("\n")
 
     assert not bench.run().cached
+    assert bench.run().cached
     assert bench.starts == 2
+
+
+def test_a_deleted_file_that_the_program_used_is_a_miss(bench: Bench) -> None:
+    """It is profiled without it."""
+    write(
+        bench.folder,
+        {
+            "x.json": "",
+            "t.py": "import os\nos.path.exists('x.json') and open('x.json')",
+        },
+    )
+    bench.run()
+    (bench.folder / "x.json").unlink()
+
+    assert not bench.run().cached
+
+
+def test_a_file_that_was_changed_back_is_a_hit(bench: Bench) -> None:
+    """Both states are kept."""
+    write(bench.folder, {"t.py": "import a", "a.py": "1"})
+    bench.run()
+    write(bench.folder, {"a.py": "2"})
+    bench.run()
+    write(bench.folder, {"a.py": "1"})
+
+    assert bench.run().cached
+
+
+def test_a_file_that_changes_while_it_is_profiled_is_no_hit(bench: Bench) -> None:
+    """The report is there, and the next run profiles again."""
+    write(
+        bench.folder,
+        {
+            "a.py": "",
+            "t.py": "import subprocess, sys, a\nsubprocess.run([sys.executable, 'w.py'])",
+        },
+    )
+    write(bench.folder, {"w.py": "open('a.py', 'a').write('#')"})
+    with bench.cache() as cache:
+        entry = cache.run(bench.command(), cwd=bench.folder, env=bench.env)
+
+    assert (entry.directory / "report.ncu-rep").exists()
+    assert "a.py changed while it was counted" in cache.remarks[0]
+    assert not bench.run().cached
+
+
+def test_a_program_that_does_not_say_what_it_used_is_no_hit(bench: Bench) -> None:
+    """A Python that ignores its environment; that is said."""
+    for _ in range(2):
+        with bench.cache() as cache:
+            command = bench.command(args=("-I", "t.py"))
+            entry = cache.run(command, cwd=bench.folder, env=bench.env)
+
+        assert not entry.cached
+        assert "did not say which files it loaded" in cache.remarks[0]
+
+
+CHANGES: list[dict[str, object]] = [
+    {"env": {"CUDA_VISIBLE_DEVICES": "1"}},
+    {"env": {"LD_LIBRARY_PATH": "/opt/lib"}},
+    {"env": {"FAKE_NCU_VERSION": "2026.1.0.0"}},
+    {"device": H200},
+    {"device": replace(H200, driver_version="590.1")},
+    {"cache_control": "none"},
+    {"clock_control": "base"},
+    {"replay_mode": "application"},
+    {"metrics": ("dram__bytes.sum",)},
+    {"opts": ("--set", "full")},
+    {"args": ("t.py", "2")},
+    {"args": ("t.py 2",)},
+    {"args": ("t.py", "x" * 5000)},
+    {"executable": "true"},
+    {"own": {"MODE": "fast"}},
+    {"cwd": "copy"},
+    {"ncu": "copied"},
+]
+
+
+@pytest.fixture(scope="module")
+def profiled(tmp_path_factory: pytest.TempPathFactory) -> Bench:
+    """A bench on which the program has been profiled once."""
+    bench = Bench(tmp_path_factory.mktemp("profiled"))
+    for name in ("copy/t.py", "t.py 2"):
+        write(bench.folder, {name: "print(1)\n"})
+    copied = bench.folder / "copied"
+    copied.write_text(f'#!/bin/sh\nexec "{FAKES}/ncu" "$@"\n')
+    copied.chmod(0o755)
+    bench.run(device=None)
+    return bench
+
+
+@pytest.mark.parametrize("change", CHANGES, ids="-".join)
+def test_environment_gpu_clocks_and_options_are_part_of_the_key(
+    profiled: Bench, change: dict[str, object]
+) -> None:
+    """Whatever may change a counter changes the key; also another ncu and folder."""
+    fields = dict(change)
+    env = {**profiled.env, **fields.pop("env", {})}  # type: ignore[dict-item] # texts by name
+    cwd = profiled.folder / str(fields.pop("cwd", "."))
+    device = fields.pop("device", None)
+    if "ncu" in fields:
+        fields["ncu"] = profiled.folder / str(fields["ncu"])
+    fields["env"] = fields.pop("own", None)
+
+    with profiled.cache(device=device) as cache:
+        command = profiled.command(**fields)  # type: ignore[arg-type] # of any field
+        assert not cache.run(command, cwd=cwd, env=env).cached
+
+
+def test_other_variables_are_no_part_of_the_key(profiled: Bench) -> None:
+    """Nor is their order, nor where kernels are kept, nor which of equal boards it is."""
+    env = {"EDITOR": "vi", "TRITON_CACHE_DIR": "/fresh/1", **profiled.env}
+
+    with profiled.cache() as cache:
+        entry = cache.run(profiled.command("other"), cwd=profiled.folder, env=env)
+
+    assert entry.cached
+
+
+def test_a_program_that_is_not_there_is_said(bench: Bench) -> None:
+    """Before anything is started, with what can be done about it."""
+    with pytest.raises(CollectorUnavailableError, match="put it on PATH"):
+        bench.cache().get(bench.command(executable="no-such-program"), env=bench.env)
+
+    assert bench.starts == 0
+
+
+def test_a_script_counts_with_its_interpreter(bench: Bench) -> None:
+    """A relative program is that of the folder it is started in."""
+    write(bench.folder, {"run": "#!/usr/bin/env sh\nexit 0\n"})
+    (bench.folder / "run").chmod(0o755)
+    command = bench.command(executable="./run", args=())
+    with bench.cache() as cache:
+        assert not cache.run(command, cwd=bench.folder, env=bench.env).cached
+        assert cache.run(command, cwd=bench.folder, env=bench.env).cached
+        write(bench.folder, {"run": "#!/usr/bin/env sh\nexit 00\n"})
+        assert not cache.run(command, cwd=bench.folder, env=bench.env).cached
+
+
+def test_a_folder_behind_an_argument_is_listed(bench: Bench) -> None:
+    """Names, sizes and times: what is in it may be a large data set."""
+    write(bench.folder, {"data/a.npy": "1"})
+    command = bench.command(args=("t.py", "--data=data"))
+    with bench.cache() as cache:
+        cache.run(command, cwd=bench.folder, env=bench.env)
+        write(bench.folder, {"data/__pycache__/a.pyc": "made by a run"})
+        assert cache.run(command, cwd=bench.folder, env=bench.env).cached
+        write(bench.folder, {"data/b.npy": "2"})
+        assert not cache.run(command, cwd=bench.folder, env=bench.env).cached
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="glibc's loader says what it loads")
+@pytest.mark.parametrize("how", ["linked", "opened"])
+def test_a_changed_library_of_a_binary_is_a_miss(bench: Bench, how: str) -> None:
+    """One in a folder of its own, loaded at the start or later."""
+    compiler = shutil.which("cc")
+    if compiler is None:
+        pytest.skip("no C compiler here")
+    code = {
+        "linked": "int own(void); int main(void) { return own(); }",
+        "opened": "#include <dlfcn.h>\n"
+        'int main(void) { return !dlopen("./libown.so", RTLD_NOW); }',
+    }[how]
+    link = ["-L.", "-lown", "-Wl,-rpath,$ORIGIN"] if how == "linked" else ["-ldl"]
+
+    write(bench.folder, {"own.c": "int own(void) { return 0; }", "p.c": code})
+    for argv in (
+        ["-shared", "-fPIC", "-o", "libown.so", "own.c"],
+        ["-o", "p", "p.c", *link],
+    ):
+        subprocess.run([compiler, *argv], cwd=bench.folder, check=True)
+    command = bench.command(executable="./p", args=())
+    with bench.cache() as cache:
+        cache.run(command, cwd=bench.folder, env=bench.env)
+        assert cache.run(command, cwd=bench.folder, env=bench.env).cached
+        (bench.folder / "libown.so").write_bytes(
+            (bench.folder / "libown.so").read_bytes() + b"\0"
+        )
+        assert not cache.run(command, cwd=bench.folder, env=bench.env).cached
 
 
 def removed(path: Path) -> None:
@@ -571,12 +786,12 @@ def test_a_failed_profile_leaves_nothing(bench: Bench) -> None:
 
 def test_values_and_reports_share_a_new_folder(bench: Bench) -> None:
     """Neither is in the way of the other, whoever was first."""
-    values = Values(bench.folder / "cache")
-    values.put(key(), b"x")
+    store = Store(bench.folder / "cache")
+    put(store)
     bench.run()
 
-    assert {each.kind for each in values.entries()} == {"values", "reports"}
-    assert values.verify() == ()
+    assert {each.kind for each in store.entries()} == {"values", "reports", "files"}
+    assert store.verify() == ()
 
 
 def test_values_only(bench: Bench, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -610,11 +825,11 @@ def test_nothing_of_the_environment_is_kept(bench: Bench) -> None:
     """Values of variables go into the key and nowhere else."""
     bench.env |= {"CUDA_SECRET": "s3cr3t-cuda", "TOKEN": "s3cr3t-token"}
     bench.run()
-    Values(bench.folder / "cache").put(key(), b"x")
+    put(Store(bench.folder / "cache"))
 
     kept = [path.read_bytes() for path in files(bench.folder / "cache")]
 
-    assert len(kept) == 4
+    assert len(kept) == 7
     assert not any(b"s3cr3t" in content for content in kept)
 
 
@@ -630,11 +845,11 @@ def cache_command(
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_info_says_what_there_is(
-    values: Values, form: str, capsysbinary: pytest.CaptureFixture[bytes]
+    store: Store, form: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """How many entries of what size, in each form."""
-    values.put(key(), b"x" * 1000)
-    folder = str(values.folder)
+    put(store, 0, b"x" * 1000)
+    folder = str(store.folder)
 
     code, said = cache_command(
         capsysbinary, "info", "--folder", folder, "--format", form
@@ -645,7 +860,7 @@ def test_info_says_what_there_is(
     if form == "json":
         found = json.loads(said)
         assert found["values"]["entries"] == 1
-        assert found["size_bytes"] == values.entries()[0].size_bytes > 1000
+        assert found["size_bytes"] == store.entries()[0].size_bytes > 1000
         assert found["limit_bytes"] == 1 << 30
     else:
         assert re.search(r"values\W+1\W+1\.\d+ kB", said)
@@ -657,27 +872,28 @@ def test_verify_removes_what_is_damaged(
     bench: Bench, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """It exits 1 then, and 0 the next time."""
-    values = Values(bench.folder / "cache")
-    values.put(key(), b"x")
-    values.put(key(1), b"y")
+    store = Store(bench.folder / "cache")
+    put(store)
+    put(store, 1, b"y")
     flipped(bench.run().directory / "ncu.log")
-    cut(next(each.path for each in values.entries() if each.key == key(1)))
-    argv = ("verify", "--folder", str(values.folder), "--format")
+    cut(next(e.path for e in store.entries() if e.key == key(1)) / "counted.json")
+    argv = ("verify", "--folder", str(store.folder), "--format")
 
     code, said = cache_command(capsysbinary, *argv, "json")
     assert code == 1
     assert len(json.loads(said)["damaged"]) == 2
 
     assert cache_command(capsysbinary, *argv, "text")[0] == 0
-    assert [each.key for each in values.entries()] == [key()]
+    values = [each.key for each in store.entries() if each.kind == "values"]
+    assert values == [key()]
 
 
 def test_clear_removes_entries_and_nothing_else(
     bench: Bench, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """A folder that holds other things too loses only what is the cache's."""
-    values = Values(bench.folder)
-    values.put(key(), b"x")
+    store = Store(bench.folder)
+    put(store)
     mine = bench.folder / "values" / "mine.txt"
     mine.touch()
 
@@ -685,7 +901,7 @@ def test_clear_removes_entries_and_nothing_else(
 
     assert code == 0
     assert "1 entry removed" in said
-    assert values.entries() == ()
+    assert store.entries() == ()
     assert mine.exists()
     assert bench.program.exists()
 

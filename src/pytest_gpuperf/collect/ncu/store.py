@@ -1,0 +1,386 @@
+"""The entries of ncu's cache on disk: intact or absent, private, the oldest removed first.
+
+    values/3f/3fa9…/     what was counted of a test, and `manifest` with its checksums
+    reports/3f/3fa9…/    a whole report
+    files/3f/3fa9…/      names of the files that results of one identity depend on
+    locks/               one file for each thing that one process at a time may do
+    staging/             what is being written
+
+The folders are the index: the key is the place, the manifest's time is the last use. Any
+number of threads and processes may use one store.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import NamedTuple
+
+from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.digests import digest_of
+from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, ConfigError
+
+__all__ = [
+    "FOLDER_VARIABLE",
+    "KINDS",
+    "LIMIT_BYTES",
+    "MAX_AGE_S",
+    "Content",
+    "Store",
+    "StoreEntry",
+    "cache_folder",
+]
+
+FOLDER_VARIABLE = "GPUPERF_CACHE_DIR"
+KINDS = ("values", "reports", "files")
+LIMIT_BYTES = 1 << 30  # 400 value sets of 41,000 values, or 300 reports of 3 MB
+MAX_AGE_S = 30 * 86_400.0  # unused for a month: the code has moved on
+
+_MANIFEST = "manifest"
+_KEY = re.compile(r"[0-9a-f]{64}")
+_FAN = 2  # its first digits name a folder: 256 folders of 40 at 10,000 entries
+_LOCK_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_STALE_S = 86_400.0  # nothing takes a day to write
+# https://bford.info/cachedir/: backups leave such a folder out
+_TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by pytest-gpuperf.\n"
+_FIRST_FILES = {"CACHEDIR.TAG": _TAG, ".gitignore": b"*\n"}
+_FOLDER_REMEDY = f"make room, or name another folder by {FOLDER_VARIABLE}"
+
+
+class StoreEntry(NamedTuple):
+    """One entry: `used_unix_s` is when it was last used [s since the epoch]."""
+
+    kind: str  # one of KINDS
+    key: str
+    path: Path  # its folder
+    size_bytes: int  # all of it
+    used_unix_s: float
+
+
+class Content(NamedTuple):
+    """What an entry holds: when it was made [s since the epoch], its files by name."""
+
+    created_unix_s: float
+    files: Mapping[str, bytes]
+
+
+def cache_folder() -> Path:
+    """Return where the cache is: $GPUPERF_CACHE_DIR, or in the user's cache folder."""
+    named = os.environ.get(FOLDER_VARIABLE)
+    if named:
+        return Path(named)
+    from platformdirs import user_cache_path
+
+    return user_cache_path("pytest-gpuperf", appauthor=False) / "ncu"
+
+
+class Store:
+    """
+    The entries of the cache, by kind and key.
+
+    Args:
+        folder: Where they are, made when something is put into it; None: `cache_folder()`.
+
+        limit_bytes: How much all entries may take [B], > 0; the least recently used are
+            removed first.
+
+        max_age_s: How long an entry is kept that nobody uses [s], > 0.
+
+        clock: The wall clock.
+
+    Attributes:
+        remarks: What kept the cache from its work, a sentence each: a cache that cannot
+            be used costs time and does not fail a run.
+
+    Raises:
+        ConfigError: A limit is not above zero.
+    """
+
+    def __init__(
+        self,
+        folder: Path | None = None,
+        *,
+        limit_bytes: int = LIMIT_BYTES,
+        max_age_s: float = MAX_AGE_S,
+        clock: Clock | None = None,
+    ) -> None:
+        limits = {"limit_bytes": limit_bytes, "max_age_s": max_age_s}
+        wrong = [
+            f"{name} is {value!r}" for name, value in limits.items() if not value > 0
+        ]
+        if wrong:
+            message = f"the cache: {'; '.join(wrong)}"
+            raise ConfigError(message, remedy="give more than zero")
+        # absolute: a test may change into another folder
+        self.folder = (cache_folder() if folder is None else folder).absolute()
+        self.limit_bytes = limit_bytes
+        self.remarks: list[str] = []
+        self._max_age_s = max_age_s
+        self._clock = clock or SystemClock()
+        self._room_bytes = 0  # what may be added before entries are counted again
+
+    def now_unix_s(self) -> float:
+        """Return the wall-clock time [s since the epoch]."""
+        return self._clock.unix_s()
+
+    def place(self, kind: str, key: str) -> Path:
+        """
+        Return the folder of an entry, whether it is there or not.
+
+        Raises:
+            ConfigError: `key` is not a key.
+        """
+        if not _KEY.fullmatch(key):
+            message = f"{key!r} is not a key of the cache"
+            raise ConfigError(message, remedy="give what key_of returns")
+        return self.folder / kind / key[:_FAN] / key
+
+    def get(self, kind: str, key: str) -> Content | None:
+        """Return what an entry holds; None: there is none, or it was damaged or too old."""
+        place = self.place(kind, key)
+        try:
+            used_unix_s = (place / _MANIFEST).stat().st_mtime
+            content = _read(place)
+        except (FileNotFoundError, NotADirectoryError):
+            if not place.is_dir():
+                return None
+            content, used_unix_s = None, 0.0
+        except OSError as error:
+            what = f"{self.folder}: {kind} in it cannot be read ({error.strerror})"
+            self.remark(f"{what}; make them readable, or {_FOLDER_REMEDY}")
+            return None
+        if content is None:
+            self._remove(place)
+            self.remark(f"{place}: it was damaged and is removed")
+        elif self._is_too_old(used_unix_s):
+            self._remove(place)
+            content = None
+        else:
+            self._use(place / _MANIFEST)
+        return content
+
+    def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Content:
+        """
+        Keep files as they are under a key, in place of what is there.
+
+        Raises:
+            CollectError: The cache cannot be written; it is as it was.
+        """
+        place, now_unix_s = self.place(kind, key), self.now_unix_s()
+        digests = {name: digest_of(content) for name, content in files.items()}
+        facts = json.dumps({"created_unix_s": now_unix_s, "files": digests}).encode()
+        manifest = _checksum(key, facts) + facts
+        with self._staged() as staging:
+            folder = staging / key
+            folder.mkdir(mode=0o700)
+            for name, content in files.items():
+                _write(folder / name, content)
+            _write(folder / _MANIFEST, manifest)
+            self._use(folder / _MANIFEST)
+            self._make(place.parent)
+            self._remove(place)  # a folder cannot be put over another
+            try:
+                folder.replace(place)
+            except OSError:
+                if not place.is_dir():  # else another process was faster with the same
+                    raise
+        self._room_bytes -= sum(map(len, (manifest, *files.values())))
+        if self._room_bytes < 0:
+            self.make_room(place)
+        return Content(now_unix_s, files)
+
+    def entries(self) -> tuple[StoreEntry, ...]:
+        """Return all entries, the one used last first."""
+        entries = []
+        for kind in KINDS:
+            for path in (
+                p for fan in _listed(self.folder / kind) for p in _listed(fan)
+            ):
+                if _KEY.fullmatch(path.name) and path.parent.name == path.name[:_FAN]:
+                    with contextlib.suppress(OSError):  # removed meanwhile
+                        entries.append(_entry(kind, path))
+        return tuple(sorted(entries, key=lambda entry: -entry.used_unix_s))
+
+    def verify(self) -> tuple[StoreEntry, ...]:
+        """Read every entry, remove what is damaged, and return that."""
+        damaged = tuple(entry for entry in self.entries() if not _is_intact(entry.path))
+        for entry in damaged:
+            self._remove(entry.path)
+        return damaged
+
+    def clear(self) -> tuple[StoreEntry, ...]:
+        """Remove every entry, and return those; what else is in the folder stays."""
+        return tuple(entry for entry in self.entries() if self._remove(entry.path))
+
+    def make_room(self, spared: Path | None = None) -> None:
+        """Remove what is too old, then the least recently used, until the rest fits."""
+        entries = self.entries()
+        total = sum(entry.size_bytes for entry in entries)
+        for entry in reversed(entries):
+            too_much = total > self.limit_bytes or self._is_too_old(entry.used_unix_s)
+            if entry.path != spared and too_much:
+                self._remove(entry.path)
+                total -= entry.size_bytes
+        self._room_bytes = self.limit_bytes - total
+        # what killed processes left, and locks that nobody has taken for a day
+        for path in (
+            *_listed(self.folder / "staging"),
+            *_listed(self.folder / "locks"),
+        ):
+            with contextlib.suppress(OSError):
+                if self.now_unix_s() - path.stat().st_mtime > _STALE_S:
+                    shutil.rmtree(path) if path.is_dir() else path.unlink()
+
+    def remark(self, sentence: str) -> None:
+        """Note what kept the cache from its work, once."""
+        if sentence not in self.remarks:
+            self.remarks.append(sentence)
+
+    @contextlib.contextmanager
+    def lock(self, name: str, *, timeout_s: float) -> Iterator[None]:
+        """
+        Keep every other process and thread out while the block runs.
+
+        Args:
+            name: What is locked: a key, or any name of letters and digits.
+
+            timeout_s: How long to wait for another [s], >= 0.
+
+        Raises:
+            CollectorTimeoutError: Another held it all the time.
+
+            CollectError: The file system has no locks, or cannot be written.
+        """
+        from filelock import FileLock, Timeout
+
+        if not _LOCK_NAME.fullmatch(name):
+            message = f"{name!r} cannot be the name of a lock"
+            raise ConfigError(message, remedy="use letters, digits, '-', '_' and '.'")
+        file = self.folder / "locks" / f"{name}.lock"
+        guard = FileLock(file, timeout=timeout_s, mode=0o600)
+        try:
+            self._make(file.parent)
+            guard.acquire()
+        except Timeout as error:
+            message = f"another process has held {file} for {timeout_s:g} s"
+            remedy = "wait until it has ended, or give it more time"
+            raise CollectorTimeoutError(message, remedy=remedy) from error
+        except NotImplementedError as error:
+            message = f"{file}: this file system has no locks ({error})"
+            remedy = f"name a folder on a local disk by {FOLDER_VARIABLE}"
+            raise CollectError(message, remedy=remedy) from error
+        except OSError as error:
+            raise self._unwritable(error) from error
+        self._use(file)  # so that it is not removed as stale
+        try:
+            yield
+        finally:
+            guard.release()
+
+    def _is_too_old(self, used_unix_s: float) -> bool:
+        return self.now_unix_s() - used_unix_s > self._max_age_s
+
+    def _use(self, file: Path) -> None:
+        """Set the time of last use."""
+        now = self.now_unix_s()
+        with contextlib.suppress(OSError):  # a cache that others filled for reading
+            os.utime(file, (now, now))
+
+    def _remove(self, place: Path) -> bool:
+        """Remove an entry; return whether this call did."""
+        # out of sight at once: whoever reads it finds all of it or nothing
+        aside = self.folder / "staging" / f"removed-{os.urandom(8).hex()}"
+        try:
+            self._make(aside.parent)
+            place.replace(aside)
+        except OSError:  # another process was faster, or it cannot be changed
+            return False
+        shutil.rmtree(aside, ignore_errors=True)
+        return True
+
+    @contextlib.contextmanager
+    def _staged(self) -> Iterator[Path]:
+        """Give a private folder for what is being written."""
+        folder = self.folder / "staging" / f"{os.getpid()}-{os.urandom(8).hex()}"
+        try:
+            self._make(folder)
+            yield folder
+        except OSError as error:
+            raise self._unwritable(error) from error
+        finally:
+            shutil.rmtree(folder, ignore_errors=True)
+
+    def _make(self, folder: Path) -> None:
+        """Make a folder of the store that only its owner can look into."""
+        if folder.is_dir():
+            return
+        is_new, path = not self.folder.is_dir(), self.folder
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for part in ("", *folder.relative_to(path).parts):
+            path /= part
+            path.mkdir(mode=0o700, exist_ok=True)
+        for name, content in _FIRST_FILES.items() if is_new else ():
+            with contextlib.suppress(FileExistsError):
+                _write(self.folder / name, content)
+
+    def _unwritable(self, error: OSError) -> CollectError:
+        message = f"{self.folder}: the cache cannot be written ({error.strerror})"
+        return CollectError(message, remedy=_FOLDER_REMEDY)
+
+
+def _checksum(key: str, manifest: bytes) -> bytes:
+    """Return the first line of a manifest; under another key it does not fit."""
+    return digest_of(key.encode() + manifest).encode() + b"\n"
+
+
+def _read(place: Path) -> Content | None:
+    """
+    Return what an entry holds; None where it is damaged.
+
+    Raises:
+        OSError: A file of it is missing, or cannot be read.
+    """
+    checksum, end, manifest = (place / _MANIFEST).read_bytes().partition(b"\n")
+    if checksum + end != _checksum(place.name, manifest):
+        return None
+    facts = json.loads(manifest)
+    files = {name: (place / name).read_bytes() for name in facts["files"]}
+    intact = all(digest_of(files[n]) == digest for n, digest in facts["files"].items())
+    return Content(facts["created_unix_s"], files) if intact else None
+
+
+def _is_intact(place: Path) -> bool:
+    """Return whether an entry is intact; one that is removed meanwhile counts as intact."""
+    try:
+        return _read(place) is not None
+    except OSError:
+        return not place.exists()
+
+
+def _write(path: Path, content: bytes) -> None:
+    """Write a private file that does not exist yet."""
+    descriptor = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    with os.fdopen(descriptor, "wb") as stream:
+        # not synced, which takes 6 ms: the checksum shows what a power cut damages
+        stream.write(content)
+
+
+def _listed(folder: Path) -> Iterable[Path]:
+    """Return what a folder holds; nothing where it cannot be listed."""
+    try:
+        return list(folder.iterdir())
+    except OSError:
+        return ()
+
+
+def _entry(kind: str, path: Path) -> StoreEntry:
+    """Return an entry with its size and time."""
+    states = {file.name: file.stat() for file in path.iterdir()}
+    used_unix_s = states.get(_MANIFEST, path.stat()).st_mtime
+    size_bytes = sum(state.st_size for state in states.values())
+    return StoreEntry(kind, path.name, path, size_bytes, used_unix_s)
