@@ -7,7 +7,7 @@ import tempfile
 from pathlib import Path
 
 import pytest
-from hypothesis import assume, given
+from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.baseline.directory import (
@@ -52,6 +52,8 @@ def files_of(folder: Path) -> dict[str, bytes]:
 
 
 @pytest.mark.parametrize("place", PLACES)
+# each example writes files; that any record comes back is proven without them
+@settings(max_examples=min(25, settings().max_examples))
 @given(records=st.lists(stored_records, max_size=5), slug=st.text(max_size=20))
 def test_what_is_stored_is_loaded(
     place: str, records: list[StoredRecord], slug: str
