@@ -36,7 +36,7 @@ if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence
 
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.counters import Wanted
+    from pytest_gpuperf.pipeline.isolation import CounterRequest
 
 
 __all__ = [
@@ -75,14 +75,12 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
     if not wanted:
         return
     from pytest_gpuperf.hooks.start import command_line
-    from pytest_gpuperf.measure.counters import may_count_here
+    from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
     from pytest_gpuperf.pipeline.profile import counted, refused
 
     refusal = refused(site)
     if refusal is not None and may_count_here(site.config.collectors, site.device()):
-        from pytest_gpuperf.measure.counted import CountsHere
-
-        measurer.counters = CountsHere(site, measurer.observers, instead_of=refusal)
+        measurer.counters = CuptiCounters(site, measurer.observers, instead_of=refusal)
         return
     measurer.counters = counted(
         site,
@@ -94,19 +92,19 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
 
 def _counter_requests(
     plans: Sequence[tuple[pytest.Item, Plan]], site: Site
-) -> list[Wanted]:
+) -> list[CounterRequest]:
     """Return the tests that need counters, each with its own."""
     from pytest_gpuperf.measure.counters import (
-        Wanted,
         cache_control_of,
+        counter_metrics,
         made_of,
-        wanted_metrics,
     )
+    from pytest_gpuperf.pipeline.isolation import CounterRequest
 
     device = site.device()
     capability = None if device is None else device.compute_capability
     return [
-        Wanted(
+        CounterRequest(
             test_id=item.stash[TEST_ID],
             path=str(item.path),
             metrics=metrics,
@@ -115,7 +113,7 @@ def _counter_requests(
         )
         for item, plan in plans
         if not _never_runs(item)
-        and (metrics := wanted_metrics(plan, site.config.collectors))
+        and (metrics := counter_metrics(plan, site.config.collectors))
     ]
 
 

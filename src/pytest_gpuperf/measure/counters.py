@@ -1,56 +1,63 @@
-"""Counter values of a call: which are wanted, and what was counted."""
+"""Counters of a call: which a test needs, and their values in its record.
+
+Nsight Compute counts in a process of its own; where none may start the tests, CUPTI counts
+in this one: when a call has been timed, in one more call that nothing else looks at.
+
+Counting in this process is *unverified on hardware*.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping, Sequence
+import contextlib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from statistics import median
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+from pytest_gpuperf.collect.binary.demangle import base_name, native_demangler
+from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
+from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
+from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
 from pytest_gpuperf.collect.ncu.command import paired_modes
-from pytest_gpuperf.collect.translate.counters import SPELLINGS, captured_facts
+from pytest_gpuperf.collect.translate.counters import (
+    CAPABILITY,
+    SPELLINGS,
+    captured_facts,
+)
 from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.compute.limiter import LIMITING
-from pytest_gpuperf.measure.captured import (
-    capture_values,
-    kernel_analyses,
-    report_counters,
-)
-from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
+from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.measure.captured import capture_values, kernel_analyses
 from pytest_gpuperf.model.counters import DECLARED_BYTES
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
-from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.record import Note, Record
 from pytest_gpuperf.model.sample import Unmeasured
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
     from pytest_gpuperf.config import Plan
-    from pytest_gpuperf.measure.observers import MeasuredCall
+    from pytest_gpuperf.measure.observers import MeasuredCall, Observers
+    from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.environment import Device
-    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
     "AS_IT_COMES",
     "COUNT",
     "HERE",
+    "PROFILE_ALONE",
     "SOURCE",
-    "Counted",
-    "CountedRange",
-    "Counts",
-    "Profile",
-    "Profiled",
+    "CountedTest",
+    "CuptiCounters",
+    "NcuCounters",
+    "RangeLaunches",
     "Refusal",
-    "Wanted",
     "cache_control_of",
-    "count",
-    "isolate",
-    "last_words",
+    "counter_metrics",
     "limiting_counters",
     "made_of",
     "may_count_here",
-    "wanted_metrics",
     "with_counters",
     "without_counters",
 ]
@@ -58,6 +65,30 @@ __all__ = [
 SOURCE, HERE = "ncu", "cupti"  # another process counts, or this one
 COUNT = "launches.count"
 AS_IT_COMES = paired_modes("none").cache_control  # of a range, a loop, a whole test
+_RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
+PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
+_WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
+
+_BLOCK = Gap(
+    code=GapCode.OTHER_WAY,
+    reason="a block runs once, and counting in this process takes a call of its own",
+    remedy="measure a function with gpuperf.measure",
+)
+_INSIDE = Gap(
+    code=GapCode.OTHER_WAY,
+    reason="it lies in what is being timed, whose time would be that of counting",
+    remedy="measure it outside of the block or loop",
+)
+_UNUSED = Gap(
+    code=GapCode.NO_KERNEL,
+    reason="no kernel was launched in the measurement",
+    remedy="see that the call works on the GPU",
+)
+_NOTHING = Gap(
+    code=GapCode.UNSUPPORTED,
+    reason="this chip has no counter of it",
+    remedy="count it on another chip",
+)
 _UNCOUNTED = {  # by source: why it does not say how many kernels were launched
     SOURCE: Unmeasured(
         metric=COUNT,
@@ -72,7 +103,7 @@ _UNCOUNTED = {  # by source: why it does not say how many kernels were launched
 }
 
 
-def wanted_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
+def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
     """
     Return what a test needs a profiler for; empty: nothing.
 
@@ -243,12 +274,6 @@ def _collected(gap: Unmeasured, source: str) -> Unmeasured:
     return replace(gap, reason=reason, remedy=remedy)
 
 
-_MOST_RESTARTS = 3  # of a group whose tests end their process, or that ncu refuses
-_RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
-_SHOWN_LINES = 3  # of what a process said last
-_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
-
-
 class Refusal(Frozen, frozen=True, kw_only=True):
     """
     Why something was not counted.
@@ -262,35 +287,8 @@ class Refusal(Frozen, frozen=True, kw_only=True):
     reason: str
     remedy: str
 
-    def of(self, wanted: Sequence[Wanted]) -> list[Counted]:
-        """Return this refusal for each of some tests."""
-        return [Counted(test_id=each.test_id, refusal=self) for each in wanted]
 
-
-class Wanted(Frozen, frozen=True, kw_only=True):
-    """
-    A test that needs counters.
-
-    Attributes:
-        test_id: The test.
-
-        path: Its file.
-
-        metrics: What it asks for, as `wanted_metrics` says.
-
-        counters: What that is made of on this chip, as `made_of` says.
-
-        cache_control: What its markers say of caches.
-    """
-
-    test_id: str
-    path: str
-    metrics: tuple[str, ...]
-    counters: tuple[str, ...]
-    cache_control: str
-
-
-class CountedRange(Frozen, frozen=True, kw_only=True):
+class RangeLaunches(Frozen, frozen=True, kw_only=True):
     """
     What was counted of one measurement.
 
@@ -307,7 +305,7 @@ class CountedRange(Frozen, frozen=True, kw_only=True):
     launches: tuple[CapturedLaunch, ...] = ()
 
 
-class Counted(Frozen, frozen=True, kw_only=True):
+class CountedTest(Frozen, frozen=True, kw_only=True):
     """
     What was counted of one test.
 
@@ -328,7 +326,7 @@ class Counted(Frozen, frozen=True, kw_only=True):
     """
 
     test_id: str
-    ranges: tuple[CountedRange, ...] = ()
+    ranges: tuple[RangeLaunches, ...] = ()
     refusal: Refusal | None = None
     tool_version: str = ""
     replay_mode: str = "kernel"
@@ -346,34 +344,7 @@ class Counted(Frozen, frozen=True, kw_only=True):
         )
 
 
-class Profiled(Frozen, frozen=True, kw_only=True):
-    """
-    One process that ran under ncu.
-
-    Attributes:
-        answers: What it said of its tests, by id.
-
-        launches: What was profiled in each range, by the range's name; None: there is no
-            report to read.
-
-        refused: Why ncu counted nothing at all; None: it did, or the process ended.
-
-        failure: The last lines of a process that ended before all of its tests had.
-
-        hung: Whether it did not end.
-    """
-
-    answers: Mapping[str, ChildAnswer] = {}
-    launches: Mapping[str, tuple[CapturedLaunch, ...]] | None = None
-    refused: Refusal | None = None
-    failure: str = ""
-    hung: bool = False
-
-
-Profile = Callable[[Sequence[Wanted], str], Profiled]
-
-
-class Counts:
+class NcuCounters:
     """
     The counters of a run's tests.
 
@@ -383,7 +354,9 @@ class Counts:
         collectors: Those that were asked for by name.
     """
 
-    def __init__(self, found: Iterable[Counted], *, collectors: Sequence[str]) -> None:
+    def __init__(
+        self, found: Iterable[CountedTest], *, collectors: Sequence[str]
+    ) -> None:
         self._found = {each.test_id: each for each in found}
         self._collectors = collectors
 
@@ -397,7 +370,7 @@ class Counts:
         facts: Mapping[str, str],
     ) -> Record:
         """Return a record with the counters of the same measurement, or why it has none."""
-        metrics = wanted_metrics(plan, self._collectors)
+        metrics = counter_metrics(plan, self._collectors)
         counted = self._found.get(record.key.test_id)
         if not metrics or counted is None:
             return record
@@ -432,7 +405,7 @@ def without_counters(
     return replace(record, unmeasured=(*record.unmeasured, *missing))
 
 
-def _of_range(counted: Counted, name: str) -> CountedRange | Refusal:
+def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Refusal:
     """Return what was counted of a measurement, or why nothing was."""
     shown = f"the range {name!r}" if name else "the measurement"
     found = next((each for each in counted.ranges if each.name == name), None)
@@ -449,162 +422,172 @@ def _of_range(counted: Counted, name: str) -> CountedRange | Refusal:
     failed = [launch.kernel for launch in found.launches if not launch.measured]
     if failed:
         reason = f"ncu could not profile a launch of {failed[0]} in {shown}"
-        return Refusal(reason=reason, remedy=_ALONE)
+        return Refusal(reason=reason, remedy=PROFILE_ALONE)
     return found
 
 
-def count(wanted: Sequence[Wanted], profile: Profile) -> list[Counted]:
+class CuptiCounters:
     """
-    Count all of some tests, those of one cache mode together.
-
-    A measurement says only when it is reached what it does about caches; one that was in
-    the wrong group is counted again in the other one.
+    NcuCounters in this process what tests ask for.
 
     Args:
-        wanted: The tests; each runs at most once a group.
+        site: This process.
 
-        profile: Runs some tests under ncu, with a cache control.
+        observers: Who looks at it besides.
+
+        instead_of: Why ncu does not count.
     """
-    found = {each.test_id: Counted(test_id=each.test_id) for each in wanted}
-    tried: set[tuple[str, str]] = set()
-    todo = list(dict.fromkeys(each.cache_control for each in wanted))
-    groups = {mode: [w for w in wanted if w.cache_control == mode] for mode in todo}
-    while todo:
-        mode = todo.pop(0)
-        group = groups.pop(mode)
-        tried |= {(each.test_id, mode) for each in group}
-        ended = isolate(group, lambda tests, mode=mode: profile(tests, mode))  # type: ignore[misc] # mypy gives a lambda's default no type
-        for each in group:
-            result = ended[each.test_id]
-            found[each.test_id] = _both(found[each.test_id], result, mode)
-            others = {r.cache_control for r in result.ranges} - {mode}
-            for other in sorted(others):
-                if (each.test_id, other) not in tried:
-                    if other not in groups:
-                        todo.append(other)
-                    groups.setdefault(other, []).append(each)
-    return list(found.values())
 
+    def __init__(
+        self,
+        site: Site,
+        observers: Observers,
+        *,
+        instead_of: Refusal,
+    ) -> None:
+        self._site = site
+        self._counter = CallCounter(site.runtime)
+        self._observers = observers
+        self._ncu = instead_of
 
-def _both(earlier: Counted, later: Counted, mode: str) -> Counted:
-    """Return what two groups gave of a test: each its ranges with that cache mode."""
-    own = tuple(each for each in later.ranges if each.cache_control == mode)
-    return replace(
-        later,
-        ranges=(*earlier.ranges, *own),
-        refusal=earlier.refusal or later.refusal,
-    )
+    def joined(
+        self,
+        record: Record,
+        plan: Plan,
+        call: MeasuredCall | None = None,
+        *,
+        work: Work | None,
+        facts: Mapping[str, str],
+    ) -> Record:
+        """
+        Return a record with the counters of one more call, or why it has none.
 
+        Args:
+            record: What was measured of it.
 
-def isolate(
-    wanted: Sequence[Wanted], run: Callable[[Sequence[Wanted]], Profiled]
-) -> dict[str, Counted]:
-    """
-    Run tests together; where one ends or stops the process, the others go on without it.
+            plan: What its test asks for.
 
-    It is then tried alone, once, unless it stopped. After some restarts the rest is left.
+            call: The call that was measured; None: it was a block.
 
-    Args:
-        wanted: The tests.
+            work: What one call has to do.
 
-        run: Runs some of them in one process.
-    """
-    found: dict[str, Counted] = {}
-    pending = list(wanted)
-    for restarts in range(_MOST_RESTARTS + 1):
-        profiled = run(pending)
-        found |= _ended(pending, profiled)
-        rest = [each for each in pending if each.test_id not in found]
-        guilty, refusal = _guilty(rest, profiled)
-        last = restarts == _MOST_RESTARTS
-        if guilty and not last and not profiled.refused and not profiled.hung:
-            found |= _alone(guilty, refusal, run) if len(pending) > 1 else {}
-        lost = rest if last or not guilty else guilty
-        for each in lost:
-            found.setdefault(
-                each.test_id, Counted(test_id=each.test_id, refusal=refusal)
+            facts: Hard facts of this process.
+
+        Raises:
+            Exception: What the call itself raises passes through.
+        """
+        metrics = counter_metrics(plan, self._site.config.collectors)
+        if not metrics:
+            return record
+        foreign = {each.metric: each for each in self._of_ncu_alone(metrics)}
+        record = replace(record, unmeasured=(*record.unmeasured, *foreign.values()))
+        metrics = tuple(name for name in metrics if name not in foreign)
+        if not metrics:
+            return record
+        counters = made_of(metrics, self._capability, lacks=made_by_ncu)
+        found: CountedCall | Gap = _BLOCK if counters else _NOTHING
+        if counters and call is not None:
+            found = self._counted(call, counters)
+        if isinstance(found, Gap):
+            return without_counters(record, metrics, self._beside_ncu(found))
+        counted = found.counted
+        text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
+        self._site.remark(f"{HERE}: {text}")
+        record = with_counters(
+            record,
+            self._launches(found),
+            metrics,
+            work=work,
+            facts={**facts, **counted.facts()},
+            source=HERE,
+            by_kernel=bool(found.names),
+        )
+        note = Note(code="counted-in-process", text=text)
+        return replace(record, notes=(*record.notes, note, *counted.notes))
+
+    @property
+    def _capability(self) -> tuple[int, int] | None:
+        """The compute capability of the GPU that tests run on."""
+        device = self._site.device()
+        return None if device is None else device.compute_capability
+
+    def _of_ncu_alone(self, metrics: Sequence[str]) -> Iterator[Unmeasured]:
+        """Yield why metrics that ncu makes itself are not there, each by its name."""
+        for metric in metrics:
+            usual = made_of((metric,), self._capability)
+            if usual and not made_of((metric,), self._capability, lacks=made_by_ncu):
+                named = ", ".join(name for name in usual if made_by_ncu(name))
+                reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
+                yield Unmeasured(metric=metric, reason=reason, remedy=self._ncu.remedy)
+
+    def _beside_ncu(self, absence: Gap) -> Refusal:
+        """Return why neither this process nor ncu counts."""
+        remedies = dict.fromkeys((absence.remedy, self._ncu.remedy))
+        return Refusal(
+            reason=f"{absence.reason}, and ncu does not count it: {self._ncu.reason}",
+            remedy=", or ".join(remedies),
+        )
+
+    def _counted(
+        self, measured: MeasuredCall, counters: Sequence[str]
+    ) -> CountedCall | Gap:
+        """Return what is counted of a call, or why nothing is."""
+        request, timing, observations = measured
+        if self._observers.open_count:
+            return _INSIDE
+        if not observations.device_used:
+            return _UNUSED
+        call = Call(
+            request=request, time_s=median(timing.samples), trace=observations.trace
+        )
+        with self._alone():
+            return self._counter.count(call, tuple(dict.fromkeys((*counters, _WEIGHT))))
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """
+        Let nothing be recorded meanwhile.
+
+        Nobody promises that libcupti counts while it records, and every replayed kernel
+        would be a record.
+        """
+        recording = self._observers.activity
+        if recording is None or not recording.is_open:
+            yield
+            return
+        recording.close()
+        try:
+            yield
+        finally:
+            try:
+                recording.open()
+            except CollectorUnavailableError as error:  # somebody was quicker
+                absence = Gap.of(error)
+                self._site.lost[HERE] = absence
+                # which the run would not say of what has given values before
+                self._site.remark(f"{HERE}: {absence.reason}; {absence.remedy}")
+
+    def _launches(self, found: CountedCall) -> tuple[CapturedLaunch, ...]:
+        """Return what was counted in the form in which ncu's reports are read."""
+        demangler = native_demangler()
+        names = found.names or tuple(each.name for each in found.counted.ranges)
+        readable = {name: demangler(name) or name for name in names}
+        chip = dict(zip(CAPABILITY, self._capability or (), strict=False))
+        known = {name: CapturedValue(value=n, unit="") for name, n in chip.items()}
+        return tuple(
+            CapturedLaunch(
+                index=index,
+                kernel=base_name(readable[name]),
+                demangled=readable[name],
+                nvtx={},
+                measured=True,
+                metrics=known
+                | {
+                    counter: CapturedValue(value=each.value, unit=each.unit)
+                    for counter, each in counted.metrics.items()
+                },
             )
-        pending = [each for each in rest if each.test_id not in found]
-        if not pending:
-            break
-    return found
-
-
-def _ended(wanted: Sequence[Wanted], profiled: Profiled) -> dict[str, Counted]:
-    """Return the tests that came to their end in a process that could be read."""
-    if profiled.refused is not None or profiled.launches is None:
-        return {}
-    return {
-        each.test_id: _counted(each, answer, profiled.launches)
-        for each in wanted
-        if (answer := profiled.answers.get(each.test_id)) is not None and answer.ended
-    }
-
-
-def _counted(
-    wanted: Wanted,
-    answer: ChildAnswer,
-    launches: Mapping[str, tuple[CapturedLaunch, ...]],
-) -> Counted:
-    """Return what was counted of a test that came to its end, of its own metrics."""
-    own = frozenset(report_counters(wanted.metrics))
-    by_name: dict[str, ProfiledRange] = {each.name: each for each in answer.reached}
-    reason = f"the test does not pass under ncu: {last_words(answer.failure)}"
-    refusal = Refusal(reason=reason, remedy=_ALONE)
-    return Counted(
-        test_id=answer.test_id,
-        ranges=tuple(
-            CountedRange(
-                name=each.name,
-                cache_control=each.cache_control,
-                launches=tuple(_only(launch, own) for launch in launches[each.range])
-                if each.range in launches
-                else (),
+            for index, (name, counted) in enumerate(
+                zip(names, found.counted.ranges, strict=True)
             )
-            for each in by_name.values()
-        ),
-        refusal=refusal if answer.failure else None,
-    )
-
-
-def _only(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
-    """Return a launch without what was collected for other tests."""
-    own = {name: value for name, value in launch.metrics.items() if name in names}
-    return replace(launch, metrics=own)
-
-
-def _guilty(rest: Sequence[Wanted], profiled: Profiled) -> tuple[list[Wanted], Refusal]:
-    """Return the tests because of which others have no values, and what is said of it."""
-    refused = profiled.refused
-    if refused is not None:  # ncu counts nothing for one unknown name
-        naming = [w for w in rest if any(name in refused.reason for name in w.counters)]
-        return naming, refused
-    begun = [
-        each
-        for each in rest
-        if (answer := profiled.answers.get(each.test_id)) is not None
-        and not answer.ended
-    ]
-    what = "did not end" if profiled.hung else "ended"
-    reason = f"its process {what} under ncu: {last_words(profiled.failure)}"
-    return begun[:1], Refusal(reason=reason, remedy=_ALONE)
-
-
-def last_words(text: str) -> str:
-    """Return the last lines of a text as one, for a reason stands in a line."""
-    # a line of pytest's progress is as wide as the terminal, and mostly blank
-    lines = [" ".join(words) for line in text.splitlines() if (words := line.split())]
-    return " | ".join(lines[-_SHOWN_LINES:]) or "it said nothing"
-
-
-def _alone(
-    guilty: Sequence[Wanted],
-    refusal: Refusal,
-    run: Callable[[Sequence[Wanted]], Profiled],
-) -> dict[str, Counted]:
-    """Return what a test gives that is run by itself."""
-    found = _ended(guilty, run(guilty))
-    missing = (each for each in guilty if each.test_id not in found)
-    return found | {
-        each.test_id: Counted(test_id=each.test_id, refusal=refusal) for each in missing
-    }
+        )

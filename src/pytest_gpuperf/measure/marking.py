@@ -15,7 +15,7 @@ from pytest_gpuperf.collect.ncu.command import paired_modes
 from pytest_gpuperf.collect.ncu.ranges import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
 from pytest_gpuperf.measure.bench import Bench
-from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, SOURCE, wanted_metrics
+from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, SOURCE, counter_metrics
 from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.reading import FileReader
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
@@ -174,7 +174,7 @@ class MarkingMeasurer:
 
 def _record(key: RecordKey, kind: Kind, plan: Plan) -> Record:
     """Return a record that has a value of all that its process may ask for."""
-    metrics = (*_TIMED, COUNT, *wanted_metrics(plan, (SOURCE,)))
+    metrics = (*_TIMED, COUNT, *counter_metrics(plan, (SOURCE,)))
     estimates = tuple(
         Estimate(metric=name, value=1.0, unit="", source=SOURCE)
         for name in dict.fromkeys(metrics)

@@ -36,13 +36,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Counters", "TimingMeasurer"]
+__all__ = ["CounterSource", "TimingMeasurer"]
 
 # docs/judging.md section 5: half-width of the median's interval
 _HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
 
 
-class Counters(Protocol):
+class CounterSource(Protocol):
     """The hardware counters of tests, wherever they are counted."""
 
     def joined(
@@ -101,7 +101,7 @@ class TimingMeasurer:
 
     def __init__(self, site: Site, machine: Machine, observers: Observers) -> None:
         self.observers = observers
-        self.counters: Counters | None = None
+        self.counters: CounterSource | None = None
         self._site = site
         self._machine = machine
         self._stop = _MedianKnown(site.runtime)

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.ncu import key as keys
 from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, RecordError
-from pytest_gpuperf.measure.counters import Counted, Refusal, Wanted
+from pytest_gpuperf.measure.counters import CountedTest, Refusal
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.pipeline.isolation import CounterRequest, refuse_all
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.loaded_files import LoadedFile
@@ -51,7 +52,7 @@ class CountCache:
     def __init__(
         self,
         site: Site,
-        wanted: Sequence[Wanted],
+        wanted: Sequence[CounterRequest],
         store: Store,
         *,
         identity: Mapping[str, object],
@@ -70,8 +71,8 @@ class CountCache:
         self._since_unix_s = store.now_unix_s()
 
     def filled(
-        self, fill: Callable[[Sequence[Wanted]], list[Counted]]
-    ) -> list[Counted]:
+        self, fill: Callable[[Sequence[CounterRequest]], list[CountedTest]]
+    ) -> list[CountedTest]:
         """Return what is cached, and what is counted now by one process at a time."""
         found = self._cached(self._wanted)
         if len(found) == len(self._wanted):
@@ -82,7 +83,7 @@ class CountCache:
             except CollectorTimeoutError as error:
                 told = Refusal(reason=error.message, remedy=error.remedy)
                 missing = [w for w in self._wanted if w.test_id not in found]
-                return [*found.values(), *told.of(missing)]
+                return [*found.values(), *refuse_all(missing, told)]
             except CollectError as error:  # others may count the same meanwhile
                 self._store.remark(str(error))
             missing = [w for w in self._wanted if w.test_id not in found]
@@ -94,9 +95,9 @@ class CountCache:
             self._keep(missing, fresh)
             return [*found.values(), *fresh]
 
-    def _cached(self, wanted: Sequence[Wanted]) -> dict[str, Counted]:
+    def _cached(self, wanted: Sequence[CounterRequest]) -> dict[str, CountedTest]:
         """Return what is cached of some tests."""
-        found: dict[str, Counted] = {}
+        found: dict[str, CountedTest] = {}
         sets = self._sets()
         states: dict[str, tuple[str, ...]] = {}
         for test in wanted:
@@ -107,27 +108,31 @@ class CountCache:
                 if content is None:
                     continue
                 with contextlib.suppress(RecordError):  # of another version of ours
-                    counted = codec.from_text(content.files[_COUNTED], Counted)
+                    counted = codec.from_text(content.files[_COUNTED], CountedTest)
                     if self._will_do(counted):
                         found[test.test_id] = counted
         return found
 
-    def _will_do(self, counted: Counted) -> bool:
+    def _will_do(self, counted: CountedTest) -> bool:
         """Return whether it need not be counted again: what a baseline keeps, must be."""
         site = self._site
         is_own = counted.session_id == site.identity.session.id
         return site.config.update is None or is_own
 
-    def _refused_before(self, wanted: Sequence[Wanted]) -> dict[str, Counted]:
+    def _refused_before(
+        self, wanted: Sequence[CounterRequest]
+    ) -> dict[str, CountedTest]:
         """Return what another process of this run has counted in vain."""
         if self._refusals is None or not self._refusals.exists():
             return {}
         lines = self._refusals.read_bytes().splitlines()
-        every = (codec.from_text(line, Counted) for line in lines)
+        every = (codec.from_text(line, CountedTest) for line in lines)
         refused = {counted.test_id: counted for counted in every}
         return {w.test_id: refused[w.test_id] for w in wanted if w.test_id in refused}
 
-    def _keep(self, wanted: Sequence[Wanted], fresh: Sequence[Counted]) -> None:
+    def _keep(
+        self, wanted: Sequence[CounterRequest], fresh: Sequence[CountedTest]
+    ) -> None:
         """Keep what would be the same again; tell this run's processes of all else."""
         tests = {test.test_id: test for test in wanted}
         sets = self._sets()
@@ -148,7 +153,7 @@ class CountCache:
 
     def _is_kept(
         self,
-        test: Wanted,
+        test: CounterRequest,
         text: bytes,
         state_of: Callable[[str, frozenset[LoadedFile]], str | None],
     ) -> bool:
@@ -208,7 +213,7 @@ class CountCache:
         is_named = any(not names.isdisjoint(self._words(text)) for text in texts)
         return list(paths) if is_named else kept
 
-    def _key(self, test: Wanted, state: str) -> str:
+    def _key(self, test: CounterRequest, state: str) -> str:
         """Return the key of a test's counters in a state of its files."""
         fields = {
             "identity": self._identities[test.path],

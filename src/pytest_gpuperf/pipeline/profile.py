@@ -30,19 +30,18 @@ from pytest_gpuperf.errors import (
     NothingProfiledError,
 )
 from pytest_gpuperf.measure.captured import report_counters
-from pytest_gpuperf.measure.counters import (
-    Counted,
-    Counts,
-    Profiled,
-    Refusal,
-    Wanted,
-    count,
-    last_words,
-)
+from pytest_gpuperf.measure.counters import CountedTest, NcuCounters, Refusal
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.pipeline.count_cache import CountCache
+from pytest_gpuperf.pipeline.isolation import (
+    CounterRequest,
+    ProfilerRun,
+    count,
+    last_words,
+    refuse_all,
+)
 from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
 from pytest_gpuperf.report.display import plural
 
@@ -173,10 +172,10 @@ def refused(site: Site) -> Refusal | None:
 def counted(
     site: Site,
     command: CommandLine,
-    wanted: Sequence[Wanted],
+    wanted: Sequence[CounterRequest],
     *,
     announce: Callable[[int], None] = lambda _: None,
-) -> Counts:
+) -> NcuCounters:
     """
     Return the counters of some tests: found, or counted now.
 
@@ -196,17 +195,17 @@ def counted(
     asked = site.config.collectors
     refusal = refused(site)
     if refusal is not None:
-        return Counts(refusal.of(wanted), collectors=asked)
+        return NcuCounters(refuse_all(wanted, refusal), collectors=asked)
     ncu = _Ncu(site, command)
 
-    def fill(missing: Sequence[Wanted]) -> list[Counted]:
+    def fill(missing: Sequence[CounterRequest]) -> list[CountedTest]:
         announce(len(missing))
         by = {"tool_version": ncu.version, **ncu.modes}
         by["session_id"] = site.identity.session.id
         return [replace(each, **by) for each in count(missing, ncu.profile)]
 
     if site.identity.role is not Role.MAIN:
-        return Counts(fill(wanted), collectors=asked)
+        return NcuCounters(fill(wanted), collectors=asked)
     try:
         store = Store()
         cache = CountCache(
@@ -216,8 +215,8 @@ def counted(
         site.remark(*_told(store.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
         told = Refusal(reason=error.message, remedy=error.remedy)
-        found = told.of(wanted)
-    return Counts(found, collectors=asked)
+        found = refuse_all(wanted, told)
+    return NcuCounters(found, collectors=asked)
 
 
 def _told(remarks: Sequence[str]) -> list[str]:
@@ -264,7 +263,9 @@ class _Ncu:
             "device": keys.device_fields(self.site.device()),
         }
 
-    def profile(self, wanted: Sequence[Wanted], cache_control: str) -> Profiled:
+    def profile(
+        self, wanted: Sequence[CounterRequest], cache_control: str
+    ) -> ProfilerRun:
         """Run some tests in a process under ncu."""
         metrics = tuple(dict.fromkeys(m for each in wanted for m in each.metrics))
         counters = (name for each in wanted for name in each.counters)
@@ -307,7 +308,7 @@ class _Ncu:
         )
         self._note_files(ran, files)
         error = errors[0] if errors else None
-        return Profiled(
+        return ProfilerRun(
             answers=ran.answers,
             launches=launches,
             refused=_refusal(error, ran.answers, collect),

@@ -1,4 +1,4 @@
-"""Rules of pipeline.counts: what was counted, by whatever way the processes ended."""
+"""pipeline.isolation: what is counted, by whatever way the processes end."""
 
 from __future__ import annotations
 
@@ -12,26 +12,28 @@ from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.ncu.ranges import range_name
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
-    Counted,
-    CountedRange,
-    Counts,
-    Profiled,
+    CountedTest,
+    NcuCounters,
+    RangeLaunches,
     Refusal,
-    Wanted,
-    count,
-    isolate,
 )
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.pipeline.isolation import (
+    CounterRequest,
+    ProfilerRun,
+    count,
+    isolate,
+)
 
 COUNTER = "dram__bytes.sum"
 NO = Refusal(reason="the driver lets only administrators", remedy="be one")
 
 
-def wanted(*names: str, metric: str = COUNTER) -> list[Wanted]:
+def wanted(*names: str, metric: str = COUNTER) -> list[CounterRequest]:
     """Return tests of these names."""
     return [
-        Wanted(
+        CounterRequest(
             test_id=name,
             path="t.py",
             metrics=(metric,),
@@ -79,7 +81,7 @@ class Machine:
         self.modes = modes
         self.runs: list[list[str]] = []
 
-    def profile(self, tests: Sequence[Wanted], _: str = "all") -> Profiled:
+    def profile(self, tests: Sequence[CounterRequest], _: str = "all") -> ProfilerRun:
         """Run some tests in one process."""
         self.runs.append([each.test_id for each in tests])
         answers: dict[str, ChildAnswer] = {}
@@ -102,7 +104,7 @@ class Machine:
             )
         launches = {r.range: (launch(),) for a in answers.values() for r in a.reached}
         whole = not ending or (self.report and ending == "crash")
-        return Profiled(
+        return ProfilerRun(
             answers=answers,
             launches=launches if whole else None,
             failure="Segmentation fault",
@@ -110,7 +112,7 @@ class Machine:
         )
 
 
-def counted_ids(found: Mapping[str, Counted]) -> set[str]:
+def counted_ids(found: Mapping[str, CountedTest]) -> set[str]:
     """Return the tests that have values."""
     return {name for name, each in found.items() if each.refusal is None}
 
@@ -160,7 +162,7 @@ def test_a_crash_that_does_not_come_again_costs_nothing() -> None:
     """A test that crashed among others, and not alone, has its values."""
     machine = Machine({"b": "crash"})
 
-    def once(tests: Sequence[Wanted]) -> Profiled:
+    def once(tests: Sequence[CounterRequest]) -> ProfilerRun:
         profiled = machine.profile(tests)
         machine.endings = {}
         return profiled
@@ -172,9 +174,9 @@ def test_what_ncu_refuses_is_refused_once() -> None:
     """No permission for one test is none for all; nothing is tried again."""
     runs = []
 
-    def refuse(tests: Sequence[Wanted]) -> Profiled:
+    def refuse(tests: Sequence[CounterRequest]) -> ProfilerRun:
         runs.append(tests)
-        return Profiled(refused=NO)
+        return ProfilerRun(refused=NO)
 
     found = isolate(wanted("a", "b"), refuse)
 
@@ -186,9 +188,9 @@ def test_a_counter_that_no_gpu_has_is_left_out() -> None:
     """The tests that ask for it are refused, and the others go on."""
     wrong = Refusal(reason="ncu has no metric dram__bites.sum", remedy="look it up")
 
-    def run(tests: Sequence[Wanted]) -> Profiled:
+    def run(tests: Sequence[CounterRequest]) -> ProfilerRun:
         if any("dram__bites.sum" in each.metrics for each in tests):
-            return Profiled(refused=wrong)
+            return ProfilerRun(refused=wrong)
         return Machine({}).profile(tests)
 
     tests = [*wanted("a"), *wanted("b", metric="dram__bites.sum"), *wanted("c")]
@@ -202,9 +204,11 @@ def test_a_process_that_reached_no_test_is_no_tests_fault() -> None:
     """An error while collecting: all are refused, with the last lines, at once."""
     runs = []
 
-    def run(tests: Sequence[Wanted]) -> Profiled:
+    def run(tests: Sequence[CounterRequest]) -> ProfilerRun:
         runs.append(tests)
-        return Profiled(launches={}, failure="one\n\ntwo\nthree\nE  ImportError: x\n")
+        return ProfilerRun(
+            launches={}, failure="one\n\ntwo\nthree\nE  ImportError: x\n"
+        )
 
     found = isolate(wanted("a", "b"), run)
 
@@ -220,7 +224,7 @@ def test_a_range_is_counted_with_the_caches_that_it_wants() -> None:
     machine = Machine({}, modes=("all", "none"))
     modes = []
 
-    def profile(tests: Sequence[Wanted], mode: str) -> Profiled:
+    def profile(tests: Sequence[CounterRequest], mode: str) -> ProfilerRun:
         modes.append(mode)
         return machine.profile(tests)
 
@@ -242,26 +246,30 @@ def test_a_test_keeps_its_own_counters_alone() -> None:
 @pytest.mark.parametrize(
     ("counted", "complete"),
     [
-        (Counted(test_id="a"), True),
-        (Counted(test_id="a", refusal=NO), False),
+        (CountedTest(test_id="a"), True),
+        (CountedTest(test_id="a", refusal=NO), False),
         (
-            Counted(test_id="a", ranges=(CountedRange(name="", cache_control="all"),)),
+            CountedTest(
+                test_id="a", ranges=(RangeLaunches(name="", cache_control="all"),)
+            ),
             False,
         ),
     ],
 )
 def test_only_what_would_be_the_same_again_is_kept(
-    counted: Counted, complete: bool
+    counted: CountedTest, complete: bool
 ) -> None:
     """Neither a refusal nor a measurement without kernels."""
     assert counted.complete is complete
 
 
-def joined(*ranges: CountedRange, refusal: Refusal | None = None) -> Record:
+def joined(*ranges: RangeLaunches, refusal: Refusal | None = None) -> Record:
     """Return the record of a test with what was counted for it."""
-    counted = Counted(test_id="a", ranges=ranges, refusal=refusal, tool_version="1.2")
+    counted = CountedTest(
+        test_id="a", ranges=ranges, refusal=refusal, tool_version="1.2"
+    )
     record = Record(key=RecordKey(test_id="a"), kind=Kind.MEASURE, estimates=())
-    counts = Counts([counted], collectors=())
+    counts = NcuCounters([counted], collectors=())
     plan = Plan(counters=(COUNTER,))
     return counts.joined(record, plan, work=None, facts={"gpu_name": "X"})
 
@@ -269,7 +277,7 @@ def joined(*ranges: CountedRange, refusal: Refusal | None = None) -> Record:
 def test_a_record_gets_values_with_their_conditions() -> None:
     """The tool, its version and its modes are hard facts of a counter."""
     both = (launch(), launch(36.0))
-    record = joined(CountedRange(name="", cache_control="all", launches=both))
+    record = joined(RangeLaunches(name="", cache_control="all", launches=both))
     values = {e.metric: e.value for e in record.estimates if e.kernel is None}
 
     assert values[COUNTER] == 100
@@ -289,10 +297,10 @@ def test_a_record_gets_values_with_their_conditions() -> None:
     ("ranges", "told"),
     [
         ((), "was not reached"),
-        ((CountedRange(name="", cache_control="all"),), "no kernel was launched"),
+        ((RangeLaunches(name="", cache_control="all"),), "no kernel was launched"),
         (
             (
-                CountedRange(
+                RangeLaunches(
                     name="", cache_control="all", launches=(launch(measured=False),)
                 ),
             ),
@@ -301,7 +309,7 @@ def test_a_record_gets_values_with_their_conditions() -> None:
     ],
 )
 def test_a_record_without_values_says_why(
-    ranges: tuple[CountedRange, ...], told: str
+    ranges: tuple[RangeLaunches, ...], told: str
 ) -> None:
     """Each counter that the test asks for is unmeasured, by name."""
     (gap,) = joined(*ranges).unmeasured
@@ -312,7 +320,7 @@ def test_a_record_without_values_says_why(
 
 def test_a_refusal_is_the_reason_of_what_is_missing_alone() -> None:
     """What was counted before a test failed stays."""
-    whole = CountedRange(name="", cache_control="all", launches=(launch(),))
+    whole = RangeLaunches(name="", cache_control="all", launches=(launch(),))
 
     assert joined(whole, refusal=NO).unmeasured == ()
     assert joined(refusal=NO).unmeasured[0].reason == NO.reason

@@ -8,9 +8,9 @@ from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
     cache_control_of,
+    counter_metrics,
     made_of,
     may_count_here,
-    wanted_metrics,
 )
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.verdict import Limit
@@ -51,7 +51,7 @@ def test_a_counter_is_wanted_where_it_is_named(
     plan: Plan, collectors: tuple[str, ...], wanted: tuple[str, ...]
 ) -> None:
     """What counters become is so where what counts was asked for, or counts anyway."""
-    assert wanted_metrics(plan, collectors) == wanted
+    assert counter_metrics(plan, collectors) == wanted
 
 
 @pytest.mark.parametrize(
