@@ -48,7 +48,7 @@ SAID = (
     "test_it.py::test_everything: counters: 'dram bytes': no counter's name",
     "test_it.py::test_everything: work: 5 is no Work",
     "test_it.py::test_everything: group: 3 is no text",
-    "test_it.py::test_everything: cache: 'hot' is no cache mode",
+    "test_it.py::test_everything: cache: 'hot' is not a cache mode",
     "test_it.py::test_everything: iterations: 0 is no number of samples",
     "test_it.py::test_everything: requires: 'tpu': nothing that can be required",
 )

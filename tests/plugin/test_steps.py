@@ -309,9 +309,9 @@ def test_advice_that_is_none_is_an_error(project: Project) -> None:
 
     ended.assert_outcomes(failed=1)
     assert lines(
-        ended, "RecordError: pytest_gpuperf_recommendations: ", "42 is no list"
+        ended, "RecordError: pytest_gpuperf_recommendations: ", "42 is not a list"
     )
-    assert lines(ended, "'do more' is no Recommendation", "3 is no text of a")
+    assert lines(ended, "'do more' is not a Recommendation", "3 is not the text of a")
     assert lines(ended, "return a list of Recommendation(text=")
 
 
@@ -491,10 +491,10 @@ def test_all_wrong_arguments_are_told_at_once(project: Project) -> None:
 
     for told in (
         "units=-1 is not above zero",
-        "unit='' is no word",
-        "warmup=-2 is no number of steps",
+        "unit='' is not a word",
+        "warmup=-2 is not a number of steps",
         "hardware='fast' is neither Hardware(…) nor one of",
-        "synchronize='never' is none of step, span",
+        "synchronize='never' is not one of step, span",
     ):
         assert told in line
 

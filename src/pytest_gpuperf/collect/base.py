@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice, repeat
@@ -13,6 +14,7 @@ from pytest_gpuperf.model.record import Note, Void
 
 __all__ = [
     "CACHE_MODES",
+    "CACHE_REMEDY",
     "Arguments",
     "Collector",
     "DeviceTimer",
@@ -24,6 +26,7 @@ __all__ = [
     "Watching",
     "Witness",
     "arguments",
+    "cache_mistake",
     "calls",
     "settle",
     "unsettled",
@@ -33,6 +36,7 @@ Arguments = tuple[tuple[object, ...], dict[str, object]]
 
 # what a test may ask for; a Timing may also say "none"
 CACHE_MODES = ("cold", "warm")
+CACHE_REMEDY = 'write "cold" or "warm"'
 _MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
 
 
@@ -46,6 +50,12 @@ class StopRule(Protocol):
         Args:
             values: All samples so far [s], in the order they were taken, >= 10 of them.
         """
+
+
+def cache_mistake(value: object) -> str:
+    """Return why a value is not a cache mode, as a fragment; "": it is one."""
+    is_mode = isinstance(value, str) and value in CACHE_MODES
+    return "" if is_mode else f"{reprlib.repr(value)} is not a cache mode"
 
 
 class TimedCall(Frozen, frozen=True, kw_only=True):
@@ -91,9 +101,9 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse a request that has no meaning."""
-        if self.cache not in CACHE_MODES:
-            message = f"cache={self.cache!r} is no cache mode"
-            raise MeasureError(message, remedy='give cache="cold" or cache="warm"')
+        why = cache_mistake(self.cache)
+        if why:
+            raise MeasureError(f"cache: {why}", remedy=CACHE_REMEDY)
         if self.iterations is not None and self.iterations < 1:
             message = f"iterations={self.iterations!r} is no number of calls"
             raise MeasureError(message, remedy="give 1 or more, or leave it out")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
+from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.grade import Grade
@@ -289,9 +290,9 @@ def _text(value: object) -> str:
 
 def _cache(value: object) -> str:
     """Return a cache mode."""
-    if not isinstance(value, str) or value not in {"cold", "warm"}:
-        raise _wrong(f"{_shown(value)} is no cache mode", 'write "cold" or "warm"')
-    return value
+    if why := cache_mistake(value):
+        raise _wrong(why, CACHE_REMEDY)
+    return str(value)
 
 
 def _iterations(value: object) -> int:

@@ -178,7 +178,7 @@ def timed_call(
     Return what is to be timed of a function.
 
     Raises:
-        MeasureError: The arguments exclude each other.
+        MeasureError: The cache mode is not one, or the arguments exclude each other.
     """
     return TimedCall(
         fn=fn,
@@ -187,7 +187,7 @@ def timed_call(
         setup=setup,
         inputs=inputs,
         check=check,
-        cache=cache or plan.cache or "cold",
+        cache=(plan.cache or "cold") if cache is None else cache,
         iterations=plan.iterations,
         budget_s=_BUDGET_S,
     )

@@ -16,7 +16,6 @@ from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.timing.contract import Contract
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.fixture import arguments
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
@@ -216,7 +215,7 @@ ERRORS: dict[str, Callable[[], str]] = {
     "unknown-metric": lambda: wrapped(raised(lambda: parse_limit("tme <= 60 us"))),
     "unit": lambda: wrapped(raised(lambda: parse_limit("time <= 60 kB"))),
     "capture-format": lambda: wrapped(raised(lambda: read_recording("kept"))),
-    "measure": lambda: wrapped(raised(lambda: arguments.cache("hot"))),
+    "measure": lambda: wrapped(raised(lambda: TimedCall(fn=int, cache="hot"))),
     "record": lambda: wrapped(raised(lambda: decode_run(WRONG, path="run.json"))),
     "schema-version": lambda: wrapped(
         raised(
