@@ -89,11 +89,11 @@ class Child:
     ) -> None:
         """Keep the tests that were named, in the order they were named."""
         place = {test_id: index for index, test_id in enumerate(self.spec.test_ids)}
-        kept = [i for i in items if TEST_ID in i.stash and i.stash[TEST_ID] in place]
-        dropped = [item for item in items if item not in set(kept)]
+        chosen = [i for i in items if TEST_ID in i.stash and i.stash[TEST_ID] in place]
+        dropped = [item for item in items if item not in set(chosen)]
         if dropped:
             config.hook.pytest_deselected(items=dropped)
-        items[:] = sorted(kept, key=lambda item: place[item.stash[TEST_ID]])
+        items[:] = sorted(chosen, key=lambda item: place[item.stash[TEST_ID]])
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
@@ -109,8 +109,8 @@ class Child:
         lacking = measured.refusals if report.skipped else ()
         expected = report.passed or outcomes.expected_failure(report) is not None
         if not (expected or lacking) and not _is_rerun(report):
-            told = report.longrepr
-            text = told[2] if isinstance(told, tuple) else report.longreprtext
+            longrepr = report.longrepr
+            text = longrepr[2] if isinstance(longrepr, tuple) else report.longreprtext
             failure = "\n".join(text.splitlines()[-_FAILURE_LINES:])
             # lone surrogates, which no file can hold
             failure = failure.encode(errors="backslashreplace").decode()

@@ -47,8 +47,8 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
         """Tell an xdist worker which run it belongs to, in builtins."""
-        told = {**self._run, "writer": node.workerinput["workerid"]}
-        node.workerinput |= {"gpuperf": told, **told_to_worker(self.config)}
+        identity = {**self._run, "writer": node.workerinput["workerid"]}
+        node.workerinput |= {"gpuperf": identity, **told_to_worker(self.config)}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(

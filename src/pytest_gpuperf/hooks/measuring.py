@@ -201,15 +201,15 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
     return item.stash[FIXTURE]
 
 
-def identity_of(told: Mapping[str, Any]) -> ProcessIdentity:
+def identity_of(workerinput: Mapping[str, Any]) -> ProcessIdentity:
     """Return a process's identity in a run whose controller has loaded nothing yet."""
     session = replace(
         new_session(SystemClock()),
-        id=told["id"],
-        started_unix_s=told["started_unix_s"],
+        id=workerinput["id"],
+        started_unix_s=workerinput["started_unix_s"],
     )
     return ProcessIdentity(
-        session=session, writer=told["writer"], expected=told["folder"]
+        session=session, writer=workerinput["writer"], expected=workerinput["folder"]
     )
 
 
@@ -245,12 +245,12 @@ class Measuring:
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
         """Return the one of an xdist worker, which shares its controller's session."""
-        told = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
+        identity = config.workerinput["gpuperf"]  # type: ignore[attr-defined] # xdist's own
         read = options.config_of(config)
-        if isinstance(told, str):
-            site = Site.in_worker(read, told)
+        if isinstance(identity, str):
+            site = Site.in_worker(read, identity)
         else:
-            site = Site.in_process(read, identity_of(told))
+            site = Site.in_process(read, identity_of(identity))
         return cls(config, bench_of(site), Memory(read))
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
@@ -467,9 +467,9 @@ class Measuring:
         return outcomes.comparison_lines(op, left, right)
 
 
-def _advice(item: pytest.Item, **told: Any) -> Any:  # noqa: ANN401 - the hook's own
+def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own
     """Return what other plugins advise; a test's hooks take long to look up."""
-    return item.ihook.pytest_gpuperf_recommendations(**told)
+    return item.ihook.pytest_gpuperf_recommendations(**facts)
 
 
 def _plan(item: pytest.Item) -> Plan:

@@ -35,17 +35,17 @@ def command_line(config: pytest.Config) -> CommandLine:
     from pytest_gpuperf.config import JitCache
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-    told = getattr(config, "workerinput", None) or told_to_worker(config)
-    start = told[_START]
-    known = {
-        "xdist": hasattr(config.option, "numprocesses") or "workerid" in told,
+    workerinput = getattr(config, "workerinput", None) or told_to_worker(config)
+    start = workerinput[_START]
+    present = {
+        "xdist": hasattr(config.option, "numprocesses") or "workerid" in workerinput,
         "cacheprovider": config.pluginmanager.hasplugin("cacheprovider"),
     }
     return CommandLine(
         args=tuple(start["args"]),
         folder=start["folder"],
         variable=options.CHILD_VARIABLE,
-        plugins=frozenset(name for name, there in known.items() if there),
+        plugins=frozenset(name for name, there in present.items() if there),
         own_basetemp=start["own_basetemp"],
         fresh_caches=options.config_of(config).jit_cache is JitCache.FRESH,
     )

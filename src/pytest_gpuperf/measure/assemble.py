@@ -74,11 +74,11 @@ class Maker(Frozen, frozen=True, kw_only=True):
         """Return the record of a timed function or block; `use_unknown` as of its roof."""
         times = _time_estimates(timing)
         peaks = self.host_peaks if timing.unused else self.peaks
-        known = None if peaks is None or work is None or use_unknown else peaks()
+        known_peaks = None if peaks is None or work is None or use_unknown else peaks()
         roof = roof_of(
             work,
             times[0],
-            known,
+            known_peaks,
             # a device's flush leaves the CPU's caches as they are
             warm=timing.unused or timing.cache_mode != "cold",
             clock_hz=timing.sm_clock_hz,
@@ -103,7 +103,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts={
                 **self.facts,
                 "cache_mode": timing.cache_mode,
-                **peak_fact(known, roof.attained.roof if roof.attained else None),
+                **peak_fact(known_peaks, roof.attained.roof if roof.attained else None),
             },
             work=work,
             timing=timing,
@@ -234,15 +234,15 @@ class Maker(Frozen, frozen=True, kw_only=True):
     ) -> Record:
         """Return the record of a number of the user's own; a known unit becomes SI."""
         try:
-            known = unit_named(unit)
+            base = unit_named(unit)
         except UnitError:  # a unit of the user's own stays as it is
-            known = Unit(si=unit, factor=1.0)
-        scaled = [known.to_si(value) for value in values]
+            base = Unit(si=unit, factor=1.0)
+        scaled = [base.to_si(value) for value in values]
         interval = stats.median_interval(scaled) or (None, None)
         estimate = Estimate(
             metric=key.name,
             value=stats.median(scaled),
-            unit=known.si,
+            unit=base.si,
             source="user",
             label=SourceLabel.DECLARED,
             low=interval[0],
@@ -295,30 +295,30 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by each source, then those of the host alone."""
     by_source = _by_source(timing)
     medians = {s: _median_of("time", by_source[s], s) for s in by_source}
-    found = [
+    estimates = [
         estimate
         for source, middle in medians.items()
         for estimate in _times(by_source[source], middle)
     ]
     if _HOST in medians:
-        found.append(replace(medians[_HOST], metric="time.wall"))
+        estimates.append(replace(medians[_HOST], metric="time.wall"))
     if timing.returned:
-        found.append(_median_of("time.host", timing.returned, _HOST))
+        estimates.append(_median_of("time.host", timing.returned, _HOST))
     if timing.first_call_s is not None:
         first = Estimate(
             metric="time.first_call", value=timing.first_call_s, unit="s", source=_HOST
         )
-        found.append(first)
-    return tuple(found)
+        estimates.append(first)
+    return tuple(estimates)
 
 
 def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
     """Return the times of a call by one source; one sample has no quantiles."""
-    found = [middle]
+    estimates = [middle]
     count = len(samples)
     if count > 1:
-        found.append(replace(middle, metric="time.p50"))
-        found += [
+        estimates.append(replace(middle, metric="time.p50"))
+        estimates += [
             Estimate(
                 metric=metric,
                 value=value,
@@ -331,7 +331,7 @@ def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
                 ("time.min", min(samples)),
             )
         ]
-    return found
+    return estimates
 
 
 def _median_of(metric: str, samples: Sequence[float], source: str) -> Estimate:

@@ -71,9 +71,9 @@ _Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
 
 def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
     """Return the counters to ask a report for, so that `metrics` can be read."""
-    own = [each for each in metrics if each not in METRICS and each != ANALYSED]
+    counters = [each for each in metrics if each not in METRICS and each != ANALYSED]
     analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
-    return translate.needed_counters(own, (*_standard(metrics), *analysed))
+    return translate.needed_counters(counters, (*_standard(metrics), *analysed))
 
 
 def capture_values(
@@ -155,21 +155,21 @@ def kernel_analyses(
         if launch.measured:
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
             by_name.setdefault(launch.kernel, []).append((timed, launch))
-    found = [_kernel_analysis(own) for own in by_name.values()]
-    return tuple(sorted(found, key=lambda each: -(each.total_s or 0.0)))
+    kernels = [_kernel_analysis(runs) for runs in by_name.values()]
+    return tuple(sorted(kernels, key=lambda each: -(each.total_s or 0.0)))
 
 
 def _kernel_analysis(
-    own: Sequence[tuple[float | None, CapturedLaunch]],
+    launches: Sequence[tuple[float | None, CapturedLaunch]],
 ) -> KernelAnalysis:
     """Return what limits one kernel."""
-    times = [time_s for time_s, _ in own if time_s is not None]
-    _, longest = max(own, key=lambda each: each[0] or 0.0)
+    times = [time_s for time_s, _ in launches if time_s is not None]
+    _, longest = max(launches, key=lambda each: each[0] or 0.0)
     return KernelAnalysis(
         kernel=longest.kernel,
         demangled=longest.demangled or longest.kernel,
-        launches_count=len(own),
-        total_s=math.fsum(times) if len(times) == len(own) else None,
+        launches_count=len(launches),
+        total_s=math.fsum(times) if len(times) == len(launches) else None,
         analysis=_analysed(longest),
     )
 
@@ -181,11 +181,11 @@ def _analysis(launch: CapturedLaunch) -> Analysis | None:
 
 def _analysed(launch: CapturedLaunch) -> Analysis:
     """Return what limits a launch that was measured."""
-    found = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
-    if not isinstance(found.limiter, Unknown):
-        return found
-    missing = tuple(spelled(name, launch) or name for name in found.limiter.missing)
-    return replace(found, limiter=replace(found.limiter, missing=missing))
+    analysis = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
+    if not isinstance(analysis.limiter, Unknown):
+        return analysis
+    missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)
+    return replace(analysis, limiter=replace(analysis.limiter, missing=missing))
 
 
 def _standard(metrics: Sequence[str]) -> tuple[str, ...]:
@@ -228,14 +228,14 @@ def _calculated(
 
 def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
     """Return a metric over launches with its unit, or why it has no value."""
-    known = METRICS.get(metric)
-    if known is None:
+    entry = METRICS.get(metric)
+    if entry is None:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
         gap = unseen(metric, Kind.CAPTURE)
         remedy = f"{gap.remedy}, or ask for a counter by its own name"
         return Unknown(reason=gap.reason, remedy=remedy), ""
-    return over_launches(metric, [each for _, each in launches]), known.unit or ""
+    return over_launches(metric, [each for _, each in launches]), entry.unit or ""
 
 
 def _counter(
@@ -267,8 +267,8 @@ def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
     for launch, counters in launches:
         by_name.setdefault(launch.kernel, []).append((launch, counters))
     estimates = []
-    for name, own in by_name.items():
-        value, unit = _over(metric, own)
+    for name, kernel_launches in by_name.items():
+        value, unit = _over(metric, kernel_launches)
         if not isinstance(value, Unknown):
             estimates.append(_estimate(metric, value, unit, name))
     return estimates
@@ -300,11 +300,11 @@ def _to_collect(
     missing: Sequence[str], launches: Sequence[CapturedLaunch]
 ) -> tuple[str, ...]:
     """Return what to collect on the chip of the launches; empty: it lacks one of them."""
-    found: Mapping[str, str | None] = {
+    spellings: Mapping[str, str | None] = {
         name: spelled(name, launches[0]) for name in missing
     }
-    names = [counter for counter in found.values() if counter is not None]
-    return tuple(names) if len(names) == len(found) else ()
+    names = [counter for counter in spellings.values() if counter is not None]
+    return tuple(names) if len(names) == len(spellings) else ()
 
 
 def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
@@ -331,9 +331,9 @@ def slowest(
     """
 
     def duration(place: tuple[int, CapturedLaunch]) -> float:
-        found = place[1].metrics.get(_DURATION)
-        known = found is not None and isinstance(found.value, (int, float))
-        return float(found.value) if known else -1.0  # type: ignore[union-attr, arg-type] # known says so
+        metric = place[1].metrics.get(_DURATION)
+        is_number = metric is not None and isinstance(metric.value, (int, float))
+        return float(metric.value) if is_number else -1.0  # type: ignore[union-attr, arg-type] # is_number says so
 
     return max(places, key=duration)
 
@@ -360,10 +360,10 @@ def advice(
 
     where = PurePath(path)
     report = Report(path=str(where.parent), name=where.stem, runner=runner)
-    found = report.advice(launch.index, range_index)
+    advised = report.advice(launch.index, range_index)
     name = f"{launch.kernel} (launch {launch.index})"
-    notes = [] if found.stall is None else [_stall_note(name, found.stall)]
-    rules = [rule for rule in found.rules if rule.level in _ADVISING]
+    notes = [] if advised.stall is None else [_stall_note(name, advised.stall)]
+    rules = [rule for rule in advised.rules if rule.level in _ADVISING]
     rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
     notes += [_rule_note(name, rule) for rule in rules[:_MOST_RULES]]
     return tuple(notes)
@@ -381,12 +381,13 @@ def _stall_note(name: str, stall: StallLine) -> Note:
 
 def _rule_note(name: str, rule: RuleResult) -> Note:
     """Return what one of ncu's rules says, and what it would gain."""
-    said = " ".join(rule.text.split())
-    said = f"{said[:_LONGEST].rsplit(' ', 1)[0]} …" if len(said) > _LONGEST else said
+    message = " ".join(rule.text.split())
+    if len(message) > _LONGEST:
+        message = f"{message[:_LONGEST].rsplit(' ', 1)[0]} …"
     gain = ""
     if rule.speedup_fraction:
         share = display.value(rule.speedup_fraction, "fraction")
         scope = "" if rule.speedup_scope == "global" else " of one unit"
         gain = f" (ncu estimates {share}{scope} to gain)"
     title = f"{rule.title}: " if rule.title else ""
-    return Note(code="ncu-rule", text=f"{name}: {title}{said}{gain}")
+    return Note(code="ncu-rule", text=f"{name}: {title}{message}{gain}")

@@ -125,11 +125,11 @@ def _largest(single: Sequence[Estimate]) -> list[Estimate]:
     return [
         _resource(
             metric,
-            (min if metric.startswith("occupancy") else max)(e.value for e in found),
-            found[0].unit,
+            (min if metric.startswith("occupancy") else max)(e.value for e in values),
+            values[0].unit,
             None,
         )
-        for metric, found in by_metric.items()
+        for metric, values in by_metric.items()
     ]
 
 
@@ -191,5 +191,5 @@ def _gap_of_resource(
 
 def capability_text(target: str) -> str:
     """Return the compute capability of a target as text; the target where it has none."""
-    found = target_capability(target)
-    return target if found is None else f"{found[0]}.{found[1]}"
+    capability = target_capability(target)
+    return target if capability is None else f"{capability[0]}.{capability[1]}"

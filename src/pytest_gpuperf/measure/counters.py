@@ -121,8 +121,8 @@ def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
     if not counters and not {SOURCE, HERE} & {*collectors}:
         return ()
     # CUPTI that is asked for sees launches without counting anything
-    seen = not counters and SOURCE not in collectors
-    derived = (n for n in named if n in FORMULAS or (n == COUNT and not seen))
+    recorded = not counters and SOURCE not in collectors
+    derived = (n for n in named if n in FORMULAS or (n == COUNT and not recorded))
     return tuple(dict.fromkeys((*counters, *derived)))
 
 
@@ -164,9 +164,9 @@ def made_of(
 
         lacks: Whether what counts does not know a counter, although the chip has it.
     """
-    own = [name for name in metrics if name not in METRICS and not lacks(name)]
+    named = [name for name in metrics if name not in METRICS and not lacks(name)]
     ways = (_way(name, capability, lacks) for name in metrics if name in FORMULAS)
-    return tuple(dict.fromkeys((*own, *(counter for way in ways for counter in way))))
+    return tuple(dict.fromkeys((*named, *(counter for way in ways for counter in way))))
 
 
 def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
@@ -176,11 +176,11 @@ def limiting_counters(capability: tuple[int, int] | None) -> tuple[str, ...]:
     Args:
         capability: The chip's compute capability; None: not known.
     """
-    found = (
+    counters = (
         next((s.counter for s in SPELLINGS.get(name, ()) if s.fits(capability)), None)
         for name in LIMITING
     )
-    return tuple(counter for counter in found if counter is not None)
+    return tuple(counter for counter in counters if counter is not None)
 
 
 def _way(
@@ -251,14 +251,16 @@ def with_counters(
     if not by_kernel or source == HERE:
         counted = [e for e in counted if e.metric != COUNT]
         gaps = (*gaps, *(_UNCOUNTED[source] for name in metrics if name == COUNT))
-    known = {**captured_facts(launches[0]), **facts}
+    all_facts = {**captured_facts(launches[0]), **facts}
     families = {family_of(e.metric, source) for e in counted}
-    own = {family.value: family_facts(family, known) for family in sorted(families)}
+    by_family = {
+        family.value: family_facts(family, all_facts) for family in sorted(families)
+    }
     return replace(
         record,
         estimates=(*record.estimates, *counted),
         unmeasured=(*record.unmeasured, *(_collected(gap, source) for gap in gaps)),
-        facts={**record.facts, **own},
+        facts={**record.facts, **by_family},
         analyses=kernel_analyses(launches) if by_kernel else (),
     )
 
@@ -408,22 +410,22 @@ def without_counters(
 def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Refusal:
     """Return what was counted of a measurement, or why nothing was."""
     shown = f"the range {name!r}" if name else "the measurement"
-    found = next((each for each in counted.ranges if each.name == name), None)
-    if found is None:
+    measured = next((each for each in counted.ranges if each.name == name), None)
+    if measured is None:
         return counted.refusal or Refusal(
             reason=f"{shown} was not reached under ncu",
             remedy="let the test come to it in every process",
         )
-    if not found.launches:
+    if not measured.launches:
         return Refusal(
             reason=f"no kernel was launched in {shown} under ncu",
             remedy="see that the call works on the GPU",
         )
-    failed = [launch.kernel for launch in found.launches if not launch.measured]
+    failed = [launch.kernel for launch in measured.launches if not launch.measured]
     if failed:
         reason = f"ncu could not profile a launch of {failed[0]} in {shown}"
         return Refusal(reason=reason, remedy=PROFILE_ALONE)
-    return found
+    return measured
 
 
 class CuptiCounters:
@@ -573,7 +575,9 @@ class CuptiCounters:
         names = found.names or tuple(each.name for each in found.counted.ranges)
         readable = {name: demangler(name) or name for name in names}
         chip = dict(zip(CAPABILITY, self._capability or (), strict=False))
-        known = {name: CapturedValue(value=n, unit="") for name, n in chip.items()}
+        chip_metrics = {
+            name: CapturedValue(value=n, unit="") for name, n in chip.items()
+        }
         return tuple(
             CapturedLaunch(
                 index=index,
@@ -581,7 +585,7 @@ class CuptiCounters:
                 demangled=readable[name],
                 nvtx={},
                 measured=True,
-                metrics=known
+                metrics=chip_metrics
                 | {
                     counter: CapturedValue(value=each.value, unit=each.unit)
                     for counter, each in counted.metrics.items()

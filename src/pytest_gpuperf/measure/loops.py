@@ -100,7 +100,7 @@ def loop_values(
     summary = summarize(loop)
     if loop.failure is None:
         _refuse_empty(loop)
-    known = hardware_of(work, loop.units, peaks, hardware)
+    ran_on = hardware_of(work, loop.units, peaks, hardware)
     utilisation = utilisation_of(summary, work, peaks, hardware)
     estimates, gaps = [*estimates_of(loop, summary)], [*gaps_of(loop, summary)]
     if isinstance(utilisation, Unmeasured):
@@ -115,7 +115,7 @@ def loop_values(
         facts={**_facts(loop), **peak},
         notes=tuple(notes_of(loop)),
         void=void_of(loop),
-        summary=_graded(summary, known),
+        summary=_graded(summary, ran_on),
     )
 
 

@@ -57,14 +57,18 @@ class Machine:
 
     def misplaced(self) -> Void | None:
         """Return that a test worked with another GPU than was asked for; None: no."""
-        name, asked, used = self._site.config.device, self._site.device(), self.device()
-        if name is None or asked is None or used is None:
+        name, requested, used = (
+            self._site.config.device,
+            self._site.device(),
+            self.device(),
+        )
+        if name is None or requested is None or used is None:
             return None
-        if same_device(asked.uuid, used.uuid):
+        if same_device(requested.uuid, used.uuid):
             return None
         text = (
             f"it ran on GPU {used.index} ({used.uuid}), and --gpuperf-device="
-            f"{name} asked for GPU {asked.index} ({asked.uuid}); put its"
+            f"{name} asked for GPU {requested.index} ({requested.uuid}); put its"
             " tensors on gpuperf.device"
         )
         return Void(code="other-device", text=text)
@@ -167,13 +171,15 @@ def peaks_in_use(
     if device is None:
         why = f"NVML does not list the GPU in use ({query.reason or uuid})"
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
-    known = with_driver_facts(device, runtime.facts_of(uuid))
+    facts = with_driver_facts(device, runtime.facts_of(uuid))
     whole = device.uuid == uuid  # what was measured of a GPU is not its slice's
-    kept = kept_peaks(device) if whole else KeptPeaks()
-    found = find_peaks(known, declared=declared.get(known.name), measured=kept.values)
-    if kept.reason:
-        found = replace(found, notes=(*found.notes, f"{kept.reason}."))
-    return _named(found, known.name, declared)
+    measured = kept_peaks(device) if whole else KeptPeaks()
+    peaks = find_peaks(
+        facts, declared=declared.get(facts.name), measured=measured.values
+    )
+    if measured.reason:
+        peaks = replace(peaks, notes=(*peaks.notes, f"{measured.reason}."))
+    return _named(peaks, facts.name, declared)
 
 
 def _device(uuid: str, query: DeviceQuery) -> Device | None:

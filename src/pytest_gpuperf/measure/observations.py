@@ -73,13 +73,13 @@ def with_observations(
             gaps.setdefault(gap.metric, gap)
     gated = _gated(observations, strict=strict)
     families = {family_of(e.metric, e.source) for e in estimates}
-    own = {f.value: family_facts(f, facts) for f in sorted(families)}
+    by_family = {f.value: family_facts(f, facts) for f in sorted(families)}
     notes = (*record.notes, *_notes(observations, activity), *gated.notes)
     return replace(
         record,
         estimates=(*record.estimates, *estimates),
         unmeasured=(*record.unmeasured, *gaps.values()),
-        facts={**own, **record.facts},
+        facts={**by_family, **record.facts},
         soft_facts={**record.soft_facts, **_soft_facts(observations.deltas)},
         choice=record.choice if activity is None else activity.choice,
         activity=activity,
@@ -189,13 +189,15 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
                     metric=metric, reason=silent.reason, remedy=silent.remedy
                 )
     elif deltas is not None and record.kind is Kind.RANGE:
-        known = deltas.lost or deltas.why_silent("energy")
+        silent_sensor = deltas.lost or deltas.why_silent("energy")
         reason = f"{deltas.duration_s:.3g} s are too short for the board's counter"
         for metric in _ENERGY:
             yield Unmeasured(
                 metric=metric,
-                reason=reason if known is None else known.reason,
-                remedy="let the block take longer" if known is None else known.remedy,
+                reason=reason if silent_sensor is None else silent_sensor.reason,
+                remedy="let the block take longer"
+                if silent_sensor is None
+                else silent_sensor.remedy,
             )
     elif deltas is not None and record.kind is not Kind.STEPS:
         reason = "it takes calls without a gap, which are made where it is asked for"
@@ -237,14 +239,14 @@ def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
     """Return what the board was like, as it is printed where it moved."""
     if deltas is None:
         return {}
-    found = {"gpu_uuid": deltas.gpu_uuid}
+    facts = {"gpu_uuid": deltas.gpu_uuid}
     if deltas.sm_clock_hz is not None:
-        found["sm_clock"] = f"{deltas.sm_clock_hz / _HZ_PER_MHZ:.0f} MHz"
+        facts["sm_clock"] = f"{deltas.sm_clock_hz / _HZ_PER_MHZ:.0f} MHz"
     if deltas.temperature_celsius is not None:
         step = _TEMPERATURE_STEP
         degrees = step * round(deltas.temperature_celsius / step)
-        found["temperature"] = f"about {degrees} °C"
-    return found
+        facts["temperature"] = f"about {degrees} °C"
+    return facts
 
 
 def _bound_class(

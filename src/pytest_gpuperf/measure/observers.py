@@ -210,9 +210,9 @@ class Observers:
                 observations.span = span
             observations.device_used = self._runtime.active()
             if deltas is not None:
-                found = deltas.end()
+                counts = deltas.end()
                 self._free(deltas)
-                observations.deltas = found if observations.device_used else None
+                observations.deltas = counts if observations.device_used else None
 
     @contextlib.contextmanager
     def watching(self) -> Iterator[Observations]:
@@ -372,8 +372,8 @@ class Observers:
 
     def _asked(self, name: str) -> bool:
         """Return whether a collector may be used at all."""
-        asked = self._site.config.collectors
-        return not asked or name in asked
+        collectors = self._site.config.collectors
+        return not collectors or name in collectors
 
     def _usable(self, name: str) -> bool:
         """Return whether a collector is asked for, and may be there."""
@@ -389,8 +389,8 @@ class Observers:
         board = self._board()
         if board is None:
             return []
-        found = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
-        return [int(each.pid) for each in found or ()]
+        processes = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
+        return [int(each.pid) for each in processes or ()]
 
     def _deltas(self, *, gpm: bool = False) -> Deltas | None:
         """Return readers of the sensors of the device in use; None: there are none."""

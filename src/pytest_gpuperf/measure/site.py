@@ -128,9 +128,9 @@ class Site:
     def in_main(cls, config: Config, *, spool: str | None, expected: str) -> Self:
         """Return the main process, with a session that begins now."""
         session = surroundings.new_session(SystemClock())
-        kept = config.record is not None
+        keeps_traces = config.record is not None
         identity = ProcessIdentity(
-            session=session, spool=spool, keeps_traces=kept, expected=expected
+            session=session, spool=spool, keeps_traces=keeps_traces, expected=expected
         )
         return cls.in_process(config, identity)
 
@@ -146,9 +146,9 @@ class Site:
         )
 
     @classmethod
-    def in_worker(cls, config: Config, told: str) -> Self:
+    def in_worker(cls, config: Config, text: str) -> Self:
         """Return an xdist worker, from what its controller told it."""
-        return cls.in_process(config, codec.from_text(told, ProcessIdentity))
+        return cls.in_process(config, codec.from_text(text, ProcessIdentity))
 
     def for_worker(self, name: str) -> str:
         """Return what a worker is told, as text: its identity in this run."""
@@ -165,8 +165,8 @@ class Site:
 
             ReportError: The folder to record into cannot be used.
         """
-        kept = self.recording
-        if kept is None and self.config.record is not None:
+        recording = self.recording
+        if recording is None and self.config.record is not None:
             replay.start_recording(self.config.record, self.session, self.environment)
 
     @functools.cached_property
@@ -246,8 +246,8 @@ class Site:
         Raises:
             ConfigError: The one that was asked for is not there any more.
         """
-        asked = None if self.config.replay is not None else self.config.device
-        return choose_device(self.devices, asked, os.environ)
+        name = None if self.config.replay is not None else self.config.device
+        return choose_device(self.devices, name, os.environ)
 
     def device(self) -> Device | None:
         """Return the GPU that tests are to run on; None: there is none."""
@@ -278,11 +278,11 @@ class Site:
     def _lack(self, name: str) -> Gap | None:
         """Return why one requirement is not met; None where it is."""
         device = self.device()
-        known = {**self.absent, **self.lost}
-        if name in known:
-            return known[name]
-        asked = self.config.collectors
-        if asked and name in DEVICE_COLLECTORS and name not in asked:
+        gaps = {**self.absent, **self.lost}
+        if name in gaps:
+            return gaps[name]
+        collectors = self.config.collectors
+        if collectors and name in DEVICE_COLLECTORS and name not in collectors:
             return Gap(
                 code=GapCode.NOT_ASKED,
                 reason=f"the {name} collector is not among those asked for",
@@ -296,10 +296,10 @@ class Site:
             )
         if name.startswith("sm_"):
             major, minor = device.compute_capability or (0, 0)
-            if (found := f"sm_{major}{minor}") != name.rstrip("a"):
+            if (chip := f"sm_{major}{minor}") != name.rstrip("a"):
                 return Gap(
                     code=GapCode.UNSUPPORTED,
-                    reason=f"this GPU is {found}",
+                    reason=f"this GPU is {chip}",
                     remedy=f"run it on an {name}",
                 )
         return None
@@ -323,10 +323,10 @@ class Site:
         """Return what turned out to be of no use here, as it travels."""
         return tuple(Unmeasured.of_metric(name, gap) for name, gap in self.lost.items())
 
-    def learn_lost(self, told: Sequence[Unmeasured]) -> None:
+    def learn_lost(self, lost: Sequence[Unmeasured]) -> None:
         """Note what turned out to be of no use in another process of the run."""
-        for each in told:
-            self.lost.setdefault(each.metric, each)
+        for unmeasured in lost:
+            self.lost.setdefault(unmeasured.metric, unmeasured)
 
     def may_change(self, *, has_limits: bool) -> bool:
         """Return whether the end of the run may change the outcome of a test."""
@@ -353,10 +353,10 @@ class Site:
         Raises:
             CollectorUnavailableError: It was.
         """
-        asked = self.config.collectors
-        if collector == _HOST and not frozenset(DEVICE_TIMERS).isdisjoint(asked):
+        collectors = self.config.collectors
+        if collector == _HOST and not frozenset(DEVICE_TIMERS).isdisjoint(collectors):
             return  # whatever times the device, the host's clock runs beside it
-        if self.config.replay is None and asked and collector not in asked:
+        if self.config.replay is None and collectors and collector not in collectors:
             message = f"the {collector} collector is not among those asked for"
             raise CollectorUnavailableError(
                 message, remedy=f"add {collector} to --gpuperf-collectors"

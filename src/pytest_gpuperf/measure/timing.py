@@ -211,11 +211,11 @@ class TimingMeasurer:
         def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
             loop = recorder.end(failure)
             sensors.close()
-            record, known = self._machine.loop_record(
+            record, ran_on = self._machine.loop_record(
                 key, loop, work=declared, hardware=hardware
             )
             record = self._with_observations(record, observations)
-            return self._with_counters(record, plan, declared), known
+            return self._with_counters(record, plan, declared), ran_on
 
         observations = sensors.enter_context(self.observers.sensing())
         recorder.begin()
