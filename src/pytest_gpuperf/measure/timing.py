@@ -293,19 +293,21 @@ class TimingMeasurer:
             return record
         from pytest_gpuperf.measure.observations import with_observations
 
-        beside = None if self.turns is None else self.turns.beside(observations.deltas)
-        if beside is not None:
-            observations.deltas = beside.deltas
+        others = (
+            None if self.turns is None else self.turns.other_users(observations.deltas)
+        )
+        if others is not None:
+            observations.deltas = others.deltas
         cache_mode = "none" if timing is None else timing.cache_mode
         facts = {**self._machine.maker().facts, "cache_mode": cache_mode}
         strict = self._site.config.strict
         record = with_observations(record, observations, facts=facts, strict=strict)
         record = self._site.keep_trace(record, observations.trace)
         void = record.void or self._machine.misplaced()
-        if beside is None:
+        if others is None:
             return replace(record, void=void)
-        notes = (*record.notes, *beside.notes)
-        return replace(record, void=void or beside.void, notes=notes)
+        notes = (*record.notes, *others.notes)
+        return replace(record, void=void or others.void, notes=notes)
 
     def _with_counters(
         self,

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import Said
     from pytest_gpuperf.measure.site import Site
 
-__all__ = ["Beside", "Turns"]
+__all__ = ["OtherUsers", "Turns"]
 
 _NAME = "lock"  # no collector, but lost by name as they are
 # who may come to use a GPU once it is loaded; the driver is loaded later
@@ -37,7 +37,7 @@ _FRAMEWORKS = frozenset(
 )
 
 
-class Beside(Frozen, frozen=True, kw_only=True):
+class OtherUsers(Frozen, frozen=True, kw_only=True):
     """
     Who else was on the GPU during a test.
 
@@ -130,7 +130,7 @@ class Turns:
             )
             raise ConfigError(message, remedy=absence.remedy)
 
-    def beside(self, deltas: DeviceDeltas | None) -> Beside:
+    def other_users(self, deltas: DeviceDeltas | None) -> OtherUsers:
         """
         Return who else was on the GPU during this test.
 
@@ -138,12 +138,12 @@ class Turns:
             deltas: What its sensors counted; None: nobody read them.
         """
         if self._test is None or _NAME in self._site.lost:
-            return Beside(deltas=deltas)
+            return OtherUsers(deltas=deltas)
         if self._device is None:
             text = (
                 "the GPU came into use without a turn: others may have measured on it"
             )
-            return Beside(deltas=deltas, notes=(Note(code="no-turn", text=text),))
+            return OtherUsers(deltas=deltas, notes=(Note(code="no-turn", text=text),))
         present = self._present[self._device]
         others = present.others()
         rivals = [each for each in others if self._measured(each)]
@@ -154,7 +154,7 @@ class Turns:
             and each.since_ns <= self._since_ns
             and present.here(each)
         }
-        return Beside(
+        return OtherUsers(
             deltas=_without(deltas, idle), void=_void(rivals) if rivals else None
         )
 

@@ -1,4 +1,4 @@
-"""pipeline.assemble: readings become records with estimates, facts and gaps."""
+"""measure.assemble: readings become records with estimates, facts and gaps."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline.captured: launches of a report into metrics, gaps and analyses."""
+"""measure.captured: launches of a report into metrics, gaps and analyses."""
 
 from __future__ import annotations
 

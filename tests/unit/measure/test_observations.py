@@ -1,4 +1,4 @@
-"""pipeline.observed: what was seen besides the time, in the record; gaps carry reasons."""
+"""measure.observations: what was seen besides the time, in the record; gaps carry reasons."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline.observers: who looks at the device, and what becomes of it where none can."""
+"""measure.observers: who looks at the device, and what becomes of it where none can."""
 
 from __future__ import annotations
 

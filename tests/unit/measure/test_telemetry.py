@@ -1,4 +1,4 @@
-"""pipeline.telemetry: a measurement's part of the time line, on a ring that a test writes."""
+"""measure.observers: a measurement's part of the time line, on a ring that a test writes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""pipeline.turns: who has the GPU during a test, and who is known to have been on it."""
+"""measure.turns: who has the GPU during a test, and who is known to have been on it."""
 
 from __future__ import annotations
 
@@ -190,8 +190,8 @@ def test_sharing_waits_for_nobody(folder: Path) -> None:
     """But others can tell that it measures."""
     place, other = Place(folder, lock=Lock.SHARED), Place(folder, lock=Lock.SHARED)
     with holding(ONE), place.turns.measuring(TEST), other.turns.measuring(OTHERS):
-        first = place.turns.beside(None)
-        second = other.turns.beside(deltas())
+        first = place.turns.other_users(None)
+        second = other.turns.other_users(deltas())
 
     for found, rival in ((first, OTHERS), (second, TEST)):
         assert found.void is not None
@@ -207,9 +207,9 @@ def test_who_has_measured_meanwhile_is_a_rival(folder: Path) -> None:
         other.clock.advance(1)
         with other.turns.measuring(OTHERS):
             pass
-        meanwhile = place.turns.beside(None)
+        meanwhile = place.turns.other_users(None)
     with place.turns.measuring(TEST):
-        afterwards = place.turns.beside(None)
+        afterwards = place.turns.other_users(None)
 
     assert meanwhile.void is not None
     assert afterwards.void is None
@@ -223,15 +223,15 @@ def test_who_waits_is_no_company(folder: Path, lock: Lock) -> None:
     pid = waits._said.pid
     place.clock.advance(1)
     with place.turns.measuring(TEST):
-        alone = place.turns.beside(deltas(pid))
-        others = place.turns.beside(deltas(pid, 1))
+        alone = place.turns.other_users(deltas(pid))
+        others = place.turns.other_users(deltas(pid, 1))
         waits.say(Doing.WORKING, OTHERS)
-        works = place.turns.beside(deltas(pid))
+        works = place.turns.other_users(deltas(pid))
         place.clock.advance(1)
         waits.say(Doing.QUIET)
-        worked = place.turns.beside(deltas(pid))
+        worked = place.turns.other_users(deltas(pid))
     with place.turns.measuring(TEST):
-        again = place.turns.beside(deltas(pid))
+        again = place.turns.other_users(deltas(pid))
     waits.close()
 
     assert alone.deltas == again.deltas == deltas()
@@ -247,7 +247,7 @@ def test_a_process_of_another_namespace_is_known_by_no_id(folder: Path) -> None:
     waits._said = type(waits._said)(pid=waits._said.pid, place="pid:[1]")
     waits.say(Doing.QUIET)
     with place.turns.measuring(TEST):
-        found = place.turns.beside(deltas(waits._said.pid))
+        found = place.turns.other_users(deltas(waits._said.pid))
 
     assert found.deltas == deltas(waits._said.pid)
 
@@ -276,10 +276,10 @@ def test_use_without_a_turn_is_said(folder: Path) -> None:
     with place.turns.measuring(TEST):
         place.turns.ensure()
         place.runtime.in_use = True
-        found = place.turns.beside(deltas())
+        found = place.turns.other_users(deltas())
 
     assert [note.code for note in found.notes] == ["no-turn"]
-    assert place.turns.beside(deltas()).notes == ()  # outside of any test
+    assert place.turns.other_users(deltas()).notes == ()  # outside of any test
 
 
 def test_where_nothing_can_be_locked_the_run_goes_on(folder: Path) -> None:
@@ -288,7 +288,7 @@ def test_where_nothing_can_be_locked_the_run_goes_on(folder: Path) -> None:
     place = Place(folder)
     with place.turns.measuring(TEST):
         place.turns.ensure()
-        found = place.turns.beside(deltas(1))
+        found = place.turns.other_users(deltas(1))
 
     assert found.deltas == deltas(1)
     assert found.notes == ()
