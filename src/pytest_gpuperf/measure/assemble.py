@@ -16,9 +16,6 @@ from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasure
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
-    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
-    from pytest_gpuperf.measure.compiled import Code
-    from pytest_gpuperf.measure.loops import LoopValues
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.launch import KernelResources
@@ -84,7 +81,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
-        record = self._record(
+        record = self.record(
             key,
             kind,
             (*times, *roof.estimates),
@@ -155,7 +152,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             for source, pair in sides.items()
             for name, samples in zip(("time.a", "time.b"), pair, strict=True)
         )
-        return self._record(
+        return self.record(
             key,
             Kind.COMPARE,
             tuple(speedups),
@@ -167,67 +164,6 @@ class Maker(Frozen, frozen=True, kw_only=True):
                 notes=tuple(dict.fromkeys((*a.notes, *b.notes))),
             ),
         )
-
-    def binary(
-        self,
-        key: RecordKey,
-        kernels: Sequence[KernelResources],
-        code: Code | None = None,
-    ) -> Record:
-        """Return the record of compiled kernels: each one's values, and the largest."""
-        from pytest_gpuperf.measure import compiled
-
-        estimates, gaps = compiled.compiled_values(kernels, code or compiled.Code())
-        targets = {compiled.capability_text(kernel.target) for kernel in kernels}
-        return self._record(
-            key,
-            Kind.BINARY,
-            estimates,
-            unmeasured=gaps,
-            facts={"compute_capability": ", ".join(sorted(targets))},
-            kernels=tuple(kernels),
-        )
-
-    def capture(
-        self,
-        key: RecordKey,
-        launches: Sequence[CapturedLaunch],
-        metrics: Sequence[str],
-        *,
-        work: Work | None = None,
-    ) -> Record:
-        """Return the record of a captured report: some metrics over its launches."""
-        from pytest_gpuperf.collect.translate.counters import captured_facts
-        from pytest_gpuperf.measure.captured import (
-            ANALYSED,
-            capture_values,
-            kernel_analyses,
-        )
-
-        estimates, gaps = capture_values(launches, metrics, work)
-        record = self._record(
-            key,
-            Kind.CAPTURE,
-            estimates,
-            unmeasured=gaps,
-            facts=captured_facts(launches[0]),
-            work=work,
-        )
-        analyses = kernel_analyses(launches) if ANALYSED in metrics else ()
-        return replace(record, analyses=analyses)
-
-    def steps(self, key: RecordKey, loop: LoopValues, *, work: Work | None) -> Record:
-        """Return the record of a loop."""
-        record = self._record(
-            key,
-            Kind.STEPS,
-            loop.estimates,
-            series=loop.series,
-            unmeasured=loop.unmeasured,
-            facts={**self.facts, **loop.facts},
-            work=work,
-        )
-        return replace(record, void=loop.void, notes=loop.notes, steps=loop.summary)
 
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
@@ -250,9 +186,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
             sample_count=len(scaled),
             better=better,
         )
-        return self._record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
+        return self.record(key, Kind.RECORD, (estimate,), facts=dict(self.facts))
 
-    def _record(
+    def record(
         self,
         key: RecordKey,
         kind: Kind,
@@ -265,7 +201,28 @@ class Maker(Frozen, frozen=True, kw_only=True):
         work: Work | None = None,
         timing: Timing | None = None,
     ) -> Record:
-        """Return a record of this process."""
+        """
+        Return a record of this process.
+
+        Args:
+            key: Its name.
+
+            kind: Which of the fixture's ways it is of.
+
+            estimates: Its values.
+
+            facts: Hard facts; those of each family of values are kept.
+
+            series: Samples.
+
+            unmeasured: What has no value, and why.
+
+            kernels: What a binary holds.
+
+            work: What one call has to do.
+
+            timing: What was timed, with its notes; None: nothing was.
+        """
         families = {family_of(e.metric, e.source) for e in estimates}
         return Record(
             key=key,

@@ -42,13 +42,15 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch
     from pytest_gpuperf.collect.ncu.launches import RuleResult, StallLine
     from pytest_gpuperf.collect.runner import Runner
-    from pytest_gpuperf.model.record import Record
+    from pytest_gpuperf.measure.assemble import Maker
+    from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
     "ANALYSED",
     "advice",
     "analyses",
+    "capture_record",
     "capture_values",
     "kernel_analyses",
     "report_counters",
@@ -74,6 +76,41 @@ def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
     counters = [each for each in metrics if each not in METRICS and each != ANALYSED]
     analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
     return translate.needed_counters(counters, (*_standard(metrics), *analysed))
+
+
+def capture_record(
+    maker: Maker,
+    key: RecordKey,
+    launches: Sequence[CapturedLaunch],
+    metrics: Sequence[str],
+    *,
+    work: Work | None = None,
+) -> Record:
+    """
+    Return the record of a captured report.
+
+    Args:
+        maker: Makes the records of this process.
+
+        key: The record's name.
+
+        launches: Launches that were measured, >= 1.
+
+        metrics: What to take of them.
+
+        work: What the test declares of a call; None: nothing.
+    """
+    estimates, gaps = capture_values(launches, metrics, work)
+    record = maker.record(
+        key,
+        Kind.CAPTURE,
+        estimates,
+        unmeasured=gaps,
+        facts=translate.captured_facts(launches[0]),
+        work=work,
+    )
+    analyses = kernel_analyses(launches) if ANALYSED in metrics else ()
+    return replace(record, analyses=analyses)
 
 
 def capture_values(

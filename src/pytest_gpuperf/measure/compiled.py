@@ -9,13 +9,23 @@ from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import is_compiled
+from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.binary.instructions import InstructionMix
+    from pytest_gpuperf.measure.assemble import Maker
     from pytest_gpuperf.model.launch import KernelResources
+    from pytest_gpuperf.model.record import Record, RecordKey
 
-__all__ = ["Code", "capability_text", "code_of", "compiled_values", "is_in_code"]
+__all__ = [
+    "Code",
+    "binary_record",
+    "capability_text",
+    "code_of",
+    "compiled_values",
+    "is_in_code",
+]
 
 _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
@@ -60,6 +70,36 @@ def code_of(
         return Code(wanted=tuple(wanted), mixes=read())
     except CollectError as error:
         return Code(wanted=tuple(wanted), gap=(error.message, error.remedy))
+
+
+def binary_record(
+    maker: Maker,
+    key: RecordKey,
+    kernels: Sequence[KernelResources],
+    code: Code | None = None,
+) -> Record:
+    """
+    Return the record of compiled kernels: each one's values, and the largest.
+
+    Args:
+        maker: Makes the records of this process.
+
+        key: The record's name.
+
+        kernels: All of a binary.
+
+        code: Their machine code, as far as it was read; None: it was not.
+    """
+    estimates, gaps = compiled_values(kernels, code or Code())
+    targets = {capability_text(kernel.target) for kernel in kernels}
+    return maker.record(
+        key,
+        Kind.BINARY,
+        estimates,
+        unmeasured=gaps,
+        facts={"compute_capability": ", ".join(sorted(targets))},
+        kernels=tuple(kernels),
+    )
 
 
 def compiled_values(

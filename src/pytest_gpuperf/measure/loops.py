@@ -1,4 +1,4 @@
-"""A measured loop as the values of a record."""
+"""A measured loop as a record."""
 
 from __future__ import annotations
 
@@ -14,22 +14,22 @@ from pytest_gpuperf.compute.step_scorecard import (
 )
 from pytest_gpuperf.compute.steps import estimates_of, summarize
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Kind, Note, Void
 from pytest_gpuperf.model.roofline import Peaks
-from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
+from pytest_gpuperf.model.sample import Series, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.record import Record
+    from pytest_gpuperf.measure.assemble import Maker
+    from pytest_gpuperf.model.record import Record, RecordKey
 
 __all__ = [
     "EndLoop",
-    "LoopValues",
     "gaps_of",
-    "loop_values",
+    "loop_record",
     "notes_of",
     "void_of",
 ]
@@ -45,46 +45,23 @@ _PROFILE = "profile one step with Nsight Systems"
 _NAMED = 3  # void steps in a note; more are counted
 
 
-class LoopValues(Frozen, frozen=True, kw_only=True):
-    """
-    What a record holds of a loop.
-
-    Attributes:
-        estimates: One for each metric.
-
-        series: Times and rates of the steps that count.
-
-        unmeasured: What could not be had, and why.
-
-        facts: Hard facts of this loop.
-
-        notes: What the reader should know.
-
-        void: Why it must not be judged; None: it may.
-
-        summary: What it amounts to; None: no step counts.
-    """
-
-    estimates: tuple[Estimate, ...]
-    series: tuple[Series, ...]
-    unmeasured: tuple[Unmeasured, ...]
-    facts: dict[str, str]
-    notes: tuple[Note, ...]
-    void: Void | None
-    summary: StepSummary | None
-
-
-def loop_values(
+def loop_record(
+    maker: Maker,
+    key: RecordKey,
     loop: Loop,
     *,
     work: Work | None = None,
     peaks: Peaks | None = None,
     hardware: Hardware | None = None,
-) -> LoopValues:
+) -> Record:
     """
-    Return what a record holds of a loop.
+    Return the record of a loop.
 
     Args:
+        maker: Makes the records of this process.
+
+        key: The record's name.
+
         loop: What was recorded.
 
         work: What one step has to do, as the test declares it.
@@ -96,7 +73,6 @@ def loop_values(
     Raises:
         MeasureError: The loop came to its end, and no step of it was to count.
     """
-    counted = loop.counted
     summary = summarize(loop)
     if loop.failure is None:
         _refuse_empty(loop)
@@ -108,14 +84,20 @@ def loop_values(
     else:
         estimates.append(utilisation)
     peak = peak_fact(peaks_of(work, peaks, hardware), work.dtype) if work else {}
-    return LoopValues(
-        estimates=tuple(estimates),
-        series=_series(counted),
+    record = maker.record(
+        key,
+        Kind.STEPS,
+        tuple(estimates),
+        series=_series(loop.counted),
         unmeasured=tuple(gaps),
-        facts={**_facts(loop), **peak},
-        notes=tuple(notes_of(loop)),
+        facts={**maker.facts, **_facts(loop), **peak},
+        work=work,
+    )
+    return replace(
+        record,
         void=void_of(loop),
-        summary=_graded(summary, ran_on),
+        notes=tuple(notes_of(loop)),
+        steps=_graded(summary, ran_on),
     )
 
 

@@ -118,11 +118,13 @@ class Machine:
         hardware: Hardware | None,
     ) -> tuple[Record, Hardware | None]:
         """Return the record of a loop, and what is known of its hardware."""
-        from pytest_gpuperf.measure.loops import loop_values
+        from pytest_gpuperf.measure.loops import loop_record
 
-        peaks, known = self.loop_roofs(loop, work, hardware)
-        values = loop_values(loop, work=work, peaks=peaks, hardware=hardware)
-        return self.maker().steps(key, values, work=work), known
+        peaks, ran_on = self.loop_roofs(loop, work, hardware)
+        record = loop_record(
+            self.maker(), key, loop, work=work, peaks=peaks, hardware=hardware
+        )
+        return record, ran_on
 
     def maker(self) -> Maker:
         """Return what makes records of this process now."""

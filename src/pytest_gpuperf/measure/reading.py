@@ -62,7 +62,7 @@ class FileReader:
     ) -> tuple[Record, LookUp | None]:
         """Return the record of a compiled binary, and what looks into its code."""
         from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
-        from pytest_gpuperf.measure.compiled import code_of, is_in_code
+        from pytest_gpuperf.measure.compiled import binary_record, code_of, is_in_code
 
         cubins = read_cubins(source, runner=self._runner, **facts)
         kernels = [kernel for cubin in cubins for kernel in cubin.kernels]
@@ -73,7 +73,7 @@ class FileReader:
         def with_one_more(metric: str | None = None) -> Record:
             if metric is not None and is_in_code(metric) and metric not in in_code:
                 in_code.append(metric)
-            return maker.binary(key, kernels, code_of(in_code, mixes))
+            return binary_record(maker, key, kernels, code_of(in_code, mixes))
 
         return with_one_more(), with_one_more
 
@@ -81,7 +81,7 @@ class FileReader:
         self, key: RecordKey, path: str, *, kernel: str | None, plan: Plan
     ) -> tuple[Record, LookUp | None, Advise]:
         """Return a report's record, what looks up another counter, and what advises."""
-        from pytest_gpuperf.measure.captured import with_suggestions
+        from pytest_gpuperf.measure.captured import capture_record, with_suggestions
 
         metrics = list(dict.fromkeys((*_STANDARD, *plan.counters, *plan.judged)))
         maker = self._machine.maker()
@@ -90,7 +90,7 @@ class FileReader:
             if metric not in metrics:
                 metrics.append(metric)
             launches = [launch for _, launch in self._places(path, kernel, metrics)]
-            record = maker.capture(key, launches, metrics, work=plan.work)
+            record = capture_record(maker, key, launches, metrics, work=plan.work)
             return with_suggestions(record, path, runner=self._runner)
 
         def advise() -> tuple[Note, ...]:

@@ -16,6 +16,8 @@ from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.paired import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.assemble import Maker
+from pytest_gpuperf.measure.captured import capture_record
+from pytest_gpuperf.measure.compiled import binary_record
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
@@ -378,7 +380,7 @@ def test_both_sides_of_a_comparison_are_heard() -> None:
 
 def test_a_kernel_gives_its_resources() -> None:
     """Each value exact, from the binary, once for the kernel and once for the whole."""
-    record = MAKER.binary(KEY, [KERNEL])
+    record = binary_record(MAKER, KEY, [KERNEL])
     expected = {
         "registers": 32.0,
         "stack_bytes": 0.0,
@@ -398,7 +400,7 @@ def test_a_kernel_gives_its_resources() -> None:
 def test_a_binary_is_its_worst_kernel() -> None:
     """The most of every resource, and the least occupancy."""
     heavy = other(registers_count=128, stack_bytes=64, shared_bytes=4096)
-    record = MAKER.binary(KEY, [KERNEL, heavy])
+    record = binary_record(MAKER, KEY, [KERNEL, heavy])
 
     assert values(record) == {
         "registers": 128.0,
@@ -450,7 +452,7 @@ def test_one_unknown_kernel_leaves_the_whole_unknown(
     unknown: dict[str, Any], metric: str, reason: str, remedy: str
 ) -> None:
     """The largest of the known ones is not the largest; each known one keeps its own."""
-    record = MAKER.binary(KEY, [KERNEL, other(**unknown)])
+    record = binary_record(MAKER, KEY, [KERNEL, other(**unknown)])
 
     assert reason in gap(record, metric).reason
     assert remedy in gap(record, metric).remedy
@@ -461,7 +463,7 @@ def test_one_unknown_kernel_leaves_the_whole_unknown(
 
 def test_a_binary_alone_does_not_say_what_was_spilled() -> None:
     """The compiler's log does, and the remedy asks for it."""
-    record = MAKER.binary(KEY, [replace(KERNEL, spills_bytes=None)])
+    record = binary_record(MAKER, KEY, [replace(KERNEL, spills_bytes=None)])
 
     assert "ptxas_log=" in gap(record, "spills_bytes").remedy
 
@@ -481,7 +483,7 @@ def test_a_binary_is_comparable_on_the_chips_it_is_for(
     """Registers for one chip are not compared with those for another, nor for two."""
     kernels = [replace(KERNEL, target=target) for target in targets]
 
-    assert MAKER.binary(KEY, kernels).facts == {
+    assert binary_record(MAKER, KEY, kernels).facts == {
         Family.RESOURCE.value: {"compute_capability": fact}
     }
 
@@ -499,7 +501,7 @@ def test_a_report_gives_its_launches_and_its_counters() -> None:
         launch("relu", **{"dram__bytes.sum": (7, "byte")}),
     ]
 
-    record = MAKER.capture(KEY, launches, ["dram__bytes.sum"])
+    record = capture_record(MAKER, KEY, launches, ["dram__bytes.sum"])
 
     assert values(record) == {"launches.count": 3.0, "dram__bytes.sum": 157.0}
     assert estimate(record, "dram__bytes.sum", "gemm").value == 150.0
@@ -517,7 +519,7 @@ def test_a_rate_is_weighed_by_how_long_launches_took() -> None:
         launch("b", **{name: (100, "%"), DURATION: (1000, "nsecond")}),
     ]
 
-    record = MAKER.capture(KEY, launches, ["occupancy.achieved"])
+    record = capture_record(MAKER, KEY, launches, ["occupancy.achieved"])
 
     assert values(record)["occupancy.achieved"] == pytest.approx(0.4)
     assert values(record, "b")["occupancy.achieved"] == pytest.approx(1.0)
@@ -527,7 +529,7 @@ def test_a_rate_that_cannot_be_weighed_is_a_gap() -> None:
     """Launches of unknown length have no common rate; each kernel keeps its own."""
     launches = [launch("a", x__y=(1, "%")), launch("b", x__y=(3, "%"))]
 
-    record = MAKER.capture(KEY, launches, ["x__y"])
+    record = capture_record(MAKER, KEY, launches, ["x__y"])
 
     assert "2 launches, whose durations are not known" in gap(record, "x__y").reason
     assert "kernel=" in gap(record, "x__y").remedy
@@ -557,7 +559,7 @@ def test_a_counter_that_is_not_there_is_a_gap(
     """The remedy is a command that works: the counter's own name."""
     launches = [launch("a", **{"l2__x.sum": (1, "sector")}), launch("b")]
 
-    record = MAKER.capture(KEY, launches, [metric])
+    record = capture_record(MAKER, KEY, launches, [metric])
 
     assert reason in gap(record, metric).reason
     assert remedy in gap(record, metric).remedy
@@ -565,7 +567,7 @@ def test_a_counter_that_is_not_there_is_a_gap(
 
 def test_a_limit_on_the_number_of_launches_asks_for_nothing_more() -> None:
     """What is there already is neither given twice nor missing."""
-    record = MAKER.capture(KEY, [launch()], ["launches.count"])
+    record = capture_record(MAKER, KEY, [launch()], ["launches.count"])
 
     assert values(record) == {"launches.count": 1.0}
     assert record.unmeasured == ()
@@ -583,7 +585,7 @@ def test_a_report_says_itself_where_it_was_made() -> None:
         "dram__bytes.sum": (1, "byte"),
     }
 
-    record = MAKER.capture(KEY, [launch(**metrics)], ["dram__bytes.sum"])
+    record = capture_record(MAKER, KEY, [launch(**metrics)], ["dram__bytes.sum"])
 
     assert record.facts == {
         Family.COUNTER.value: {"gpu_name": "NVIDIA A100"},
