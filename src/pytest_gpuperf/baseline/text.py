@@ -269,9 +269,7 @@ _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
 
 # of the catalogue; a number of the user's own may be a difference
 _NEVER_NEGATIVE = frozenset(
-    name
-    for name, metric in METRICS.items()
-    if metric.unit in {"s", "bytes", "count"}  # as model.metric spells them
+    name for name, metric in METRICS.items() if metric.never_negative
 )
 _BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have none
 _LINE = msgspec.json.Decoder(Row[StoredValue])

@@ -21,7 +21,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
     TransferUse,
 )
-from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.metric import METRICS, Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
@@ -105,21 +105,6 @@ _NEEDS = {  # kind of record -> metrics that come of it alone
     "MEMORY2": ("allocations.count",),
     "JIT": ("compile.count", "compile.time"),
 }
-_SEEN = (  # what a child process's work would add to
-    "time.busy",
-    "time.idle_fraction",
-    "launches.count",
-    "launches.host_count",
-    "launches.latency",
-    "synchronizations.count",
-    "allocations.count",
-    "transfers.host_to_device_bytes",
-    "transfers.device_to_host_bytes",
-    "transfers.pageable_bytes",
-    "compile.count",
-    "compile.time",
-)
-
 _N = TypeVar("_N", int, float)
 
 
@@ -212,7 +197,8 @@ def estimates(
     A count that may lack something is never given: it is unmeasured, with the reason.
     """
     if summary.unseen:
-        return (), tuple(_not_here(name, summary.unseen) for name in _SEEN)
+        lost = gpu_metrics(_SOURCE, Kind.RANGE)  # what a child process would add to
+        return (), tuple(_not_here(name, summary.unseen) for name in lost)
     found, unmeasured = [], []
     reasons = _reasons(summary)
     for name, value in _values(summary):

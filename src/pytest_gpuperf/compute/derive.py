@@ -14,6 +14,7 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import Occupancy
+from pytest_gpuperf.model.metric import Combine, metric_of
 
 __all__ = [
     "FORMULAS",
@@ -306,12 +307,12 @@ def launch_occupancy(values: Mapping[str, float]) -> Occupancy | None:
     )
 
 
-_MAXIMA = frozenset(
-    {"registers", "stack_bytes", "spills_bytes", "shared_bytes", "waves"}
-)
-_SUMS = frozenset({"dram.bytes", "dram.excess_ratio"})  # the bytes declared are of all
-
 _WEIGHT = "duration_s"
+_COMBINED: Mapping[Combine, Callable[[Sequence[float]], float]] = {
+    Combine.LARGEST: max,
+    Combine.SMALLEST: min,
+    Combine.SUM: fsum,
+}
 
 
 def aggregate(
@@ -320,8 +321,7 @@ def aggregate(
     """
     Return the value of several launches taken together.
 
-    Resources and `.max` roll-ups are the largest, `.min` the smallest; `.sum`, bytes and
-    counts are added up; every other rate is the mean, weighted by the launches' durations.
+    The catalogue says how; a mean is weighted by the launches' durations.
 
     Args:
         metric: Its name.
@@ -339,14 +339,10 @@ def aggregate(
     """
     if len(values) == 1:
         return values[0]
-    rollup = metric.rpartition(".")[2]
-    if metric in _MAXIMA or rollup == "max" or metric.startswith("launch__"):
-        return max(values)
-    if rollup == "min":
-        return min(values)
-    if metric in _SUMS or rollup in {"sum", "count"}:
-        return fsum(values)
-    return _weighted(values, weights)
+    combine = metric_of(metric).combine
+    if combine is Combine.MEAN:
+        return _weighted(values, weights)
+    return _COMBINED[combine](values)
 
 
 def over_launches(metric: str, launches: Sequence[LaunchCounters]) -> float | Unknown:

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.metric import METRICS, Better, Family, Metric, is_counter
+from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
@@ -487,18 +487,11 @@ def _half_widths(estimates: Iterable[Estimate]) -> tuple[float, ...]:
 
 
 def _metric(name: str, estimate: Estimate | None) -> Metric:
-    """Return a metric of the catalogue, a counter, or one of the user's own."""
-    if name in METRICS:
-        return METRICS[name]
-    counter = is_counter(name)
-    given = estimate.better if estimate is not None else None
-    return Metric(
-        name=name,
-        unit=estimate.unit if estimate is not None else None,
-        better=Better(given) if given else Better.NEITHER,
-        family=Family.COUNTER if counter else Family.RECORDED,
-        meaning="hardware counter" if counter else "a number of the test's own",
-    )
+    """Return a metric; what the catalogue does not say is taken from its estimate."""
+    if estimate is None:
+        return metric_of(name)
+    better = Better(estimate.better) if estimate.better else Better.NEITHER
+    return metric_of(name, unit=estimate.unit, better=better)
 
 
 def _moved(

@@ -23,7 +23,7 @@ from pytest_gpuperf.errors import (
     UnitError,
     UnknownMetricError,
 )
-from pytest_gpuperf.model.metric import METRICS, Family, is_counter
+from pytest_gpuperf.model.metric import METRICS, Family, is_counter, metric_of
 from pytest_gpuperf.model.quantity import Quantity, parse_quantity
 from pytest_gpuperf.model.verdict import Limit
 
@@ -61,17 +61,6 @@ _EXAMPLES = MappingProxyType(
 _BARE = frozenset({"1/s", "count", "ratio"})  # of any kind of work or thing
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
 _NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
-_PER_KERNEL = frozenset(  # and every counter
-    {"registers", "stack_bytes", "spills_bytes", "shared_bytes", "waves"}
-    | {name for name in METRICS if name.startswith(("occupancy.", "instructions."))}
-    | {name for name, metric in METRICS.items() if metric.family is Family.COUNTER}
-)
-_NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
-_WHOLE = frozenset(  # full loads of a device may end in a part of one
-    name
-    for name, metric in METRICS.items()
-    if metric.family is Family.RESOURCE and metric.unit in {"bytes", "count"}
-) - {"waves"}
 _SHORT = 40  # characters; a longer text is no name that somebody could have meant
 _PHASE = "phase."  # how the time of a phase of a loop is called
 
@@ -319,7 +308,7 @@ def _check_bare(text: str, metric: str, expected: str, value: float) -> None:
 
 def _check_kernel(text: str, metric: str, kernel: str | None) -> None:
     """Refuse a kernel's pattern for what is known of the whole alone."""
-    if kernel is None or metric in _PER_KERNEL or is_counter(metric):
+    if kernel is None or metric_of(metric).per_kernel:
         return
     message = f"{metric} is not known of each kernel"
     remedy = 'leave the brackets out; registers["rmsnorm*"] is of a kernel'
@@ -331,13 +320,13 @@ def _check_possible(
     text: str, place: int, metric: str, operator: str, threshold: float
 ) -> None:
     """Refuse a limit that no value, or every value, can hold."""
-    unit = METRICS[metric].unit if metric in METRICS else None
-    if unit in _NEVER_NEGATIVE and (
+    known = metric_of(metric)
+    if known.never_negative and (
         threshold < 0 or (threshold == 0 and operator in {"<", ">="})
     ):
         message = f"{metric} is never below zero"
         raise _syntax(message, "write a number above zero", text, place)
-    if operator == "==" and metric in _WHOLE and not threshold.is_integer():
+    if operator == "==" and known.whole and not threshold.is_integer():
         message = f"{metric} is a whole number and never equals {threshold:g}"
         raise _syntax(message, "write a whole number", text, place)
 

@@ -8,80 +8,25 @@ from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.metric import METRICS, Family, is_compiled, is_counter
+from pytest_gpuperf.model.metric import (
+    METRICS,
+    Family,
+    Metric,
+    is_counter,
+    metric_of,
+)
 from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.record import Kind, Record
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Limit
 
-__all__ = ["Gap", "select", "unseen", "ways_to"]
+__all__ = ["Gap", "not_given", "select"]
 
 _PHASE = "phase."  # how the time of a loop's phase begins
 _SHOWN_KERNELS = 5  # of a record without the kernel that a limit names
 
-_ANY_TIME = (Kind.MEASURE, Kind.RANGE, Kind.STEPS)
-_MANY_TIMES = (Kind.MEASURE, Kind.STEPS)
-_ONE_CALL = (Kind.MEASURE, Kind.RANGE)
-_COMPILED = (Kind.BINARY, Kind.CAPTURE)
-# which of the fixture's ways give a metric; what counters become is known by its family,
-# and instructions of compiled code by their name
-_WAYS: Mapping[str, tuple[Kind, ...]] = MappingProxyType(
-    {
-        "time": _ANY_TIME,
-        "time.wall": _ANY_TIME,
-        "time.p50": _MANY_TIMES,
-        "time.p95": _MANY_TIMES,
-        "time.min": _MANY_TIMES,
-        "time.first_call": _MANY_TIMES,
-        "time.host": (Kind.MEASURE,),
-        "throughput": (Kind.STEPS,),
-        "data.wait_fraction": (Kind.STEPS,),
-        "mfu": (Kind.STEPS,),
-        "compile.time": _ANY_TIME,
-        "compile.count": _ANY_TIME,
-        "compile.graph_breaks": (Kind.STEPS,),
-        "comm.exposed_time": (Kind.STEPS,),
-        "memory.peak_bytes": _ANY_TIME,
-        "memory.leaked_bytes": _ONE_CALL,
-        "allocations.count": _ONE_CALL,
-        "time.busy": _ONE_CALL,
-        "time.idle_fraction": _ONE_CALL,
-        "launches.count": (*_ONE_CALL, Kind.CAPTURE),
-        "launches.host_count": _ONE_CALL,
-        "launches.latency": _ONE_CALL,
-        "synchronizations.count": _ONE_CALL,
-        "transfers.host_to_device_bytes": _ONE_CALL,
-        "transfers.device_to_host_bytes": _ONE_CALL,
-        "transfers.pageable_bytes": _ONE_CALL,
-        "energy": _ONE_CALL,
-        "power": _ONE_CALL,
-        "registers": _COMPILED,
-        "shared_bytes": _COMPILED,
-        "occupancy.theoretical": _COMPILED,
-        "stack_bytes": (Kind.BINARY,),
-        "spills_bytes": (Kind.BINARY,),
-        "waves": (Kind.CAPTURE,),
-        "roofline.fraction": _ONE_CALL,
-        "roofline.at_clock_fraction": _ONE_CALL,
-        "roofline.intensity": _ONE_CALL,
-        "speedup": (Kind.COMPARE,),
-    }
-)
-_SEEN_BY: Mapping[str, str] = MappingProxyType(  # of a call, by one collector alone
-    {
-        **dict.fromkeys(("energy", "power"), "nvml"),
-        **dict.fromkeys(
-            (
-                *("time.busy", "time.idle_fraction", "compile.time", "compile.count"),
-                *("launches.count", "launches.host_count", "launches.latency"),
-                *("synchronizations.count", "transfers.pageable_bytes"),
-                *("transfers.host_to_device_bytes", "transfers.device_to_host_bytes"),
-            ),
-            "cupti",
-        ),
-    }
-)
-_SIGHT: Mapping[Kind, str] = MappingProxyType(
+_RUN = (Kind.MEASURE, Kind.RANGE, Kind.STEPS)  # kinds of which a profiler can count
+_NOT_GIVEN: Mapping[Kind, str] = MappingProxyType(
     {
         Kind.MEASURE: "timing a call does not give it",
         Kind.RANGE: "timing a block does not give it",
@@ -134,50 +79,53 @@ def select(limit: Limit, record: Record) -> Estimate | Gap:
     return _worst(limit, fitting)
 
 
-def ways_to(metric: str) -> tuple[Kind, ...]:
+def not_given(metric: str, kind: Kind) -> Gap:
     """
-    Return which of the fixture's ways give a metric.
-
-    Example:
-        >>> [way.value for way in ways_to("registers")]
-        ['binary', 'capture']
-    """
-    if is_compiled(metric):
-        return (Kind.BINARY,)
-    known = METRICS.get(metric)
-    if is_counter(metric) or (known is not None and known.family is Family.COUNTER):
-        return (Kind.CAPTURE,)
-    return _WAYS.get(metric, (Kind.RECORD,))
-
-
-def unseen(metric: str, kind: Kind) -> Gap:
-    """
-    Return why one way of measuring does not give a metric, and which way does.
+    Return why a measurement has no value of a metric, and what would give one.
 
     Args:
         metric: Of the catalogue, a counter, or a number that a test has recorded.
 
-        kind: The way that was taken.
+        kind: The kind of measurement.
     """
-    ways = ways_to(metric)
-    if kind in ways and metric in _SEEN_BY:
+    known = metric_of(metric)
+    if kind in known.kinds:
+        return _not_here(known, kind)
+    if kind is Kind.COMPARE and Kind.MEASURE in known.kinds:
         return Gap(
-            reason=f"only the collector {_SEEN_BY[metric]} sees it, which was not there",
-            remedy="see `gpuperf doctor` for why it is not",
+            reason=_NOT_GIVEN[kind], remedy="ask one of its sides, as pair.a.time"
         )
-    if kind in ways:
+    remedy = f"take it with {_fixtures(known.kinds)}"
+    if kind in _RUN and known.family is Family.COUNTER:
+        remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
+    return Gap(reason=_NOT_GIVEN[kind], remedy=remedy)
+
+
+def _not_here(metric: Metric, kind: Kind) -> Gap:
+    """Return why the right kind of measurement gave no value of a metric this time."""
+    sources = metric.sources[kind]
+    if not metric.gpu:
         return Gap(
             reason="this measurement gave no value of it",
             remedy="see docs/metrics.md for what measures it",
         )
-    if kind is Kind.COMPARE and Kind.MEASURE in ways:
-        return Gap(reason=_SIGHT[kind], remedy="ask one of its sides, as pair.a.time")
-    *others, last = (f"gpuperf.{way.value}" for way in ways)
-    listed = " or ".join(filter(None, (", ".join(others), last)))
-    remedy = f"take it with {listed}"
-    if kind in _ANY_TIME and ways == (Kind.CAPTURE,):  # counted where declared
-        remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
-    return Gap(reason=_SIGHT[kind], remedy=remedy)
+    measure = "measures" if len(sources) == 1 else "measure"
+    what = "a block" if kind is Kind.RANGE else "a call"
+    remedy = "use a GPU"
+    checked = [source for source in sources if source != "host"]
+    if checked:
+        remedy += f", and see what `gpuperf doctor` says of {' and '.join(checked)}"
+    others = [k for k in metric.kinds if metric.sources[k] != sources]
+    if others:
+        remedy += f"; or take it with {_fixtures(others)}"
+    reason = f"only {' and '.join(sources)} {measure} it in {what}, and only on a GPU"
+    return Gap(reason=reason, remedy=remedy)
+
+
+def _fixtures(kinds: Sequence[Kind]) -> str:
+    """Return the fixture's ways to take a metric."""
+    *others, last = (f"gpuperf.{kind.value}" for kind in kinds)
+    return " or ".join(filter(None, (", ".join(others), last)))
 
 
 def _missing(limit: Limit, record: Record) -> Gap:
@@ -191,7 +139,7 @@ def _missing(limit: Limit, record: Record) -> Gap:
     elif is_counter(limit.metric):
         remedy = f'declare it: counters=["{limit.metric}"]'
     elif limit.metric in METRICS:
-        return unseen(limit.metric, record.kind)
+        return not_given(limit.metric, record.kind)
     else:
         remedy = f'record it: gpuperf.record("{limit.metric}", …)'
     return Gap(reason="it was not measured", remedy=remedy)

@@ -24,7 +24,7 @@ from pytest_gpuperf.compute.derive import (
     theoretical_occupancy,
 )
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
-from pytest_gpuperf.judge.selection import unseen
+from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     Analysis,
@@ -269,7 +269,7 @@ def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
     if entry is None:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
-        gap = unseen(metric, Kind.CAPTURE)
+        gap = not_given(metric, Kind.CAPTURE)
         remedy = f"{gap.remedy}, or ask for a counter by its own name"
         return Unknown(reason=gap.reason, remedy=remedy), ""
     return over_launches(metric, [each for _, each in launches]), entry.unit or ""

@@ -11,6 +11,7 @@ from pytest_gpuperf.compute import activity as compute_activity
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.metric import gpu_metrics
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
@@ -23,19 +24,13 @@ if TYPE_CHECKING:
 __all__ = ["with_observations"]
 
 _DROPPED = "dropped-records"
-_SEEN = (  # by CUPTI alone
-    *("time.busy", "time.idle_fraction", "synchronizations.count"),
-    *("launches.count", "launches.host_count", "launches.latency"),
-    *("transfers.host_to_device_bytes", "transfers.device_to_host_bytes"),
-    *("transfers.pageable_bytes", "allocations.count"),
-)
 _AGAIN = "run it again"
 _NVML, _HOST = "nvml", "host"
 _IDLE = 0.3  # a device that waits for longer than that is bound by its host
 _DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
 _HZ_PER_MHZ = 1_000_000
 _TEMPERATURE_STEP = 10  # °C: what moved by less is no news
-_ENERGY = ("energy", "power")
+_ENERGY = gpu_metrics("nvml", Kind.MEASURE)
 _NAMED = "name it in the test's marker, in limits or max_regression"
 _UNFIXED = "leave iterations out of its marker: energy takes as many calls as it needs"
 _COUNTED = (
@@ -152,13 +147,14 @@ def _gaps(
     """Yield why what somebody may ask for was not seen; some of it may have been."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
+    activity_metrics = gpu_metrics("cupti", record.kind)
     if observations.void is not None:
         reason, _, remedy = observations.void.text.partition("; ")
-        for metric in _SEEN:
+        for metric in activity_metrics:
             yield Unmeasured(metric=metric, reason=reason, remedy=remedy or _AGAIN)
     if observations.blind is not None:
         reason, remedy = observations.blind.reason, observations.blind.remedy
-        for metric in _SEEN:
+        for metric in activity_metrics:
             yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
     use = observations.memory
     if use is not None and use.reason:

@@ -13,6 +13,7 @@ import msgspec
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sensors import Company
 
@@ -93,7 +94,6 @@ class MeasuredCall(NamedTuple):
     observations: Observations
 
 
-_ENERGY = frozenset({"energy", "power"})
 _CUPTI, _NVML = "cupti", "nvml"
 _NO_ROOM = Gap(
     code=GapCode.UNSUPPORTED,
@@ -269,7 +269,9 @@ class Observers:
 
             metrics: Those that the test is judged by.
         """
-        wanted = observations.device_used and not _ENERGY.isdisjoint(metrics)
+        wanted = observations.device_used and any(
+            metric in metrics for metric in gpu_metrics(_NVML, Kind.MEASURE)
+        )
         if wanted and request.iterations is not None:
             observations.unrepeated = "the test fixes how often it is called"
         if not wanted or request.iterations is not None:

@@ -11,7 +11,6 @@ from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 __all__ = ["HARD_FACTS", "differences", "facts_of", "family_facts", "family_of", "slug"]
 
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
-_SHARES = frozenset({"roofline.fraction", "mfu"})
 _CACHE = "cache_mode"
 _FLUSHED = frozenset({"cold", "warm"})  # of a device; a host alone has no such mode
 _HOST = (
@@ -98,7 +97,8 @@ def facts_of(
         source: The collector that gave its value.
     """
     found = facts.get(family_of(metric, source).value, {})
-    if metric in _SHARES or _PEAK not in found:
+    of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
+    if of_peak or _PEAK not in found:
         return found
     return {name: fact for name, fact in found.items() if name != _PEAK}
 

@@ -1,11 +1,14 @@
-"""The catalogue of metrics: name, unit, better direction, family."""
+"""The catalogue of metrics: what each is, and which kinds of measurement give it."""
 
 from __future__ import annotations
 
 import difflib
+import functools
 import re
+from collections.abc import Mapping
 from enum import Enum
 from types import MappingProxyType
+from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pytest_gpuperf.errors import UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
@@ -14,12 +17,28 @@ __all__ = [
     "INSTRUCTION_CLASSES",
     "METRICS",
     "Better",
+    "Combine",
     "Family",
+    "Kind",
     "Metric",
+    "gpu_metrics",
     "is_compiled",
     "is_counter",
     "metric_named",
+    "metric_of",
 ]
+
+
+class Kind(str, Enum):
+    """Which of the fixture's ways made a record."""
+
+    MEASURE = "measure"
+    RANGE = "range"
+    COMPARE = "compare"
+    BINARY = "binary"
+    CAPTURE = "capture"
+    RECORD = "record"
+    STEPS = "steps"
 
 
 class Better(str, Enum):
@@ -28,6 +47,15 @@ class Better(str, Enum):
     LOWER = "lower"
     HIGHER = "higher"
     NEITHER = "neither"  # shown; never a regression by itself
+
+
+class Combine(str, Enum):
+    """How the values of several launches make one."""
+
+    LARGEST = "largest"
+    SMALLEST = "smallest"
+    SUM = "sum"
+    MEAN = "mean"  # weighted by the launches' durations
 
 
 class Family(str, Enum):
@@ -55,7 +83,22 @@ class Metric(Frozen, frozen=True, kw_only=True):
 
         meaning: One line for a reader.
 
+        sources: By kind of measurement, the collectors that give it there, best first.
+
+        counted_by: Collectors that count it in a call whose test declares counters.
+
         exact: Whether equal code gives equal values, so that no spread is expected.
+
+        per_kernel: Whether each kernel has a value of its own.
+
+        gpu: Whether a call that uses no GPU has no value of it.
+
+        whole: Whether every value is a whole number.
+
+        bound: Upper bound of its values: "peak", a roof of the device; None: none, or
+            one that never changes. Values under different peaks are not compared.
+
+        combine: How the values of several launches make one.
     """
 
     name: str
@@ -63,129 +106,256 @@ class Metric(Frozen, frozen=True, kw_only=True):
     better: Better
     family: Family
     meaning: str
+    sources: Mapping[Kind, tuple[str, ...]]
+    counted_by: tuple[str, ...] = ()
     exact: bool = False
+    per_kernel: bool = False
+    gpu: bool = False
+    whole: bool = False
+    bound: Literal["peak"] | None = None
+    combine: Combine = Combine.MEAN
+
+    @property
+    def kinds(self) -> tuple[Kind, ...]:
+        """The kinds of measurement that give it where no counters are declared."""
+        return tuple(self.sources)
+
+    @property
+    def never_negative(self) -> bool:
+        """Whether no value lies below zero."""
+        return self.unit in _NEVER_NEGATIVE
 
 
-_ROWS: tuple[tuple[str, str, Better, Family, str], ...] = (
-    ("time", "s", Better.LOWER, Family.DEVICE_TIME, "device span of a call"),
-    ("time.p50", "s", Better.LOWER, Family.DEVICE_TIME, "median of the calls"),
-    ("time.p95", "s", Better.LOWER, Family.DEVICE_TIME, "95th percentile of the calls"),
-    ("time.min", "s", Better.LOWER, Family.DEVICE_TIME, "fastest call"),
-    ("time.busy", "s", Better.LOWER, Family.DEVICE_TIME, "union of GPU activity"),
-    ("time.wall", "s", Better.LOWER, Family.HOST_TIME, "call to device sync"),
-    ("time.host", "s", Better.LOWER, Family.HOST_TIME, "until the call returns"),
-    ("time.first_call", "s", Better.LOWER, Family.HOST_TIME, "the first call"),
-    ("time.idle_fraction", "fraction", Better.LOWER, Family.DEVICE_TIME, "idle share"),
-    ("throughput", "1/s", Better.HIGHER, Family.DEVICE_TIME, "work units per second"),
+_NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
+_Sources = Mapping[Kind, tuple[str, ...]]
+
+if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
+
+    class _Always(TypedDict):
+        family: Family
+        sources: _Sources
+
+    class _Traits(_Always, total=False):
+        counted_by: tuple[str, ...]
+        exact: bool
+        per_kernel: bool
+        gpu: bool
+        whole: bool
+        bound: Literal["peak"]
+        combine: Combine
+
+
+def _call(*sources: str) -> _Sources:
+    """Return the sources of a metric of one call, or of one block."""
+    return {Kind.MEASURE: sources, Kind.RANGE: sources}
+
+
+_CLOCKS = ("cupti", "events", "host")
+_LOOP: _Sources = {Kind.STEPS: ("host",)}
+_CODE: _Sources = {Kind.BINARY: ("binary",)}
+_REPORT: _Sources = {Kind.CAPTURE: ("ncu-report",)}
+_COMPILER: _Sources = {**_call("cupti"), **_LOOP}  # the driver's; torch's
+
+_TIME: _Traits = {"family": Family.DEVICE_TIME, "sources": {**_call(*_CLOCKS), **_LOOP}}
+_TIMES: _Traits = {
+    "family": Family.DEVICE_TIME,
+    "sources": {Kind.MEASURE: _CLOCKS, **_LOOP},
+}
+_BUSY: _Traits = {"family": Family.DEVICE_TIME, "sources": _call("cupti"), "gpu": True}
+_SENSOR: _Traits = {"family": Family.DEVICE_TIME, "sources": _call("nvml"), "gpu": True}
+_RATE: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP}
+_MFU: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP, "bound": "peak"}
+_ROOF: _Traits = {
+    "family": Family.DEVICE_TIME,
+    "sources": _call(*_CLOCKS),
+    "bound": "peak",
+}
+_WORK: _Traits = {"family": Family.DEVICE_TIME, "sources": _call(*_CLOCKS)}
+_PAIR: _Traits = {"family": Family.DEVICE_TIME, "sources": {Kind.COMPARE: _CLOCKS}}
+
+_WALL: _Traits = {"family": Family.HOST_TIME, "sources": {**_call("host"), **_LOOP}}
+_HOST: _Traits = {
+    "family": Family.HOST_TIME,
+    "sources": {Kind.MEASURE: ("host",)},
+    "gpu": True,
+}
+_FIRST: _Traits = {
+    "family": Family.HOST_TIME,
+    "sources": {Kind.MEASURE: ("host",), **_LOOP},
+}
+_WAIT: _Traits = {"family": Family.HOST_TIME, "sources": _LOOP}
+_LATENCY: _Traits = {"family": Family.HOST_TIME, "sources": _call("cupti"), "gpu": True}
+_COMPILING: _Traits = {"family": Family.HOST_TIME, "sources": _COMPILER, "gpu": True}
+
+_EXACT: _Traits = {
+    "family": Family.RESOURCE,
+    "sources": {},
+    "exact": True,
+    "whole": True,
+    "combine": Combine.SUM,
+}
+_ACTIVITY: _Traits = {**_EXACT, "sources": _call("cupti"), "gpu": True}
+_COMPILED: _Traits = {**_EXACT, "sources": _COMPILER, "gpu": True}
+_GRAPHS: _Traits = {**_EXACT, "sources": _LOOP}
+_LAUNCHES: _Traits = {
+    **_EXACT,
+    "sources": {**_call("cupti"), **_REPORT},
+    "counted_by": ("ncu",),
+    "gpu": True,
+}
+_ALLOCATED: _Traits = {**_EXACT, "sources": _call("cupti", "host"), "gpu": True}
+_LEAKED: _Traits = {
+    **_ALLOCATED,
+    "sources": _call("host"),
+    "exact": False,
+    "combine": Combine.LARGEST,
+}
+_PEAK: _Traits = {**_LEAKED, "sources": {**_call("host"), **_LOOP}}
+
+_KERNEL: _Traits = {
+    **_EXACT,
+    "sources": _CODE,
+    "per_kernel": True,
+    "combine": Combine.LARGEST,
+}
+_BLOCK: _Traits = {
+    **_KERNEL,
+    "sources": {**_CODE, **_REPORT},
+    "counted_by": ("ncu",),
+}
+_OCCUPANCY: _Traits = {**_BLOCK, "whole": False, "combine": Combine.MEAN}
+_WAVES: _Traits = {**_BLOCK, "sources": _REPORT, "whole": False}
+
+_COUNTER: _Traits = {
+    "family": Family.COUNTER,
+    "sources": _REPORT,
+    "counted_by": ("cupti", "ncu"),
+    "per_kernel": True,
+}
+_AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
+_BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": ("ncu",)}  # ncu adds it up
+
+_LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
+_ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
+    ("time", "s", _LOWER, "device span of a call", _TIME),
+    ("time.p50", "s", _LOWER, "median of the calls", _TIMES),
+    ("time.p95", "s", _LOWER, "95th percentile of the calls", _TIMES),
+    ("time.min", "s", _LOWER, "fastest call", _TIMES),
+    ("time.busy", "s", _LOWER, "union of GPU activity", _BUSY),
+    ("time.wall", "s", _LOWER, "call to device sync", _WALL),
+    ("time.host", "s", _LOWER, "until the call returns", _HOST),
+    ("time.first_call", "s", _LOWER, "the first call", _FIRST),
+    ("time.idle_fraction", "fraction", _LOWER, "idle share", _BUSY),
+    ("throughput", "1/s", _HIGHER, "work units per second", _RATE),
     (
         "data.wait_fraction",
         "fraction",
-        Better.LOWER,
-        Family.HOST_TIME,
+        _LOWER,
         "share of the time spent waiting for data",
+        _WAIT,
     ),
-    ("mfu", "fraction", Better.HIGHER, Family.DEVICE_TIME, "model FLOP utilisation"),
-    ("compile.time", "s", Better.LOWER, Family.HOST_TIME, "time spent compiling"),
-    ("compile.count", "count", Better.LOWER, Family.RESOURCE, "compilations"),
-    ("compile.graph_breaks", "count", Better.LOWER, Family.RESOURCE, "graph breaks"),
-    ("launches.count", "count", Better.LOWER, Family.RESOURCE, "kernels executed"),
-    ("launches.host_count", "count", Better.LOWER, Family.RESOURCE, "API launches"),
-    ("launches.latency", "s", Better.LOWER, Family.HOST_TIME, "launch to start"),
-    ("synchronizations.count", "count", Better.LOWER, Family.RESOURCE, "device syncs"),
-    ("allocations.count", "count", Better.LOWER, Family.RESOURCE, "driver allocations"),
+    ("mfu", "fraction", _HIGHER, "model FLOP utilisation", _MFU),
+    ("compile.time", "s", _LOWER, "time spent compiling", _COMPILING),
+    ("compile.count", "count", _LOWER, "compilations", _COMPILED),
+    ("compile.graph_breaks", "count", _LOWER, "graph breaks", _GRAPHS),
+    ("launches.count", "count", _LOWER, "kernels executed", _LAUNCHES),
+    ("launches.host_count", "count", _LOWER, "API launches", _ACTIVITY),
+    ("launches.latency", "s", _LOWER, "launch to start", _LATENCY),
+    ("synchronizations.count", "count", _LOWER, "device syncs", _ACTIVITY),
+    ("allocations.count", "count", _LOWER, "driver allocations", _ALLOCATED),
     (
         "transfers.host_to_device_bytes",
         "bytes",
-        Better.LOWER,
-        Family.RESOURCE,
+        _LOWER,
         "bytes copied to the device",
+        _ACTIVITY,
     ),
     (
         "transfers.device_to_host_bytes",
         "bytes",
-        Better.LOWER,
-        Family.RESOURCE,
+        _LOWER,
         "bytes copied from the device",
+        _ACTIVITY,
     ),
     (
         "transfers.pageable_bytes",
         "bytes",
-        Better.LOWER,
-        Family.RESOURCE,
+        _LOWER,
         "bytes copied from or to pageable memory",
+        _ACTIVITY,
     ),
-    ("memory.peak_bytes", "bytes", Better.LOWER, Family.RESOURCE, "peak memory"),
-    ("memory.leaked_bytes", "bytes", Better.LOWER, Family.RESOURCE, "memory not freed"),
-    ("registers", "count", Better.NEITHER, Family.RESOURCE, "registers of a thread"),
-    ("stack_bytes", "bytes", Better.LOWER, Family.RESOURCE, "local memory of a thread"),
-    ("spills_bytes", "bytes", Better.LOWER, Family.RESOURCE, "spilled registers"),
-    ("shared_bytes", "bytes", Better.NEITHER, Family.RESOURCE, "shared memory, block"),
+    ("memory.peak_bytes", "bytes", _LOWER, "peak memory", _PEAK),
+    ("memory.leaked_bytes", "bytes", _LOWER, "memory not freed", _LEAKED),
+    ("registers", "count", _NEITHER, "registers of a thread", _BLOCK),
+    ("stack_bytes", "bytes", _LOWER, "local memory of a thread", _KERNEL),
+    ("spills_bytes", "bytes", _LOWER, "spilled registers", _KERNEL),
+    ("shared_bytes", "bytes", _NEITHER, "shared memory, block", _BLOCK),
     (
         "occupancy.theoretical",
         "fraction",
-        Better.NEITHER,
-        Family.RESOURCE,
+        _NEITHER,
         "warps that fit, of the warps an SM holds",
+        _OCCUPANCY,
     ),
     (
         "occupancy.achieved",
         "fraction",
-        Better.NEITHER,
-        Family.COUNTER,
+        _NEITHER,
         "warps that were there, of the warps an SM holds",
+        _COUNTER,
     ),
-    ("waves", "count", Better.NEITHER, Family.RESOURCE, "full loads of the device"),
-    ("dram.bytes", "bytes", Better.LOWER, Family.COUNTER, "bytes to and from DRAM"),
-    ("dram.fraction", "fraction", Better.NEITHER, Family.COUNTER, "of DRAM's peak"),
+    ("waves", "count", _NEITHER, "full loads of the device", _WAVES),
+    ("dram.bytes", "bytes", _LOWER, "bytes to and from DRAM", _AMOUNT),
+    ("dram.fraction", "fraction", _NEITHER, "of DRAM's peak", _COUNTER),
     (
         "dram.excess_ratio",
         "count",
-        Better.LOWER,
-        Family.COUNTER,
+        _LOWER,
         "DRAM bytes over the declared bytes",
+        _AMOUNT,
     ),
-    ("l2.hit_fraction", "fraction", Better.HIGHER, Family.COUNTER, "L2 hits"),
+    ("l2.hit_fraction", "fraction", _HIGHER, "L2 hits", _COUNTER),
     (
         "global.uncoalesced_fraction",
         "fraction",
-        Better.LOWER,
-        Family.COUNTER,
+        _LOWER,
         "sectors beyond what the accesses need",
+        _BY_SOURCE_LINE,
     ),
     (
         "shared.bank_conflict_fraction",
         "fraction",
-        Better.LOWER,
-        Family.COUNTER,
+        _LOWER,
         "shared-memory wavefronts lost to conflicts",
+        _COUNTER,
     ),
-    ("tensor.fraction", "fraction", Better.HIGHER, Family.COUNTER, "of tensor peak"),
-    ("instructions.count", "count", Better.LOWER, Family.COUNTER, "instructions"),
+    ("tensor.fraction", "fraction", _HIGHER, "of tensor peak", _COUNTER),
+    ("instructions.count", "count", _LOWER, "instructions", _AMOUNT),
     (
         "roofline.fraction",
         "fraction",
-        Better.HIGHER,
-        Family.DEVICE_TIME,
+        _HIGHER,
         "achieved of what the roof allows",
+        _ROOF,
     ),
     (
         "roofline.at_clock_fraction",
         "fraction",
-        Better.HIGHER,
-        Family.DEVICE_TIME,
+        _HIGHER,
         "the same, with the compute peak at the clock of the call",
+        _ROOF,
     ),
     (
         "roofline.intensity",
         "FLOP/B",
-        Better.NEITHER,
-        Family.DEVICE_TIME,
+        _NEITHER,
         "declared FLOP per declared byte",
+        _WORK,
     ),
-    ("energy", "J", Better.LOWER, Family.DEVICE_TIME, "energy of a call"),
-    ("speedup", "ratio", Better.HIGHER, Family.DEVICE_TIME, "time of b over a"),
-    ("power", "W", Better.NEITHER, Family.DEVICE_TIME, "board power"),
-    ("comm.exposed_time", "s", Better.LOWER, Family.DEVICE_TIME, "communication alone"),
+    ("energy", "J", _LOWER, "energy of a call", _SENSOR),
+    ("speedup", "ratio", _HIGHER, "time of b over a", _PAIR),
+    ("power", "W", _NEITHER, "board power", _SENSOR),
+    ("comm.exposed_time", "s", _LOWER, "communication alone", _RATE),
 )
 
 _MOVED = (1, 2, 4, 8, 16, 32)  # what a thread can move in one access [B]
@@ -241,9 +411,8 @@ _IN_CODE = {
         name=f"instructions.{scope}{name}",
         unit="count",
         better=Better.LOWER if name.startswith("local_") else Better.NEITHER,
-        family=Family.RESOURCE,
         meaning=f"{meaning}, in loops" if scope else meaning,
-        exact=True,
+        **_KERNEL,
     )
     for scope in ("", "loop.")
     for name, meaning in INSTRUCTION_CLASSES.items()
@@ -251,30 +420,81 @@ _IN_CODE = {
 
 METRICS = MappingProxyType(
     {
-        name: Metric(
-            name=name,
-            unit=unit,
-            better=better,
-            family=family,
-            meaning=meaning,
-            exact=family is Family.RESOURCE and not name.startswith("memory."),
-        )
-        for name, unit, better, family, meaning in _ROWS
+        name: Metric(name=name, unit=unit, better=better, meaning=meaning, **traits)
+        for name, unit, better, meaning, traits in _ROWS
     }
     | _IN_CODE
 )
 
-_COUNTER = re.compile(r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*")
+_NAME_OF_COUNTER = re.compile(
+    r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*"
+)
+_OWN: _Traits = {"family": Family.RECORDED, "sources": {Kind.RECORD: ("user",)}}
+_ROLLUPS = {
+    "max": Combine.LARGEST,
+    "min": Combine.SMALLEST,
+    "sum": Combine.SUM,
+    "count": Combine.SUM,
+}
 
 
 def is_counter(name: str) -> bool:
     """Return whether a name has the form of an ncu or CUPTI counter."""
-    return _COUNTER.fullmatch(name) is not None
+    return _NAME_OF_COUNTER.fullmatch(name) is not None
 
 
 def is_compiled(name: str) -> bool:
     """Return whether a metric counts instructions of compiled code."""
     return name in _IN_CODE
+
+
+@functools.cache
+def gpu_metrics(source: str, kind: Kind) -> tuple[str, ...]:
+    """
+    Return what only a GPU has and a collector gives in a kind of measurement.
+
+    Example:
+        >>> gpu_metrics("nvml", Kind.RANGE)
+        ('energy', 'power')
+    """
+    return tuple(
+        name
+        for name, metric in METRICS.items()
+        if metric.gpu and source in metric.sources.get(kind, ())
+    )
+
+
+def metric_of(
+    name: str, *, unit: str | None = None, better: Better = Better.NEITHER
+) -> Metric:
+    """
+    Return a metric of the catalogue, a hardware counter, or a number of a test's own.
+
+    Args:
+        name: Any name.
+
+        unit: Its unit where the catalogue does not say it.
+
+        better: Likewise which way it gets better.
+
+    Example:
+        >>> metric_of("launch__grid_size").combine
+        <Combine.LARGEST: 'largest'>
+    """
+    if name in METRICS:
+        return METRICS[name]
+    combine = _ROLLUPS.get(name.rpartition(".")[2], Combine.MEAN)
+    if name.startswith("launch__"):
+        combine = Combine.LARGEST
+    counter = is_counter(name)
+    traits: _Traits = {**(_COUNTER if counter else _OWN), "combine": combine}
+    return Metric(
+        name=name,
+        unit=unit,
+        better=better,
+        meaning="hardware counter" if counter else "a number of the test's own",
+        **traits,
+    )
 
 
 def metric_named(name: str) -> Metric:
@@ -284,21 +504,12 @@ def metric_named(name: str) -> Metric:
     Raises:
         UnknownMetricError: There is none; it carries the names that come close.
     """
-    known = METRICS.get(name)
-    if known is not None:
-        return known
-    if is_counter(name):
-        return Metric(
-            name=name,
-            unit=None,
-            better=Better.NEITHER,
-            family=Family.COUNTER,
-            meaning="hardware counter",
-        )
+    if name in METRICS or is_counter(name):
+        return metric_of(name)
     close = tuple(difflib.get_close_matches(name, METRICS, n=3, cutoff=0.5))
-    known_names = (
+    remedy = (
         f"did you mean {', '.join(close)}"
         if close
         else "see the metrics in docs/metrics.md"
     )
-    raise UnknownMetricError(name, close_matches=close, remedy=known_names)
+    raise UnknownMetricError(name, close_matches=close, remedy=remedy)

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.environment import Device, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
 from pytest_gpuperf.model.sensors import UtilizationWindow
@@ -31,18 +32,6 @@ __all__ = [
     "StoredValue",
     "Void",
 ]
-
-
-class Kind(str, Enum):
-    """Which of the fixture's ways made a record."""
-
-    MEASURE = "measure"
-    RANGE = "range"
-    COMPARE = "compare"
-    BINARY = "binary"
-    CAPTURE = "capture"
-    RECORD = "record"
-    STEPS = "steps"
 
 
 class Role(str, Enum):

@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.rule import (
     may_regress,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import Better, Family, Metric
+from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import Void
 from pytest_gpuperf.model.verdict import Verdict
 from unit.judge.building import case, confirmation, stored
@@ -64,9 +64,7 @@ def test_whoever_looks_worse_at_the_end_has_waited(
 
 def own(value: float, then: tuple[float, ...], better: Better) -> Case:
     """A case of a number of the user's own, of which any value is possible."""
-    metric = Metric(
-        name="x", unit="", better=better, family=Family.RECORDED, meaning="a number"
-    )
+    metric = metric_of("x", unit="", better=better)
     return replace(case(value, then), metric=metric)
 
 

@@ -9,7 +9,7 @@ import pytest
 
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.regression import first_look, priors_of, settle, with_suite
-from pytest_gpuperf.model.metric import Better, Family, Metric
+from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from unit.judge.building import KEY, case, confirmation, estimate
@@ -165,13 +165,7 @@ def test_what_is_undecided_alone_stays_so_for_its_own_reason() -> None:
 
 def test_a_rate_is_worse_where_it_is_lower() -> None:
     """The direction is the metric's, of the interval's end, too."""
-    rate = Metric(
-        name="rate",
-        unit="1/s",
-        better=Better.HIGHER,
-        family=Family.RECORDED,
-        meaning="more is better",
-    )
+    rate = metric_of("rate", unit="1/s", better=Better.HIGHER)
     lower = estimate(0.5, "rate", low=0.49, high=0.51)
     loose = estimate(0.5, "rate", low=0.49, high=0.95)
 

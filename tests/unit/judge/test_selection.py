@@ -8,7 +8,7 @@ import pytest
 
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.selection import Gap, select, unseen, ways_to
+from pytest_gpuperf.judge.selection import Gap, not_given, select
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate
@@ -161,32 +161,37 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
 
 
 @pytest.mark.parametrize(
-    ("metric", "ways"),
-    [
-        ("instructions.global_load", (Kind.BINARY,)),
-        ("registers", (Kind.BINARY, Kind.CAPTURE)),
-        ("dram.bytes", (Kind.CAPTURE,)),
-        ("dram__bytes.sum", (Kind.CAPTURE,)),
-        ("time.host", (Kind.MEASURE,)),
-        ("tokens", (Kind.RECORD,)),
-    ],
-)
-def test_a_metric_has_its_ways(metric: str, ways: tuple[Kind, ...]) -> None:
-    """By its name or its family; a name that nobody knows is the user's own."""
-    assert ways_to(metric) == ways
-
-
-@pytest.mark.parametrize(
     ("metric", "kind", "reason", "remedy"),
     [
         (
             "energy",
             Kind.MEASURE,
-            "only the collector nvml sees it, which was not there",
-            "see `gpuperf doctor` for why it is not",
+            "only nvml measures it in a call, and only on a GPU",
+            "use a GPU, and see what `gpuperf doctor` says of nvml",
         ),
         (
-            "time.host",
+            "compile.count",
+            Kind.MEASURE,
+            "only cupti measures it in a call, and only on a GPU",
+            (
+                "use a GPU, and see what `gpuperf doctor` says of cupti; or take it "
+                "with gpuperf.steps"
+            ),
+        ),
+        (
+            "allocations.count",
+            Kind.RANGE,
+            "only cupti and host measure it in a block, and only on a GPU",
+            "use a GPU, and see what `gpuperf doctor` says of cupti",
+        ),
+        (
+            "memory.leaked_bytes",
+            Kind.MEASURE,
+            "only host measures it in a call, and only on a GPU",
+            "use a GPU",
+        ),
+        (
+            "time.p95",
             Kind.MEASURE,
             "this measurement gave no value of it",
             "see docs/metrics.md for what measures it",
@@ -248,4 +253,4 @@ def test_a_way_that_does_not_give_a_metric_names_one_that_does(
     metric: str, kind: Kind, reason: str, remedy: str
 ) -> None:
     """Or why the right way gave none this time."""
-    assert unseen(metric, kind) == Gap(reason=reason, remedy=remedy)
+    assert not_given(metric, kind) == Gap(reason=reason, remedy=remedy)

@@ -20,7 +20,7 @@ from pytest_gpuperf.judge.regression import (
 from pytest_gpuperf.judge.rule import comparable
 from pytest_gpuperf.model.change import Level
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.metric import Better, Family, Metric
+from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
@@ -160,9 +160,7 @@ def test_a_shift_of_one_class_leaves_the_run_as_large_as_it_is() -> None:
 @pytest.mark.parametrize(("now", "sign"), [(-2.0, 1), (-6.0, -1)])
 def test_at_its_share_of_the_limit_nothing_is_suspected(now: float, sign: int) -> None:
     """A half of its limit, where a half is not enough; either way."""
-    metric = Metric(
-        name="x", unit="", better=Better.LOWER, family=Family.RECORDED, meaning="x"
-    )
+    metric = metric_of("x", unit="", better=Better.LOWER)
     subject = replace(case(now, (-4.0,) * 5, limit=1.0), metric=metric)
     (at,) = first_look([subject], Policy(suspect_share=0.5))
     (beyond,) = first_look([subject], Policy(suspect_share=0.49))

@@ -11,9 +11,13 @@ from pytest_gpuperf.errors import UnknownMetricError
 from pytest_gpuperf.model.metric import (
     METRICS,
     Better,
+    Combine,
     Family,
+    Kind,
+    gpu_metrics,
     is_counter,
     metric_named,
+    metric_of,
 )
 from pytest_gpuperf.model.quantity import UNITS
 
@@ -52,6 +56,60 @@ def test_what_is_exact_has_no_noise() -> None:
     assert {"registers", "stack_bytes", "launches.count"} <= exact
     assert {METRICS[name].family for name in exact} == {Family.RESOURCE}
     assert not exact & {"time", "energy", "dram.bytes", "memory.peak_bytes"}
+
+
+@pytest.mark.parametrize(
+    ("name", "kinds"),
+    [
+        ("instructions.global_load", (Kind.BINARY,)),
+        ("registers", (Kind.BINARY, Kind.CAPTURE)),
+        ("dram.bytes", (Kind.CAPTURE,)),
+        ("dram__bytes.sum", (Kind.CAPTURE,)),
+        ("time.host", (Kind.MEASURE,)),
+        ("tokens", (Kind.RECORD,)),
+    ],
+)
+def test_a_metric_says_which_measurements_give_it(
+    name: str, kinds: tuple[Kind, ...]
+) -> None:
+    """A counter is read from reports; a name that nobody knows is the user's own."""
+    assert metric_of(name).kinds == kinds
+
+
+def test_sources_differ_by_kind() -> None:
+    """The driver compiles in a call, torch in a loop; allocators count beside CUPTI."""
+    compiled = METRICS["compile.count"].sources
+
+    assert compiled[Kind.MEASURE] == ("cupti",)
+    assert compiled[Kind.STEPS] == ("host",)
+    assert METRICS["allocations.count"].sources[Kind.RANGE] == ("cupti", "host")
+
+
+def test_what_only_cupti_sees_of_a_gpu_is_one_list() -> None:
+    """Clocks and roofs have other sources, and a loop is not traced."""
+    names = gpu_metrics("cupti", Kind.RANGE)
+
+    assert {"compile.count", "allocations.count", "time.busy"} <= {*names}
+    assert not {"time", "roofline.fraction", "energy"} & {*names}
+    assert gpu_metrics("cupti", Kind.STEPS) == ()
+
+
+@pytest.mark.parametrize(
+    ("name", "combine"),
+    [
+        ("registers", Combine.LARGEST),
+        ("waves", Combine.LARGEST),
+        ("dram.bytes", Combine.SUM),
+        ("l2.hit_fraction", Combine.MEAN),
+        ("dram__bytes.sum", Combine.SUM),
+        ("dram__bytes.max", Combine.LARGEST),
+        ("dram__bytes.min", Combine.SMALLEST),
+        ("launch__grid_size", Combine.LARGEST),
+    ],
+)
+def test_launches_are_combined_by_the_catalogue(name: str, combine: Combine) -> None:
+    """Resources are the largest, amounts are sums; a counter's roll-up says it."""
+    assert metric_of(name).combine is combine
 
 
 def test_directions_are_as_the_design_says() -> None:
