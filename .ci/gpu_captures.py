@@ -330,10 +330,9 @@ def masked(record: CanonicalRecord) -> dict[str, object]:
 
 
 def counters(folder: Path) -> None:
-    """Keep what is counted in this process: of kernels, of ranges, over time."""
+    """Keep what is counted in this process: of kernels and of ranges."""
     import torch
 
-    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
     from pytest_gpuperf.collect.cupti.range_profiler import Ranged, RangeProfiler
 
     x = torch.ones(1 << 26, device="cuda")
@@ -354,22 +353,7 @@ def counters(folder: Path) -> None:
         }
     finally:
         profiler.close()
-    names = (
-        "sm__cycles_active.avg",
-        "dram__throughput.avg.pct_of_peak_sustained_elapsed",
-    )
-    sampler = PmSampler(names)
-    try:
-
-        def long() -> None:
-            for _ in range(20):
-                body()
-            torch.cuda.synchronize()
-
-        line = sampler.sample(long)
-    finally:
-        sampler.close()
-    encoded = msgspec.json.encode({**found, "time_line": line})
+    encoded = msgspec.json.encode(found)
     (folder / "counters.json").write_bytes(encoded)
 
 

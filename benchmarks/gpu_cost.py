@@ -220,8 +220,7 @@ def repeated(work: Work, count: int) -> None:
 
 
 def counting(torch: ModuleType) -> None:
-    """Print what the range profiler and PM sampling cost, by passes."""
-    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
+    """Print what the range profiler costs, by passes."""
     from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 
     x = torch.ones(1 << 20, device="cuda")
@@ -252,17 +251,6 @@ def counting(torch: ModuleType) -> None:
             )
     heads = ("metrics", "kernels", "passes", "prepare, ms", "count, ms", "ms a pass")
     print_rows("the range profiler, kernel replay", heads, rows)
-    begun = time.perf_counter()
-    sampler = PmSampler(["sm__cycles_active.avg"])
-    made_s = time.perf_counter() - begun
-    begun = time.perf_counter()
-    line = sampler.sample(lambda: time.sleep(0.05))
-    sampled_s = time.perf_counter() - begun - 0.05
-    sampler.close()
-    print(
-        f"\nPM sampling: prepared in {made_s * 1e3:.1f} ms; start, stop and decoding of "
-        f"{len(line.starts_s)} samples {sampled_s * 1e3:.1f} ms."
-    )
 
 
 def tests(torch: ModuleType) -> None:

@@ -16,8 +16,8 @@
   }
 #define OBJECT ((void *)0x77)
 
-static size_t launches, pass, samples;
-static uint8_t *decoded_into, *configured;
+static size_t launches, pass;
+static uint8_t *decoded_into;
 static CUpti_ProfilerRange kind;
 static int counting;
 
@@ -47,7 +47,7 @@ DOUBLE(cuptiProfilerHostGetConfigImageSize, CUpti_Profiler_Host_GetConfigImageSi
 DOUBLE(cuptiProfilerHostGetConfigImage, CUpti_Profiler_Host_GetConfigImage_Params,
        { memcpy(p->pConfigImage, "configuration..", p->configImageSize); })
 DOUBLE(cuptiProfilerHostGetNumOfPasses, CUpti_Profiler_Host_GetNumOfPasses_Params,
-       { p->numOfPasses = samples ? 1 : 2; })
+       { p->numOfPasses = 2; })
 DOUBLE(cuptiProfilerHostEvaluateToGpuValues, CUpti_Profiler_Host_EvaluateToGpuValues_Params, {
   if (p->pHostObject != OBJECT || memcmp(p->pCounterDataImage, "decoded", 7)) return 1;
   for (size_t n = 0; n < p->numMetrics; n++)
@@ -95,34 +95,3 @@ DOUBLE(cuptiRangeProfilerGetCounterDataInfo, CUpti_RangeProfiler_GetCounterDataI
 DOUBLE(cuptiRangeProfilerCounterDataGetRangeInfo,
        CUpti_RangeProfiler_CounterData_GetRangeInfo_Params,
        { p->rangeName = kind == CUPTI_UserRange ? "forward" : p->rangeIndex ? "1" : "0"; })
-
-void double_take_samples(size_t count) { samples = count; }
-DOUBLE(cuptiPmSamplingEnable, CUpti_PmSampling_Enable_Params,
-       { p->pPmSamplingObject = p->deviceIndex == 3 ? OBJECT : 0; })
-DOUBLE(cuptiPmSamplingDisable, CUpti_PmSampling_Disable_Params, )
-DOUBLE(cuptiPmSamplingSetConfig, CUpti_PmSampling_SetConfig_Params, {
-  if (memcmp(p->pConfig, "configuration..", 15)) return 1;
-  if (p->hardwareBufferSize != 4096 || p->samplingInterval != 20000) return 1;
-  if (p->triggerMode != CUPTI_PM_SAMPLING_TRIGGER_MODE_GPU_TIME_INTERVAL) return 1;
-})
-DOUBLE(cuptiPmSamplingGetCounterDataSize, CUpti_PmSampling_GetCounterDataSize_Params, {
-  if (p->numMetrics != 2 || !p->maxSamples) return 1;
-  p->counterDataSize = 64;
-})
-DOUBLE(cuptiPmSamplingCounterDataImageInitialize,
-       CUpti_PmSampling_CounterDataImage_Initialize_Params, { configured = p->pCounterData; })
-DOUBLE(cuptiPmSamplingStart, CUpti_PmSampling_Start_Params, )
-DOUBLE(cuptiPmSamplingStop, CUpti_PmSampling_Stop_Params, )
-DOUBLE(cuptiPmSamplingDecodeData, CUpti_PmSampling_DecodeData_Params, {
-  if (p->pPmSamplingObject != OBJECT || p->pCounterDataImage != configured) return 1;
-  memcpy(p->pCounterDataImage, "decoded", 7);
-  p->decodeStopReason = CUPTI_PM_SAMPLING_DECODE_STOP_REASON_END_OF_RECORDS;
-  p->overflow = 0;
-})
-DOUBLE(cuptiPmSamplingGetCounterDataInfo, CUpti_PmSampling_GetCounterDataInfo_Params,
-       { p->numTotalSamples = p->numPopulatedSamples = p->numCompletedSamples = samples; })
-DOUBLE(cuptiPmSamplingCounterDataGetSampleInfo,
-       CUpti_PmSampling_CounterData_GetSampleInfo_Params, {
-         p->startTimestamp = 1700000000000000000 + 20000 * p->sampleIndex;
-         p->endTimestamp = p->startTimestamp + 20000;
-       })

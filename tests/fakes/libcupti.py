@@ -41,15 +41,7 @@ class FakeCupti:
 
         clock: The states of the clock, one for each time it is asked for; then the last.
 
-        samples: What a device that is sampled has in its buffer: start, end, numbers.
-
         replays: Whether it runs a kernel in every pass.
-
-        overflow: Whether the device's buffer was too small.
-
-        stop_reason: Why decoding ends where it says so itself; None: as it is.
-
-        unfinished_count: Samples that had begun.
 
         calls: Functions in the order in which they were called.
 
@@ -74,11 +66,7 @@ class FakeCupti:
         self.status_after: dict[str, int] = {}
         self.support: dict[str, int] = {}
         self.clock = [1]
-        self.samples: list[tuple[int, int, Numbers]] = []
         self.replays = True
-        self.overflow = False
-        self.stop_reason: int | None = None
-        self.unfinished_count = 0
         self.calls: list[str] = []
         self.configured: dict[str, int] = {}
         self.enabled: dict[str, int] = {}
@@ -94,7 +82,6 @@ class FakeCupti:
         self._pass_index = 0
         self._max_ranges = 0
         self._dropped_count = 0
-        self._times: list[tuple[int, int]] = []
 
     def launch(self, numbers: Numbers) -> None:
         """Run a kernel on the GPU, of which these numbers would be counted."""
@@ -305,57 +292,3 @@ class FakeCupti:
     def _read(self, p: Any) -> Any:
         assert p.counterDataImageSize == _IMAGE_BYTES
         return json.loads(ctypes.string_at(p.pCounterDataImage))
-
-    # ---------------------------------------------------------- sampling
-
-    def _cuptiPmSamplingEnable(self, p: Any) -> int:
-        if self.enabled:
-            return INVALID_OPERATION
-        self.enabled = {"deviceIndex": p.deviceIndex}
-        p.pPmSamplingObject = 0x30
-        self.open_count += 1
-        return 0
-
-    def _cuptiPmSamplingDisable(self, p: Any) -> None:
-        self.enabled = {}
-        self._counting = False
-        self.open_count -= 1
-
-    def _cuptiPmSamplingSetConfig(self, p: Any) -> None:
-        names = [name for name, _ in type(p)._fields_]
-        self.configured = {name: getattr(p, name) for name in names}
-
-    def _cuptiPmSamplingGetCounterDataSize(self, p: Any) -> None:
-        p.counterDataSize = _IMAGE_BYTES
-
-    def _cuptiPmSamplingCounterDataImageInitialize(self, p: Any) -> None:
-        self._write(p.pCounterData, p.counterDataSize, [])
-
-    def _cuptiPmSamplingStart(self, p: Any) -> int:
-        if not self.configured or self._counting:
-            return INVALID_OPERATION
-        self._counting = True
-        return 0
-
-    def _cuptiPmSamplingStop(self, p: Any) -> int:
-        if not self._counting:
-            return INVALID_OPERATION
-        self._counting = False
-        return 0
-
-    def _cuptiPmSamplingDecodeData(self, p: Any) -> None:
-        batch, self.samples = self.samples[:2], self.samples[2:]  # an image holds two
-        self._times = [(start, end) for start, end, _ in batch]
-        rows = [("", numbers) for *_, numbers in batch]
-        self._write(p.pCounterDataImage, p.counterDataImageSize, rows)
-        p.decodeStopReason = 1 if self.samples else 2
-        if self.stop_reason is not None:
-            p.decodeStopReason = self.stop_reason
-        p.overflow = self.overflow
-
-    def _cuptiPmSamplingGetCounterDataInfo(self, p: Any) -> None:
-        p.numCompletedSamples = len(self._read(p))
-        p.numPopulatedSamples = p.numCompletedSamples + self.unfinished_count
-
-    def _cuptiPmSamplingCounterDataGetSampleInfo(self, p: Any) -> None:
-        p.startTimestamp, p.endTimestamp = self._times[p.sampleIndex]

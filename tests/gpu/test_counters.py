@@ -1,8 +1,7 @@
-"""Counters that are counted in this process: of kernels, of ranges, over time."""
+"""Counters that are counted in this process: of kernels and of ranges."""
 
 from __future__ import annotations
 
-import statistics
 from collections.abc import Callable, Iterator
 from typing import TYPE_CHECKING, Any
 
@@ -12,7 +11,6 @@ from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import CollectError, GpuPerfError
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
     from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 
 READ, WRITTEN = "dram__bytes_read.sum", "dram__bytes_write.sum"
@@ -137,57 +135,3 @@ def test_what_the_chip_lacks_is_refused_by_name(
         profiler("dram__bytes_raed.sum")
 
     assert "dram__bytes_raed.sum" in str(caught.value)
-
-
-@pytest.fixture
-def sampler(torch: Any) -> Iterator[Callable[..., PmSampler]]:
-    """Makes samplers, and lets go of them."""
-    from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
-
-    made: list[PmSampler] = []
-
-    def make(*metrics: str, **how: Any) -> PmSampler:
-        try:
-            found = PmSampler(metrics, **how)
-        except CollectError as error:
-            pytest.skip(f"PM sampling: {error}")
-        made.append(found)
-        return found
-
-    yield make
-    for each in made:
-        each.close()
-
-
-def test_a_time_line_has_even_steps_and_sees_the_work(
-    runtime: DeviceRuntime,
-    sampler: Callable[..., PmSampler],
-    stream_copy: Callable[[], object],
-) -> None:
-    """Samples are an interval apart, within 5 %, and DRAM is busy while a copy runs."""
-    dram = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
-    sampling = sampler("sm__cycles_active.avg", dram, interval_s=100e-6)
-
-    def body() -> None:
-        for _ in range(100):
-            stream_copy()
-        runtime.synchronize()
-
-    try:
-        line = sampling.sample(body)
-    except CollectError as error:
-        pytest.skip(f"PM sampling: {error}")
-    steps_s = [b - a for a, b in zip(line.starts_s, line.starts_s[1:], strict=False)]
-    busy = [percent for percent in line.values[dram] if percent is not None]
-
-    assert line.void is None
-    assert len(line.starts_s) >= 100
-    assert statistics.median(steps_s) == pytest.approx(100e-6, rel=0.05)
-    assert max(busy) > 50
-    assert max(busy) <= 105
-
-
-def test_what_takes_two_passes_is_refused(sampler: Callable[..., PmSampler]) -> None:
-    """A metric that one pass cannot give is no metric of a time line."""
-    with pytest.raises(GpuPerfError):
-        sampler("sm__throughput.avg.pct_of_peak_sustained_elapsed")

@@ -60,8 +60,6 @@ class HostHalf:
 
         chip: As `GH100`.
 
-        kind: What will collect.
-
         metrics: Full names, as `dram__bytes.sum`; each once, >= 1 of them.
 
     Attributes:
@@ -77,9 +75,7 @@ class HostHalf:
         CollectError: This libcupti cannot prepare it; the error says why.
     """
 
-    def __init__(
-        self, library: Libcupti, chip: str, kind: ProfilerType, metrics: Sequence[str]
-    ) -> None:
+    def __init__(self, library: Libcupti, chip: str, metrics: Sequence[str]) -> None:
         if library.version >= _NEEDS_DRIVER and not library.has_driver():
             message = f"{library.path} prepares no counters without a CUDA driver"
             raise CollectorUnavailableError(
@@ -92,7 +88,9 @@ class HostHalf:
         self._chip = chip
         self._names = metric_names(self.metrics)
         self._object: int | None = library.call(
-            f"{HOST}Initialize", profilerType=kind, pChipName=chip.encode()
+            f"{HOST}Initialize",
+            profilerType=ProfilerType.RANGE_PROFILER,
+            pChipName=chip.encode(),
         ).pHostObject
         try:
             self.image, self.passes_count = self._prepared()
@@ -118,7 +116,7 @@ class HostHalf:
         self, counted: ctypes.Array[ctypes.c_char], index: int, units: Mapping[str, str]
     ) -> dict[str, CounterValue]:
         """
-        Return what one range or sample counted.
+        Return what one range counted.
 
         Args:
             counted: The image into which it was decoded.

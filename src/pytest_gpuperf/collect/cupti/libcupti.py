@@ -15,6 +15,7 @@ from pytest_gpuperf.collect.cupti.structs import (
     CALLS,
     CAUSES,
     LEAST_VERSION,
+    RANGE_API,
     size_bytes,
 )
 from pytest_gpuperf.collect.loaded import LoadedLibrary
@@ -222,7 +223,7 @@ class Libcupti:
         name: str = (said.pChipName or b"").decode()
         return name
 
-    def require_support(self, device: int, api: int) -> tuple[Note, ...]:
+    def require_support(self, device: int) -> tuple[Note, ...]:
         """
         See that a device can count.
 
@@ -231,8 +232,6 @@ class Libcupti:
         Args:
             device: Its ordinal.
 
-            api: structs.RANGE_API or structs.PM_API.
-
         Returns:
             A note where it gives a limited set of metrics.
 
@@ -240,7 +239,7 @@ class Libcupti:
             CollectorUnavailableError: It cannot; every cause is named.
         """
         self.call("cuptiProfilerInitialize")
-        said = self.call("cuptiProfilerDeviceSupported", cuDevice=device, api=api)
+        said = self.call("cuptiProfilerDeviceSupported", cuDevice=device, api=RANGE_API)
         # a cause that an older version does not know stays 0, which is UNKNOWN
         levels = {name: getattr(said, name) for name in ("isSupported", *CAUSES)}
         refused = refusal.unsupported(levels)

@@ -12,7 +12,6 @@ from typing import Any
 from pytest_gpuperf.collect.cupti import structs
 from pytest_gpuperf.collect.cupti.host import CounterValue, HostHalf
 from pytest_gpuperf.collect.cupti.libcupti import Context, Libcupti, load
-from pytest_gpuperf.collect.cupti.nvperf import ProfilerType
 from pytest_gpuperf.collect.cupti.structs import RANGE, metric_names
 from pytest_gpuperf.errors import CollectError, GpuPerfError, MeasureError
 from pytest_gpuperf.model.counters import CounterMode
@@ -291,9 +290,9 @@ class RangeProfiler:
         self._max_ranges = max_ranges
         self._context = self._library.context()
         device = self._context.device
-        self._notes = self._library.require_support(device, structs.RANGE_API)
+        self._notes = self._library.require_support(device)
         chip = self._library.chip(device)
-        self._host = HostHalf(self._library, chip, ProfilerType.RANGE_PROFILER, metrics)
+        self._host = HostHalf(self._library, chip, metrics)
         self.passes_count = self._host.passes_count
         self._units = self._host.units()
         self._cache = self._cache_mode(cache)

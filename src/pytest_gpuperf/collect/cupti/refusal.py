@@ -15,7 +15,6 @@ from pytest_gpuperf.collect.cupti.structs import (
     DISABLED,
     HOST,
     LIMITED,
-    PM,
     RANGE,
     UNSUPPORTED,
 )
@@ -259,18 +258,6 @@ STATUSES: Mapping[int, Refusal] = MappingProxyType(
 # what a status means in one call, where that is more than it means by itself
 OF_CALLS: Mapping[tuple[str, int], Refusal] = MappingProxyType(
     {
-        (f"{PM}Enable", 7): Refusal(
-            "INVALID_OPERATION",
-            "the device is being sampled already",
-            _ONE_AT_A_TIME,
-            CountersBusyError,
-        ),
-        (f"{PM}SetConfig", 27): Refusal(
-            "NOT_SUPPORTED",
-            "these metrics do not fit into one pass, or the chip cannot sample in steps "
-            "of time",
-            "sample fewer metrics",
-        ),
         (f"{HOST}ConfigAddMetrics", INVALID_PARAMETER): Refusal(
             "INVALID_PARAMETER",
             "a metric lacks its ending",
@@ -281,7 +268,7 @@ OF_CALLS: Mapping[tuple[str, int], Refusal] = MappingProxyType(
         (f"{HOST}ConfigAddMetrics", 27): Refusal(
             "NOT_SUPPORTED",
             "one of these metrics cannot be had in this way",
-            "sample others, or count it of a kernel",
+            "count others, or leave it out",
         ),
         (f"{RANGE}PushRange", 7): Refusal(
             "INVALID_OPERATION",

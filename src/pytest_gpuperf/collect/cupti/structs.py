@@ -1,6 +1,6 @@
 """The parameters of libcupti's profiling calls, as each version lays them out.
 
-Names are those of cupti_range_profiler.h, cupti_pmsampling.h, cupti_profiler_host.h,
+Names are those of cupti_range_profiler.h, cupti_profiler_host.h,
 cupti_profiler_target.h and cupti_target.h. A structure only ever grew at its end: a call
 passes the size that the library in use knows, without the padding behind the last field.
 """
@@ -19,7 +19,6 @@ from ctypes import (
     c_uint8,
     c_uint16,
     c_uint32,
-    c_uint64,
     c_void_p,
 )
 from types import MappingProxyType
@@ -29,25 +28,19 @@ from pytest_gpuperf.collect.cupti.library import struct_size
 
 __all__ = [
     "ALL_CACHES",
-    "APPEND_KEEP_OLDEST",
     "AUTO_RANGE",
     "CALLS",
     "CAUSES",
-    "COUNTER_DATA_FULL",
     "DISABLED",
-    "END_OF_RECORDS",
     "GREW",
     "HOST",
     "KERNEL_REPLAY",
     "LEAST_VERSION",
     "LIMITED",
     "NO_CACHES",
-    "PM",
-    "PM_API",
     "RANGE",
     "RANGE_API",
     "SUPPORTED",
-    "TIME_INTERVAL",
     "UNSUPPORTED",
     "USER_RANGE",
     "USER_REPLAY",
@@ -63,16 +56,10 @@ LEAST_VERSION = 26
 AUTO_RANGE, USER_RANGE = 1, 2  # CUpti_ProfilerRange
 KERNEL_REPLAY, USER_REPLAY = 2, 3  # CUpti_ProfilerReplayMode
 NO_CACHES, ALL_CACHES = 0, 1  # CUpti_CacheControl_Mode
-RANGE_API, PM_API = 0, 3  # CUpti_Profiler_API
+RANGE_API = 0  # CUpti_Profiler_API
 UNSUPPORTED, DISABLED, SUPPORTED, LIMITED = 1, 2, 3, 4  # CUpti_Profiler_Support_Level
-TIME_INTERVAL = (
-    1  # CUpti_PmSampling_TriggerMode; the other one counts a clock that moves
-)
-APPEND_KEEP_OLDEST = 0  # CUpti_PmSampling_HardwareBuffer_AppendMode
-COUNTER_DATA_FULL, END_OF_RECORDS = 1, 2  # CUpti_PmSampling_DecodeStopReason
 
 RANGE = "cuptiRangeProfiler"
-PM = "cuptiPmSampling"
 HOST = "cuptiProfilerHost"
 
 
@@ -88,7 +75,6 @@ def _parameters(*fields: tuple[str, Any]) -> type[Parameters]:
 
 
 _RANGES = ("pRangeProfilerObject", c_void_p)
-_SAMPLING = ("pPmSamplingObject", c_void_p)
 _HOST = ("pHostObject", c_void_p)
 _IMAGE = (("pCounterDataImage", c_void_p), ("counterDataImageSize", c_size_t))
 _NEW_IMAGE = (("counterDataSize", c_size_t), ("pCounterData", c_void_p))
@@ -192,43 +178,6 @@ CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
             ("rangeIndex", c_size_t),
             ("rangeDelimiter", c_char_p),
             ("rangeName", c_char_p),
-        ),
-        f"{PM}Enable": _parameters(("deviceIndex", c_size_t), _SAMPLING),
-        f"{PM}Disable": _parameters(_SAMPLING),
-        f"{PM}GetCounterDataSize": _parameters(
-            _SAMPLING,
-            ("pMetricNames", POINTER(c_char_p)),
-            _NAMED,
-            ("maxSamples", c_uint32),
-            ("counterDataSize", c_size_t),
-        ),
-        f"{PM}CounterDataImageInitialize": _parameters(_SAMPLING, *_NEW_IMAGE),
-        f"{PM}SetConfig": _parameters(
-            _SAMPLING,
-            ("configSize", c_size_t),
-            ("pConfig", c_void_p),
-            ("hardwareBufferSize", c_size_t),
-            ("samplingInterval", c_uint64),
-            ("triggerMode", c_int),
-            ("hwBufferAppendMode", c_int),
-        ),
-        f"{PM}Start": _parameters(_SAMPLING),
-        f"{PM}Stop": _parameters(_SAMPLING),
-        f"{PM}DecodeData": _parameters(
-            _SAMPLING, *_IMAGE, ("decodeStopReason", c_int), ("overflow", c_uint8)
-        ),
-        f"{PM}GetCounterDataInfo": _parameters(
-            *_IMAGE,
-            ("numTotalSamples", c_size_t),
-            ("numPopulatedSamples", c_size_t),
-            ("numCompletedSamples", c_size_t),
-        ),
-        f"{PM}CounterDataGetSampleInfo": _parameters(
-            _SAMPLING,
-            *_IMAGE,
-            ("sampleIndex", c_size_t),
-            ("startTimestamp", c_uint64),
-            ("endTimestamp", c_uint64),
         ),
     }
 )

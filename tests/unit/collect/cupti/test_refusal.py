@@ -11,7 +11,6 @@ from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.cupti import refusal
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
-from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 from pytest_gpuperf.errors import (
     CollectError,
@@ -26,7 +25,6 @@ from pytest_gpuperf.errors import (
 INIT = "cuptiProfilerInitialize"
 HOST = "cuptiProfilerHost"
 RANGE = "cuptiRangeProfiler"
-SAMPLING = "cuptiPmSampling"
 
 # status: the call that answers it, what is raised, and a word of what to do
 STATUSES = {
@@ -86,14 +84,6 @@ def count(fake: FakeCupti) -> None:
     profiler.count_kernels(lambda: fake.launch({"dram__bytes.sum": 1.0}))
 
 
-def sample(fake: FakeCupti) -> None:
-    """Take one sample."""
-    driver = FakeDriver()
-    library = Libcupti(fake, path="the double", driver=lambda: driver)
-    fake.samples = [(0, 1, {"dram__bytes.sum": 1.0})]
-    PmSampler(("dram__bytes.sum",), library=library).sample(lambda: None)
-
-
 @pytest.mark.parametrize("status", STATUSES)
 def test_a_status_says_why_nothing_was_counted(status: int) -> None:
     """Each status leaves the counters unmeasured, with its name, a reason and a remedy."""
@@ -148,16 +138,11 @@ def test_names_are_those_of_the_header() -> None:
 @pytest.mark.parametrize(
     ("function", "status", "error", "word"),
     [
-        (f"{SAMPLING}Enable", 7, CountersBusyError, "being sampled already"),
-        (f"{SAMPLING}Enable", 35, CounterPermissionError, "administrators"),
-        (f"{SAMPLING}Enable", 26, CountersBusyError, "DCGM"),
-        (f"{SAMPLING}SetConfig", 27, CollectorUnavailableError, "one pass"),
-        (f"{SAMPLING}DecodeData", 9, CollectError, "hardware"),
         (f"{HOST}ConfigAddMetrics", 27, CollectorUnavailableError, "in this way"),
         (f"{HOST}ConfigAddMetrics", 1, ConfigError, "ending"),
     ],
 )
-def test_a_status_of_sampling_says_why(
+def test_a_status_of_one_call_says_why(
     function: str, status: int, error: type[GpuPerfError], word: str
 ) -> None:
     """A status means in one call what it does not mean in others."""
@@ -165,11 +150,9 @@ def test_a_status_of_sampling_says_why(
     fake.status_of[function] = status
 
     with pytest.raises(error, match=word):
-        sample(fake)
+        count(fake)
 
-    assert fake.calls.count(f"{SAMPLING}Enable") - fake.calls.count(
-        f"{SAMPLING}Disable"
-    ) == (function == f"{SAMPLING}Enable")
+    assert fake.calls.count(f"{RANGE}Enable") == fake.calls.count(f"{RANGE}Disable")
 
 
 def test_a_range_outside_of_the_body_is_the_tests_mistake() -> None:

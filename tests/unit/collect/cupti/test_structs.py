@@ -13,7 +13,6 @@ import pytest
 
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
-from pytest_gpuperf.collect.cupti.pm_sampling import PmSampler
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 from pytest_gpuperf.collect.cupti.structs import CALLS, GREW, size_bytes
 
@@ -22,7 +21,6 @@ HEADERS = (
     "cupti_target.h",
     "cupti_profiler_host.h",
     "cupti_range_profiler.h",
-    "cupti_pmsampling.h",
 )
 SIZES_BYTES = {  # of the headers' types; a pointer has 8, an enumeration 4
     "size_t": 8,
@@ -203,24 +201,3 @@ def test_ranges_are_counted_across_the_binary_interface(library: Libcupti) -> No
     assert names == ["ran", "ran"]
     assert [each.name for each in counted.ranges] == ["forward"]
     assert counted.passes_count == 2
-
-
-def test_samples_are_taken_across_the_binary_interface(
-    library: Libcupti, compiled: ctypes.CDLL
-) -> None:
-    """A library that a compiler laid out gives times and numbers of samples."""
-    compiled.double_take_samples(ctypes.c_size_t(2))
-
-    sampler = PmSampler(
-        ("first.sum", "second.pct"),
-        device=3,
-        interval_s=20e-6,
-        buffer_bytes=4096,
-        library=library,
-    )
-    timeline = sampler.sample(lambda: None)
-
-    assert timeline.origin_ns == 1_700_000_000_000_000_000
-    assert timeline.starts_s == (0.0, 20e-6)
-    assert timeline.ends_s == (20e-6, 40e-6)
-    assert timeline.values == {"first.sum": (0.5, 100.5), "second.pct": (1.5, 101.5)}
