@@ -20,7 +20,7 @@ from pytest_gpuperf.compute.utilization import (
     rules,
     warning_celsius,
 )
-from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.errors import CollectorUnavailableError, RecordError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord, Health, Weights
 
@@ -32,7 +32,13 @@ __all__ = [
     "missing_names",
 ]
 
-Array = Any  # of numpy, which is imported where it is needed
+try:
+    import numpy as np
+except ImportError as error:
+    _MESSAGE = "columns of readings are arrays of numpy, which is not installed"
+    raise CollectorUnavailableError(_MESSAGE, remedy="pip install numpy") from error
+
+Array = Any  # of numpy
 
 HEALTHS = tuple(Health)
 _NAN = float("nan")
@@ -81,8 +87,6 @@ def columns_of(records: Iterable[CanonicalRecord]) -> dict[str, Array]:
         By a record's field names, and `entity`: the same number for readings of the same
         GPU or instance.
     """
-    import numpy as np
-
     names = ("gpu_index", "monotonic_s", *INPUTS)
     lists: dict[str, list[float]] = {name: [] for name in ("entity", *names)}
     entities: dict[tuple[int, str], int] = {}
@@ -124,8 +128,6 @@ def compute_columns(
         RecordError: The weights are not four finite numbers, or a column holds an
             infinity, or a time that is NaN.
     """
-    import numpy as np
-
     known_name = preset_of(*weights)
     read = _checked(columns)
     absent = {name: np.isnan(read[name]) for name in INPUTS}
@@ -162,8 +164,6 @@ def missing_names(bits: int) -> tuple[str, ...]:
 
 def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
     """Return the columns that are asked for, those that are not there full of NaN."""
-    import numpy as np
-
     times = np.asarray(columns["monotonic_s"], dtype=np.float64)
     read = {"monotonic_s": times}
     for name in INPUTS:
@@ -184,8 +184,6 @@ def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
 
 def _score(weights: Weights, percent: Mapping[str, Array], graphics: Array) -> Array:
     """Return the scores; what overflows to no number is the most, as for one reading."""
-    import numpy as np
-
     raw = raw_score(
         weights,
         percent["sm_active_fraction"],
@@ -204,8 +202,6 @@ def _classes(
     score: Array,
 ) -> Array:
     """Return the classes, as places in `CLASSES`."""
-    import numpy as np
-
     held = rules(
         score=score,
         sm=percent["sm_active_fraction"],
@@ -226,8 +222,6 @@ def _classes(
 
 def _memory(read: Mapping[str, Array]) -> tuple[Array, Array]:
     """Return all memory, and the part in use."""
-    import numpy as np
-
     used = read["memory_used_bytes"]
     total = used + read["memory_free_bytes"] + read["memory_reserved_bytes"]
     return total, np.where(total > 0, used / total, np.nan)
@@ -235,8 +229,6 @@ def _memory(read: Mapping[str, Array]) -> tuple[Array, Array]:
 
 def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
     """Return the PCIe replays of a second, each after its GPU's reading before."""
-    import numpy as np
-
     count = read["pcie_replay_count"]
     rates = np.full(count.shape, np.nan)
     if np.isnan(count).all():
@@ -252,8 +244,6 @@ def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
 
 def _warnings(gpu_index: Array, model_names: Mapping[int, str]) -> Array:
     """Return the temperature from which each reading's product is hot [°C]."""
-    import numpy as np
-
     index = np.asarray(gpu_index)
     warnings = np.full(index.shape, warning_celsius(None))
     for gpu, name in model_names.items():
@@ -263,8 +253,6 @@ def _warnings(gpu_index: Array, model_names: Mapping[int, str]) -> Array:
 
 def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
     """Return how the GPUs fare, as places in `HEALTHS`; NaN speaks against none."""
-    import numpy as np
-
     codes = np.full(rate.shape, HEALTHS.index(Health.OK), dtype=np.int8)
     hot = (read["temperature_celsius"] >= warning) | (
         read["memory_temperature_celsius"] >= warning
@@ -278,8 +266,6 @@ def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
 
 def _missing(absent: Mapping[str, Array]) -> Array:
     """Return which readings are absent: bit i for `INPUTS[i]`."""
-    import numpy as np
-
     asked = dict(absent)
     asked["gpu_busy_fraction"] = (
         absent["gpu_busy_fraction"] & absent["graphics_active_fraction"]

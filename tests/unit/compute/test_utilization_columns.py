@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import math
+import subprocess
+import sys
 from collections.abc import Sequence
 from typing import Any
 
@@ -164,3 +166,23 @@ def test_what_is_not_finite_is_refused(name: str, value: float) -> None:
 def test_no_rows_are_no_answers() -> None:
     """An empty table gives an empty one."""
     assert compute_columns(columns_of([])).workload_class.size == 0
+
+
+def test_without_numpy_it_says_what_to_install() -> None:
+    """Numpy is an extra: nothing else of compute needs it."""
+    script = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "import pytest_gpuperf.compute.utilization\n"
+        "from pytest_gpuperf.errors import CollectorUnavailableError\n"
+        "try:\n"
+        "    import pytest_gpuperf.compute.utilization_columns\n"
+        "except CollectorUnavailableError as error:\n"
+        "    print(error)\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script], capture_output=True, text=True, check=False
+    )
+
+    assert "numpy, which is not installed; pip install numpy" in done.stdout, (
+        done.stderr
+    )

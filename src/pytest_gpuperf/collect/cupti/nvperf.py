@@ -435,8 +435,14 @@ class OfflineHost:
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """Return the image that the library lays out."""
-        import numpy as np
-
+        try:
+            import numpy as np
+        except ImportError as error:
+            message = (
+                "a configuration image is an array of numpy, which is not installed"
+            )
+            remedy = 'pip install "pytest-gpuperf[cupti]"'
+            raise CollectorUnavailableError(message, remedy=remedy) from error
         content = self._asked(lambda: self._evaluator.config_image(list(metrics)))
         return np.frombuffer(content, dtype=np.uint8).copy()
 

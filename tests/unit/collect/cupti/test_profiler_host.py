@@ -75,6 +75,29 @@ def host() -> ProfilerHost:
     return made
 
 
+def test_an_image_without_numpy_says_what_to_install(
+    host: ProfilerHost, tmp_path: Path
+) -> None:
+    """Numpy comes with the extra; names and passes need none."""
+    assert host.get_base_metrics(MetricType.COUNTER)
+    script = (
+        "import sys; sys.modules['numpy'] = None\n"
+        "from pytest_gpuperf.collect.cupti import ProfilerHost, ProfilerType\n"
+        "host = ProfilerHost('GH100', ProfilerType.RANGE_PROFILER)\n"
+        "host.initialize()\n"
+        "host.create_config_image(['dram__bytes.sum'])\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-c", script],
+        cwd=tmp_path,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+
+    assert 'pip install "pytest-gpuperf[cupti]"' in done.stderr
+
+
 def test_public_names_are_there_and_lazy() -> None:
     """Each public name resolves, and no other does."""
     for name in cupti.__all__:
