@@ -13,8 +13,7 @@ from typing import Any
 
 from pytest_gpuperf.collect.cupti import refusal
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti
-from pytest_gpuperf.collect.cupti.nvperf import ProfilerType
-from pytest_gpuperf.collect.cupti.structs import HOST, metric_names
+from pytest_gpuperf.collect.cupti.structs import HOST, RANGE_PROFILER, metric_names
 from pytest_gpuperf.errors import (
     CollectorUnavailableError,
     ConfigError,
@@ -89,7 +88,7 @@ class HostHalf:
         self._names = metric_names(self.metrics)
         self._object: int | None = library.call(
             f"{HOST}Initialize",
-            profilerType=ProfilerType.RANGE_PROFILER,
+            profilerType=RANGE_PROFILER,
             pChipName=chip.encode(),
         ).pHostObject
         try:

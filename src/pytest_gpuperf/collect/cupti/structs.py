@@ -40,6 +40,7 @@ __all__ = [
     "NO_CACHES",
     "RANGE",
     "RANGE_API",
+    "RANGE_PROFILER",
     "SUPPORTED",
     "UNSUPPORTED",
     "USER_RANGE",
@@ -57,6 +58,7 @@ AUTO_RANGE, USER_RANGE = 1, 2  # CUpti_ProfilerRange
 KERNEL_REPLAY, USER_REPLAY = 2, 3  # CUpti_ProfilerReplayMode
 NO_CACHES, ALL_CACHES = 0, 1  # CUpti_CacheControl_Mode
 RANGE_API = 0  # CUpti_Profiler_API
+RANGE_PROFILER = 0  # CUpti_ProfilerType
 UNSUPPORTED, DISABLED, SUPPORTED, LIMITED = 1, 2, 3, 4  # CUpti_Profiler_Support_Level
 
 RANGE = "cuptiRangeProfiler"
