@@ -42,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.traces import TraceKeeper
-    from pytest_gpuperf.collect.translate.kernels import LaunchSink
+    from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
 

@@ -280,7 +280,7 @@ class TimingMeasurer:
         """Return whether nobody knows if declared work was done on the device."""
         if work is None or not self._site.runtime.active():
             return False
-        from pytest_gpuperf.collect.timing.device_used import use_is_known
+        from pytest_gpuperf.collect.timing.readings import use_is_known
 
         needs = (*plan.requires, *plan.counters)
         return not use_is_known(timing, needs, request)

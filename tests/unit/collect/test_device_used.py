@@ -1,4 +1,4 @@
-"""collect.device_used: what shows, without CUPTI, that a measurement used the device."""
+"""use_is_known of collect.timing.readings: what shows, without CUPTI, that a measurement used the device."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import TimedCall, Timing
-from pytest_gpuperf.collect.timing.device_used import lies_on_device, use_is_known
+from pytest_gpuperf.collect.timing.readings import lies_on_device, use_is_known
 from pytest_gpuperf.model.frozen import replace
 
 US = 1e-6

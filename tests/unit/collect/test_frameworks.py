@@ -1,4 +1,4 @@
-"""collect.loaded: what torch counts is read, and nothing is imported for it."""
+"""Frameworks of collect.step_profile: what torch counts is read, and nothing is imported for it."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.collect.loaded import Frameworks
+from pytest_gpuperf.collect.step_profile import Frameworks
 from pytest_gpuperf.model.steps import Compiled
 
 

@@ -1,4 +1,4 @@
-"""Rules of collect.loaded."""
+"""Rules of LoadedLibrary of collect.runtime."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from importlib.metadata import files
 
 import pytest
 
-from pytest_gpuperf.collect.loaded import LoadedLibrary
+from pytest_gpuperf.collect.runtime import LoadedLibrary
 
 LATER = """
 import ctypes, sys
-from pytest_gpuperf.collect.loaded import LoadedLibrary
+from pytest_gpuperf.collect.runtime import LoadedLibrary
 
 library = LoadedLibrary(sys.argv[1], windows_name="none.dll")
 before = [library(), library()]

@@ -31,8 +31,7 @@ from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, schedule
 from pytest_gpuperf.collect.nvml.sampler import Sampler, newest
 from pytest_gpuperf.collect.nvml.sensors import Source
-from pytest_gpuperf.collect.nvml.telemetry import canonical
-from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, canonical
 from pytest_gpuperf.compute.timeline import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 

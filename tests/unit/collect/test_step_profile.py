@@ -12,9 +12,8 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime
-from pytest_gpuperf.collect.loaded import Frameworks
 from pytest_gpuperf.collect.runtime import NoDevice
-from pytest_gpuperf.collect.step_profile import StepRecorder
+from pytest_gpuperf.collect.step_profile import Frameworks, StepRecorder
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.steps import Level, Loop, SpanKind, Waiting
 

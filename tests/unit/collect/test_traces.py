@@ -14,11 +14,17 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from fakes.disk import files_end_at
-from pytest_gpuperf.collect.traces import LaunchStream, TraceKeeper, read_trace
-from pytest_gpuperf.collect.translate import trace_lines
+from pytest_gpuperf.collect import traces
+from pytest_gpuperf.collect.traces import (
+    LaunchStream,
+    TraceKeeper,
+    columns_of,
+    line_of,
+    part_of,
+    read_trace,
+)
 from pytest_gpuperf.collect.translate.activity import Bounds
 from pytest_gpuperf.collect.translate.activity import read_trace as trace_of_records
-from pytest_gpuperf.collect.translate.trace_lines import columns_of, line_of, part_of
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, NamedRange, Trace
@@ -183,7 +189,7 @@ def test_a_list_is_written_in_pieces(tmp_path: Path, count: int) -> None:
         for line in (tmp_path / place.file).read_bytes().splitlines()
     ]
     counts = [
-        len(each.shape) for each in parts if isinstance(each, trace_lines.LaunchColumns)
+        len(each.shape) for each in parts if isinstance(each, traces.LaunchColumns)
     ]
 
     assert counts == [min(PIECE_COUNT, count - n) for n in range(0, count, PIECE_COUNT)]
@@ -439,10 +445,10 @@ def test_a_full_disk_costs_one_trace(tmp_path: Path) -> None:
 def test_columns_are_those_of_a_line() -> None:
     """A line that was read is what was written."""
     kept = many(3)
-    (part,) = trace_lines.launch_parts(kept, known_count=0)
+    (part,) = traces.launch_parts(kept, known_count=0)
     back = part_of(line_of(part))
 
-    assert isinstance(back, trace_lines.LaunchColumns)
+    assert isinstance(back, traces.LaunchColumns)
     assert Launches(shapes=kept.shapes, **columns_of(back, 1)) == kept
     with pytest.raises(RecordError, match="is cut off"):
         part_of(line_of(part)[:-1])

@@ -9,6 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.collect.translate.dcgm import (
     Moment,
     Telemetry,
@@ -16,7 +17,6 @@ from pytest_gpuperf.collect.translate.dcgm import (
     exporter_records,
 )
 from pytest_gpuperf.collect.translate.dcgm_fields import Field, field_named, number
-from pytest_gpuperf.collect.translate.gpm import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model import CanonicalRecord
 from pytest_gpuperf.model.telemetry import READINGS

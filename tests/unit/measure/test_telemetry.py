@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring
 from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.collect.nvml.sensors import Source
-from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS
 from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.observations import with_observations

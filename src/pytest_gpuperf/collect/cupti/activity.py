@@ -23,8 +23,12 @@ from pytest_gpuperf.collect.cupti.presence import (
     overfull,
     take,
 )
-from pytest_gpuperf.collect.translate.activity import Bounds, read_samples, read_trace
-from pytest_gpuperf.collect.translate.kernels import LaunchSink
+from pytest_gpuperf.collect.translate.activity import (
+    Bounds,
+    LaunchSink,
+    read_samples,
+    read_trace,
+)
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.gap import Gap

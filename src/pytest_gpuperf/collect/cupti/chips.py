@@ -6,7 +6,7 @@ import difflib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.nvperf import MetricType
 from pytest_gpuperf.collect.devices import (
     ORDER_REMEDY,
@@ -50,14 +50,14 @@ CAPABILITIES = {
 _SUGGESTED = 3  # as many as difflib suggests by itself
 
 
-def chip_entries(source: library.Library | None = None) -> tuple[ChipEntry, ...]:
+def chip_entries(source: nvperf.Library | None = None) -> tuple[ChipEntry, ...]:
     """
     Return every chip whose metrics are known, oldest first.
 
     Args:
         source: The library to ask; None: the installed one.
     """
-    asked = source or library.load()
+    asked = source or nvperf.load()
     of_chip = {chip: pair for pair, chips in CAPABILITIES.items() for chip in chips}
     return tuple(
         ChipEntry(
@@ -104,7 +104,7 @@ def chip_measured(
     return chip_here(known)
 
 
-def chip_named(text: str, source: library.Library | None = None) -> str:
+def chip_named(text: str, source: nvperf.Library | None = None) -> str:
     """
     Return a chip by its name in any case, or by a compute capability.
 
@@ -117,7 +117,7 @@ def chip_named(text: str, source: library.Library | None = None) -> str:
     Raises:
         ConfigError: There is no such chip, or several that differ.
     """
-    asked = source or library.load()
+    asked = source or nvperf.load()
     known = asked.chips()
     named = {chip.casefold(): chip for chip in known}.get(text.strip().casefold())
     if named is not None:
@@ -148,7 +148,7 @@ def chip_here(devices: Sequence[Device] | None = None) -> str | None:
 
 
 def chip_of_capability(
-    capability: tuple[int, int], source: library.Library | None = None
+    capability: tuple[int, int], source: nvperf.Library | None = None
 ) -> str:
     """
     Return the chip that stands for a compute capability.
@@ -161,7 +161,7 @@ def chip_of_capability(
     Raises:
         ConfigError: No chip has it, or several that do not have the same metrics.
     """
-    asked = source or library.load()
+    asked = source or nvperf.load()
     chips = [c for c in CAPABILITIES.get(capability, ()) if c in asked.chips()]
     spelled = f"sm_{capability[0]}{capability[1]}"
     if not chips:

@@ -1,4 +1,8 @@
-"""libcupti in this process: found, loaded and called."""
+"""libcupti in this process: found, loaded and called, and why it does not count.
+
+Every status that a profiling call can answer leaves its counters *unmeasured*: the error
+says why, and its remedy what would change it.
+"""
 
 from __future__ import annotations
 
@@ -6,25 +10,367 @@ import contextlib
 import ctypes
 import functools
 import importlib.util
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
-from typing import Any
+from types import MappingProxyType
+from typing import Any, NamedTuple
 
-from pytest_gpuperf.collect.cupti import refusal
 from pytest_gpuperf.collect.cupti.structs import (
     CALLS,
     CAUSES,
+    DISABLED,
+    HOST,
     LEAST_VERSION,
+    LIMITED,
+    RANGE,
     RANGE_API,
+    UNSUPPORTED,
     size_bytes,
 )
-from pytest_gpuperf.collect.loaded import LoadedLibrary
-from pytest_gpuperf.collect.runtime import driver_library, raise_failure
-from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.collect.runtime import LoadedLibrary, driver_library, raise_failure
+from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorUnavailableError,
+    ConfigError,
+    CounterPermissionError,
+    CountersBusyError,
+    GpuPerfError,
+)
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note
 
-__all__ = ["Context", "Libcupti", "find_libraries", "first_usable", "load"]
+__all__ = [
+    "INVALID_METRIC_NAME",
+    "INVALID_PARAMETER",
+    "LIMITS",
+    "NO_FUNCTION",
+    "OF_CALLS",
+    "OUT_OF_MEMORY",
+    "STATUSES",
+    "SUPPORT",
+    "Context",
+    "Libcupti",
+    "Refusal",
+    "failure",
+    "find_libraries",
+    "first_usable",
+    "limited",
+    "load",
+    "refusal_of",
+    "unsupported",
+]
+
+NO_FUNCTION = -1  # ours: this libcupti has no function of that name
+INVALID_PARAMETER, OUT_OF_MEMORY, INVALID_METRIC_NAME = 1, 8, 17  # cupti_result.h
+
+
+class Refusal(NamedTuple):
+    """
+    What one status means.
+
+    Attributes:
+        name: NVIDIA's name of it, without what all of them begin with.
+
+        reason: One sentence without its full stop.
+
+        remedy: One imperative sentence without its full stop.
+
+        error: What is raised for it.
+    """
+
+    name: str
+    reason: str
+    remedy: str
+    error: type[GpuPerfError] = CollectorUnavailableError
+
+
+_DOCTOR = "run gpuperf doctor, and see that driver and libcupti fit together"
+_BARE = "run on a machine, or a virtual one with the whole GPU, where counters are free"
+_ONE_AT_A_TIME = "end the other one first: a GPU counts for one at a time"
+
+# cupti_result.h, CUDA 13.5: those that profiling calls answer
+STATUSES: Mapping[int, Refusal] = MappingProxyType(
+    {
+        NO_FUNCTION: Refusal(
+            "NOT_FOUND",
+            "this libcupti lacks the function: it is too old, or a part of it",
+            "install nvidia-cuda-cupti 12.8 or later",
+        ),
+        INVALID_PARAMETER: Refusal(
+            "INVALID_PARAMETER",
+            "libcupti does not take what it was given",
+            _DOCTOR,
+            CollectError,
+        ),
+        2: Refusal(
+            "INVALID_DEVICE",
+            "there is no CUDA device of that number",
+            "see which devices CUDA_VISIBLE_DEVICES leaves",
+        ),
+        3: Refusal(
+            "INVALID_CONTEXT",
+            "the CUDA context is gone, or is not one of this process",
+            "use the GPU in the thread that counts, and keep it in use until it has",
+            CollectError,
+        ),
+        7: Refusal(
+            "INVALID_OPERATION",
+            "libcupti is not in a state for it: something else profiles here",
+            _ONE_AT_A_TIME,
+            CollectError,
+        ),
+        OUT_OF_MEMORY: Refusal(
+            "OUT_OF_MEMORY",
+            "there is no memory left for it: kernel replay keeps a copy of what each "
+            "kernel writes",
+            "free memory of the GPU, count fewer ranges, or repeat the body instead of "
+            "its kernels",
+            CollectError,
+        ),
+        9: Refusal(
+            "HARDWARE",
+            "the hardware that counts reports an error",
+            "run it again; where it stays, reset the GPU",
+            CollectError,
+        ),
+        10: Refusal(
+            "PARAMETER_SIZE_NOT_SUFFICIENT",
+            "what was counted does not fit into what was set aside for it",
+            "count fewer ranges or metrics at a time",
+            CollectError,
+        ),
+        11: Refusal(
+            "API_NOT_IMPLEMENTED",
+            "this libcupti has the function by name only",
+            _DOCTOR,
+        ),
+        12: Refusal(
+            "MAX_LIMIT_REACHED",
+            "more ranges ran than were announced",
+            "announce more ranges, or count a smaller body",
+            CollectError,
+        ),
+        13: Refusal(
+            "NOT_READY",
+            "the device has not finished what is to be read",
+            "wait for the device at the end of the body",
+            CollectError,
+        ),
+        14: Refusal(
+            "NOT_COMPATIBLE",
+            "libcupti is in a state that does not allow it",
+            _ONE_AT_A_TIME,
+            CollectError,
+        ),
+        15: Refusal(
+            "NOT_INITIALIZED",
+            "libcupti reaches neither the driver, which is older than it, nor "
+            "libnvperf_host.so and libnvperf_target.so, which belong beside it",
+            _DOCTOR,
+        ),
+        INVALID_METRIC_NAME: Refusal(
+            "INVALID_METRIC_NAME",
+            "the chip has no such metric",
+            "look it up: gpuperf metrics search WORD",
+            CollectError,
+        ),
+        23: Refusal(
+            "DISABLED",
+            "another profiler has disabled CUPTI",
+            "start pytest without the other profiler",
+        ),
+        26: Refusal(
+            "HARDWARE_BUSY",
+            "another program holds the GPU's counters: DCGM, ncu, or nsys with GPU "
+            "metrics",
+            "pause DCGM (dcgmi profile --pause, and --resume afterwards) or wait for the "
+            "other profiler",
+            CountersBusyError,
+        ),
+        27: Refusal(
+            "NOT_SUPPORTED",
+            "this GPU or system cannot count it in this way",
+            "ask for other metrics (gpuperf metrics describe NAME), or count with ncu",
+        ),
+        33: Refusal(
+            "VIRTUALIZED_DEVICE_NOT_SUPPORTED",
+            "this kind of virtual GPU has no counters",
+            _BARE,
+        ),
+        35: Refusal(
+            "INSUFFICIENT_PRIVILEGES",
+            "the driver lets only administrators read the GPU's counters",
+            "run as root, give the container CAP_SYS_ADMIN (CAP_PERFMON from driver 565 "
+            "on), or load the driver's module with "
+            "NVreg_RestrictProfilingToAdminUsers=0 and reboot",
+            CounterPermissionError,
+        ),
+        36: Refusal(
+            "OLD_PROFILER_API_INITIALIZED",
+            "something in this process counts by CUPTI's former calls",
+            "start pytest without it",
+        ),
+        38: Refusal(
+            "LEGACY_PROFILER_NOT_SUPPORTED",
+            "this GPU has no counters for CUPTI's former calls",
+            "install nvidia-cuda-cupti of the driver's CUDA version",
+        ),
+        39: Refusal(
+            "MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
+            "another tool uses CUPTI in this process: nsys, ncu, compute-sanitizer, "
+            "cuda-gdb or a profiler of torch or Triton",
+            "start pytest without it (gpuperf doctor names it)",
+            CountersBusyError,
+        ),
+        40: Refusal(
+            "VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES",
+            "the hypervisor keeps this virtual GPU's counters for itself",
+            "have enable_profiling=1 set for the virtual machine",
+            CounterPermissionError,
+        ),
+        41: Refusal(
+            "CONFIDENTIAL_COMPUTING_NOT_SUPPORTED",
+            "confidential computing is on, which hides the counters",
+            "count on a machine where it is off",
+        ),
+        42: Refusal(
+            "CMP_DEVICE_NOT_SUPPORTED",
+            "a crypto mining processor has no counters",
+            "count on another GPU",
+        ),
+        43: Refusal(
+            "MIG_DEVICE_NOT_SUPPORTED",
+            "a compute instance that shares its GPU instance has no counters",
+            "count on a GPU instance of its own, or with MIG off",
+        ),
+        44: Refusal(
+            "SLI_DEVICE_NOT_SUPPORTED",
+            "GPUs that are joined by SLI have no counters",
+            "switch SLI off",
+        ),
+        45: Refusal(
+            "WSL_DEVICE_NOT_SUPPORTED",
+            "this WSL gives no counters",
+            "use WSL2 with driver 525 or later",
+        ),
+        46: Refusal(
+            "INVALID_CHIP_NAME",
+            "the GPU is newer than libcupti, or older than all that it knows",
+            "install the nvidia-cuda-cupti that knows it: gpuperf metrics chips",
+        ),
+        47: Refusal(
+            "HES_TRACE_NOT_SUPPORTED_ON_MPS",
+            "the hardware does not trace events while MPS is on",
+            "switch MPS off: echo quit | nvidia-cuda-mps-control",
+        ),
+        999: Refusal(
+            "UNKNOWN",
+            "libcupti gives no reason, as it does where there is no driver or a sandbox "
+            "hides one",
+            _DOCTOR,
+        ),
+    }
+)
+
+# what a status means in one call, where that is more than it means by itself
+OF_CALLS: Mapping[tuple[str, int], Refusal] = MappingProxyType(
+    {
+        (f"{HOST}ConfigAddMetrics", INVALID_PARAMETER): Refusal(
+            "INVALID_PARAMETER",
+            "a metric lacks its ending",
+            "write each with its ending, as dram__bytes.sum: gpuperf metrics describe "
+            "NAME lists them",
+            ConfigError,
+        ),
+        (f"{HOST}ConfigAddMetrics", 27): Refusal(
+            "NOT_SUPPORTED",
+            "one of these metrics cannot be had in this way",
+            "count others, or leave it out",
+        ),
+        (f"{RANGE}PushRange", 7): Refusal(
+            "INVALID_OPERATION",
+            "a range was begun where none is counted",
+            "begin ranges inside of the body alone",
+            CollectError,
+        ),
+    }
+)
+
+# cause: what UNSUPPORTED of it means, as the statuses say it where they are late
+SUPPORT: Mapping[str, Refusal] = MappingProxyType(
+    {
+        "architecture": Refusal(
+            "architecture",
+            "the GPU is older than CUPTI counts on (compute capability 7.5)",
+            "count on a newer GPU",
+        ),
+        "sli": STATUSES[44],
+        "vGpu": STATUSES[33],
+        "confidentialCompute": STATUSES[41],
+        "cmp": STATUSES[42],
+        "wsl": STATUSES[45],
+        "sku": Refusal(
+            "sku",
+            "NVIDIA has switched counters off in this model of GPU",
+            "count on another model",
+        ),
+    }
+)
+LIMITS = "the GPU gives a limited set of metrics here ({}): others stay absent"
+_UNNAMED = Refusal(
+    "isSupported", "libcupti says that it cannot, and names no cause", _DOCTOR
+)
+
+
+def refusal_of(function: str, status: int) -> Refusal:
+    """Return what a status means in a call; a newer one than these is unknown."""
+    known = OF_CALLS.get((function, status)) or STATUSES.get(status)
+    return known or Refusal("not of these headers", "it has no known meaning", _DOCTOR)
+
+
+def failure(function: str, status: int) -> GpuPerfError:
+    """
+    Return the error for the status of a call.
+
+    Args:
+        function: Its name.
+
+        status: Not 0.
+    """
+    meant = refusal_of(function, status)
+    message = f"{meant.reason} ({function}: {status} {meant.name})"
+    return meant.error(message, remedy=meant.remedy)
+
+
+def unsupported(levels: Mapping[str, int]) -> CollectorUnavailableError | None:
+    """
+    Return every cause for which a device cannot count; None: there is none.
+
+    Args:
+        levels: The verdicts of cuptiProfilerDeviceSupported: `isSupported`, and one on
+            each of CAUSES.
+    """
+    if levels["isSupported"] not in {UNSUPPORTED, DISABLED}:  # what is unknown is tried
+        return None
+    found = [
+        STATUSES[40] if (cause, levels[cause]) == ("vGpu", DISABLED) else SUPPORT[cause]
+        for cause in CAUSES
+        if levels[cause] in {UNSUPPORTED, DISABLED}
+    ] or [_UNNAMED]
+    message = "; ".join(each.reason for each in found)
+    remedy = "; ".join(dict.fromkeys(each.remedy for each in found))
+    errors = {each.error for each in found}
+    if errors == {CounterPermissionError}:
+        return CounterPermissionError(message, remedy=remedy)
+    return CollectorUnavailableError(message, remedy=remedy)
+
+
+def limited(levels: Mapping[str, int]) -> str | None:
+    """Return that a device gives some metrics only; None: it gives all."""
+    found = [name for name, level in levels.items() if level == LIMITED]
+    causes = [name for name in found if name in CAUSES] or found
+    return LIMITS.format(", ".join(causes)) if found else None
+
 
 _NAMES = ("libcupti.so.13", "libcupti.so.12")  # as a loader knows them, newest first
 _WINDOWS_NAME = "cupti64.dll"  # the real ones bear a date: on Windows none is found
@@ -144,7 +490,7 @@ class Libcupti:
         version = ctypes.c_uint32()
         status = int(library.cuptiGetVersion(ctypes.byref(version)))
         if status:  # from 13.3 on it answers nothing without a driver
-            raise refusal.failure("cuptiGetVersion", status)
+            raise failure("cuptiGetVersion", status)
         self.version = version.value
         if self.version < LEAST_VERSION:
             message = f"{path} is of API version {self.version}, before CUDA 12.8"
@@ -172,7 +518,7 @@ class Libcupti:
         parameters = CALLS[function](size, None, **given)
         called = getattr(self._library, function, None)
         if called is None:
-            return refusal.NO_FUNCTION, parameters
+            return NO_FUNCTION, parameters
         return int(called(ctypes.byref(parameters))), parameters
 
     def call(self, function: str, **given: Any) -> Any:  # noqa: ANN401 - see `ask`
@@ -184,7 +530,7 @@ class Libcupti:
         """
         status, parameters = self.ask(function, **given)
         if status:
-            raise refusal.failure(function, status)
+            raise failure(function, status)
         return parameters
 
     def has_driver(self) -> bool:
@@ -242,10 +588,10 @@ class Libcupti:
         said = self.call("cuptiProfilerDeviceSupported", cuDevice=device, api=RANGE_API)
         # a cause that an older version does not know stays 0, which is UNKNOWN
         levels = {name: getattr(said, name) for name in ("isSupported", *CAUSES)}
-        refused = refusal.unsupported(levels)
+        refused = unsupported(levels)
         if refused is not None:
             raise refused
-        text = refusal.limited(levels)
+        text = limited(levels)
         return () if text is None else (Note(code="limited-counters", text=text),)
 
     def clock_state(self, context: Context) -> str | None:

@@ -1,32 +1,26 @@
-"""libnvperf: names and passes of counters, with no GPU."""
+"""libnvperf_host: its binary interface, and names and passes of counters with no GPU.
+
+Structures and numbers are those of nvperf_host.h, nvperf_cuda_host.h and nvperf_target.h,
+which the wheel nvidia-cuda-cupti ships. A structure's size is where its last field ends,
+without the padding behind it.
+"""
 
 from __future__ import annotations
 
 import contextlib
 import ctypes
 import functools
+import importlib.util
+import os
 from collections.abc import Iterator, Sequence
+from ctypes import POINTER, c_char_p, c_int, c_size_t, c_uint8, c_uint32, c_void_p
 from enum import IntEnum
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, ClassVar
 
-from pytest_gpuperf.collect.cupti.library import (
-    ACTIVITY_PROFILER,
-    CREATE_CONFIG,
-    CUDA_EVALUATOR,
-    EVALUATOR,
-    INVALID_ARGUMENT,
-    RAW_CONFIG,
-    ROLLUPS,
-    SUBMETRICS,
-    UNSUPPORTED_GPU,
-    DimUnitFactor,
-    EvalRequest,
-    Library,
-    RawMetricRequest,
-    load,
-    struct_size,
-)
 from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorUnavailableError,
     ConfigError,
     UnknownMetricError,
 )
@@ -36,11 +30,386 @@ if TYPE_CHECKING:
     pass
 
 __all__ = [
+    "ACTIVITY_PROFILER",
+    "CALLS",
+    "CREATE_CONFIG",
+    "CUDA_EVALUATOR",
+    "EVALUATOR",
+    "INVALID_ARGUMENT",
+    "LIBRARY_VARIABLE",
+    "RAW_CONFIG",
+    "ROLLUPS",
+    "SIZES",
+    "SUBMETRICS",
+    "UNSUPPORTED_GPU",
+    "DimUnitFactor",
+    "EvalRequest",
     "Evaluator",
+    "Library",
     "MetricType",
     "Properties",
+    "RawMetricRequest",
     "evaluator",
+    "find_libraries",
+    "load",
+    "struct_size",
 ]
+
+LIBRARY_VARIABLE = "GPUPERF_NVPERF_HOST"  # a library to take instead of all others
+_NAME = "libnvperf_host.so"
+_REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
+_LACKING = frozenset({3, 4, 5, 6, 7})  # this library cannot; another version might
+
+_FUNCTION_NOT_FOUND = 5  # NVPA_Status, nvperf_common.h
+INVALID_ARGUMENT = 8
+UNSUPPORTED_GPU = 14
+_STATUS = {  # the same; those that a host library can answer
+    1: "ERROR",
+    2: "INTERNAL_ERROR",
+    3: "NOT_INITIALIZED",
+    4: "NOT_LOADED",
+    _FUNCTION_NOT_FOUND: "FUNCTION_NOT_FOUND",
+    6: "NOT_SUPPORTED",
+    7: "NOT_IMPLEMENTED",
+    INVALID_ARGUMENT: "INVALID_ARGUMENT",
+    10: "DRIVER_NOT_LOADED",
+    11: "OUT_OF_MEMORY",
+    UNSUPPORTED_GPU: "UNSUPPORTED_GPU",
+    15: "INSUFFICIENT_DRIVER_VERSION",
+    17: "INSUFFICIENT_PRIVILEGE",
+    20: "RESOURCE_UNAVAILABLE",
+    22: "INSUFFICIENT_SPACE",
+}
+
+ROLLUPS = ("avg", "max", "min", "sum")  # NVPW_RollupOp
+SUBMETRICS = (  # NVPW_Submetric
+    "",
+    "peak_sustained",
+    "peak_sustained_active",
+    "peak_sustained_active.per_second",
+    "peak_sustained_elapsed",
+    "peak_sustained_elapsed.per_second",
+    "peak_sustained_frame",
+    "peak_sustained_frame.per_second",
+    "peak_sustained_region",
+    "peak_sustained_region.per_second",
+    "per_cycle_active",
+    "per_cycle_elapsed",
+    "per_cycle_in_frame",
+    "per_cycle_in_region",
+    "per_second",
+    "pct_of_peak_sustained_active",
+    "pct_of_peak_sustained_elapsed",
+    "pct_of_peak_sustained_frame",
+    "pct_of_peak_sustained_region",
+    "max_rate",
+    "pct",
+    "ratio",
+)
+ACTIVITY_PROFILER = 1  # NVPA_ACTIVITY_KIND_PROFILER, nvperf_common.h
+
+
+class _Parameters(ctypes.Structure):
+    """How every call begins: its size, and a pointer that stays NULL."""
+
+    _fields_: ClassVar = [("structSize", c_size_t), ("pPriv", c_void_p)]
+
+
+def _parameters(*fields: tuple[str, Any]) -> type[_Parameters]:
+    """Return the parameters of a call."""
+    return type("_Call", (_Parameters,), {"_fields_": list(fields)})
+
+
+def struct_size(structure: type[ctypes.Structure]) -> int:
+    """Return a structure's size as the headers count it: to the end of its last field."""
+    every = [
+        name
+        for each in structure.__mro__
+        for name, *_ in vars(each).get("_fields_", ())
+    ]
+    ends = (getattr(structure, name) for name in every)
+    return max(int(end.offset + end.size) for end in ends)
+
+
+class EvalRequest(ctypes.Structure):
+    """NVPW_MetricEvalRequest."""
+
+    _fields_: ClassVar = [
+        ("metricIndex", c_size_t),
+        ("metricType", c_uint8),
+        ("rollupOp", c_uint8),
+        ("submetric", ctypes.c_uint16),
+    ]
+
+
+class DimUnitFactor(ctypes.Structure):
+    """NVPW_DimUnitFactor."""
+
+    _fields_: ClassVar = [("dimUnit", c_uint32), ("exponent", ctypes.c_int8)]
+
+
+class RawMetricRequest(_Parameters):
+    """NVPA_RawMetricRequest."""
+
+    _fields_: ClassVar = [
+        ("pMetricName", c_char_p),
+        ("isolated", c_uint8),
+        ("keepInstances", c_uint8),
+    ]
+
+
+EVALUATOR = "NVPW_MetricsEvaluator_"
+CUDA_EVALUATOR = "NVPW_CUDA_MetricsEvaluator_"
+RAW_CONFIG = "NVPW_RawMetricsConfig_"
+CREATE_CONFIG = "NVPW_CUDA_RawMetricsConfig_Create_V2"
+
+_ME = ("pMetricsEvaluator", c_void_p)
+_CONFIG = ("pRawMetricsConfig", c_void_p)
+_CHIP = ("pChipName", c_char_p)
+_AVAILABLE = ("pCounterAvailabilityImage", c_void_p)
+_REQUESTS = ("pMetricEvalRequests", POINTER(EvalRequest))
+_INDEX = ("index", c_size_t)
+_SAID = ("pDescription", c_char_p)
+CALLS = {  # function: the fields of its parameters, in the headers' order
+    "NVPW_InitializeHost": _parameters(),
+    "NVPW_GetSupportedChipNames": _parameters(
+        ("ppChipNames", POINTER(c_char_p)), ("numChipNames", c_size_t)
+    ),
+    "NVPW_Config_GetNumPasses_V2": _parameters(
+        ("pConfig", c_void_p), ("numPasses", c_size_t)
+    ),
+    f"{CUDA_EVALUATOR}CalculateScratchBufferSize": _parameters(
+        _CHIP, _AVAILABLE, ("scratchBufferSize", c_size_t)
+    ),
+    f"{CUDA_EVALUATOR}Initialize": _parameters(
+        ("pScratchBuffer", c_void_p),
+        ("scratchBufferSize", c_size_t),
+        _CHIP,
+        _AVAILABLE,
+        ("pCounterDataImage", c_void_p),
+        ("counterDataImageSize", c_size_t),
+        _ME,
+    ),
+    f"{EVALUATOR}GetMetricNames": _parameters(
+        _ME,
+        ("metricType", c_uint8),
+        ("pMetricNames", c_void_p),
+        ("pMetricNameBeginIndices", POINTER(c_size_t)),
+        ("numMetrics", c_size_t),
+    ),
+    f"{EVALUATOR}GetMetricTypeAndIndex": _parameters(
+        _ME,
+        ("pMetricName", c_char_p),
+        ("metricType", c_uint8),
+        ("metricIndex", c_size_t),
+    ),
+    f"{EVALUATOR}ConvertMetricNameToMetricEvalRequest": _parameters(
+        _ME,
+        ("pMetricName", c_char_p),
+        ("pMetricEvalRequest", POINTER(EvalRequest)),
+        ("metricEvalRequestStructSize", c_size_t),
+    ),
+    f"{EVALUATOR}HwUnitToString": _parameters(
+        _ME, ("hwUnit", c_uint32), ("pHwUnitName", c_char_p)
+    ),
+    f"{EVALUATOR}GetCounterProperties": _parameters(
+        _ME, _INDEX, _SAID, ("hwUnit", c_uint32)
+    ),
+    f"{EVALUATOR}GetRatioMetricProperties": _parameters(
+        _ME, _INDEX, _SAID, ("hwUnit", ctypes.c_uint64)
+    ),
+    f"{EVALUATOR}GetThroughputMetricProperties": _parameters(
+        _ME,
+        _INDEX,
+        _SAID,
+        ("hwUnit", c_uint32),
+        ("numCounters", c_size_t),
+        ("pCounterIndices", POINTER(c_size_t)),
+        ("numSubThroughputs", c_size_t),
+        ("pSubThroughputIndices", POINTER(c_size_t)),
+    ),
+    f"{EVALUATOR}GetSupportedSubmetrics": _parameters(
+        _ME,
+        ("metricType", c_uint8),
+        ("pSupportedSubmetrics", POINTER(ctypes.c_uint16)),
+        ("numSupportedSubmetrics", c_size_t),
+    ),
+    f"{EVALUATOR}GetMetricRawDependencies": _parameters(
+        _ME,
+        _REQUESTS,
+        ("numMetricEvalRequests", c_size_t),
+        ("metricEvalRequestStructSize", c_size_t),
+        ("metricEvalRequestStrideSize", c_size_t),
+        ("ppRawDependencies", POINTER(c_char_p)),
+        ("numRawDependencies", c_size_t),
+        ("ppOptionalRawDependencies", POINTER(c_char_p)),
+        ("numOptionalRawDependencies", c_size_t),
+    ),
+    f"{EVALUATOR}DimUnitToString": _parameters(
+        _ME,
+        ("dimUnit", c_uint32),
+        ("pSingularName", c_char_p),
+        ("pPluralName", c_char_p),
+    ),
+    f"{EVALUATOR}GetMetricDimUnits": _parameters(
+        _ME,
+        ("pMetricEvalRequest", POINTER(EvalRequest)),
+        ("metricEvalRequestStructSize", c_size_t),
+        ("pDimUnits", POINTER(DimUnitFactor)),
+        ("numDimUnits", c_size_t),
+        ("dimUnitFactorStructSize", c_size_t),
+    ),
+    CREATE_CONFIG: _parameters(("activityKind", c_int), _CHIP, _AVAILABLE, _CONFIG),
+    f"{RAW_CONFIG}Destroy": _parameters(_CONFIG),
+    f"{RAW_CONFIG}BeginPassGroup": _parameters(_CONFIG, ("maxPassCount", c_size_t)),
+    f"{RAW_CONFIG}AddMetrics": _parameters(
+        _CONFIG,
+        ("pRawMetricRequests", POINTER(RawMetricRequest)),
+        ("numMetricRequests", c_size_t),
+    ),
+    f"{RAW_CONFIG}EndPassGroup": _parameters(_CONFIG),
+    f"{RAW_CONFIG}GetNumPasses_V2": _parameters(_CONFIG, ("numPasses", c_size_t)),
+    f"{RAW_CONFIG}GenerateConfigImage": _parameters(
+        _CONFIG, ("mergeAllPassGroups", c_uint8)
+    ),
+    f"{RAW_CONFIG}GetConfigImage": _parameters(
+        _CONFIG,
+        ("bytesAllocated", c_size_t),
+        ("pBuffer", c_void_p),
+        ("bytesCopied", c_size_t),
+    ),
+}
+SIZES = {function: struct_size(parameters) for function, parameters in CALLS.items()}
+
+
+def find_libraries() -> Iterator[str]:
+    """
+    Yield where a libnvperf_host lies, the best first.
+
+    The wheels come before the toolkits: they are what a project has pinned.
+    """
+    for package, pattern in (
+        ("nvidia", f"cu*/lib/{_NAME}"),
+        ("nvidia", f"cuda_cupti/lib/{_NAME}"),
+        ("ncu_report", _NAME),
+    ):
+        for folder in _folders(package):
+            yield from _newest_first(Path(folder), pattern)
+    yield from _newest_first(Path("/usr/local"), f"cuda*/extras/CUPTI/lib64/{_NAME}")
+    yield from _newest_first(Path("/opt/nvidia/nsight-compute"), f"*/host/*/{_NAME}")
+
+
+def _folders(package: str) -> Sequence[str]:
+    """Return the folders of a package, which is not imported; none: it is not there."""
+    try:
+        spec = importlib.util.find_spec(package)
+    except ValueError:  # it was made in this process, and lies nowhere
+        return ()
+    return (spec and spec.submodule_search_locations) or ()
+
+
+def _newest_first(folder: Path, pattern: str) -> list[str]:
+    """Return the files of a pattern, those of higher versions first."""
+    return sorted(map(str, folder.glob(pattern)), reverse=True)
+
+
+@functools.cache
+def load() -> Library:
+    """
+    Return what $GPUPERF_NVPERF_HOST names, else the first that loads: once in a process.
+
+    Raises:
+        CollectorUnavailableError: There is none that loads, or none where it is named.
+    """
+    named = os.environ.get(LIBRARY_VARIABLE)
+    if named:
+        try:
+            return Library(named)
+        except CollectError as error:
+            installed = next(find_libraries(), None)
+            other = f"take {installed}" if installed else _REMEDY
+            message = f"{LIBRARY_VARIABLE} is {named}: {error.message}"
+            remedy = f"set it to the path of a {_NAME}, or unset it and {other}"
+            raise CollectorUnavailableError(message, remedy=remedy) from error
+    reasons: list[str] = []
+    for found in find_libraries():
+        try:
+            return Library(found)
+        except CollectError as error:
+            reasons.append(error.message)
+    message = "; ".join(reasons) or f"{_NAME} is not installed: no chip can be asked"
+    raise CollectorUnavailableError(message, remedy=_REMEDY)
+
+
+class Library:
+    """
+    A loaded libnvperf_host.
+
+    Attributes:
+        path: The file that was loaded.
+    """
+
+    def __init__(self, path: str) -> None:
+        self.path = path
+        try:
+            self._library = ctypes.CDLL(path)
+        except OSError as error:
+            message = f"{_NAME} does not load ({error})"
+            raise CollectorUnavailableError(message, remedy=_REMEDY) from error
+        self.call("NVPW_InitializeHost")
+
+    def ask(self, function: str, **given: Any) -> tuple[int, Any]:  # noqa: ANN401 - a structure's fields are of any type
+        """
+        Call a function of the library.
+
+        Args:
+            function: Its name.
+
+            **given: Fields of its parameters, by the headers' names.
+
+        Returns:
+            Its status and its parameters, filled.
+        """
+        parameters = CALLS[function](SIZES[function], None, **given)
+        try:
+            called = getattr(self._library, function)
+        except AttributeError:
+            return _FUNCTION_NOT_FOUND, parameters
+        return called(ctypes.byref(parameters)), parameters
+
+    def call(self, function: str, **given: Any) -> Any:  # noqa: ANN401 - see above
+        """
+        Call a function that must not fail; the arguments are those of `ask`.
+
+        Raises:
+            CollectorUnavailableError: This version of the library cannot.
+
+            CollectError: It could, and did not.
+        """
+        status, parameters = self.ask(function, **given)
+        if status:
+            said = _STATUS.get(status, "a status that its headers do not name")
+            message = f"{function} of {self.path} answers {status} ({said})"
+            if status in _LACKING:
+                raise CollectorUnavailableError(message, remedy=_REMEDY)
+            raise CollectError(message, remedy="ask for less, or try another version")
+        return parameters
+
+    def chips(self) -> tuple[str, ...]:
+        """Return the chips that this version knows, as `GH100`, oldest first."""
+        answer = self.call("NVPW_GetSupportedChipNames")
+        return tuple(
+            answer.ppChipNames[place].decode() for place in range(answer.numChipNames)
+        )
+
+    def passes_of(self, image: bytes) -> int:
+        """Return how many passes a configuration image asks for, >= 0."""
+        buffer = ctypes.create_string_buffer(image, len(image))
+        answer = self.call(
+            "NVPW_Config_GetNumPasses_V2", pConfig=ctypes.addressof(buffer)
+        )
+        return int(answer.numPasses)
+
 
 # A frame is drawn and a region is declared: a kernel has neither, and CUPTI lists none.
 _NOT_OF_KERNELS = ("_frame", "_region")

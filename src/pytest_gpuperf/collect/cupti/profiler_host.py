@@ -15,7 +15,7 @@ from importlib import import_module
 from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
-from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
 from pytest_gpuperf.errors import CollectorUnavailableError, UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
@@ -120,7 +120,7 @@ def answered_by() -> str:
     found, reason = _chosen()
     if found is not None:
         return f"{found.__name__}"
-    return f"{library.load().path}: {reason}"
+    return f"{nvperf.load().path}: {reason}"
 
 
 def get_supported_chips() -> list[str]:
@@ -128,7 +128,7 @@ def get_supported_chips() -> list[str]:
     native, _ = _chosen()
     if native is not None:
         return list(native.get_supported_chips())
-    return list(library.load().chips())
+    return list(nvperf.load().chips())
 
 
 def get_single_pass_sets(chip_name: str) -> list[str]:
@@ -178,7 +178,7 @@ def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
     native, _ = _chosen()
     if native is not None:
         return int(native.get_num_of_passes(config_image))
-    return library.load().passes_of(content)
+    return nvperf.load().passes_of(content)
 
 
 def get_max_num_hardware_metrics_per_pass(

@@ -24,7 +24,7 @@ from ctypes import (
 from types import MappingProxyType
 from typing import Any, ClassVar
 
-from pytest_gpuperf.collect.cupti.library import struct_size
+from pytest_gpuperf.collect.cupti.nvperf import struct_size
 
 __all__ = [
     "ALL_CACHES",

@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.chips import CAPABILITIES, chip_named
 from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
 from pytest_gpuperf.errors import CollectError, ConfigError
@@ -88,7 +88,7 @@ class Catalogue:
         chip: Its name.
     """
 
-    def __init__(self, chip: str, source: library.Library | None = None) -> None:
+    def __init__(self, chip: str, source: nvperf.Library | None = None) -> None:
         """
         Load what answers for a chip.
 
@@ -102,7 +102,7 @@ class Catalogue:
 
             CollectorUnavailableError: There is no library.
         """
-        self._library = source or library.load()
+        self._library = source or nvperf.load()
         self.chip = chip_named(chip, self._library)
         self._evaluator = nvperf.evaluator(self.chip, self._library)
 

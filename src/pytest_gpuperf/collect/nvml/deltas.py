@@ -14,7 +14,7 @@ from pytest_gpuperf.collect.nvml.library import (
     Neighbours,
     fault_of,
 )
-from pytest_gpuperf.collect.translate.gpm import GPM_METRICS, GpmValue, gpm_readings
+from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
 __all__ = ["ECC", "GPM_GAP_S", "THROTTLED", "Counters", "Deltas", "GpmPair"]

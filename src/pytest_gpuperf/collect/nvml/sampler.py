@@ -33,8 +33,7 @@ from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_fold
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml import sensors as nvml_sensors
 from pytest_gpuperf.collect.nvml.library import fault_of, why_unavailable
-from pytest_gpuperf.collect.nvml.telemetry import FIRST_COLUMN, canonical
-from pytest_gpuperf.collect.translate.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.telemetry import FIRST_COLUMN, GPM_METRICS, canonical
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.sensors import Silent
 

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from fakes.chips import need_library
-from pytest_gpuperf.collect.cupti import library, nvperf
+from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
 from pytest_gpuperf.errors import (
     CollectError,
@@ -36,13 +36,13 @@ THROUGHPUT = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 
 
 @pytest.fixture
-def loaded() -> library.Library:
+def loaded() -> nvperf.Library:
     """Return the installed library."""
     return need_library()
 
 
 @pytest.fixture
-def hopper(loaded: library.Library) -> Evaluator:
+def hopper(loaded: nvperf.Library) -> Evaluator:
     """Return what answers for GH100."""
     return nvperf.evaluator("GH100", loaded)
 
@@ -69,7 +69,7 @@ def laid_out(fields: list[str]) -> Iterator[tuple[int, int]]:
         offset += size
 
 
-def headers_beside(loaded: library.Library) -> Path:
+def headers_beside(loaded: nvperf.Library) -> Path:
     """Return the folder of the headers that came with the library."""
     folder = Path(loaded.path).parents[1] / "include"
     if not (folder / HEADERS[0]).exists():
@@ -79,22 +79,22 @@ def headers_beside(loaded: library.Library) -> Path:
 
 def test_sizes_end_where_the_last_field_ends() -> None:
     """A structure's size does not count the padding behind its last field."""
-    assert library.struct_size(library.EvalRequest) == 12
-    assert library.struct_size(library.DimUnitFactor) == 5
-    assert library.struct_size(library.RawMetricRequest) == 26
-    assert library.SIZES["NVPW_InitializeHost"] == 16
-    assert library.SIZES["NVPW_GetSupportedChipNames"] == 32
+    assert nvperf.struct_size(nvperf.EvalRequest) == 12
+    assert nvperf.struct_size(nvperf.DimUnitFactor) == 5
+    assert nvperf.struct_size(nvperf.RawMetricRequest) == 26
+    assert nvperf.SIZES["NVPW_InitializeHost"] == 16
+    assert nvperf.SIZES["NVPW_GetSupportedChipNames"] == 32
 
 
-def test_structures_are_those_of_the_headers(loaded: library.Library) -> None:
+def test_structures_are_those_of_the_headers(loaded: nvperf.Library) -> None:
     """Every field of every call lies where the installed headers put it."""
     folder = headers_beside(loaded)
     theirs = header_structures(folder)
     ours: dict[str, type[ctypes.Structure]] = {
-        "NVPW_MetricEvalRequest": library.EvalRequest,
-        "NVPW_DimUnitFactor": library.DimUnitFactor,
-        "NVPA_RawMetricRequest": library.RawMetricRequest,
-        **{f"{name}_Params": call for name, call in library.CALLS.items()},
+        "NVPW_MetricEvalRequest": nvperf.EvalRequest,
+        "NVPW_DimUnitFactor": nvperf.DimUnitFactor,
+        "NVPA_RawMetricRequest": nvperf.RawMetricRequest,
+        **{f"{name}_Params": call for name, call in nvperf.CALLS.items()},
     }
     for name, structure in ours.items():
         names = [
@@ -106,14 +106,14 @@ def test_structures_are_those_of_the_headers(loaded: library.Library) -> None:
         assert [(p.offset, p.size) for p in places] == theirs[name], name
 
 
-def test_endings_are_numbered_as_in_the_headers(loaded: library.Library) -> None:
+def test_endings_are_numbered_as_in_the_headers(loaded: nvperf.Library) -> None:
     """The place of an ending in our table is its number in NVPW_Submetric."""
     text = (headers_beside(loaded) / HEADERS[0]).read_text()
     numbers = dict(re.findall(r"NVPW_SUBMETRIC_(\w+) = (\d+)", text))
     del numbers["NONE"]
     ours = {
         name.upper().replace(".", "_"): str(place)
-        for place, name in enumerate(library.SUBMETRICS)
+        for place, name in enumerate(nvperf.SUBMETRICS)
         if name
     }
     assert ours == numbers
@@ -124,31 +124,31 @@ def test_a_library_that_does_not_load_says_what_to_install(tmp_path: Path) -> No
     path = tmp_path / "libnvperf_host.so"
     path.write_text("no library")
     with pytest.raises(CollectorUnavailableError, match="pip install") as caught:
-        library.Library(str(path))
+        nvperf.Library(str(path))
     assert str(path) in caught.value.message
 
 
 def test_the_variable_names_the_library(monkeypatch: pytest.MonkeyPatch) -> None:
     """What a person names is taken, and nothing else where that fails."""
-    monkeypatch.setenv(library.LIBRARY_VARIABLE, "/no/such/library.so")
+    monkeypatch.setenv(nvperf.LIBRARY_VARIABLE, "/no/such/library.so")
     with pytest.raises(CollectorUnavailableError, match="/no/such/library"):
-        library.load.__wrapped__()
+        nvperf.load.__wrapped__()
 
 
-def test_chips_are_listed(loaded: library.Library) -> None:
+def test_chips_are_listed(loaded: nvperf.Library) -> None:
     """Every data-centre chip from Ampere on is known."""
     assert {"GA100", "AD102", "GH100", "GB100", "GB202"} <= set(loaded.chips())
 
 
 def test_an_unknown_chip_is_refused_with_those_that_are_known(
-    loaded: library.Library,
+    loaded: nvperf.Library,
 ) -> None:
     """The error of an unknown chip lists the chips."""
     with pytest.raises(ConfigError, match="GH100"):
         nvperf.evaluator("GX999", loaded)
 
 
-def test_an_evaluator_is_made_once(loaded: library.Library) -> None:
+def test_an_evaluator_is_made_once(loaded: nvperf.Library) -> None:
     """Asking for a chip again gives the same evaluator."""
     assert nvperf.evaluator("GA100", loaded) is nvperf.evaluator("GA100", loaded)
 
@@ -237,14 +237,14 @@ def test_together_is_never_dearer_than_one_by_one(data: st.DataObject) -> None:
 
 
 def test_an_image_asks_for_the_passes_of_its_metrics(
-    loaded: library.Library, hopper: Evaluator
+    loaded: nvperf.Library, hopper: Evaluator
 ) -> None:
     """What tells a device to count metrics needs the passes that were foretold."""
     for names in (["dram__bytes.sum"], [THROUGHPUT], [THROUGHPUT, "dram__bytes.sum"]):
         assert loaded.passes_of(hopper.config_image(names)) == hopper.passes(names)
 
 
-def test_what_a_kernel_does_not_give_is_an_error(loaded: library.Library) -> None:
+def test_what_a_kernel_does_not_give_is_an_error(loaded: nvperf.Library) -> None:
     """A metric that cannot be scheduled says so; the next question is answered."""
     asked = nvperf.evaluator("GB202", loaded)
     name = "lts__t_requests_srcnode_gpc_realtime.sum"

@@ -14,7 +14,6 @@ from hypothesis import strategies as st
 
 from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.cupti.host import HostHalf, ncu_unit
 from pytest_gpuperf.collect.cupti.libcupti import (
     Libcupti,
     find_libraries,
@@ -23,9 +22,11 @@ from pytest_gpuperf.collect.cupti.libcupti import (
 )
 from pytest_gpuperf.collect.cupti.range_profiler import (
     Counted,
+    HostHalf,
     Ranged,
     RangeProfiler,
     kernel_replay_refusal,
+    ncu_unit,
 )
 from pytest_gpuperf.collect.cupti.structs import GREW
 from pytest_gpuperf.collect.translate.counters import captured_values, standard_counters

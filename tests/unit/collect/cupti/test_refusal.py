@@ -1,4 +1,4 @@
-"""collect.cupti.refusal: what each answer of libcupti means, and leads to."""
+"""refusals of collect.cupti.libcupti: what each answer of libcupti means, and leads to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.cupti import refusal
+from pytest_gpuperf.collect.cupti import libcupti
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 from pytest_gpuperf.errors import (
@@ -95,7 +95,7 @@ def test_a_status_says_why_nothing_was_counted(status: int) -> None:
         count(fake)
 
     assert type(caught.value) is error
-    name = refusal.STATUSES[status].name
+    name = libcupti.STATUSES[status].name
     assert f"({function}: {status} {name})" in caught.value.message
     assert remedy in caught.value.remedy
 
@@ -116,7 +116,7 @@ def test_what_was_enabled_is_given_back_whatever_fails(status: int) -> None:
 
 def test_no_status_is_left_out() -> None:
     """Every status that has a meaning here is tested above, but for our own."""
-    assert set(STATUSES) | {refusal.NO_FUNCTION} == set(refusal.STATUSES)
+    assert set(STATUSES) | {libcupti.NO_FUNCTION} == set(libcupti.STATUSES)
 
 
 def test_names_are_those_of_the_header() -> None:
@@ -130,7 +130,7 @@ def test_names_are_those_of_the_header() -> None:
     names = {int(number): name for name, number in found}
 
     # the header may be a toolkit's, older than the newest code
-    known = {s: meant.name for s, meant in refusal.STATUSES.items() if s in names}
+    known = {s: meant.name for s, meant in libcupti.STATUSES.items() if s in names}
     assert len(known) > 20
     assert known == {status: names[status] for status in known}
 
@@ -157,14 +157,14 @@ def test_a_status_of_one_call_says_why(
 
 def test_a_range_outside_of_the_body_is_the_tests_mistake() -> None:
     """7 of PushRange is about where a range was begun, not about other profilers."""
-    error = refusal.failure(f"{RANGE}PushRange", 7)
+    error = libcupti.failure(f"{RANGE}PushRange", 7)
 
     assert "where none is counted" in str(error)
 
 
 def test_a_status_of_a_later_version_is_said_as_it_is() -> None:
     """A number that these headers do not have is shown, not guessed at."""
-    error = refusal.failure(INIT, 48)
+    error = libcupti.failure(INIT, 48)
 
     assert f"({INIT}: 48 not of these headers)" in str(error)
 
@@ -264,5 +264,5 @@ def test_the_page_names_every_status() -> None:
     page = (Path(__file__).parents[4] / "docs" / "gpu-timing.md").read_text()
 
     for status in STATUSES:
-        row = rf"^\| {status} {refusal.STATUSES[status].name} .*\[{status}\]` \|$"
+        row = rf"^\| {status} {libcupti.STATUSES[status].name} .*\[{status}\]` \|$"
         assert re.search(row, page, re.MULTILINE), status
