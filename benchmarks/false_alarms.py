@@ -24,10 +24,9 @@ from numpy.typing import NDArray
 
 from pytest_gpuperf.judge.case import Case, Confirmation, Stored
 from pytest_gpuperf.judge.regression import first_look, settle
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import BoundClass, RecordKey
+from pytest_gpuperf.model.record import BoundClass, RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome
 
@@ -207,12 +206,14 @@ def _measured(suite: Suite, level: Floats, choice: Booleans) -> Measured:
     return [suite.samples(values) for values, _ in runs], [made for _, made in runs]
 
 
-def _value(session_id: str, runs: Sequence[Floats]) -> SessionValue:
+def _value(runs: Sequence[Floats]) -> SessionValue:
     """Return one test's values from the samples of each process."""
     rank = 37  # of the 99 % order-statistic interval of 100 samples
     ordered = [np.sort(samples) for samples in runs]
     return SessionValue(
-        session_id=session_id,
+        metric="time",
+        unit="s",
+        source="cupti",
         run_values=tuple(float(np.median(each)) for each in ordered),
         half_widths=tuple(
             float((each[-rank] - each[rank - 1]) / 2 / np.median(each))
@@ -232,7 +233,7 @@ def _case(
     suite: Suite, test: int, stored: Sequence[Measured], current: Measured
 ) -> Case:
     """Return one test as our rule gets it."""
-    value = _value("now", [samples[test] for samples in current[0]])
+    value = _value([samples[test] for samples in current[0]])
     return Case(
         key=RecordKey(test_id=f"{test}"),
         metric=METRICS["time"],
@@ -244,7 +245,7 @@ def _case(
         choice=_name(suite, test, slow=current[1][0][test]),
         stored=tuple(
             Stored(
-                value=_value(f"{number}", [samples[test] for samples in session[0]]),
+                value=_value([samples[test] for samples in session[0]]),
                 session=Session(id=f"{number}", started_unix_s=number, host="h"),
                 choice=_name(suite, test, slow=session[1][0][test]),
             )
@@ -274,10 +275,9 @@ def _ours(suite: Suite, cases: list[Case], level: Floats, choice: Booleans) -> s
     measured = [suite.samples(values) for values, _ in runs]
     confirmations = {}
     for test in suspects | controls:
-        value = _value("now", [samples[test] for samples in measured])
+        value = _value([samples[test] for samples in measured])
         confirmations[cases[test].name] = Confirmation(
-            run_values=value.run_values,
-            half_widths=value.half_widths,
+            value=value,
             choices=tuple(_name(suite, test, slow=made[test]) for _, made in runs),
             control=test in controls,
         )

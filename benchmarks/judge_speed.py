@@ -16,10 +16,9 @@ import time
 
 from pytest_gpuperf.judge.case import Case, Policy, Stored
 from pytest_gpuperf.judge.regression import first_look, settle
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Estimate
 
 SECONDS = 3.0  # for 10,000 tests
@@ -49,16 +48,17 @@ def _case(
     """Return one metric of one test."""
     metric = METRICS[name]
 
-    def value(session_id: str) -> SessionValue:
-        if metric.exact:
-            return SessionValue(session_id=session_id, run_values=(64.0,))
+    def value() -> SessionValue:
+        exact = metric.exact
         return SessionValue(
-            session_id=session_id,
-            run_values=(draw.lognormvariate(-9, 0.01),),
-            half_widths=(0.004,),
+            metric=name,
+            unit=metric.unit or "",
+            source="cupti",
+            run_values=(64.0 if exact else draw.lognormvariate(-9, 0.01),),
+            half_widths=() if exact else (0.004,),
         )
 
-    current = value("now")
+    current = value()
     return Case(
         key=key,
         metric=metric,
@@ -71,9 +71,7 @@ def _case(
         ),
         current=current,
         choice="k",
-        stored=tuple(
-            Stored(value=value(s.id), session=s, choice="k") for s in sessions
-        ),
+        stored=tuple(Stored(value=value(), session=s, choice="k") for s in sessions),
     )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, RecordKey, StoredRecord, StoredValue
+from pytest_gpuperf.model.record import Record, RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 
 __all__ = [
@@ -137,7 +137,7 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
     return StoredRecord(
         key=first.key,
         session=session,
-        values=tuple(_stored_value(estimates) for estimates in series.values()),
+        values=tuple(SessionValue.of(estimates) for estimates in series.values()),
         choice=first.choice,
         facts=first.facts,
         soft_facts=first.soft_facts,
@@ -202,25 +202,3 @@ def _without(
         return None
     values = tuple(each for each in record.values if each.metric not in metrics)
     return replace(record, values=values) if values else None
-
-
-def _stored_value(estimates: list[Estimate]) -> StoredValue:
-    """Return the value of one metric from the estimates of each process."""
-    first = estimates[0]
-    half_widths = (_half_width(each) for each in estimates)
-    return StoredValue(
-        metric=first.metric,
-        unit=first.unit,
-        source=first.source,
-        run_values=tuple(each.value for each in estimates),
-        half_widths=tuple(each for each in half_widths if each is not None),
-        better=first.better,
-    )
-
-
-def _half_width(estimate: Estimate) -> float | None:
-    """Return half the interval over the value; None: no interval, or no ratio to 0."""
-    low, high = estimate.low, estimate.high
-    if low is None or high is None or estimate.value == 0:
-        return None
-    return (high - low) / 2 / abs(estimate.value)

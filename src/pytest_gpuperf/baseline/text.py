@@ -18,7 +18,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -38,7 +38,7 @@ SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
-_V = TypeVar("_V")  # a StoredValue when it is read, a list when it is written
+_V = TypeVar("_V")  # a SessionValue when it is read, a list when it is written
 
 KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
 
@@ -89,7 +89,7 @@ class Section(Frozen, frozen=True):
     name: str
     sessions: dict[str, Head | None]
     facts: dict[str, dict[str, dict[str, str]] | None]
-    records: list[Row[StoredValue] | None]
+    records: list[Row[SessionValue] | None]
 
 
 class Content(Frozen, frozen=True):
@@ -167,7 +167,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield "null]},"
 
 
-def _value(value: StoredValue) -> list[object]:
+def _value(value: SessionValue) -> list[object]:
     """Return a value as a line has it, without what it need not say."""
     named: list[object] = [value.metric, value.unit, value.source]
     named.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
@@ -272,7 +272,7 @@ _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
 _BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have none
-_LINE = msgspec.json.Decoder(Row[StoredValue])
+_LINE = msgspec.json.Decoder(Row[SessionValue])
 
 
 class _SchemaOnly(Frozen, frozen=True):
@@ -387,20 +387,20 @@ def _session(head: Head) -> Session:
     )
 
 
-def _dangling(row: Row[StoredValue], field: str, key: str) -> RecordError:
+def _dangling(row: Row[SessionValue], field: str, key: str) -> RecordError:
     """Return the error for a line that refers to what is not there."""
     message = f"{key!r}, of {row.test!r}, is not in the file"
     return RecordError(message, path=f"records.{field}")
 
 
-def _refuse_negative(row: Row[StoredValue], text: bytes) -> None:
+def _refuse_negative(row: Row[SessionValue], text: bytes) -> None:
     """Refuse a value that cannot be below zero and is."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
             raise _negative(value, row, text)
 
 
-def _negative(value: StoredValue, row: Row[StoredValue], text: bytes) -> RecordError:
+def _negative(value: SessionValue, row: Row[SessionValue], text: bytes) -> RecordError:
     """Return the error for a value below zero, with its line where it has its own."""
     message = (
         f"{value.metric} of {row.test!r} is {min(value.run_values):g} {value.unit}, "

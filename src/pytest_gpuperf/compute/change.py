@@ -20,9 +20,10 @@ from pytest_gpuperf.compute.spread import (
     sampling_error,
 )
 from pytest_gpuperf.compute.student import cumulative, quantile
-from pytest_gpuperf.model.change import Change, Comparison, Level, SessionValue, Shift
+from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
 from pytest_gpuperf.model.frozen import BulkRecord
 from pytest_gpuperf.model.metric import Better
+from pytest_gpuperf.model.record import SessionValue
 
 __all__ = [
     "Comparison",
@@ -187,8 +188,7 @@ def _contrast(comparison: Comparison, known: Sessions | None) -> Contrast:
         within, run_share, process_variance = _between_processes(runs)
     *stored, now = scaled
     if known:
-        ids = [session.session_id for session in comparison.stored]
-        shifts = [known.get(session_id, 0.0) for session_id in ids]
+        shifts = [known.get(session_id, 0.0) for session_id in comparison.session_ids]
         stored = [*map(operator.sub, stored, shifts)]
     mean, squares = moments(stored)
     return Contrast(
@@ -271,9 +271,9 @@ def session_shifts(
     residuals: dict[tuple[str, str], list[float]] = {}
     for each in contrasts(comparisons):
         group = each.comparison.shift_group
-        for session, value in zip(each.comparison.stored, each.stored, strict=True):
-            name = (group, session.session_id)
-            residuals.setdefault(name, []).append(value - each.mean)
+        ids = each.comparison.session_ids
+        for session_id, value in zip(ids, each.stored, strict=True):
+            residuals.setdefault((group, session_id), []).append(value - each.mean)
     found: dict[str, dict[str, float]] = {}
     for (group, session_id), several in residuals.items():
         if group and len(several) >= least_count:

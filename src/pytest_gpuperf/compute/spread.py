@@ -17,8 +17,8 @@ from statistics import NormalDist, fmean
 
 from pytest_gpuperf.compute.stats import CONFIDENCE, median
 from pytest_gpuperf.compute.student import digamma, quantile, tetragamma, trigamma
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import SessionValue
 
 __all__ = [
     "LEAST_DEVIATION",

@@ -10,7 +10,6 @@ from pytest_gpuperf.compute.limiter import limiter
 from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.counters import Evidence, LimiterName, Unknown
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Bands
@@ -20,6 +19,7 @@ from pytest_gpuperf.model.measured_scorecard import (
     MeasuredScorecard,
     StepLimiter,
 )
+from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.scorecard import TrainingScorecard
 from pytest_gpuperf.model.step_profile import DeviceTime, StepProfile
 from pytest_gpuperf.model.steps import SpanKind
@@ -147,8 +147,8 @@ def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
     field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
     values = [] if field is None else [getattr(each, field) for each in sessions]
     known = [
-        SessionValue(session_id=str(place), run_values=(value,))
-        for place, value in enumerate(values)
+        SessionValue(metric=metric, unit="", source="", run_values=(value,))
+        for value in values
         if value is not None
     ]
     return session_spread(known)

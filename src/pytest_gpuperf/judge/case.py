@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
@@ -16,8 +15,8 @@ from pytest_gpuperf.model.record import (
     Kind,
     Record,
     RecordKey,
+    SessionValue,
     StoredRecord,
-    StoredValue,
     Void,
 )
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -175,11 +174,9 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
     What fresh processes gave for one case.
 
     Attributes:
-        run_values: The value of each process that gave one and was not void.
+        value: Those of the processes that gave one and were not void; None: none did.
 
-        half_widths: Half-width of each one's interval, relative; may be empty.
-
-        choices: The choice of each, as many as `run_values`; empty: none is known.
+        choices: The choice of kernels of each of them; empty: none is known.
 
         lost: The last lines of a process in which the test failed; empty: none.
 
@@ -188,12 +185,16 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
         control: Whether it was measured to see what the machine does, not suspected.
     """
 
-    run_values: tuple[float, ...]
-    half_widths: tuple[float, ...] = ()
+    value: SessionValue | None = None
     choices: tuple[str | None, ...] = ()
     lost: tuple[str, ...] = ()
     void: tuple[str, ...] = ()
     control: bool = False
+
+    @property
+    def run_values(self) -> tuple[float, ...]:
+        """The value of each process that gave one."""
+        return () if self.value is None else self.value.run_values
 
     @property
     def made_choices(self) -> tuple[str | None, ...]:
@@ -221,15 +222,8 @@ def direction(metric: Metric) -> Better:
 
 # nearest to the device first; one that is not listed comes after all that are
 _BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
-_Pair = tuple[StoredRecord, StoredValue]
-_Made = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
-
-
-class _Runs(BulkRecord, frozen=True, kw_only=True):
-    """The estimates of one metric from one source, process by process."""
-
-    estimates: tuple[Estimate, ...]
-    choices: tuple[str | None, ...] = ()
+_Pair = tuple[StoredRecord, SessionValue]
+_Chosen = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
 
 
 def case_of(
@@ -265,7 +259,7 @@ def case_of(
     sessions = sorted(earlier, key=lambda s: (s.session.started_unix_s, s.session.id))
     having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
     now = _best(metric, usable or records, having)
-    estimate = now.estimates[0] if now.estimates else None
+    estimate, choice = now[0] if now else (None, None)
     comparable, differing, others = _comparable(
         estimate, (usable or records)[0], having, across
     )
@@ -275,8 +269,8 @@ def case_of(
         metric=_metric(metric, estimate),
         limit=limit,
         estimate=estimate,
-        current=_session_value(now.estimates, session_id) if estimate else None,
-        choice=now.choices[0] if now.choices else None,
+        current=SessionValue.of([e for e, _ in now]) if now else None,
+        choice=choice,
         stored=comparable,
         differences=differing,
         other_sources=others,
@@ -314,17 +308,16 @@ def confirmation_of(
     mine = [record for record in records if record.key == case.key]
     void = tuple(r.void.text for r in mine if r.void is not None)
     usable = [record for record in mine if record.void is None]
-    runs = _runs(_whole(case.metric.name, usable), case.estimate)
-    if not runs.estimates:
+    again = _alike_now(_whole(case.metric.name, usable), case.estimate)
+    if not again:
         own = (u for r in usable for u in r.unmeasured if u.metric == case.metric.name)
         void += lacking_again((*own, *unmeasured))
     lines = tuple(lost.splitlines())
-    if not lines and not runs.estimates and not void:
+    if not lines and not again and not void:
         lines = (f"no fresh process measured {case.metric.name}",)
     return Confirmation(
-        run_values=tuple(e.value for e in runs.estimates),
-        half_widths=_half_widths(runs.estimates),
-        choices=runs.choices,
+        value=SessionValue.of([e for e, _ in again]) if again else None,
+        choices=tuple(choice for _, choice in again),
         lost=lines,
         void=void,
         control=control,
@@ -342,24 +335,23 @@ def best_source(sources: Iterable[str]) -> str | None:
     return min(sources, key=_rank, default=None)
 
 
-def _best(metric: str, records: Sequence[Record], having: Sequence[_Pair]) -> _Runs:
+def _best(
+    metric: str, records: Sequence[Record], having: Sequence[_Pair]
+) -> list[_Chosen]:
     """Return the values now from the best source that the stored sessions have too."""
     whole = _whole(metric, records)
     held = {(v.source, v.unit) for _, v in having}
     shared = [e.source for e, _ in whole if (e.source, e.unit) in held]
     source = best_source(shared or [e.source for e, _ in whole])
-    runs = _runs(whole, next((e for e, _ in whole if e.source == source), None))
-    if len(set(runs.choices)) <= 1:
-        return runs
-    usual, _ = Counter(runs.choices).most_common(1)[0]
-    kept = [i for i, choice in enumerate(runs.choices) if choice == usual]
-    return _Runs(
-        estimates=tuple(runs.estimates[i] for i in kept),
-        choices=tuple(runs.choices[i] for i in kept),
-    )
+    first = next((e for e, _ in whole if e.source == source), None)
+    now = _alike_now(whole, first)
+    if not now:
+        return []
+    usual, _ = Counter(choice for _, choice in now).most_common(1)[0]
+    return [(estimate, choice) for estimate, choice in now if choice == usual]
 
 
-def _whole(metric: str, records: Iterable[Record]) -> list[_Made]:
+def _whole(metric: str, records: Iterable[Record]) -> list[_Chosen]:
     """Return the estimates of a metric that are not of one kernel alone."""
     return [
         (estimate, record.choice)
@@ -369,16 +361,12 @@ def _whole(metric: str, records: Iterable[Record]) -> list[_Made]:
     ]
 
 
-def _runs(whole: Iterable[_Made], like: Estimate | None) -> _Runs:
+def _alike_now(whole: Iterable[_Chosen], like: Estimate | None) -> list[_Chosen]:
     """Return the estimates that have the source and unit of one."""
     if like is None:
-        return _Runs(estimates=())
+        return []
     name = (like.source, like.unit)
-    pairs = [pair for pair in whole if (pair[0].source, pair[0].unit) == name]
-    return _Runs(
-        estimates=tuple(estimate for estimate, _ in pairs),
-        choices=tuple(choice for _, choice in pairs),
-    )
+    return [(e, choice) for e, choice in whole if (e.source, e.unit) == name]
 
 
 def _comparable(
@@ -389,7 +377,7 @@ def _comparable(
 ) -> tuple[tuple[Stored, ...], Facts, tuple[str, ...]]:
     """Return the stored sessions to compare with; where none is, why."""
     if estimate is None:
-        held = {session.session.id: _empty(session) for session, _ in having}
+        held = {s.session.id: _stored(s, value) for s, value in having}
         return tuple(held.values()), NO_FACTS, ()
     alike = _alike(estimate, having)
     if not alike:
@@ -402,7 +390,7 @@ def _comparable(
 
 
 def comparable_sessions(
-    value: StoredValue,
+    value: SessionValue,
     record: StoredRecord,
     sessions: Sequence[StoredRecord],
     *,
@@ -425,14 +413,14 @@ def comparable_sessions(
     return sum(not facts for facts in _apart(value, record, alike, across))
 
 
-def _alike(like: Estimate | StoredValue, having: Sequence[_Pair]) -> list[_Pair]:
+def _alike(like: Estimate | SessionValue, having: Sequence[_Pair]) -> list[_Pair]:
     """Return what was measured by the same source, in the same unit."""
     name = (like.source, like.unit)
     return [pair for pair in having if (pair[1].source, pair[1].unit) == name]
 
 
 def _apart(
-    like: Estimate | StoredValue,
+    like: Estimate | SessionValue,
     now: Record | StoredRecord,
     pairs: Sequence[_Pair],
     across: Collection[str],
@@ -449,41 +437,9 @@ def _apart(
     return [apart[id(then.facts)] for then, _ in pairs]
 
 
-def _stored(record: StoredRecord, value: StoredValue) -> Stored:
+def _stored(record: StoredRecord, value: SessionValue) -> Stored:
     """Return a stored session of a case."""
-    return Stored(
-        value=SessionValue(
-            session_id=record.session.id,
-            run_values=value.run_values,
-            half_widths=value.half_widths,
-        ),
-        session=record.session,
-        choice=record.choice,
-    )
-
-
-def _empty(record: StoredRecord) -> Stored:
-    """Return a stored session whose values there is nothing to compare with."""
-    nothing = SessionValue(session_id=record.session.id, run_values=())
-    return Stored(value=nothing, session=record.session, choice=record.choice)
-
-
-def _session_value(estimates: Sequence[Estimate], session_id: str) -> SessionValue:
-    """Return the value of each process."""
-    return SessionValue(
-        session_id=session_id,
-        run_values=tuple(e.value for e in estimates),
-        half_widths=_half_widths(estimates),
-    )
-
-
-def _half_widths(estimates: Iterable[Estimate]) -> tuple[float, ...]:
-    """Return half of each interval over its value, where there is one."""
-    return tuple(
-        (e.high - e.low) / 2 / abs(e.value)
-        for e in estimates
-        if e.low is not None and e.high is not None and e.value != 0
-    )
+    return Stored(value=value, session=record.session, choice=record.choice)
 
 
 def _metric(name: str, estimate: Estimate | None) -> Metric:

@@ -230,7 +230,7 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     What samples leave open is never less than their own half-width.
     """
     measured = again or (estimate,)
-    widths = [width for width in map(_half_width, measured) if width is not None]
+    widths = [e.half_width for e in measured if e.half_width is not None]
     floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
     if len(again) < _SPREAD_LEAST or min(e.value for e in again) <= 0:
         return max(spread.fraction, floor)
@@ -240,13 +240,6 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     averaged = between_runs / len(logs)
     left = max(spread.fraction**2 - between_runs, 0.0) + averaged
     return max(math.sqrt(left), floor)
-
-
-def _half_width(estimate: Estimate) -> float | None:
-    """Return half an estimate's own interval over its value; None: there is none."""
-    if estimate.low is None or estimate.high is None or estimate.value == 0:
-        return None
-    return (estimate.high - estimate.low) / 2 / abs(estimate.value)
 
 
 def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:

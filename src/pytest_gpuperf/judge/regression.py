@@ -20,10 +20,10 @@ from pytest_gpuperf.judge.rule import (
     rule,
     verdict_of,
 )
-from pytest_gpuperf.model.change import Change, Comparison, Level, SessionValue, Shift
+from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.metric import Better
-from pytest_gpuperf.model.record import RecordKey, StoredRecord
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
@@ -79,18 +79,14 @@ def baseline_priors(stored: Iterable[StoredRecord]) -> dict[str, Prior]:
     values: dict[tuple[RecordKey, str, str, str | None], list[SessionValue]] = {}
     for record in stored:
         for value in record.values:
-            session = SessionValue(
-                session_id=record.session.id,
-                run_values=value.run_values,
-                half_widths=value.half_widths,
-            )
             name = (record.key, value.metric, value.source, record.choice)
-            values.setdefault(name, []).append(session)
+            values.setdefault(name, []).append(value)
     return fit_priors(
         [
             Comparison(
                 current=several[-1],
                 stored=tuple(several),
+                session_ids=(),  # nothing is taken out of them
                 group=group_of(metric, source),
             )
             for (_, metric, source, _), several in values.items()

@@ -10,11 +10,11 @@ from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored, direction
-from pytest_gpuperf.model.change import Change, Comparison, SessionValue
+from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better, Family
-from pytest_gpuperf.model.record import Kind
+from pytest_gpuperf.model.record import Kind, SessionValue
 from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
 
 __all__ = [
@@ -271,16 +271,17 @@ def comparison_of(
     if case.current is None or not case.stored:
         return None
     current, choice = case.current, case.choice
-    if confirmation is not None and confirmation.run_values:
+    if confirmation is not None and confirmation.value is not None:
         choice, _ = _usual(confirmation.made_choices)
-        current = _confirmed(case.current.session_id, confirmation, choice)
+        current = _of_choice(confirmation.value, confirmation.made_choices, choice)
     inside = [s for s in case.stored if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else case.stored
     source = case.estimate.source if case.estimate is not None else ""
     family = family_of(case.metric.name, source)
     return Comparison(
         current=current,
-        stored=tuple(s.value for s in used if s.value.run_values),
+        stored=tuple(s.value for s in used),
+        session_ids=tuple(s.session.id for s in used),
         group=group_of(case.metric.name, source),
         better=direction(case.metric),
         exact=case.counts,
@@ -340,16 +341,12 @@ def needs_confirming(case: Case, policy: Policy | None = None) -> bool:
     return not (exact or case.of_file)
 
 
-def _confirmed(
-    session_id: str, confirmation: Confirmation, choice: str | None
+def _of_choice(
+    value: SessionValue, choices: Sequence[str | None], choice: str | None
 ) -> SessionValue:
-    """Return the confirming processes that made one choice."""
-    pairs = zip(confirmation.run_values, confirmation.made_choices, strict=True)
-    return SessionValue(
-        session_id=session_id,
-        run_values=tuple(value for value, made in pairs if made == choice),
-        half_widths=confirmation.half_widths,
-    )
+    """Return the values of the processes that made one choice."""
+    pairs = zip(value.run_values, choices, strict=True)
+    return replace(value, run_values=tuple(v for v, made in pairs if made == choice))
 
 
 def _incomparable(case: Case) -> Verdict | None:

@@ -17,9 +17,9 @@ from pytest_gpuperf.compute.change import (
 from pytest_gpuperf.compute.spread import Prior, Spread, half_width
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy
 from pytest_gpuperf.judge.rule import comparable, comparison_of, shift_group
-from pytest_gpuperf.model.change import Comparison, SessionValue, Shift
+from pytest_gpuperf.model.change import Comparison, Shift
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.record import RecordKey, SessionValue
 from pytest_gpuperf.model.run import MachineShift
 
 __all__ = ["class_shifts", "machine_shifts"]

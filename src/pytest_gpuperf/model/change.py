@@ -8,29 +8,12 @@ from types import MappingProxyType
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.mistakes import finite
+from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["NOISE_THRESHOLD", "Change", "Comparison", "Level", "SessionValue", "Shift"]
+__all__ = ["NOISE_THRESHOLD", "Change", "Comparison", "Level", "Shift"]
 
 # docs/judging.md section 2: a change too small to mean anything
 NOISE_THRESHOLD = 0.005
-
-
-class SessionValue(BulkRecord, frozen=True, kw_only=True):
-    """
-    One metric of one test in one session.
-
-    Attributes:
-        session_id: The session.
-
-        run_values: The value of each of its processes [the metric's unit], >= 1 of them.
-
-        half_widths: Half-width of each process's order-statistic interval, relative to
-            its value; empty where there was none.
-    """
-
-    session_id: str
-    run_values: tuple[float, ...]
-    half_widths: tuple[float, ...] = ()
 
 
 class Change(BulkRecord, frozen=True, kw_only=True):
@@ -95,7 +78,9 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     Attributes:
         current: This session.
 
-        stored: The stored ones, >= 1 of them.
+        stored: The stored ones, oldest first, >= 1 of them.
+
+        session_ids: The id of each stored session.
 
         group: Whose variances are alike: metric and family.
 
@@ -108,6 +93,7 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
 
     current: SessionValue
     stored: tuple[SessionValue, ...]
+    session_ids: tuple[str, ...]
     group: str
     better: Better = Better.LOWER
     exact: bool = False

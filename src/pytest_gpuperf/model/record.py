@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from enum import Enum
 from typing import Annotated
 
@@ -28,8 +28,8 @@ __all__ = [
     "Record",
     "RecordKey",
     "Role",
+    "SessionValue",
     "StoredRecord",
-    "StoredValue",
     "Void",
 ]
 
@@ -195,9 +195,9 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     utilization: tuple[UtilizationWindow, ...] = ()
 
 
-class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
+class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     """
-    One metric of one measurement in one session; in a file, a list.
+    The values of a session's processes, of one metric; in a file, a list.
 
     Attributes:
         metric: The metric's name.
@@ -206,7 +206,7 @@ class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
         source: The collector that gave them.
 
-        run_values: The value of each process of the session [unit], >= 1 of them.
+        run_values: The value of each process [unit], >= 1 of them.
 
         half_widths: Half-width of each process's interval over its value, >= 0; empty
             where there was no interval.
@@ -220,6 +220,20 @@ class StoredValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
     half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
     better: str | None = None
+
+    @classmethod
+    def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
+        """Return the values of some processes; `estimates`: one of each, >= 1 of them."""
+        first = estimates[0]
+        widths = (estimate.half_width for estimate in estimates)
+        return cls(
+            metric=first.metric,
+            unit=first.unit,
+            source=first.source,
+            run_values=tuple(estimate.value for estimate in estimates),
+            half_widths=tuple(width for width in widths if width is not None),
+            better=first.better,
+        )
 
 
 class StoredRecord(BulkRecord, frozen=True, kw_only=True):
@@ -242,7 +256,7 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
     key: RecordKey
     session: Session
-    values: tuple[StoredValue, ...]
+    values: tuple[SessionValue, ...]
     choice: str | None = None
     facts: Mapping[str, Mapping[str, str]] = {}
     soft_facts: Mapping[str, str] = {}

@@ -105,6 +105,13 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
             message = f"the interval {low!r} … {high!r} is upside down"
             raise RecordError(message, path=f"estimate[{self.metric}].low")
 
+    @property
+    def half_width(self) -> float | None:
+        """Half its interval over its value; None: no interval, or no ratio to 0."""
+        if self.low is None or self.high is None or self.value == 0:
+            return None
+        return (self.high - self.low) / 2 / abs(self.value)
+
 
 class Unmeasured(Gap, frozen=True, kw_only=True):
     """

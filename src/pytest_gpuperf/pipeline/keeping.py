@@ -23,8 +23,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.record import (
         Record,
         RecordKey,
+        SessionValue,
         StoredRecord,
-        StoredValue,
     )
     from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
@@ -139,7 +139,7 @@ def _fewest(
 
 
 def _family_of(
-    metrics: frozenset[str], values: Sequence[StoredValue]
+    metrics: frozenset[str], values: Sequence[SessionValue]
 ) -> frozenset[str]:
     """Return metrics with those that are parts of them: time.p95 goes with time."""
     names = {value.metric for value in values}

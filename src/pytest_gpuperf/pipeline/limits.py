@@ -9,7 +9,6 @@ from pytest_gpuperf.compute.spread import LEAST_SESSIONS, session_spread
 from pytest_gpuperf.judge.grade import grade_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.rule import group_of
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import TRAINING_BANDS
@@ -87,11 +86,7 @@ def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
     source = next((e.source for e in record.estimates if e.metric == metric), "")
     now = facts_of(record.facts, metric, source)
     values = [
-        SessionValue(
-            session_id=stored.session.id,
-            run_values=value.run_values,
-            half_widths=value.half_widths,
-        )
+        value
         for stored in memory.sessions(record)
         if not differences(now, facts_of(stored.facts, metric, source))
         for value in stored.values

@@ -8,7 +8,7 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.record import RecordKey, StoredRecord, StoredValue
+from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 
 TEST = "tests/test_gemm.py::test_gemm[4096]"
 
@@ -30,7 +30,7 @@ def session(number: int, **changed: Any) -> Session:
     return Session(**(given | changed))
 
 
-def value(metric: str = "time", *runs: float, **changed: Any) -> StoredValue:
+def value(metric: str = "time", *runs: float, **changed: Any) -> SessionValue:
     """Return the value of a metric."""
     given: dict[str, Any] = {
         "unit": "s",
@@ -38,7 +38,7 @@ def value(metric: str = "time", *runs: float, **changed: Any) -> StoredValue:
         "run_values": runs or (1.5,),
         "half_widths": (0.004,),
     }
-    return StoredValue(metric=metric, **(given | changed))
+    return SessionValue(metric=metric, **(given | changed))
 
 
 def stored(
@@ -65,7 +65,7 @@ _words = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 _names = st.text(max_size=12)
 
 _values = st.builds(
-    StoredValue,
+    SessionValue,
     metric=_names,
     unit=_names,
     source=_names,

@@ -4,24 +4,31 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from pytest_gpuperf.model.change import Comparison, SessionValue
+from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.record import SessionValue
 
 THEN = (1.0, 1.01, 0.99, 1.02, 0.98)
 
 
-def value(
-    *runs: float, name: str = "now", widths: tuple[float, ...] = ()
-) -> SessionValue:
-    """A session."""
-    return SessionValue(session_id=name, run_values=runs, half_widths=widths)
+def value(*runs: float, widths: tuple[float, ...] = ()) -> SessionValue:
+    """The values of a session's processes."""
+    return SessionValue(
+        metric="time", unit="s", source="cupti", run_values=runs, half_widths=widths
+    )
 
 
 def comparison(
     now: Sequence[float], then: Sequence[float], **fields: object
 ) -> Comparison:
     """A comparison of one process a session."""
-    stored = tuple(value(v, name=f"s{n}") for n, v in enumerate(then))
-    given = {"current": value(*now), "stored": stored, "group": "time"}
+    stored = tuple(value(v) for v in then)
+    ids = tuple(f"s{n}" for n in range(len(then)))
+    given = {
+        "current": value(*now),
+        "stored": stored,
+        "session_ids": ids,
+        "group": "time",
+    }
     return Comparison(**(given | fields))  # type: ignore[arg-type] # a test's shorthand
 
 

@@ -94,14 +94,9 @@ def test_a_prior_speaks_for_few_sessions() -> None:
 
 def test_a_change_has_the_least_spread_of_a_limit() -> None:
     """Samples and processes leave one; what is held against a limit agrees on it."""
-    stored = tuple(
-        value(0.99, 1.01, name=f"s{n}", widths=(0.03, 0.05)) for n in range(4)
-    )
-    wide = Comparison(
-        current=value(math.sqrt(0.99 * 1.01), widths=(0.04,)),
-        stored=stored,
-        group="time",
-    )
+    stored = (value(0.99, 1.01, widths=(0.03, 0.05)),) * 4
+    now = value(math.sqrt(0.99 * 1.01), widths=(0.04,))
+    wide = comparison([1.0], [1.0] * 4, current=now, stored=stored)
     (found,) = changes([wide], priors={}, level=Level())
     spread = session_spread(stored)
 
@@ -114,13 +109,7 @@ def test_a_change_has_the_least_spread_of_a_limit() -> None:
 def test_one_interval_of_samples_is_the_mean_of_itself() -> None:
     """Sessions without one have no part in it."""
     (found,) = changes(
-        [
-            Comparison(
-                current=value(1.0, widths=(0.0392,)),
-                stored=tuple(value(1.0, name=name) for name in "abcd"),
-                group="time",
-            )
-        ],
+        [comparison([1.0], [1.0] * 4, current=value(1.0, widths=(0.0392,)))],
         priors={},
         level=Level(),
     )
@@ -411,9 +400,10 @@ def test_what_widens_an_interval_is_added_up(shift: Shift | None) -> None:
     """
     prior = Prior(dof=5.0, variance=4e-4)
     pairs = [
-        Comparison(
-            current=value(*now),
-            stored=tuple(value(*runs, name=f"s{n}") for n, runs in enumerate(then)),
+        comparison(
+            now,
+            [1.0] * len(then),
+            stored=tuple(value(*runs) for runs in then),
             group=group,
             shift_group="g",
         )

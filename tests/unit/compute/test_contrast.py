@@ -11,13 +11,15 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.change import contrasts, fit_priors
 from pytest_gpuperf.compute.spread import fit_prior
-from pytest_gpuperf.model.change import Comparison, SessionValue
+from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
 
 def between(current: SessionValue, *stored: SessionValue) -> Comparison:
     """A comparison of sessions."""
-    return Comparison(current=current, stored=stored, group="time")
+    ids = tuple(f"s{n}" for n in range(len(stored)))
+    return Comparison(current=current, stored=stored, session_ids=ids, group="time")
 
 
 def test_positive_values_are_compared_by_their_logarithms() -> None:

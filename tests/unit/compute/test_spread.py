@@ -21,17 +21,15 @@ from pytest_gpuperf.compute.spread import (
     moments,
     session_spread,
 )
-from pytest_gpuperf.model.change import SessionValue
+from pytest_gpuperf.model.record import SessionValue
+from unit.compute.comparing import value
 
 
 def sessions(
     *values: tuple[float, ...], widths: tuple[float, ...] = ()
 ) -> list[SessionValue]:
     """Stored sessions."""
-    return [
-        SessionValue(session_id=str(n), run_values=runs, half_widths=widths)
-        for n, runs in enumerate(values)
-    ]
+    return [value(*runs, widths=widths) for runs in values]
 
 
 @pytest.mark.parametrize(("dof", "variance"), [(4.0, 1e-4), (20.0, 4e-6)])

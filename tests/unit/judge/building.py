@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from typing import Any
 
 from pytest_gpuperf.judge.case import Case, Confirmation, Stored
-from pytest_gpuperf.model.change import SessionValue
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Estimate
 
 KEY = RecordKey(test_id="test_a.py::test_a")
@@ -43,12 +42,18 @@ def stored(
     """Stored sessions, oldest first; a number is a session of one process."""
     return tuple(
         Stored(
-            value=SessionValue(session_id=f"s{number}", run_values=runs(value)),
+            value=processes(runs(value)),
             session=session(number),
             choice=choice,
         )
         for number, value in enumerate(values)
     )
+
+
+def processes(values: Sequence[float], **fields: Any) -> SessionValue:
+    """The values of the processes of a session."""
+    given = {"metric": "time", "unit": "s", "source": "cupti"} | fields
+    return SessionValue(run_values=tuple(values), **given)
 
 
 def runs(value: float | Sequence[float]) -> tuple[float, ...]:
@@ -65,7 +70,7 @@ def case(
     """A case with a limit of 5 %."""
     value = None
     if now is not None:
-        value = SessionValue(session_id="now", run_values=runs(now))
+        value = processes(runs(now))
     given: dict[str, Any] = {
         "key": KEY,
         "metric": METRICS[metric],
@@ -79,8 +84,12 @@ def case(
 
 
 def confirmation(
-    *values: float, choices: str | None = None, **fields: Any
+    *values: float,
+    choices: Sequence[str | None] | None = None,
+    widths: tuple[float, ...] = (),
+    **fields: Any,
 ) -> Confirmation:
-    """Confirming processes; `choices` has one letter for each."""
+    """Confirming processes; `choices` has one for each."""
     made = tuple(choices) if choices is not None else ("A",) * len(values)
-    return Confirmation(run_values=values, choices=made, **fields)
+    value = processes(values, half_widths=widths) if values else None
+    return Confirmation(value=value, choices=made, **fields)

@@ -19,8 +19,8 @@ from pytest_gpuperf.model.record import (
     Kind,
     Record,
     RecordKey,
+    SessionValue,
     StoredRecord,
-    StoredValue,
     Void,
 )
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -29,7 +29,7 @@ from unit.judge.building import KEY, estimate, record, session
 FACTS = {"device-time": {"gpu_name": "H200"}}
 
 
-def kept(number: int, *values: StoredValue, **fields: Any) -> StoredRecord:
+def kept(number: int, *values: SessionValue, **fields: Any) -> StoredRecord:
     """A stored session."""
     given: dict[str, Any] = {"facts": FACTS, "choice": "A"}
     return StoredRecord(
@@ -37,10 +37,10 @@ def kept(number: int, *values: StoredValue, **fields: Any) -> StoredRecord:
     )
 
 
-def held(value: float = 1.0, source: str = "cupti", **fields: Any) -> StoredValue:
+def held(value: float = 1.0, source: str = "cupti", **fields: Any) -> SessionValue:
     """A stored device time."""
     given: dict[str, Any] = {"metric": "time", "unit": "s", "run_values": (value,)}
-    return StoredValue(source=source, **(given | fields))
+    return SessionValue(source=source, **(given | fields))
 
 
 def measured(*estimates: Estimate, **fields: Any) -> Record:
@@ -71,7 +71,6 @@ def test_values_of_processes_and_sessions_come_together() -> None:
     assert found.current is not None
     assert found.current.run_values == (2.0, 1.0)
     assert found.current.half_widths == pytest.approx((0.05,))
-    assert found.current.session_id == "now"
     assert [s.value.run_values for s in found.stored] == [(1.0,), (1.1,)]
     assert [s.session.id for s in found.stored] == ["s0", "s1"]
     assert found.estimate == low_high
@@ -124,7 +123,7 @@ def test_only_the_facts_of_the_metrics_family_count() -> None:
     """A resource does not care which GPU timed it."""
     other = {"device-time": {"gpu_name": "A100"}}
     now = measured(estimate(64.0, "registers"))
-    value = StoredValue(
+    value = SessionValue(
         metric="registers", unit="count", source="cupti", run_values=(64.0,)
     )
     assert paired([now], [kept(0, value, facts=other)], "registers").stored
@@ -229,7 +228,8 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     )
     assert found.run_values == (1.1, 1.2)
     assert found.made_choices == ("A", "B")
-    assert found.half_widths == pytest.approx((0.1 / 1.1,))
+    assert found.value is not None
+    assert found.value.half_widths == pytest.approx((0.1 / 1.1,))
     assert found.void == ("it was hot",)
     assert found.control
     assert found.lost == ()
@@ -276,19 +276,18 @@ def test_a_stored_session_keeps_all_that_is_known_of_it() -> None:
     """Its id, the choice of its kernels and the half-widths of its values."""
     (found,) = paired([measured()], [kept(3, held(half_widths=(0.02,)))]).stored
 
-    assert (found.value.session_id, found.choice) == ("s3", "A")
+    assert (found.session.id, found.choice) == ("s3", "A")
     assert found.value.half_widths == (0.02,)
 
 
 def test_a_lost_metric_still_has_its_sessions() -> None:
-    """Each by its name, with no value to compare with."""
+    """Each by its name: they say how many there are."""
     found = paired(
         [measured(estimate(1.0, "registers"))], [kept(3, held()), kept(4, held())]
     )
 
     assert found.current is None
-    assert [each.value.session_id for each in found.stored] == ["s3", "s4"]
-    assert [each.value.run_values for each in found.stored] == [(), ()]
+    assert [each.session.id for each in found.stored] == ["s3", "s4"]
     assert {each.choice for each in found.stored} == {"A"}
 
 

@@ -27,8 +27,8 @@ from pytest_gpuperf.model.record import (
     BoundClass,
     Kind,
     RecordKey,
+    SessionValue,
     StoredRecord,
-    StoredValue,
     Void,
 )
 from pytest_gpuperf.model.sample import Unmeasured
@@ -218,7 +218,7 @@ def test_sessions_of_another_choice_are_left_out() -> None:
 def test_choices_that_nobody_saw_are_alike() -> None:
     """Without knowledge of kernels all runs are one experiment."""
     subject = replace(case(1.2, []), stored=stored(THEN, choice=None), choice=None)
-    unseen = Confirmation(run_values=SLOWER)
+    unseen = confirmation(*SLOWER, choices=())
     assert one(subject, unseen).outcome is Outcome.REGRESSED
 
 
@@ -475,7 +475,7 @@ def test_priors_come_from_the_whole_suite() -> None:
             key=subject.key,
             session=session(number),
             values=(
-                StoredValue(
+                SessionValue(
                     metric="time",
                     unit="s",
                     source="cupti",

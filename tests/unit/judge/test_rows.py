@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy
+from pytest_gpuperf.judge.case import Case, Policy
 from pytest_gpuperf.judge.rule import (
     comparison_of,
     early_verdict,
@@ -36,7 +36,7 @@ def test_other_kernels_are_told_by_the_beginning_of_their_names(
     then: tuple[str | None, ...], before: str
 ) -> None:
     """What most sessions ran, what most processes run, and what to do."""
-    again = Confirmation(run_values=(1.0, 1.1, 1.2), choices=(NEW, NEW, OLD))
+    again = confirmation(1.0, 1.1, 1.2, choices=(NEW, NEW, OLD))
     found = kernel_verdict(of_choices(then), Policy(), again)
 
     assert found is not None
@@ -68,7 +68,7 @@ def test_a_time_of_the_hosts_clock_has_variances_of_its_own(
 
 def test_what_samples_leave_open_of_a_confirming_process_is_kept() -> None:
     """Its intervals go with its values into what is compared."""
-    again = confirmation(1.0, 1.1, half_widths=(0.01, 0.02))
+    again = confirmation(1.0, 1.1, widths=(0.01, 0.02))
     found = comparison_of(case(1.0, (1.0,) * 3), Policy(), again)
 
     assert found is not None

@@ -24,8 +24,8 @@ from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import (
     BoundClass,
     RecordKey,
+    SessionValue,
     StoredRecord,
-    StoredValue,
 )
 from unit.judge.building import case, confirmation, session, stored
 
@@ -58,7 +58,7 @@ def records(count: int, source: str = "host") -> list[StoredRecord]:
             key=RecordKey(test_id=f"{n}"),
             session=session(number),
             values=(
-                StoredValue(
+                SessionValue(
                     metric="time",
                     unit="s",
                     source=source,

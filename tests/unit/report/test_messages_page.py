@@ -148,7 +148,7 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.OTHER_KERNEL: lambda: block(
         judged(
             case(AGAIN[0], (), choice=NEW, stored=stored(THEN, choice=OLD)),
-            Confirmation(run_values=AGAIN, choices=(NEW, NEW, NEW, OLD, OLD)),
+            confirmation(*AGAIN, choices=(NEW, NEW, NEW, OLD, OLD)),
         )
     ),
     Reason.SLOWER_THAN_LIMIT: lambda: block(
