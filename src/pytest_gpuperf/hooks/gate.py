@@ -13,11 +13,11 @@ from pytest_gpuperf.hooks.start import command_line, told_to_worker
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.verdict import FAILING
 from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
-from pytest_gpuperf.report.words import LOUD
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -216,7 +216,7 @@ class Gate:
         text = outcomes.failure_text(failures, self.suite.config)
         expected = outcomes.expected_failure(call)
         meant = call.__dict__.pop("gpuperf_expects", False)
-        loud = any(verdict.outcome in LOUD for verdict in failures)
+        loud = any(verdict.outcome in FAILING for verdict in failures)
         if expected is None or not (meant and loud):
             outcomes.fail(call, text)
         else:

@@ -27,13 +27,13 @@ __all__ = [
     "Confirmation",
     "Facts",
     "Policy",
+    "Retest",
     "Stored",
     "best_source",
     "case_of",
     "comparable_sessions",
     "confirmation_of",
     "direction",
-    "lacking_again",
 ]
 
 Facts = Mapping[str, tuple[str, str]]
@@ -64,8 +64,8 @@ class Policy(Frozen, frozen=True, kw_only=True):
         least_controls: Controls whose median is taken for a shift; the median of fewer
             is one test's own noise.
 
-        class_count: Tests of a class that show what a stored session moved together: as
-            many as the controls that a class should have.
+        class_count: Tests of a class that show what a session moved together: stored
+            ones by their values, and the current one by so many controls.
 
         selected: Whether suspects are confirmed. Between files of whole runs nothing was
             selected for being bad, so that nothing need be confirmed.
@@ -178,17 +178,21 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
 
         choices: The choice of kernels of each of them; empty: none is known.
 
-        lost: The last lines of a process in which the test failed; empty: none.
+        lost: The last lines of a process in which the test gave no value, where any
+            should have; None: there is no such process.
 
-        void: Why processes that gave a value are left out, and others could have none.
+        void: Why processes that gave a value are left out.
+
+        lacking: What processes could not measure, where none gave a value.
 
         control: Whether it was measured to see what the machine does, not suspected.
     """
 
     value: SessionValue | None = None
     choices: tuple[str | None, ...] = ()
-    lost: tuple[str, ...] = ()
+    lost: tuple[str, ...] | None = None
     void: tuple[str, ...] = ()
+    lacking: tuple[Unmeasured, ...] = ()
     control: bool = False
 
     @property
@@ -202,10 +206,26 @@ class Confirmation(Frozen, frozen=True, kw_only=True):
         return self.choices or (None,) * len(self.run_values)
 
 
-def lacking_again(unmeasured: Iterable[Unmeasured]) -> tuple[str, ...]:
-    """Return why fresh processes could not have values, a sentence each."""
-    told = (f"{u.metric} was not measured again: {u.reason}" for u in unmeasured)
-    return tuple(dict.fromkeys(told))
+class Retest(Frozen, frozen=True, kw_only=True):
+    """
+    What fresh processes gave for one test.
+
+    Attributes:
+        records: What each of them measured.
+
+        failure: The last lines of one in which it failed; "": it failed in none.
+
+        unmeasured: What the test asked for in one of them and could not have there.
+    """
+
+    records: tuple[Record, ...] = ()
+    failure: str = ""
+    unmeasured: tuple[Unmeasured, ...] = ()
+
+    def lacking(self, metric: str, records: Iterable[Record]) -> tuple[Unmeasured, ...]:
+        """Return what the test, or one of some records, lacks for a metric."""
+        own = (u for r in records for u in r.unmeasured if u.metric == metric)
+        return tuple(dict.fromkeys((*own, *self.unmeasured)))
 
 
 def direction(metric: Metric) -> Better:
@@ -284,12 +304,7 @@ def case_of(
 
 
 def confirmation_of(
-    case: Case,
-    records: Iterable[Record],
-    *,
-    lost: str = "",
-    unmeasured: Iterable[Unmeasured] = (),
-    control: bool = False,
+    case: Case, retest: Retest, *, control: bool = False
 ) -> Confirmation:
     """
     Return what fresh processes gave for a case.
@@ -297,29 +312,23 @@ def confirmation_of(
     Args:
         case: What they measured again.
 
-        records: Theirs, of the case's key.
-
-        lost: The last lines of one that failed; "": none did.
-
-        unmeasured: What the test asked for in one of them and the machine did not give.
+        retest: What they gave for its test.
 
         control: Whether it is a control.
     """
-    mine = [record for record in records if record.key == case.key]
+    mine = [record for record in retest.records if record.key == case.key]
     void = tuple(r.void.text for r in mine if r.void is not None)
     usable = [record for record in mine if record.void is None]
     again = _alike_now(_whole(case.metric.name, usable), case.estimate)
-    if not again:
-        own = (u for r in usable for u in r.unmeasured if u.metric == case.metric.name)
-        void += lacking_again((*own, *unmeasured))
-    lines = tuple(lost.splitlines())
-    if not lines and not again and not void:
-        lines = (f"no fresh process measured {case.metric.name}",)
+    lacking = () if again else retest.lacking(case.metric.name, usable)
+    silent = not (again or void or lacking)
+    lost = tuple(retest.failure.splitlines())
     return Confirmation(
         value=SessionValue.of([e for e, _ in again]) if again else None,
         choices=tuple(choice for _, choice in again),
-        lost=lines,
+        lost=lost if lost or silent else None,
         void=void,
+        lacking=lacking,
         control=control,
     )
 

@@ -1,4 +1,4 @@
-"""Grades of what a call reached of its roof, and limits made of them.
+"""Grades of what a call or a loop reached of its roof, and limits made of them.
 
 A grade is a limit in other words: `min_grade="B"` under the memory's roof is
 `roofline.fraction >= 70 %`, and is judged as that limit is.
@@ -11,13 +11,24 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
-from pytest_gpuperf.model.grade import Bands, Grade
+from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
 from pytest_gpuperf.model.quantity import parse_quantity
+from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.verdict import Limit
 
-__all__ = ["GRADES", "grade_limit", "grade_of", "parse_grades"]
+__all__ = [
+    "GRADE",
+    "GRADES",
+    "grade_limit",
+    "grade_of",
+    "parse_grades",
+    "rate_limit",
+]
+
+GRADE = "scorecard.grade"
+_RATE = "throughput"
 
 # The memory's roof is reached by simple kernels; that of the tensor cores is not, on the
 # datasheet's figure, by the best libraries: it has bands of its own, unless it was
@@ -59,15 +70,42 @@ def grade_limit(
 
         grades: Where grades begin, by roof; those not named are the plugin's own.
     """
-    bands = _bands(attained, grades)
-    letters = {"A": bands.a, "B": bands.b, "C": bands.c, "D": bands.d, "F": 0.0}
-    least = letters[grade]
+    least = _bands(attained, grades).least(Grade(grade))
     return Limit(
         text=f'min_grade="{grade}" (roofline.fraction >= {least:g})',
         metric="roofline.fraction",
         operator=">=",
         threshold=least,
         unit="fraction",
+    )
+
+
+def rate_limit(record: Record, grade: str) -> Limit | None:
+    """
+    Return the least throughput of a loop that has a grade; None: its scorecard has none.
+
+    The grade is of the throughput's share of what the hardware allows, so that the noise
+    of a grade is that of the throughput, and fresh processes can decide it.
+
+    Args:
+        record: What was measured of the loop.
+
+        grade: A, B, C, D or F.
+    """
+    rate = next((e for e in record.estimates if e.metric == _RATE), None)
+    steps = record.steps
+    if rate is None or steps is None or not steps.efficiency_fraction:
+        return None
+    share = TRAINING_BANDS.least(Grade(grade))
+    least = share * rate.value / steps.efficiency_fraction
+    digits = f"{least:.0f}" if least >= 1000 else f"{least:.4g}"  # noqa: PLR2004 - four
+    bound = f"{share * 100:g} % of the bandwidth bound"
+    return Limit(
+        text=f'min_grade="{grade}" ({bound}, {_RATE} >= {digits} /s)',
+        metric=_RATE,
+        operator=">=",
+        threshold=least,
+        unit=rate.unit,
     )
 
 

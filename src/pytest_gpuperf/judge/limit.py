@@ -1,4 +1,4 @@
-"""One limit against one record, as one of four verdicts.
+"""Limits against records, each as one of four verdicts.
 
 The value of one session is compared as an interval that says where other sessions would
 have found it: the spread between sessions, never the narrow one between samples.
@@ -13,23 +13,56 @@ three sessions are stored): they are compared as points.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.spread import Z_95, Spread, half_width
+from pytest_gpuperf.compute.spread import (
+    LEAST_SESSIONS,
+    Z_95,
+    Prior,
+    Spread,
+    half_width,
+    session_spread,
+)
+from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.judge.case import lacking_again
+from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
+from pytest_gpuperf.judge.rule import group_of
 from pytest_gpuperf.judge.selection import Gap, select
-from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
+from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Limit,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 
-__all__ = ["PRIORS", "judge_limit"]
+__all__ = [
+    "PRIORS",
+    "confirm_limit",
+    "judge_limit",
+    "judge_limits",
+    "lacking",
+    "lost_alone",
+    "spread_of",
+    "straddles",
+]
+
+SpreadOf = Callable[
+    [str, Record], "Spread | None"
+]  # of a metric, where it was measured
+_FRACTION = "roofline.fraction"
 
 # docs/judging.md section 4; counters are taken on the device, so its prior is theirs
 PRIORS = MappingProxyType(
@@ -69,9 +102,7 @@ def judge_limit(
     record: Record,
     *,
     spread: Spread | None = None,
-    confirming: Sequence[Record] = (),
-    lost: Sequence[str] = (),
-    unmeasured: Sequence[Unmeasured] = (),
+    retest: Retest | None = None,
 ) -> Verdict:
     """
     Return the verdict of one limit on one record.
@@ -83,12 +114,9 @@ def judge_limit(
 
         spread: Between sessions, from a baseline of at least 3; None: the prior.
 
-        confirming: What fresh processes measured of the same; the void ones are left out.
-            They decide alone: the first value was measured again because of what it was.
-
-        lost: The last lines of a fresh process in which the test failed; empty: none.
-
-        unmeasured: What it asked for in one of them and the machine did not give.
+        retest: What fresh processes gave for the test; None: there were none. Their
+            values decide alone, the void ones left out: the first value was measured
+            again because of what it was.
 
     Returns:
         Passed, failed, inconclusive or unmeasured. Its estimate is in the limit's unit.
@@ -97,44 +125,39 @@ def judge_limit(
         UnitError: The limit is on a number of the test's own that has another unit, which
             only the record says: a mistake of whoever wrote both, not a value that lacks.
     """
-    void = record.void
-    if void is not None and record.estimates:
-        return _void(limit, record, void)
-    found = _nothing(void) if void is not None else select(limit, record)
-    if isinstance(found, Gap):
-        if record.kind is Kind.RECORD and _has(record, limit.metric):
-            raise UnitError(found.reason, path=limit.text, remedy=found.remedy)
-        return Verdict(
-            key=record.key,
-            metric=limit.metric,
-            outcome=Outcome.UNMEASURED,
-            reason=Reason.NOT_MEASURED,
-            limit=limit,
-            detail=(found.reason,),
-            remedy=found.remedy,
+    if record.void is not None:
+        return _without_value(
+            limit, record, Unmeasured.of_metric(limit.metric, record.void.gap)
         )
-    if lost:
+    first = select(limit, record)
+    if isinstance(first, Gap):
+        if record.kind is Kind.RECORD and _has(record, limit.metric):
+            raise UnitError(first.reason, path=limit.text, remedy=first.remedy)
+        gap = Unmeasured(metric=limit.metric, reason=first.reason, remedy=first.remedy)
+        return _without_value(limit, record, gap)
+    if retest is None:
+        return _decide(limit, record, first, (), spread)
+    if retest.failure:
         return Verdict(
             key=record.key,
             metric=limit.metric,
             outcome=Outcome.FAILED,
             reason=Reason.CHILD_GAVE_NO_VALUE,
             limit=limit,
-            estimate=found,
-            detail=tuple(lost),
-            remedy="make the test pass when it runs alone",
+            estimate=first,
+            evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
-    usable = [again for again in confirming if again.void is None]
-    repeated = [select(limit, again) for again in usable]
+    usable = [r for r in retest.records if r.key == record.key and r.void is None]
+    repeated = (select(limit, again) for again in usable)
     again = [
-        e for e in repeated if isinstance(e, Estimate) and e.source == found.source
+        e for e in repeated if isinstance(e, Estimate) and e.source == first.source
     ]
-    verdict = _decide(limit, record, found, again, spread)
-    own = (u for r in usable for u in r.unmeasured if u.metric == limit.metric)
-    told = () if again else lacking_again((*own, *unmeasured))
-    if not told or verdict.outcome is not Outcome.INCONCLUSIVE:
+    verdict = _decide(limit, record, first, again, spread)
+    missing = () if again else retest.lacking(limit.metric, usable)
+    if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
         return verdict
-    return replace(verdict, detail=told, remedy="measure it again when that is over")
+    evidence = VerdictEvidence(lacking=missing)
+    return replace(verdict, cause=Cause.NOTHING_USABLE, evidence=evidence)
 
 
 def _has(record: Record, metric: str) -> bool:
@@ -142,10 +165,17 @@ def _has(record: Record, metric: str) -> bool:
     return any(estimate.metric == metric for estimate in record.estimates)
 
 
-def _nothing(void: Void) -> Gap:
-    """Return why a measurement that gave no value at all decides nothing."""
-    remedy = void.remedy or "measure it, then judge it"
-    return Gap(reason=void.reason, remedy=remedy)
+def _without_value(limit: Limit, record: Record, gap: Unmeasured) -> Verdict:
+    """Return the verdict where no value may be judged."""
+    measured = record.void is not None and bool(record.estimates)
+    return Verdict(
+        key=record.key,
+        metric=limit.metric,
+        outcome=Outcome.INCONCLUSIVE if measured else Outcome.UNMEASURED,
+        reason=Reason.VOID if measured else Reason.NOT_MEASURED,
+        limit=limit,
+        evidence=VerdictEvidence(gap=gap),
+    )
 
 
 def _decide(
@@ -159,20 +189,19 @@ def _decide(
     estimate = _together(first, again)
     interval = _interval(limit, record, estimate, again, spread)
     outcome, reason = _outcome(limit, estimate.value, interval)
-    verdict = Verdict(
+    still = reason is Reason.STRADDLES_LIMIT and bool(again)
+    return Verdict(
         key=record.key,
         metric=limit.metric,
         outcome=outcome,
         reason=reason,
+        cause=Cause.STILL_STRADDLES if still else None,
         limit=limit,
         estimate=estimate,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
         confirmations=_relative(limit, again),
     )
-    if outcome is not Outcome.INCONCLUSIVE:
-        return verdict
-    return replace(verdict, remedy=_remedy(reason, confirmed=bool(again)))
 
 
 def _outcome(
@@ -181,7 +210,7 @@ def _outcome(
     """Return what a value and its interval decide."""
     holds = _HOLDS[limit.operator]
     lower_bound = limit.operator in {">=", ">"}
-    if limit.metric == "roofline.fraction" and lower_bound and value > ABOVE_THE_ROOF:
+    if limit.metric == _FRACTION and lower_bound and value > ABOVE_THE_ROOF:
         return Outcome.INCONCLUSIVE, Reason.ABOVE_THE_ROOF
     ends = (value,) if interval is None else (interval.low, interval.high)
     within = [holds(end, limit.threshold) for end in ends]
@@ -266,23 +295,217 @@ def _relative(limit: Limit, again: Sequence[Estimate]) -> tuple[float, ...]:
     return tuple((e.value - threshold) / abs(threshold) for e in again)
 
 
-def _void(limit: Limit, record: Record, void: Void) -> Verdict:
-    """Return the verdict on a record that must not be judged."""
+def judge_limits(
+    plan: Plan,
+    test_id: str,
+    records: Sequence[Record],
+    spread_of: SpreadOf,
+    *,
+    grades: Mapping[str, Bands] | None = None,
+) -> tuple[Verdict, ...]:
+    """
+    Return a verdict for each limit of a test and each measurement that it is for.
+
+    A limit is for every measurement that has its metric; where none has, for the first.
+    A least grade is one more, for every measurement that has a grade: a call that reached
+    a part of its roof, and a loop whose scorecard has one.
+
+    Args:
+        plan: The limits.
+
+        test_id: The test.
+
+        records: What it measured.
+
+        spread_of: Returns how far stored sessions lie apart.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+    verdicts = [
+        judge_limit(limit, record, spread=spread_of(limit.metric, record))
+        for limit in plan.limits
+        for record in _meant(limit, test_id, records)
+    ]
+    if plan.min_grade is not None:
+        graded = [
+            _graded(limit, record, spread_of(limit.metric, record))
+            for record in records
+            if (limit := _grade_limit(plan.min_grade, record, grades)) is not None
+        ]
+        verdicts += graded or [_ungraded(plan.min_grade, test_id, records)]
+    return tuple(verdicts)
+
+
+def confirm_limit(
+    verdict: Verdict,
+    records: Sequence[Record],
+    retest: Retest | None,
+    spread_of: SpreadOf,
+    *,
+    ended_early: bool,
+) -> Verdict:
+    """
+    Return the verdict of a limit, decided by fresh processes where they had to.
+
+    Args:
+        verdict: That on the first value.
+
+        records: What the test measured.
+
+        retest: What fresh processes gave for it; None: there were none.
+
+        spread_of: Returns how far stored sessions lie apart.
+
+        ended_early: Whether the run ended before fresh processes could be started.
+    """
+    limit = verdict.limit
+    if limit is None or not straddles(verdict):
+        return verdict
+    if retest is None:
+        return replace(verdict, cause=Cause.ENDED_EARLY) if ended_early else verdict
+    record = next(record for record in records if record.key == verdict.key)
+    spread = spread_of(limit.metric, record)
+    return judge_limit(limit, record, spread=spread, retest=retest)
+
+
+def straddles(verdict: Verdict) -> bool:
+    """Return whether more processes could decide what one did not."""
+    return verdict.reason is Reason.STRADDLES_LIMIT
+
+
+def lacking(measured: Measured) -> list[Verdict]:
+    """Return verdicts on the values that a test asked for in vain, and on void ones."""
+    key = RecordKey(test_id=measured.test_id)
+    verdicts = [
+        Verdict(
+            key=measured.records[0].key if measured.records else key,
+            metric=refusal.metric,
+            outcome=Outcome.UNMEASURED,
+            reason=Reason.NOT_MEASURED,
+            evidence=VerdictEvidence(gap=refusal),
+        )
+        for refusal in measured.refusals
+    ]
+    judged = {verdict.key for verdict in measured.verdicts}
+    for record in measured.records:
+        void = record.void
+        if void is None or record.key in judged or void.code == "disabled":
+            continue
+        measured_it = bool(record.estimates)
+        verdicts.append(
+            Verdict(
+                key=record.key,
+                metric="time",
+                outcome=Outcome.INCONCLUSIVE if measured_it else Outcome.UNMEASURED,
+                reason=Reason.VOID if measured_it else Reason.NOT_MEASURED,
+                evidence=VerdictEvidence(gap=Unmeasured.of_metric("time", void.gap)),
+            )
+        )
+    return verdicts
+
+
+def lost_alone(test_id: str, failure: str) -> Verdict:
+    """
+    Return the verdict on a test that gave no value in a fresh process.
+
+    Args:
+        test_id: The test.
+
+        failure: The last lines of that process.
+    """
     return Verdict(
-        key=record.key,
-        metric=limit.metric,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.VOID,
-        limit=limit,
-        detail=(void.reason,),
-        remedy=void.remedy or "measure it again when that is over",
+        key=RecordKey(test_id=test_id),
+        metric="time",
+        outcome=Outcome.FAILED,
+        reason=Reason.CHILD_GAVE_NO_VALUE,
+        evidence=VerdictEvidence(lines=tuple(failure.splitlines())),
     )
 
 
-def _remedy(reason: Reason, *, confirmed: bool) -> str:
-    """Return what to do about a limit that could not be decided."""
-    if reason is Reason.ABOVE_THE_ROOF:
-        return "check the declared work, or enlarge the data beyond the caches"
-    if confirmed:
-        return "move the limit away from the value, or make the value steadier"
-    return "let fresh processes confirm it (--gpuperf-confirm), or move the limit"
+def spread_of(
+    metric: str,
+    record: Record,
+    stored: Iterable[StoredRecord],
+    priors: Callable[[], Mapping[str, Prior]],
+) -> Spread | None:
+    """
+    Return how much stored sessions of a metric differ; None: too few are stored.
+
+    Args:
+        metric: The metric's name.
+
+        record: What was measured now.
+
+        stored: The stored sessions of the same measurement.
+
+        priors: Returns how much sessions usually differ, by group.
+    """
+    source = next((e.source for e in record.estimates if e.metric == metric), "")
+    now = facts_of(record.facts, metric, source)
+    values = [
+        value
+        for session in stored
+        if not differences(now, facts_of(session.facts, metric, source))
+        for value in session.values
+        if value.metric == metric and value.source == source
+    ]
+    if len(values) < LEAST_SESSIONS:
+        return None
+    return session_spread(values, priors().get(group_of(metric, source)))
+
+
+def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:
+    """Return the measurements that a limit is for."""
+    having = [record for record in records if _has(record, limit.metric)]
+    if having:
+        return having
+    nothing = Record(key=RecordKey(test_id=test_id), kind=Kind.RANGE, estimates=())
+    return (records or (nothing,))[:1]
+
+
+def _grade_limit(
+    grade: str, record: Record, grades: Mapping[str, Bands] | None
+) -> Limit | None:
+    """Return the limit that a least grade is for a measurement; None: it has no grade."""
+    if record.kind is Kind.STEPS:
+        return rate_limit(record, grade)
+    roof = record.roofline
+    return None if roof is None else grade_limit(roof, grade, grades)
+
+
+def _graded(limit: Limit, record: Record, spread: Spread | None) -> Verdict:
+    """Return the verdict on a grade; of more than the bandwidth allows none passes."""
+    verdict = judge_limit(limit, record, spread=spread)
+    steps = record.steps
+    share = None if steps is None else steps.efficiency_fraction
+    # the scorecard cuts a share at the whole
+    if share is None or share < 1 or verdict.outcome is not Outcome.PASSED:
+        return verdict
+    return replace(
+        verdict,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.ABOVE_THE_ROOF,
+        cause=Cause.OF_A_LOOP,
+    )
+
+
+def _ungraded(grade: str, test_id: str, records: Sequence[Record]) -> Verdict:
+    """Return the verdict on a least grade where no measurement has one, and why not."""
+    metric, cause = _FRACTION, Cause.NOTHING_TIMED
+    gap = next(
+        (u for r in records for u in r.unmeasured if u.metric == _FRACTION), None
+    )
+    if gap is None:
+        void = next((r.void for r in records if r.void is not None), None)
+        if any(record.kind is Kind.STEPS for record in records):
+            metric = GRADE
+            cause = Cause.NO_HARDWARE if void is None else Cause.ENDED_EARLY
+        gap = None if void is None else Unmeasured.of_metric(metric, void.gap)
+    return Verdict(
+        key=records[0].key if records else RecordKey(test_id=test_id),
+        metric=metric,
+        outcome=Outcome.UNMEASURED,
+        reason=Reason.NOT_MEASURED,
+        cause=cause,
+        evidence=VerdictEvidence(gap=gap, grade=grade),
+    )

@@ -346,10 +346,6 @@ _GAP_LIMITS = 2.0
 # again is what noise hardly reaches, and with few sessions no test's adjusted one is small
 _FAR = 0.5
 _CLEARED = frozenset({Outcome.UNCHANGED, Outcome.IMPROVED})
-_REMEDY = (
-    "find the test after which it is slower, and let that one clean up; run it again if "
-    "the machine was busy"
-)
 
 
 def with_suite(
@@ -435,12 +431,7 @@ def _with_suite(
     told = replace(verdict, in_suite=first)
     if not strict or verdict.outcome not in _CLEARED:
         return told
-    return replace(
-        told,
-        outcome=Outcome.INCONCLUSIVE,
-        reason=Reason.SLOWER_IN_SUITE,
-        remedy=_REMEDY,
-    )
+    return replace(told, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
 
 
 def _best_of(estimate: Estimate, sign: float) -> float:

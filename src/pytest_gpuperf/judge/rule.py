@@ -6,16 +6,30 @@ import math
 from collections import Counter
 from collections.abc import Sequence
 from statistics import fmean
-from types import MappingProxyType
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Stored, direction
+from pytest_gpuperf.judge.case import (
+    Case,
+    Confirmation,
+    Policy,
+    Stored,
+    direction,
+)
 from pytest_gpuperf.model.change import Change, Comparison
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better, Family
 from pytest_gpuperf.model.record import Kind, SessionValue
-from pytest_gpuperf.model.verdict import BaselineSpan, Outcome, Reason, Verdict
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import (
+    BaselineSpan,
+    Cause,
+    KernelChoice,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 
 __all__ = [
     "Ruling",
@@ -33,14 +47,6 @@ __all__ = [
 
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
 _ENOUGH_STEPS = 30
-
-_REMEDIES = MappingProxyType(
-    {
-        Reason.FASTER_THAN_LIMIT: "store it with --gpuperf-update=improved",
-        Reason.NOT_SIGNIFICANT: "measure it in more processes with --gpuperf-runs=5",
-        Reason.INCOMPLETE_RUN: "run all the selected tests to their end",
-    }
-)
 
 
 class Ruling(Frozen, frozen=True, kw_only=True):
@@ -77,8 +83,8 @@ def verdict_of(
     outcome: Outcome,
     reason: Reason,
     *,
-    detail: tuple[str, ...] = (),
-    remedy: str = "",
+    cause: Cause | None = None,
+    evidence: VerdictEvidence | None = None,
 ) -> Verdict:
     """Return a verdict on a case, with the sessions that it was held against."""
     return Verdict(
@@ -86,11 +92,11 @@ def verdict_of(
         metric=case.metric.name,
         outcome=outcome,
         reason=reason,
+        cause=cause,
         threshold=case.limit,
         estimate=case.estimate,
         baseline=_span(case, case.stored),
-        detail=detail,
-        remedy=remedy,
+        evidence=evidence,
     )
 
 
@@ -105,31 +111,33 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     # nothing is measured again in a run that ended early: that is why
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
-    void = ruling.confirmation.void if ruling.confirmation is not None else ()
-    verdict = verdict_of(
-        case,
-        outcome,
-        reason,
-        detail=void if outcome is Outcome.INCONCLUSIVE else (),
-        remedy=_remedy(case, ruling, reason),
-    )
+    cause = _cause(case, ruling, reason)
+    undecided = outcome is Outcome.INCONCLUSIVE
+    evidence = _evidence(ruling, cause) if undecided else None
+    verdict = verdict_of(case, outcome, reason, cause=cause, evidence=evidence)
     return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
 
 
-def _remedy(case: Case, ruling: Ruling, reason: Reason) -> str:
-    """Return what to do; for what was not confirmed, by why it was not."""
+def _cause(case: Case, ruling: Ruling, reason: Reason) -> Cause | None:
+    """Return why a change was not confirmed, or is not significant."""
     if reason is Reason.NOT_SIGNIFICANT and _is_short(case):
-        return f"record more steps of the loop: {_ENOUGH_STEPS} or more"
+        return Cause.SHORT_LOOP
     if reason is not Reason.NOT_CONFIRMED:
-        return _REMEDIES.get(reason, "")
-    if ruling.confirmation is not None:  # there were processes, and all were void
-        return "measure it again when that is over"
-    if ruling.worsening < 0:
-        return "confirm and store it with --gpuperf-update=improved"
-    return (
-        "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
-        "leave --gpuperf-confirm above 0"
+        return None
+    if ruling.confirmation is not None:  # there were processes, and none counts
+        return Cause.NOTHING_USABLE
+    return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
+
+
+def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
+    """Return why fresh processes do not count, and the steps that a loop needs."""
+    again = ruling.confirmation
+    evidence = VerdictEvidence(
+        lines=() if again is None else again.void,
+        lacking=() if again is None else again.lacking,
+        least_count=_ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0,
     )
+    return None if evidence == VerdictEvidence() else evidence
 
 
 def _is_short(case: Case) -> bool:
@@ -204,7 +212,6 @@ _TIMES = frozenset(
     {Family.DEVICE_TIME, Family.HOST_TIME}
 )  # what a machine's shift moves
 _USUAL = Policy()
-_HASH = 8  # characters of a choice that a reader needs to tell two apart
 
 
 def early_verdict(
@@ -239,16 +246,14 @@ def kernel_verdict(
     enough = unanimous or count >= policy.least_choice_runs
     if enough and (_suffices(case, inside, policy) or (unanimous and not inside)):
         return None
-    before, often = _usual(tuple(s.choice for s in case.stored))
+    stored, often = _usual(tuple(s.choice for s in case.stored))
+    then = KernelChoice(choice=stored, count=often, total_count=len(case.stored))
+    now = KernelChoice(choice=choice, count=count, total_count=total)
     return verdict_of(
         case,
         Outcome.INCONCLUSIVE,
         Reason.OTHER_KERNEL,
-        detail=(
-            f"stored: {_short(before)} in {often} of {len(case.stored)} sessions",
-            f"now: {_short(choice)} in {count} of {total} processes",
-        ),
-        remedy="pin the choice of the kernel, or store more sessions of it",
+        evidence=VerdictEvidence(kernels=(then, now)),
     )
 
 
@@ -352,68 +357,54 @@ def _of_choice(
 def _incomparable(case: Case) -> Verdict | None:
     """Return the row for other hardware, another source, or nothing stored."""
     if case.differences:
-        facts = sorted(case.differences)
         return verdict_of(
             case,
             Outcome.INCOMPARABLE,
             Reason.FINGERPRINT_DIFFERS,
-            detail=tuple(
-                f"{name}: {then} -> {now}"
-                for name, (then, now) in sorted(case.differences.items())
+            evidence=VerdictEvidence(
+                differences=dict(sorted(case.differences.items()))
             ),
-            remedy=f"store sessions {_of_what(facts)} with --gpuperf-update=new, or "
-            f"judge all the same with --gpuperf-compare-across={','.join(facts)}",
         )
     if case.other_sources:
         return verdict_of(
             case,
             Outcome.INCOMPARABLE,
             Reason.OTHER_SOURCE,
-            detail=(f"stored: {', '.join(case.other_sources)}",),
-            remedy="measure with that collector, or store sessions of this one with "
-            "--gpuperf-update=new",
+            evidence=VerdictEvidence(stored_sources=case.other_sources),
         )
     if case.stored:
         return None
-    elsewhere = case.other_slug_exists
+    if not case.other_slug_exists:
+        return verdict_of(case, Outcome.NEW, Reason.NOTHING_STORED)
     return verdict_of(
         case,
-        Outcome.INCOMPARABLE if elsewhere else Outcome.NEW,
-        Reason.FINGERPRINT_DIFFERS if elsewhere else Reason.NOTHING_STORED,
-        detail=("only other machines have stored sessions",) if elsewhere else (),
-        remedy="store this session with --gpuperf-update=new",
+        Outcome.INCOMPARABLE,
+        Reason.FINGERPRINT_DIFFERS,
+        cause=Cause.OTHER_MACHINE,
     )
-
-
-def _of_what(facts: Sequence[str]) -> str:
-    """Return what new sessions would be of; a peak may be another on the same machine."""
-    return "with this peak" if list(facts) == ["peak"] else "of this machine"
 
 
 def _unmeasured(case: Case) -> Verdict | None:
     """Return the row for a metric that has no value now."""
     if case.void is not None or case.current is not None:
         return None
-    gap = case.unmeasured
     return verdict_of(
         case,
         Outcome.UNMEASURED,
         Reason.NOT_MEASURED,
-        detail=(gap.reason if gap else f"{case.metric.name} was not measured",),
-        remedy=gap.remedy if gap else "measure it, or take its limit away",
+        evidence=VerdictEvidence(gap=case.unmeasured),
     )
 
 
 def _lost(case: Case, confirmation: Confirmation | None) -> Verdict | None:
     """Return the row for a test that gave no value when it ran alone."""
-    if confirmation is None or not confirmation.lost:
+    if confirmation is None or confirmation.lost is None:
         return None
     return verdict_of(
         case,
         Outcome.FAILED,
         Reason.CHILD_GAVE_NO_VALUE,
-        detail=confirmation.lost,
-        remedy="make the test pass when it runs alone",
+        evidence=VerdictEvidence(lines=confirmation.lost),
     )
 
 
@@ -421,27 +412,21 @@ def _void(case: Case) -> Verdict | None:
     """Return the row for a measurement that must not be judged."""
     if case.void is None:
         return None
-    return verdict_of(
-        case,
-        Outcome.INCONCLUSIVE,
-        Reason.VOID,
-        detail=(case.void.reason,),
-        remedy=case.void.remedy or "measure it again when that is over",
+    evidence = VerdictEvidence(
+        gap=Unmeasured.of_metric(case.metric.name, case.void.gap)
     )
+    return verdict_of(case, Outcome.INCONCLUSIVE, Reason.VOID, evidence=evidence)
 
 
 def _too_few(case: Case, policy: Policy) -> Verdict | None:
     """Return the row for a baseline that cannot know how much its sessions differ."""
     if _enough(case, policy):
         return None
-    missing = policy.least_sessions - len(case.stored)
-    sessions = "session" if missing == 1 else "sessions"
     return verdict_of(
         case,
         Outcome.INCONCLUSIVE,
         Reason.TOO_FEW_SESSIONS,
-        detail=(f"{len(case.stored)} of {policy.least_sessions} sessions",),
-        remedy=f"store {missing} more {sessions} with --gpuperf-update=new",
+        evidence=VerdictEvidence(least_count=policy.least_sessions),
     )
 
 
@@ -465,11 +450,6 @@ def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
 def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
     """Return the choice that most of some have, and how many; of equal ones the first."""
     return Counter(choices).most_common(1)[0]
-
-
-def _short(choice: str | None) -> str:
-    """Return a choice as a reader tells it from another."""
-    return "unknown kernels" if choice is None else f"kernels {choice[:_HASH]}"
 
 
 def _effect(comparison: Comparison) -> float | None:

@@ -103,12 +103,15 @@ class Bands(Frozen, frozen=True, kw_only=True):
             message = f"{self.a!r}, {self.b!r}, {self.c!r}, {self.d!r} do not fall"
             raise RecordError(message, path="bands", remedy=remedy)
 
+    def least(self, grade: Grade) -> float:
+        """Return the efficiency from which on there is a grade; 0 for the worst."""
+        by_rank = (0.0, self.d, self.c, self.b, self.a)
+        return by_rank[grade.rank]
+
     def grade(self, efficiency: float) -> Grade:
         """Return the grade of an efficiency; a limit itself belongs to the better one."""
-        limits = {Grade.A: self.a, Grade.B: self.b, Grade.C: self.c, Grade.D: self.d}
-        return next(
-            (grade for grade, least in limits.items() if efficiency >= least), Grade.F
-        )
+        better = (g for g in Grade if g is not Grade.F and efficiency >= self.least(g))
+        return next(better, Grade.F)
 
 
 # the training scorecard's cut-offs (aprender/entrenar)

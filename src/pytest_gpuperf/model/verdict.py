@@ -9,16 +9,20 @@ from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 __all__ = [
+    "FAILING",
     "JUDGED",
     "BaselineSpan",
+    "Cause",
+    "KernelChoice",
     "Limit",
     "Operator",
     "Outcome",
     "Reason",
     "Verdict",
+    "VerdictEvidence",
 ]
 
 
@@ -47,6 +51,9 @@ JUDGED = frozenset(
 )
 
 
+FAILING = frozenset({Outcome.FAILED, Outcome.REGRESSED})  # worse than was allowed
+
+
 class Reason(str, Enum):
     """The stable code of why; each is explained in docs/messages.md."""
 
@@ -70,6 +77,70 @@ class Reason(str, Enum):
     SLOWER_IN_SUITE = "slower-in-suite"
     WITHIN_NOISE = "within-noise"
     EQUAL = "equal"
+
+
+class Cause(str, Enum):
+    """The stable code of a case of a reason, where another thing is to be done."""
+
+    ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
+    LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
+    NO_HARDWARE = "no-hardware"  # what it could do for a unit of work is not known
+    NOTHING_TIMED = "nothing-timed"
+    NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
+    OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
+    OTHER_MACHINE = "other-machine"  # which alone has stored sessions
+    SHORT_LOOP = "short-loop"  # a loop of few steps
+    STILL_STRADDLES = "still-straddles"  # in fresh processes, too
+
+
+class KernelChoice(BulkRecord, frozen=True, kw_only=True):
+    """
+    The kernels that most sessions, or processes, ran.
+
+    Attributes:
+        choice: Their hash; None: not known.
+
+        count: How many ran them.
+
+        total_count: How many there are.
+    """
+
+    choice: str | None
+    count: int
+    total_count: int
+
+
+class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
+    """
+    What decided besides numbers; report puts it into words.
+
+    Attributes:
+        gap: Why there is no value, or why it is void, as the one says who knew it.
+
+        lines: What others wrote: the end of a test that failed in a fresh process, or
+            why values of such processes are left out.
+
+        lacking: What fresh processes could not measure.
+
+        differences: Hard facts on which all stored sessions differ: name to (then, now).
+
+        stored_sources: Sources of the stored sessions, where none is now's.
+
+        kernels: What most stored sessions ran, and what most processes run now.
+
+        least_count: Stored sessions, or steps of a loop, that it takes.
+
+        grade: The least grade that nothing could be held against; "": none.
+    """
+
+    gap: Unmeasured | None = None
+    lines: tuple[str, ...] = ()
+    lacking: tuple[Unmeasured, ...] = ()
+    differences: Mapping[str, tuple[str, str]] = {}
+    stored_sources: tuple[str, ...] = ()
+    kernels: tuple[KernelChoice, KernelChoice] | None = None
+    least_count: int = 0
+    grade: str = ""
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
@@ -106,6 +177,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     """
     One judgement with its evidence; words and units are put on by report.
 
+    Judge leaves `detail` and `remedy` empty: report fills them for whoever reads them.
+
     Attributes:
         key: The measurement it is about.
 
@@ -114,6 +187,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         outcome: What was decided.
 
         reason: Why.
+
+        cause: Which case of the reason it is; None: it has one, or the usual one.
 
         limit: The limit that was judged; None for a change.
 
@@ -135,7 +210,9 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         baseline: The stored sessions.
 
-        detail: What this case adds: facts that differ, a tool's words.
+        evidence: What decided besides numbers; None: numbers alone.
+
+        detail: The evidence in words, a line each.
 
         remedy: What to do about it; "" where there is nothing to do.
     """
@@ -144,6 +221,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     metric: str
     outcome: Outcome
     reason: Reason
+    cause: Cause | None = None
     limit: Limit | None = None
     threshold: float | None = None
     estimate: Estimate | None = None
@@ -153,6 +231,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     confirmations: tuple[float, ...] = ()
     in_suite: Change | None = None
     baseline: BaselineSpan | None = None
+    evidence: VerdictEvidence | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from types import MappingProxyType
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import stored_record
@@ -12,9 +11,8 @@ from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record, RecordKey, Role
-from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.verdicts import grouped
-from pytest_gpuperf.report.display import plural
+from pytest_gpuperf.report.words import for_files
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.record import StoredRecord
@@ -25,20 +23,6 @@ __all__ = ["compare_runs"]
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
 _CURRENT = "current"  # no session's id: a file may be compared with itself
-
-# files have no store, and no test that could be measured again: the options that the
-# judge would name are pytest's, not this command's
-_REMEDIES = MappingProxyType(
-    {
-        Reason.NOTHING_STORED: "name an older run file that has it",
-        Reason.FINGERPRINT_DIFFERS: "name older run files that agree in these facts",
-        Reason.OTHER_SOURCE: "name older run files that measured it in the same way",
-        Reason.OTHER_KERNEL: "pin the choice of the kernel, or name more run files",
-        Reason.NOT_CONFIRMED: "name more run files",
-        Reason.NOT_SIGNIFICANT: "name more run files",
-        Reason.FASTER_THAN_LIMIT: "",
-    }
-)
 
 
 def compare_runs(runs: Sequence[Run], *, max_regression: float | None) -> Run:
@@ -70,16 +54,7 @@ def compare_runs(runs: Sequence[Run], *, max_regression: float | None) -> Run:
         ]
     limits = tuple(v for v in current.verdicts if v.limit is not None)
     changes = (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
-    return replace(current, verdicts=(*limits, *map(_with_remedy, changes)))
-
-
-def _with_remedy(verdict: Verdict) -> Verdict:
-    """Return a verdict with what a person with files can do."""
-    if verdict.reason is Reason.TOO_FEW_SESSIONS:
-        known = 0 if verdict.baseline is None else verdict.baseline.session_count
-        files = plural(_POLICY.least_sessions - known, "more run file")
-        return replace(verdict, remedy=f"name {files}")
-    return replace(verdict, remedy=_REMEDIES.get(verdict.reason, verdict.remedy))
+    return replace(current, verdicts=(*limits, *map(for_files, changes)))
 
 
 def _stored(runs: Sequence[Run]) -> dict[RecordKey, list[StoredRecord]]:

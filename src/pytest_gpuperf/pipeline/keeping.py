@@ -14,7 +14,7 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped
-from pytest_gpuperf.report import tally
+from pytest_gpuperf.report import terminal
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -44,7 +44,7 @@ def store(suite: Suite, run: Run) -> None:
     if suite.config.update is None:
         return
     if not run.header.completeness.complete:
-        suite.remark(tally.nothing_stored("not every test reported"))
+        suite.remark(terminal.nothing_stored("not every test reported"))
         return
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
@@ -65,7 +65,7 @@ def store(suite: Suite, run: Run) -> None:
             alone_count += alone
     suite.memory.write(changes)
     place = suite.memory.place()
-    suite.remark(tally.stored_line(changes, place, barred_count, alone_count))
+    suite.remark(terminal.stored_line(changes, place, barred_count, alone_count))
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:

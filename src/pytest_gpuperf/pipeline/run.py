@@ -6,22 +6,26 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.controls import confirmations
+from pytest_gpuperf.judge.limit import straddles
 from pytest_gpuperf.judge.rule import needs_confirming
+from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.verdict import Reason
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, repeat
-from pytest_gpuperf.pipeline.verdicts import Again
 from pytest_gpuperf.report.display import plural
+from pytest_gpuperf.report.terminal import complaint
+from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.judge.controls import FirstLook
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.pipeline.suite import Suite
-    from pytest_gpuperf.pipeline.verdicts import Looked
 
 __all__ = ["confirm", "decide", "finish", "held_as", "measure_again"]
 
@@ -37,9 +41,7 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
     worse (SUSPECT); a strict run decides all at the end, and --gpuperf-runs changes every
     value (PENDING).
     """
-    straddling = suite.config.confirm > 0 and any(
-        verdict.reason is Reason.STRADDLES_LIMIT for verdict in measured.verdicts
-    )
+    straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
@@ -64,16 +66,16 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
     if complete:
         measure_again(suite)
     with collector_paused():
-        looked = verdicts.look(suite)
-    answers = confirm(suite, looked) if complete else {}
+        first = verdicts.look(suite)
+    retests = confirm(suite, first) if complete else {}
     with collector_paused():
-        limits = verdicts.limits(suite, answers)
-        confirmed = verdicts.confirmations(looked, answers)
+        limits = verdicts.limits(suite, retests)
+        confirmed = confirmations(first, retests)
         changes = verdicts.changes(
-            looked, confirmed, complete=complete, strict=suite.config.strict
+            first, confirmed, complete=complete, strict=suite.config.strict
         )
-    suite.verdicts = (*limits, *changes)
-    return verdicts.shifts(looked, confirmed)
+        suite.verdicts = tuple(map(for_pytest, (*limits, *changes)))
+    return verdicts.shifts(first, confirmed)
 
 
 def finish(
@@ -101,7 +103,9 @@ def finish(
         shifts=tuple(shifts),
     )
     suite.run = run
-    suite.complain(*verdicts.complaints(suite, run))
+    counted = tally(run)
+    found = complaints(run, counted, suite.config)
+    suite.complain(*(complaint(code, counted) for code in found))
     _keep(suite, run)
     suite.tidy()
     return run
@@ -123,26 +127,26 @@ def _keep(suite: Suite, run: Run) -> None:
 def measure_again(suite: Suite) -> None:
     """Measure every test once more in each of --gpuperf-runs processes but the first."""
     test_ids = [test_id for test_id in suite.results if test_id in suite.passed]
-    answers = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)
+    retests = _again(suite, test_ids, Role.REPEAT, suite.config.runs - 1)
     suite.failed_alone |= {
-        test_id: again.failure for test_id, again in answers.items() if again.failure
+        test_id: retest.failure for test_id, retest in retests.items() if retest.failure
     }
-    gaps = [gap for again in answers.values() for gap in again.unmeasured[:1]]
+    gaps = [gap for retest in retests.values() for gap in retest.unmeasured[:1]]
     if gaps:
         tests = plural(len(gaps), "test")
         why = f"{gaps[0].metric}: {gaps[0].reason}; {gaps[0].remedy}"
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
 
 
-def confirm(suite: Suite, looked: Looked) -> Mapping[str, Again]:
+def confirm(suite: Suite, first: FirstLook) -> Mapping[str, Retest]:
     """Return what fresh processes gave for each suspect, and for the controls."""
-    test_ids = [*looked.suspects, *looked.controls] if looked.suspects else []
+    test_ids = [*first.suspects, *first.controls] if first.suspects else []
     return _again(suite, test_ids, Role.CONFIRM, suite.config.confirm)
 
 
 def _again(
     suite: Suite, test_ids: Sequence[str], role: Role, count: int
-) -> Mapping[str, Again]:
+) -> Mapping[str, Retest]:
     """Return what fresh processes of one role gave; the suite keeps their records."""
     if not count or not test_ids:
         return {}
@@ -169,7 +173,7 @@ def _again(
                     lacking[answer.test_id] = answer.unmeasured
     suite.add(records)
     return {
-        test_id: Again(
+        test_id: Retest(
             records=tuple(r for r in records if r.key.test_id == test_id),
             failure=failures.get(test_id, ""),
             unmeasured=lacking.get(test_id, ()),

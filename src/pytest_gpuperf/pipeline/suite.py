@@ -12,15 +12,15 @@ from collections.abc import Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
-from pytest_gpuperf.config import Update
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.tally import fatal_outcomes
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
@@ -34,8 +34,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.sample import Estimate
 
 __all__ = ["Suite"]
-
-_UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
 
 
 class Suite:
@@ -152,12 +150,7 @@ class Suite:
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
-        fatal = {Outcome.FAILED}
-        # a store that was only found shows; an update of all accepts what regressed
-        if self.config.baseline_named and self.config.update is not Update.ALL:
-            fatal.add(Outcome.REGRESSED)
-        if self.config.strict:
-            fatal |= _UNDECIDED
+        fatal = fatal_outcomes(self.config)
         return tuple(v for v in self._of_test(test_id) if v.outcome in fatal)
 
     def _of_test(self, test_id: str) -> Sequence[Verdict]:

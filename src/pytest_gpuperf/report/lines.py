@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen
@@ -42,17 +42,6 @@ class Style(str, Enum):
     FAINT = "faint"
 
 
-# what a terminal makes of a style, in pytest's words
-_MARKUP: Mapping[Style, Mapping[str, bool]] = {
-    Style.TITLE: {"bold": True},
-    Style.PLAIN: {},
-    Style.GOOD: {"green": True},
-    Style.BAD: {"red": True, "bold": True},
-    Style.DOUBT: {"yellow": True},
-    Style.FAINT: {"light": True},
-}
-
-
 STYLES = {
     Outcome.FAILED: Style.BAD,
     Outcome.REGRESSED: Style.BAD,
@@ -78,11 +67,6 @@ class Line(Frozen, frozen=True):
 
     text: str
     style: Style = Style.PLAIN
-
-    @property
-    def markup(self) -> Mapping[str, bool]:
-        """The keywords of pytest's `write_line` for the style."""
-        return _MARKUP[self.style]
 
     def __str__(self) -> str:
         """Return the text."""

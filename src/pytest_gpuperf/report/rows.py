@@ -7,21 +7,22 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
+from pytest_gpuperf.judge.tally import expected_failures, worst
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.sensors import UtilizationWindow
-from pytest_gpuperf.model.verdict import Outcome, Verdict
+from pytest_gpuperf.model.verdict import FAILING, Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import Column, shorten
-from pytest_gpuperf.report.tally import XFAILED, expected_failures, worst
 
-__all__ = ["Row", "columns", "judged_value", "names", "rows"]
+__all__ = ["XFAILED", "Row", "columns", "judged_value", "names", "rows"]
 
 # have columns of their own
+XFAILED = "xfailed"  # pytest's word for a failure that is expected
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
@@ -54,7 +55,7 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def is_loud(self) -> bool:
         """Whether a reader must see it: it fails, and nobody expected that."""
-        return self.outcome in words.LOUD and not self.xfailed
+        return self.outcome in FAILING and not self.xfailed
 
     @property
     def label(self) -> str:
@@ -238,7 +239,7 @@ def rows(run: Run) -> tuple[Row, ...]:
             record=records.get(key),
             verdicts=tuple(verdicts.get(key, ())),
             xfailed=key.test_id in expected
-            and any(v.outcome in words.LOUD for v in verdicts.get(key, ())),
+            and any(v.outcome in FAILING for v in verdicts.get(key, ())),
         )
         for key in dict.fromkeys([*order, *verdicts])
     )

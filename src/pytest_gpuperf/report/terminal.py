@@ -4,12 +4,21 @@ from __future__ import annotations
 
 import itertools
 import re
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 
+from pytest_gpuperf.judge.tally import (
+    PRECEDENCE,
+    Complaint,
+    Tally,
+    expected_failures,
+    tally,
+    worst,
+)
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
     explanation,
@@ -26,33 +35,25 @@ from pytest_gpuperf.report.lines import (
     text_table,
     wrapped,
 )
-from pytest_gpuperf.report.rows import Row, columns, names, rows
-from pytest_gpuperf.report.tally import (
-    PRECEDENCE,
-    Tally,
-    expected_failures,
-    judged_line,
-    tally,
-    worst,
-)
+from pytest_gpuperf.report.rows import XFAILED, Row, columns, names, rows
 
 __all__ = [
     "EXPLAINED",
     "Line",
     "Style",
-    "Tally",
+    "complaint",
     "explanation_lines",
     "fitted",
     "header_lines",
     "held_line",
     "judged_line",
     "longrepr_lines",
+    "nothing_stored",
     "run_lines",
+    "stored_line",
     "summary",
     "table_lines",
-    "tally",
     "title",
-    "worst",
 ]
 
 # which verdicts get a block of their own
@@ -70,6 +71,9 @@ _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _RULES = 4  # characters of the rules that pytest writes around the title
+_SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
+_JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
+_OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
@@ -273,7 +277,7 @@ def _explained(
         yield from wrapped(text, width=width, style=Style.BAD)
     for shared in sorted(groups, key=lambda each: -PRECEDENCE.index(each[0])):
         alike = groups[shared]
-        if shared[0] not in words.LOUD and len(alike) > _MANY_ALIKE:
+        if shared[0] not in FAILING and len(alike) > _MANY_ALIKE:
             several = [called[verdict.key] for verdict in alike]
             yield from joint_explanation(alike, called=several, width=width)
             continue
@@ -300,6 +304,81 @@ def held_line(count: int, confirm: int) -> str:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
     return f"{text}; {processes} will confirm suspects that were timed or counted"
+
+
+def judged_line(run: Run) -> Line:
+    """Return the last line: how many tests were judged, and why the others were not."""
+    counted = tally(run)
+    decided = [_counted(counted, name) for name in _JUDGED_ORDER]
+    if counted.xfailed_count:
+        decided.append(f"{counted.xfailed_count} {XFAILED}")
+    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
+    undecided = _unlimited(counted, run.header.options, undecided)
+    if counted.missing_count:
+        undecided.append(f"{counted.missing_count} never reported")
+    if counted.empty_count:
+        undecided.append(f"{counted.empty_count} without a measurement")
+    if run.header.completeness.interrupted:
+        undecided.append(display.escape(run.header.completeness.interrupted))
+    parts = (", ".join(filter(None, some)) for some in (decided, undecided))
+    text = "; ".join(filter(None, parts))
+    head = f"judged {counted.judged_count} of {counted.expected_count}"
+    style = Style.BAD if not counted.judged_count else _gravest(counted)
+    return Line(f"{head}: {text}" if text else head, style)
+
+
+def nothing_stored(why: str) -> str:
+    """Return the line of a run that was to store and did not."""
+    return f"nothing was stored: {why}"
+
+
+def stored_line(
+    changes: Mapping[str, Sequence[object]],
+    place: str,
+    barred_count: int,
+    alone_count: int = 0,
+) -> str:
+    """
+    Return the line that says what was stored, and where.
+
+    Args:
+        changes: Stored sessions by GPU, chip or host.
+
+        place: The store.
+
+        barred_count: Measurements that must not be stored.
+
+        alone_count: Of those stored, what was slower in the suite than alone.
+    """
+    count = sum(map(len, changes.values()))
+    barred = display.plural(barred_count, "measurement")
+    left_out = f"{barred} failed, void or inconclusive" if barred_count else ""
+    if not count:
+        return nothing_stored(left_out or "every series has what it needs")
+    stored = display.plural(count, "measurement")
+    folders = ", ".join(sorted(changes))
+    text = display.escape(f"stored {stored} in {place} ({folders})")
+    if alone_count:
+        text += (
+            f", {alone_count} of them as fresh processes measured, not the suite, where"
+            " it was slower"
+        )
+    return f"{text}; not stored: {left_out}" if left_out else text
+
+
+def complaint(code: Complaint, counted: Tally) -> str:
+    """Return why a run fails as a whole, in words."""
+    if code is Complaint.NOTHING_JUDGED:
+        return (
+            "nothing was judged although a baseline was named: see the reasons above, "
+            "or store one with --gpuperf-update=new"
+        )
+    if code is Complaint.TOO_FEW_JUDGED:
+        return (
+            f"judged {counted.judged_count} of {counted.expected_count} tests, fewer "
+            f"than --gpuperf-min-judged asks for"
+        )
+    return f"{counted.missing_count} tests never reported (--gpuperf-strict)"
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
@@ -376,3 +455,76 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
             yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
     for text in row.notes() if verbose else ():
         yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)
+
+
+def _unlimited(
+    counted: Tally, options: Mapping[str, str], undecided: list[str]
+) -> list[str]:
+    """Return what was not decided, with the tests that nothing could decide."""
+    count = counted.unlimited_count
+    if (
+        "gpuperf_disable" in options
+    ):  # whatever a test says of it: one reason, said once
+        count += len(counted.of(Outcome.UNMEASURED))
+        undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
+        why = "disabled"
+    elif options.get("gpuperf_max_regression", "").strip() == "off":
+        why = "only shown"
+    else:
+        why = "without marker limit or baseline"
+    return [*undecided, f"{count} {why}"] if count else undecided
+
+
+def _gravest(counted: Tally) -> Style:
+    """Return the style of the worst verdict."""
+    if not counted.verdicts:
+        return Style.DOUBT
+    gravest = worst(counted.verdicts.values()).outcome
+    good = gravest in JUDGED and gravest not in FAILING
+    return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
+
+
+def _counted(counted: Tally, name: str) -> str:
+    """Return how many tests have an outcome, and what the reader should know of it."""
+    verdicts = counted.of(Outcome(name))
+    if not verdicts:
+        return ""
+    if name == "unchanged":
+        aside = _blind(verdicts)
+    else:
+        aside = _why(verdicts) if name in _OPEN_ORDER[:3] else ""
+    return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
+
+
+def _blind(verdicts: Sequence[Verdict]) -> str:
+    """Return how many unchanged tests could not have seen a change of the limit's size."""
+    limits = [
+        verdict.threshold
+        for verdict in verdicts
+        if verdict.change is not None
+        and verdict.threshold is not None
+        and (verdict.change.detectable_effect or 0.0) > verdict.threshold
+    ]
+    if not limits:
+        return ""
+    same = len(set(limits)) == 1
+    below = display.exactly(limits[0], "fraction") if same else "their limits"
+    return f"{len(limits)} blind below {below}"
+
+
+def _why(verdicts: Sequence[Verdict]) -> str:
+    """Return why tests were not judged, the most frequent reason first."""
+    reasons = Counter(
+        display.escape(verdict.detail[0])
+        if verdict.outcome is Outcome.UNMEASURED and verdict.detail
+        else words.short(verdict.reason)
+        for verdict in verdicts
+    )
+    if len(reasons) == 1:
+        return next(iter(reasons))
+    most = reasons.most_common(_SHOWN_REASONS)
+    texts = [f"{count} {reason}" for reason, count in most]
+    if len(reasons) > _SHOWN_REASONS:
+        left = len(verdicts) - sum(count for _, count in most)
+        texts.append(f"{left} other{'s' if left > 1 else ''}")
+    return ", ".join(texts)

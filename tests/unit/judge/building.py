@@ -10,6 +10,7 @@ from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Verdict
 
 KEY = RecordKey(test_id="test_a.py::test_a")
 
@@ -81,6 +82,14 @@ def case(
         "stored": stored(then),
     }
     return Case(**(given | fields))
+
+
+def gap_of(verdict: Verdict) -> tuple[str, str]:
+    """Why a verdict has no value that counts, and what to do."""
+    assert verdict.evidence is not None
+    gap = verdict.evidence.gap
+    assert gap is not None
+    return gap.reason, gap.remedy
 
 
 def confirmation(

@@ -19,8 +19,8 @@ from pytest_gpuperf.judge.rule import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import Void
-from pytest_gpuperf.model.verdict import Verdict
-from unit.judge.building import case, confirmation, stored
+from pytest_gpuperf.model.verdict import Cause, Reason, Verdict, VerdictEvidence
+from unit.judge.building import case, confirmation, gap_of, stored
 
 THEN = (1.0, 1.01, 0.99)
 VALUES = st.one_of(st.floats(0.5, 2.0), st.sampled_from([-1.0, 0.0, 1.0, 64.0]))
@@ -106,32 +106,29 @@ def elsewhere(**fields: Any) -> Verdict:
     return verdict
 
 
-def test_what_cannot_be_compared_says_why_and_what_to_do() -> None:
+def test_what_cannot_be_compared_says_why() -> None:
     """Other facts, another source, other machines, or nothing at all."""
     facts = {"gpu_name": ("L4", "H200"), "driver": ("1", "2")}
     other = elsewhere(differences=facts)
-    peak = elsewhere(differences={"peak": ("a", "b")})
     source = elsewhere(other_sources=("events", "host"))
     machines = elsewhere(other_slug_exists=True)
     new = elsewhere()
-    store = "store this session with --gpuperf-update=new"
 
-    assert other.detail == ("driver: 1 -> 2", "gpu_name: L4 -> H200")
-    assert other.remedy == (
-        "store sessions of this machine with --gpuperf-update=new, or judge all the "
-        "same with --gpuperf-compare-across=driver,gpu_name"
-    )
-    assert peak.remedy.startswith("store sessions with this peak with")
-    assert source.detail == ("stored: events, host",)
-    assert source.remedy == (
-        "measure with that collector, or store sessions of this one with "
-        "--gpuperf-update=new"
-    )
-    assert machines.detail == ("only other machines have stored sessions",)
-    assert (new.detail, new.remedy, machines.remedy) == ((), store, store)
+    assert other.evidence is not None
+    assert [*other.evidence.differences.items()] == sorted(facts.items())
+    assert source.evidence == VerdictEvidence(stored_sources=("events", "host"))
+    assert (machines.cause, machines.evidence) == (Cause.OTHER_MACHINE, None)
+    assert (new.cause, new.evidence) == (None, None)
+    assert {v.reason for v in (other, machines)} == {Reason.FINGERPRINT_DIFFERS}
+    assert [v.outcome.value for v in (other, source, machines, new)] == [
+        "incomparable",
+        "incomparable",
+        "incomparable",
+        "new",
+    ]
 
 
-def test_what_has_no_value_says_what_to_do() -> None:
+def test_what_has_no_value_says_why() -> None:
     """Nothing measured, void, or lost in the processes that confirm."""
     gone = early_verdict(case(None, THEN), Policy(), None)
     void = elsewhere(void=Void(code="hot", text="the GPU was hot"), stored=stored(THEN))
@@ -141,30 +138,22 @@ def test_what_has_no_value_says_what_to_do() -> None:
     lost = early_verdict(case(1.0, THEN), Policy(), confirmation(lost=("it died",)))
 
     assert gone is not None
-    assert gone.detail == ("time was not measured",)
-    assert gone.remedy == "measure it, or take its limit away"
-    assert (void.detail, void.remedy) == (
-        ("the GPU was hot",),
-        "measure it again when that is over",
-    )
-    assert (own.detail, own.remedy) == (
-        ("it grew",),
-        "give setup=",
-    )
+    assert gone.reason is Reason.NOT_MEASURED
+    assert gone.evidence == VerdictEvidence()
+    assert gap_of(void) == ("the GPU was hot", "")
+    assert gap_of(own) == ("it grew", "give setup=")
     assert lost is not None
-    assert (lost.detail, lost.remedy) == (
-        ("it died",),
-        "make the test pass when it runs alone",
-    )
+    assert lost.evidence == VerdictEvidence(lines=("it died",))
 
 
 def test_too_few_sessions_are_counted() -> None:
-    """As are those that are missing."""
+    """Beside those that it takes."""
     few = early_verdict(case(1.0, THEN[:1]), Policy(), None)
 
     assert few is not None
-    assert few.detail == ("1 of 3 sessions",)
-    assert few.remedy == "store 2 more sessions with --gpuperf-update=new"
+    assert few.evidence == VerdictEvidence(least_count=3)
+    assert few.baseline is not None
+    assert few.baseline.session_count == 1
 
 
 def test_a_case_is_grouped_with_its_like() -> None:

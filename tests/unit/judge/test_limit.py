@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import statistics
+from collections.abc import Iterable
 
 import pytest
 from hypothesis import given
@@ -11,14 +12,21 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.spread import Z_95, Spread
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind, Record, Void
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import KEY, estimate, record
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+from unit.judge.building import KEY, estimate, gap_of, record
 
 US = 1e-6
 Z = 2.5758293035489004  # two-sided 99 %
@@ -28,6 +36,11 @@ def judged(text: str, *estimates: Estimate, **fields: object) -> Verdict:
     """The verdict of a limit on a record of some estimates."""
     known = {e.metric for e in estimates}
     return judge_limit(parse_limit(text, known=known), record(*estimates, **fields))
+
+
+def retest(records: Iterable[Record]) -> Retest:
+    """What fresh processes gave."""
+    return Retest(records=tuple(records))
 
 
 @pytest.mark.parametrize(
@@ -57,8 +70,7 @@ def test_the_interval_decides(value: float, outcome: Outcome, reason: Reason) ->
     assert (verdict.outcome, verdict.reason) == (outcome, reason)
     assert verdict.low == pytest.approx(value * math.exp(-Z * 0.015))
     assert verdict.high == pytest.approx(value * math.exp(Z * 0.015))
-    confirm = "let fresh processes confirm it (--gpuperf-confirm), or move the limit"
-    assert verdict.remedy == (confirm if outcome is Outcome.INCONCLUSIVE else "")
+    assert verdict.cause is None
     assert (verdict.key, verdict.metric) == (KEY, "time")
     assert verdict.limit == parse_limit("time <= 60 us")
 
@@ -216,7 +228,7 @@ def test_above_the_roof_is_no_pass() -> None:
 
     assert at_the_edge.outcome is Outcome.PASSED
     assert strictly.reason is Reason.ABOVE_THE_ROOF
-    assert above.remedy.startswith("check the declared work, or enlarge the data")
+    assert above.cause is None
     assert (above.outcome, above.reason) == (
         Outcome.INCONCLUSIVE,
         Reason.ABOVE_THE_ROOF,
@@ -230,8 +242,7 @@ def test_a_void_record_is_inconclusive() -> None:
     verdict = judged("time <= 60 us", estimate(90 * US), void=void)
 
     assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.VOID)
-    assert verdict.detail == ("the GPU was too hot",)
-    assert verdict.remedy == "measure it again when that is over"
+    assert gap_of(verdict) == ("the GPU was too hot", "")
     assert (verdict.key, verdict.metric) == (KEY, "time")
     assert verdict.limit == parse_limit("time <= 60 us")
 
@@ -244,9 +255,11 @@ def test_a_void_record_says_what_to_do() -> None:
     verdict = judged("time <= 60 us", estimate(90 * US), void=void)
     without = judged("time <= 60 us", void=void)
 
-    assert verdict.detail == ("argument 0 (list) changed: other work",)
-    assert (verdict.remedy, without.remedy) == ("give setup= that",) * 2
-    assert without.detail == verdict.detail
+    assert gap_of(verdict) == (
+        "argument 0 (list) changed: other work",
+        "give setup= that",
+    )
+    assert gap_of(without) == gap_of(verdict)
 
 
 def test_a_void_record_without_a_value_is_unmeasured() -> None:
@@ -254,8 +267,7 @@ def test_a_void_record_without_a_value_is_unmeasured() -> None:
     verdict = judged("time <= 60 us", void=Void(code="hot", text="the GPU was too hot"))
 
     assert verdict.outcome is Outcome.UNMEASURED
-    assert verdict.detail == ("the GPU was too hot",)
-    assert verdict.remedy == "measure it, then judge it"
+    assert gap_of(verdict) == ("the GPU was too hot", "")
 
 
 def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
@@ -265,8 +277,7 @@ def test_a_missing_metric_is_unmeasured_with_its_own_reason() -> None:
 
     assert verdict.outcome is Outcome.UNMEASURED
     assert verdict.reason is Reason.NOT_MEASURED
-    assert verdict.detail == ("NVML is busy",)
-    assert verdict.remedy == "run it alone"
+    assert gap_of(verdict) == ("NVML is busy", "run it alone")
     assert (verdict.key, verdict.metric) == (KEY, "energy")
     assert verdict.limit == parse_limit("energy <= 5 J")
 
@@ -289,14 +300,14 @@ def test_a_missing_metric_without_a_reason_says_what_to_do(
     """There is a remedy for metrics, counters and recorded numbers."""
     verdict = judge_limit(parse_limit(text, known={"ttft"}), record())
     assert verdict.outcome is Outcome.UNMEASURED
-    assert remedy in verdict.remedy
+    assert remedy in gap_of(verdict)[1]
 
 
 def test_a_comparison_points_to_its_sides() -> None:
     """It has the speedup alone; a time is one of the sides'."""
     verdict = judged("time <= 5 s", estimate(2.0, "speedup"), kind=Kind.COMPARE)
 
-    assert verdict.remedy == "ask one of its sides, as pair.a.time"
+    assert gap_of(verdict)[1] == "ask one of its sides, as pair.a.time"
 
 
 def test_the_best_source_is_judged() -> None:
@@ -347,8 +358,9 @@ def test_a_pattern_that_fits_no_kernel_lists_those_there_are() -> None:
     verdict = judged('registers["K*"] <= 64', *found)
 
     assert verdict.outcome is Outcome.UNMEASURED
-    assert verdict.detail == ('no kernel fits "K*"',)
-    assert verdict.remedy.endswith("fits one of k0, k1, k2, k3, k4, 7 more")
+    reason, remedy = gap_of(verdict)
+    assert reason == 'no kernel fits "K*"'
+    assert remedy.endswith("fits one of k0, k1, k2, k3, k4, 7 more")
 
 
 def test_a_metric_that_is_not_known_by_kernel() -> None:
@@ -356,7 +368,7 @@ def test_a_metric_that_is_not_known_by_kernel() -> None:
     whole = estimate(5.0, "registers", unit="count")
     verdict = judged('registers["k*"] <= 64', whole)
     assert verdict.outcome is Outcome.UNMEASURED
-    assert "without a kernel" in verdict.remedy
+    assert "without a kernel" in gap_of(verdict)[1]
 
 
 def test_a_metric_that_is_known_by_kernel_only() -> None:
@@ -369,7 +381,7 @@ def test_a_metric_that_is_known_by_kernel_only() -> None:
 
     assert alone.estimate == one
     assert several.outcome is Outcome.UNMEASURED
-    assert 'dram__bytes.sum["a"]' in several.remedy
+    assert 'dram__bytes.sum["a"]' in gap_of(several)[1]
 
 
 def test_the_recorded_reason_of_a_missing_whole_comes_first() -> None:
@@ -378,8 +390,7 @@ def test_the_recorded_reason_of_a_missing_whole_comes_first() -> None:
     gap = Unmeasured(metric="registers", reason="c was not read", remedy="link it")
     verdict = judged("registers <= 64", *known, unmeasured=(gap,))
 
-    assert verdict.detail == ("c was not read",)
-    assert verdict.remedy == "link it"
+    assert gap_of(verdict) == ("c was not read", "link it")
 
 
 @pytest.mark.parametrize(
@@ -413,7 +424,7 @@ def test_a_counter_in_another_dimension_is_unmeasured() -> None:
     verdict = judged("l2__x.sum <= 60 us", found)
 
     assert verdict.outcome is Outcome.UNMEASURED
-    assert verdict.detail == ("l2__x.sum is in sector, its limit in s",)
+    assert gap_of(verdict)[0] == "l2__x.sum is in sector, its limit in s"
 
 
 @pytest.mark.parametrize(
@@ -450,7 +461,7 @@ def test_confirming_processes_decide_alone() -> None:
     limit = parse_limit("time <= 60 us")
     first = record(estimate(61 * US))
     values = (55.0, 55.5, 54.5, 55.2, 54.8)
-    verdict = judge_limit(limit, first, confirming=again(*values))
+    verdict = judge_limit(limit, first, retest=retest(again(*values)))
 
     assert verdict.outcome is Outcome.PASSED
     assert verdict.estimate is not None
@@ -466,8 +477,8 @@ def test_confirming_processes_narrow_the_interval_as_far_as_sessions_allow() -> 
     scattered = again(57.0, 59.0, 58.0, 57.0, 59.0)
 
     alone = judge_limit(limit, record(estimate(58 * US)), spread=spread)
-    still = judge_limit(limit, agreeing[0], spread=spread, confirming=agreeing)
-    averaged = judge_limit(limit, agreeing[0], spread=spread, confirming=scattered)
+    still = judge_limit(limit, agreeing[0], spread=spread, retest=retest(agreeing))
+    averaged = judge_limit(limit, agreeing[0], spread=spread, retest=retest(scattered))
 
     def width(verdict: Verdict) -> float:
         assert verdict.low is not None
@@ -485,7 +496,9 @@ def test_two_confirming_processes_have_a_spread() -> None:
     """And it takes at most half of the sessions' variance away, as of two it may."""
     limit = parse_limit("time <= 60 us")
     two = again(50.0, 66.0)
-    verdict = judge_limit(limit, two[0], spread=Spread(fraction=0.04), confirming=two)
+    verdict = judge_limit(
+        limit, two[0], spread=Spread(fraction=0.04), retest=retest(two)
+    )
     between_runs = math.log(66 / 50) ** 2 / 2
 
     assert verdict.high == pytest.approx(
@@ -498,7 +511,9 @@ def test_a_kth_of_the_sessions_variance_always_remains() -> None:
     limit = parse_limit("time <= 60 us")
     shift = 0.03 / math.sqrt(2)  # two logarithms that far apart: 0.03 between runs
     two = again(55 * math.exp(-shift), 55 * math.exp(shift))
-    verdict = judge_limit(limit, two[0], spread=Spread(fraction=0.03), confirming=two)
+    verdict = judge_limit(
+        limit, two[0], spread=Spread(fraction=0.03), retest=retest(two)
+    )
 
     assert verdict.high is not None
     assert verdict.estimate is not None
@@ -516,7 +531,7 @@ def test_confirming_processes_bring_their_samples() -> None:
 
     def together(*found: Estimate) -> Estimate:
         records = [record(each) for each in found]
-        verdict = judge_limit(limit, record(bare), confirming=records)
+        verdict = judge_limit(limit, record(bare), retest=retest(records))
         assert verdict.estimate is not None
         return verdict.estimate
 
@@ -534,7 +549,7 @@ def test_what_the_samples_of_several_processes_leave_open_is_their_mean() -> Non
     limit = parse_limit("time <= 60 us")
     wide = [record(estimate(54 * US, low=48 * US, high=60 * US))] * 3
     one = judge_limit(limit, wide[0])
-    several = judge_limit(limit, wide[0], confirming=wide)
+    several = judge_limit(limit, wide[0], retest=retest(wide))
 
     assert several.high == pytest.approx(one.high)
 
@@ -544,7 +559,7 @@ def test_confirming_values_of_another_source_do_not_count() -> None:
     by_host = record(estimate(90 * US, source="host"))
     nothing = record()
     verdict = judge_limit(
-        parse_limit("time <= 60 us"), *again(50), confirming=[by_host, nothing]
+        parse_limit("time <= 60 us"), *again(50), retest=retest([by_host, nothing])
     )
 
     assert (verdict.outcome, verdict.confirmations) == (Outcome.PASSED, ())
@@ -553,8 +568,10 @@ def test_confirming_values_of_another_source_do_not_count() -> None:
 def test_confirming_values_of_zero_have_no_logarithm() -> None:
     """The sessions' spread is taken then, and a limit of 0 has nothing beyond it."""
     zero = parse_limit("time <= 0 s")
-    verdict = judge_limit(zero, *again(0.0), confirming=again(0.0, 0.0))
-    unit = judge_limit(parse_limit("time <= 1 s"), *again(1.0), confirming=again(2e6))
+    verdict = judge_limit(zero, *again(0.0), retest=retest(again(0.0, 0.0)))
+    unit = judge_limit(
+        parse_limit("time <= 1 s"), *again(1.0), retest=retest(again(2e6))
+    )
 
     assert (verdict.outcome, verdict.confirmations) == (Outcome.PASSED, ())
     assert unit.confirmations == pytest.approx([1.0])
@@ -563,19 +580,17 @@ def test_confirming_values_of_zero_have_no_logarithm() -> None:
 def test_confirming_processes_that_still_straddle() -> None:
     """What five processes cannot decide stays inconclusive, with another remedy."""
     limit = parse_limit("time <= 60 us")
-    verdict = judge_limit(limit, *again(60), confirming=again(*[60.0] * 5))
+    verdict = judge_limit(limit, *again(60), retest=retest(again(*[60.0] * 5)))
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
-    assert verdict.remedy == (
-        "move the limit away from the value, or make the value steadier"
-    )
+    assert verdict.cause is Cause.STILL_STRADDLES
 
 
 def test_void_confirming_processes_do_not_count() -> None:
     """Without a usable process the first value decides as before."""
     limit = parse_limit("time <= 60 us")
     void = Void(code="hot", text="hot")
-    verdict = judge_limit(limit, *again(60), confirming=again(1, 1, void=void))
+    verdict = judge_limit(limit, *again(60), retest=retest(again(1, 1, void=void)))
 
     assert verdict.outcome is Outcome.INCONCLUSIVE
     assert verdict.confirmations == ()
@@ -584,12 +599,11 @@ def test_void_confirming_processes_do_not_count() -> None:
 def test_a_child_that_gave_no_value_fails() -> None:
     """A test that gives no value alone is failed, with its last lines."""
     limit = parse_limit("time <= 60 us")
-    verdict = judge_limit(limit, *again(60), lost=("boom", "exit 1"))
+    verdict = judge_limit(limit, *again(60), retest=Retest(failure="boom\nexit 1"))
 
     assert verdict.outcome is Outcome.FAILED
     assert verdict.reason is Reason.CHILD_GAVE_NO_VALUE
-    assert verdict.detail == ("boom", "exit 1")
-    assert verdict.remedy == "make the test pass when it runs alone"
+    assert verdict.evidence == VerdictEvidence(lines=("boom", "exit 1"))
     assert (verdict.key, verdict.metric, verdict.limit) == (KEY, "time", limit)
     assert verdict.estimate == estimate(60 * US)
 
@@ -598,14 +612,17 @@ def test_a_machine_that_measures_nothing_again_decides_nothing() -> None:
     """What could not be had in a fresh process is said; the limit stays undecided."""
     limit = parse_limit("time <= 60 us")
     busy = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
-    told = "time was not measured again: another program holds it"
     first, *_ = again(60)
-    verdict = judge_limit(limit, first, unmeasured=(busy,))
+    verdict = judge_limit(limit, first, retest=Retest(unmeasured=(busy,)))
 
-    assert (verdict.outcome, verdict.detail) == (Outcome.INCONCLUSIVE, (told,))
-    assert verdict.remedy == "measure it again when that is over"
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.cause is Cause.NOTHING_USABLE
+    assert verdict.evidence == VerdictEvidence(lacking=(busy,))
     beyond, *_ = again(90)
-    assert judge_limit(limit, beyond, unmeasured=(busy,)).outcome is Outcome.FAILED
+    assert (
+        judge_limit(limit, beyond, retest=Retest(unmeasured=(busy,))).outcome
+        is Outcome.FAILED
+    )
 
 
 RANK = {Outcome.PASSED: 0, Outcome.INCONCLUSIVE: 1, Outcome.FAILED: 2}
@@ -654,6 +671,6 @@ def test_of_an_unknown_phase_the_recorded_ones_are_named() -> None:
     verdict = judge_limit(limit, record(*phases, kind=Kind.STEPS))
 
     assert verdict.outcome is Outcome.UNMEASURED
-    assert verdict.remedy == (
+    assert gap_of(verdict)[1] == (
         "name one that the loop recorded: phase.forward, phase.backward"
     )

@@ -8,11 +8,13 @@ import pytest
 
 from pytest_gpuperf.judge.case import (
     Case,
+    Retest,
     best_source,
     case_of,
     confirmation_of,
     direction,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Better, Family
 from pytest_gpuperf.model.record import (
     BoundClass,
@@ -218,12 +220,14 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     void = measured(void=Void(code="hot", text="it was hot"))
     found = confirmation_of(
         subject,
-        [
-            measured(estimate(1.1, low=1.0, high=1.2), estimate(7.0, source="host")),
-            measured(estimate(1.2), choice="B"),
-            elsewhere,
-            void,
-        ],
+        Retest(
+            records=(
+                measured(estimate(1.1, low=1.0, high=1.2), estimate(7, source="host")),
+                measured(estimate(1.2), choice="B"),
+                elsewhere,
+                void,
+            )
+        ),
         control=True,
     )
     assert found.run_values == (1.1, 1.2)
@@ -232,14 +236,14 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     assert found.value.half_widths == pytest.approx((0.1 / 1.1,))
     assert found.void == ("it was hot",)
     assert found.control
-    assert found.lost == ()
+    assert found.lost is None
 
 
 def test_confirming_processes_without_a_value_are_lost() -> None:
-    """Their last lines are kept; silence is told too."""
+    """Their last lines are kept; one that said nothing is lost, too."""
     subject = paired([measured()], [kept(0, held())])
-    assert confirmation_of(subject, [], lost="a\nb").lost == ("a", "b")
-    assert confirmation_of(subject, []).lost == ("no fresh process measured time",)
+    assert confirmation_of(subject, Retest(failure="a\nb")).lost == ("a", "b")
+    assert confirmation_of(subject, Retest()).lost == ()
 
 
 BUSY = Unmeasured(metric="time", reason="another program holds it", remedy="end it")
@@ -255,13 +259,14 @@ def test_what_the_machine_did_not_give_is_not_lost(
 ) -> None:
     """A test that could not be measured again has not failed: nothing is confirmed."""
     subject = paired([measured()], [kept(0, held())])
-    found = confirmation_of(subject, records, unmeasured=unmeasured)
-    told = "time was not measured again: another program holds it"
-    assert (found.lost, found.void) == ((), (told,))
-    failed = confirmation_of(subject, records, unmeasured=unmeasured, lost="boom")
+    retest = Retest(records=records, unmeasured=unmeasured)
+    found = confirmation_of(subject, retest)
+    assert (found.lost, found.void, found.lacking) == (None, (), (BUSY,))
+    failed = confirmation_of(subject, replace(retest, failure="boom"))
     assert failed.lost == ("boom",)
-    one = confirmation_of(subject, [*records, measured()], unmeasured=unmeasured)
-    assert (one.lost, one.void) == ((), ())  # another process could be measured
+    usable = replace(retest, records=(*records, measured()))
+    one = confirmation_of(subject, usable)
+    assert (one.lost, one.lacking) == (None, ())  # another process could be measured
 
 
 def test_the_source_nearest_to_the_device_is_best() -> None:
@@ -303,9 +308,10 @@ def test_a_case_knows_how_it_was_measured_and_where_else() -> None:
 def test_confirming_processes_are_no_control_unless_said() -> None:
     """A control is measured again without being suspected."""
     subject = paired([measured()], [kept(0, held())])
+    retest = Retest(records=(measured(),))
 
-    assert confirmation_of(subject, [measured()]).control is False
-    assert confirmation_of(subject, [measured()], control=True).control is True
+    assert confirmation_of(subject, retest).control is False
+    assert confirmation_of(subject, retest, control=True).control is True
 
 
 def test_a_half_width_needs_both_ends_and_a_value() -> None:

@@ -9,7 +9,14 @@ import pytest
 from pytest_gpuperf.judge.case import Confirmation, Policy
 from pytest_gpuperf.judge.rule import Ruling, rule, verdict_of
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 from unit.judge.building import KEY, case, confirmation, estimate
 
 POLICY = Policy(alpha=0.01, suspect_p=0.05)
@@ -69,7 +76,7 @@ def test_a_chance_of_alpha_is_not_sure() -> None:
     below = ruled(0.2, confirmed=CONFIRMED, p_value=0.0099)
 
     assert at_it.reason is Reason.NOT_SIGNIFICANT
-    assert at_it.remedy == "measure it in more processes with --gpuperf-runs=5"
+    assert at_it.cause is None
     assert below.outcome is Outcome.REGRESSED
 
 
@@ -83,18 +90,24 @@ def test_a_suspect_is_told_by_the_chance_of_its_own_direction(worsening: float) 
     assert none.reason is Reason.NOT_SIGNIFICANT
 
 
-def test_what_was_not_confirmed_says_what_to_do() -> None:
-    """By why it was not: void processes, an improvement, or nobody asked for any."""
+def test_what_was_not_confirmed_says_why() -> None:
+    """Void processes, an improvement, or nobody asked for any."""
     void = confirmation(void=("the GPU was too hot",))
     hot = ruled(0.2, confirmed=void)
 
-    assert hot.remedy == "measure it again when that is over"
-    assert hot.detail == ("the GPU was too hot",)
-    assert ruled(-0.2).remedy == "confirm and store it with --gpuperf-update=improved"
-    assert ruled(0.2).remedy == (
-        "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
-        "leave --gpuperf-confirm above 0"
-    )
+    assert hot.cause is Cause.NOTHING_USABLE
+    assert hot.evidence == VerdictEvidence(lines=("the GPU was too hot",))
+    assert ruled(-0.2).cause is Cause.LOOKED_BETTER
+    assert (ruled(0.2).cause, ruled(0.2).evidence) == (None, None)
+
+
+def test_what_could_not_be_measured_again_is_told() -> None:
+    """No process had a value: what it lacked is the evidence."""
+    busy = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
+    found = ruled(0.2, confirmed=confirmation(lacking=(busy,)))
+
+    assert (found.reason, found.cause) == (Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE)
+    assert found.evidence == VerdictEvidence(lacking=(busy,))
 
 
 @pytest.mark.parametrize("worsening", [0.2, -0.2])
@@ -109,19 +122,19 @@ def test_what_a_run_that_ended_early_could_not_confirm_is_for_that_reason(
         Outcome.INCONCLUSIVE,
         Reason.INCOMPLETE_RUN,
     )
-    assert stopped.remedy == "run all the selected tests to their end"
+    assert stopped.cause is None
     assert noisy.reason is Reason.NOT_SIGNIFICANT
 
 
-def test_a_decision_needs_no_remedy_and_no_excuse() -> None:
+def test_a_decision_needs_no_excuse() -> None:
     """What some void process said is of no account where the others decide."""
     some = confirmation(1.2, 1.3, void=("the GPU was too hot",))
     found = ruled(0.2, confirmed=some)
 
     plain = verdict_of(case(1.0, [1.0]), Outcome.UNCHANGED, Reason.EQUAL)
 
-    assert (found.outcome, found.detail, found.remedy) == (Outcome.REGRESSED, (), "")
-    assert (plain.detail, plain.remedy) == ((), "")
+    assert (found.outcome, found.evidence) == (Outcome.REGRESSED, None)
+    assert (plain.cause, plain.evidence) == (None, None)
 
 
 def test_a_verdict_says_what_it_is_of() -> None:

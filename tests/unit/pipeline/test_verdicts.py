@@ -4,17 +4,12 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.judge.case import Case
+from pytest_gpuperf.judge.case import Case, Retest
+from pytest_gpuperf.judge.controls import FirstLook, confirmations
 from pytest_gpuperf.judge.regression import first_look, priors_of
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.pipeline.verdicts import (
-    Again,
-    Looked,
-    changes,
-    confirmations,
-    shifts,
-)
+from pytest_gpuperf.pipeline.verdicts import changes, shifts
 from unit.judge.building import case, estimate
 
 THEN = (1.0, 1.004, 0.996, 1.002, 0.998)
@@ -27,14 +22,14 @@ def measured(test_id: str, now: float) -> Case:
     return case(now, THEN, key=key, bound_class=BoundClass.MEMORY)
 
 
-def looked_at(suspect: float, others: float) -> Looked:
+def looked_at(suspect: float, others: float) -> FirstLook:
     """A first look at one suspect and eight tests that can be its controls."""
     cases = (
         measured("suspect", suspect),
         *(measured(test_id, others) for test_id in CONTROLS),
     )
     priors = priors_of(cases)
-    return Looked(
+    return FirstLook(
         cases=cases,
         looks=first_look(cases, priors=priors),
         priors=priors,
@@ -43,10 +38,10 @@ def looked_at(suspect: float, others: float) -> Looked:
     )
 
 
-def again(looked: Looked, value: float) -> dict[str, Again]:
+def again(looked: FirstLook, value: float) -> dict[str, Retest]:
     """What five fresh processes gave: of every test the same."""
     return {
-        each.key.test_id: Again(
+        each.key.test_id: Retest(
             records=tuple(
                 Record(
                     key=each.key,
@@ -57,8 +52,7 @@ def again(looked: Looked, value: float) -> dict[str, Again]:
                     choice="A",
                 )
                 for number in range(1, 6)
-            ),
-            failure="",
+            )
         )
         for each in looked.cases
     }

@@ -28,6 +28,7 @@ from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.explanation import explanation, longrepr_lines
 from pytest_gpuperf.report.terminal import table_lines
+from pytest_gpuperf.report.words import for_pytest
 from unit.judge.building import case, confirmation, estimate, stored
 
 SHOWN = re.compile(r"^### (\S+)$.*?\n\n((?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
@@ -86,10 +87,8 @@ def row(verdict: Verdict, name: str) -> str:
 
 def held(text: str, *estimates: Estimate, kind: Kind = Kind.MEASURE) -> Verdict:
     """Return the verdict of a limit."""
-    return judge_limit(
-        parse_limit(text),
-        Record(key=runs.key(GEMM), kind=kind, estimates=estimates),
-    )
+    record = Record(key=runs.key(GEMM), kind=kind, estimates=estimates)
+    return for_pytest(judge_limit(parse_limit(text), record))
 
 
 def judged(
@@ -98,7 +97,7 @@ def judged(
     """Return the verdict of a change."""
     found = {} if again is None else {subject.name: again}
     (verdict,) = settle([subject], found, complete=complete)
-    return verdict
+    return for_pytest(verdict)
 
 
 def _text(lines: Iterable[object]) -> str:
@@ -113,7 +112,7 @@ def left_behind() -> Verdict:
     (verdict,) = with_suite(
         settle([subject], again), [subject], first_look([subject]), strict=True
     )
-    return verdict
+    return for_pytest(verdict)
 
 
 EXAMPLES: dict[Reason, Callable[[], str]] = {

@@ -7,6 +7,7 @@ from textwrap import dedent
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.judge.tally import Complaint, tally
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
 from pytest_gpuperf.model.run import MachineShift
@@ -579,11 +580,33 @@ def test_what_was_held_is_announced() -> None:
     )
 
 
-def test_every_style_is_markup_that_pytest_knows() -> None:
-    """A line can be handed to `write_line` as it is."""
-    known = {"red", "green", "yellow", "bold", "light"}
+def test_the_last_line_adds_up_to_all_tests() -> None:
+    """Those without a limit, those that never reported and those without a value, too."""
+    run = runs.run(
+        (runs.record("test_a"),), (runs.REGRESSED,), expected=5, missing=("lost",)
+    )
 
-    assert all(set(Line("", style).markup) <= known for style in Style)
+    assert terminal.judged_line(run).text == (
+        "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
+        "1 never reported, 2 without a measurement"
+    )
+
+
+def test_a_run_that_fails_as_a_whole_says_why() -> None:
+    """Each complaint has its sentence, with the option that made it one."""
+    counted = tally(runs.run(verdicts=(runs.REGRESSED,), expected=4, missing=("lost",)))
+    told = {code: terminal.complaint(code, counted) for code in Complaint}
+
+    assert told == {
+        Complaint.NOTHING_JUDGED: (
+            "nothing was judged although a baseline was named: see the reasons above, "
+            "or store one with --gpuperf-update=new"
+        ),
+        Complaint.TOO_FEW_JUDGED: (
+            "judged 1 of 4 tests, fewer than --gpuperf-min-judged asks for"
+        ),
+        Complaint.NEVER_REPORTED: "1 tests never reported (--gpuperf-strict)",
+    }
 
 
 def test_no_name_reaches_the_terminal_raw() -> None:

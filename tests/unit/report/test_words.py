@@ -1,13 +1,23 @@
-"""report.words: every outcome and every reason has its sentence."""
+"""report.words: every outcome, reason and case has its words, for each surface."""
 
 from __future__ import annotations
+
+from typing import Any
 
 import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.verdict import Outcome, Reason
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    KernelChoice,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
 from pytest_gpuperf.report import words
 
 
@@ -75,3 +85,305 @@ def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
     assert words.in_suite(plain) == ""
     assert words.in_suite(told).startswith("20.1 ms in the suite, +99.0 %; 10.1 ms ")
     assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")
+
+
+def verdict(
+    reason: Reason,
+    cause: Cause | None = None,
+    *,
+    sessions: int = 0,
+    outcome: Outcome = Outcome.INCONCLUSIVE,
+    **evidence: Any,
+) -> Verdict:
+    """Return a verdict as judge gives it, without a word."""
+    return Verdict(
+        key=runs.key("test_a"),
+        metric="time",
+        outcome=outcome,
+        reason=reason,
+        cause=cause,
+        baseline=replace(runs.SPAN, session_count=sessions) if sessions else None,
+        evidence=VerdictEvidence(**evidence) if evidence else None,
+    )
+
+
+GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait")
+OLD, NEW = "0123456789abcdef", "fedcba9876543210"
+STORE = "store this session with --gpuperf-update=new"
+OVER = "measure it again when that is over"
+
+# reason, cause and evidence; what stands below the verdict; what to do in pytest, and
+# with files
+CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
+    (
+        verdict(Reason.STRADDLES_LIMIT),
+        (),
+        "let fresh processes confirm it (--gpuperf-confirm), or move the limit",
+        "",
+    ),
+    (
+        verdict(Reason.STRADDLES_LIMIT, Cause.STILL_STRADDLES),
+        (),
+        "move the limit away from the value, or make the value steadier",
+        "",
+    ),
+    (
+        verdict(Reason.STRADDLES_LIMIT, Cause.NOTHING_USABLE, lacking=(GAP,)),
+        ("time was not measured again: another program holds it",),
+        OVER,
+        "",
+    ),
+    (
+        verdict(Reason.STRADDLES_LIMIT, Cause.ENDED_EARLY),
+        (),
+        "run all the selected tests to their end, so that fresh processes decide it",
+        "",
+    ),
+    (
+        verdict(Reason.ABOVE_THE_ROOF),
+        (),
+        "check the declared work, or enlarge the data beyond the caches",
+        "",
+    ),
+    (
+        verdict(Reason.ABOVE_THE_ROOF, Cause.OF_A_LOOP),
+        (),
+        "check hardware=, or the bytes that its work declares",
+        "",
+    ),
+    (
+        verdict(Reason.NOT_MEASURED, gap=GAP),
+        ("another program holds it",),
+        "wait",
+        "wait",
+    ),
+    (
+        verdict(Reason.NOT_MEASURED),
+        ("time was not measured",),
+        "measure it, or take its limit away",
+        "name a run file that has it",
+    ),
+    (
+        verdict(Reason.NOT_MEASURED, Cause.NO_HARDWARE, grade="B"),
+        (
+            (
+                'min_grade="B" is a share of the bandwidth bound: what the hardware can do '
+                "for a unit of work is not known"
+            ),
+        ),
+        words.GIVE_HARDWARE,
+        "name a run file that has it",
+    ),
+    (
+        verdict(
+            Reason.NOT_MEASURED,
+            Cause.ENDED_EARLY,
+            gap=replace(GAP, reason="it was left", remedy=""),
+            grade="A",
+        ),
+        ('min_grade="A" is a share of the bandwidth bound: it was left',),
+        "let the loop come to its end",
+        "name a run file that has it",
+    ),
+    (
+        verdict(Reason.NOT_MEASURED, Cause.NOTHING_TIMED, grade="C"),
+        ('min_grade="C" is a share of the roof: nothing was timed',),
+        "time a call, and declare its work",
+        "name a run file that has it",
+    ),
+    (
+        verdict(Reason.CHILD_GAVE_NO_VALUE, lines=("boom", "exit 1")),
+        ("boom", "exit 1"),
+        "make the test pass when it runs alone",
+        "",
+    ),
+    (
+        verdict(Reason.CHILD_GAVE_NO_VALUE),
+        ("no fresh process measured time",),
+        "make the test pass when it runs alone",
+        "",
+    ),
+    (
+        verdict(Reason.NOTHING_STORED),
+        (),
+        STORE,
+        "name an older run file that has it",
+    ),
+    (
+        verdict(
+            Reason.FINGERPRINT_DIFFERS,
+            differences={"driver": ("1", "2"), "gpu_name": ("L4", "H200")},
+        ),
+        ("driver: 1 -> 2", "gpu_name: L4 -> H200"),
+        (
+            "store sessions of this machine with --gpuperf-update=new, or judge all the "
+            "same with --gpuperf-compare-across=driver,gpu_name"
+        ),
+        "name older run files that agree in these facts",
+    ),
+    (
+        verdict(Reason.FINGERPRINT_DIFFERS, differences={"peak": ("{3}", "4")}),
+        ("peak: {3} -> 4",),
+        (
+            "store sessions with this peak with --gpuperf-update=new, or judge all the "
+            "same with --gpuperf-compare-across=peak"
+        ),
+        "name older run files that agree in these facts",
+    ),
+    (
+        verdict(Reason.FINGERPRINT_DIFFERS, Cause.OTHER_MACHINE),
+        ("only other machines have stored sessions",),
+        STORE,
+        "name older run files that agree in these facts",
+    ),
+    (
+        verdict(Reason.OTHER_SOURCE, stored_sources=("events", "host")),
+        ("stored: events, host",),
+        (
+            "measure with that collector, or store sessions of this one with "
+            "--gpuperf-update=new"
+        ),
+        "name older run files that measured it in the same way",
+    ),
+    (
+        verdict(Reason.VOID, gap=replace(GAP, remedy="")),
+        ("another program holds it",),
+        OVER,
+        OVER,
+    ),
+    (
+        verdict(Reason.TOO_FEW_SESSIONS, sessions=1, least_count=3),
+        ("1 of 3 sessions",),
+        "store 2 more sessions with --gpuperf-update=new",
+        "name 2 more run files",
+    ),
+    (
+        verdict(Reason.TOO_FEW_SESSIONS, sessions=2, least_count=3),
+        ("2 of 3 sessions",),
+        "store 1 more session with --gpuperf-update=new",
+        "name 1 more run file",
+    ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            kernels=(
+                KernelChoice(choice=OLD, count=5, total_count=6),
+                KernelChoice(choice=NEW, count=2, total_count=3),
+            ),
+        ),
+        (
+            "stored: kernels 01234567 in 5 of 6 sessions",
+            "now: kernels fedcba98 in 2 of 3 processes",
+        ),
+        "pin the choice of the kernel, or store more sessions of it",
+        "pin the choice of the kernel, or name more run files",
+    ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            kernels=(
+                KernelChoice(choice=None, count=6, total_count=6),
+                KernelChoice(choice=NEW, count=3, total_count=3),
+            ),
+        ),
+        (
+            "stored: unknown kernels in 6 of 6 sessions",
+            "now: kernels fedcba98 in 3 of 3 processes",
+        ),
+        "pin the choice of the kernel, or store more sessions of it",
+        "pin the choice of the kernel, or name more run files",
+    ),
+    (
+        verdict(Reason.INCOMPLETE_RUN),
+        (),
+        "run all the selected tests to their end",
+        "",
+    ),
+    (
+        verdict(Reason.FASTER_THAN_LIMIT, outcome=Outcome.IMPROVED),
+        (),
+        "store it with --gpuperf-update=improved",
+        "",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED),
+        (),
+        (
+            "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
+            "leave --gpuperf-confirm above 0"
+        ),
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.LOOKED_BETTER),
+        (),
+        "confirm and store it with --gpuperf-update=improved",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE, lines=("it was hot",)),
+        ("it was hot",),
+        OVER,
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT),
+        (),
+        "measure it in more processes with --gpuperf-runs=5",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP, least_count=30),
+        (),
+        "record more steps of the loop: 30 or more",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.SLOWER_IN_SUITE),
+        (),
+        (
+            "find the test after which it is slower, and let that one clean up; run it "
+            "again if the machine was busy"
+        ),
+        "",
+    ),
+]
+
+
+@pytest.mark.parametrize(("judged", "detail", "in_pytest", "with_files"), CASES)
+def test_a_verdict_says_what_to_do_where_it_is_read(
+    judged: Verdict, detail: tuple[str, ...], in_pytest: str, with_files: str
+) -> None:
+    """Options are pytest's, files the command's; the evidence is the same for both."""
+    told, compared = words.for_pytest(judged), words.for_files(judged)
+
+    assert (told.detail, told.remedy) == (detail, in_pytest)
+    assert (compared.detail, compared.remedy) == (detail, with_files)
+    assert "--gpuperf" not in compared.remedy
+    assert replace(told, detail=(), remedy="") == judged
+
+
+def test_a_verdict_is_put_into_words_once_or_twice_alike() -> None:
+    """The limits of a test are told in its own report, and again at the end."""
+    for judged, *_ in CASES:
+        told = words.for_pytest(judged)
+        assert words.for_pytest(told) == told
+
+
+def test_what_is_decided_well_needs_no_words() -> None:
+    """Most verdicts of a run are these."""
+    passed = verdict(Reason.WITHIN_LIMIT, outcome=Outcome.PASSED)
+
+    assert words.for_pytest(passed) is passed
+
+
+@pytest.mark.parametrize("cause", Cause)
+def test_every_case_of_a_reason_has_words_of_its_own(cause: Cause) -> None:
+    """A code that changes nothing for a reader is no code."""
+    remedies = {(judged.reason, judged.cause): remedy for judged, _, remedy, _ in CASES}
+    own = [(reason, text) for (reason, each), text in remedies.items() if each is cause]
+
+    assert own
+    for reason, text in own:
+        usual = remedies.get((reason, None))
+        assert usual != text

@@ -1,0 +1,189 @@
+"""judge.controls: which tests are measured again, and which show the machine."""
+
+from __future__ import annotations
+
+from itertools import pairwise
+from typing import Any
+
+import pytest
+
+from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.judge.case import Case, Policy, Retest
+from pytest_gpuperf.judge.controls import (
+    FirstLook,
+    choose_controls,
+    confirmations,
+    look,
+)
+from pytest_gpuperf.model.record import BoundClass, RecordKey
+from unit.judge.building import case, estimate, record
+
+THEN = (1.0, 1.004, 0.996, 1.002, 0.998)
+GATED = Config(root=".", baseline=".gpuperf", baseline_named=True)
+
+
+def measured(test_id: str, now: float = 1.0, **fields: Any) -> Case:
+    """A memory-bound test as its first process measured it."""
+    given = {"then": THEN, "bound_class": BoundClass.MEMORY} | fields
+    return case(now, given.pop("then"), key=RecordKey(test_id=test_id), **given)
+
+
+SLOW = measured("slow", 1.2)
+
+
+def looked(*cases: Case, config: Config = GATED, **fields: Any) -> FirstLook:
+    """The first look at a run."""
+    return look(cases, config, **fields)
+
+
+def controls_beside_slow(*cases: Case) -> tuple[str, ...]:
+    """The controls among some tests of a run with a suspect."""
+    return looked(SLOW, *cases).controls
+
+
+def test_a_steady_test_of_the_same_class_is_a_control() -> None:
+    """It shows what the machine did to the suspect."""
+    first = looked(SLOW, measured("steady"))
+
+    assert first.suspects == ("slow",)
+    assert first.controls == ("steady",)
+
+
+@pytest.mark.parametrize(("count", "is_one"), [(1, False), (2, False), (3, True)])
+def test_a_control_has_a_baseline_of_its_own(count: int, *, is_one: bool) -> None:
+    """With fewer than three stored sessions nobody knows how far its own noise reaches."""
+    young = measured("young", then=THEN[:count])
+
+    assert controls_beside_slow(young) == (("young",) if is_one else ())
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"bound_class": BoundClass.HOST},
+        {"limit": None},
+        {"now": 1.2},
+        {"now": 0.8},
+        {"now": 1.0, "estimate": estimate(1.0, source="ncu-report")},
+    ],
+    ids=["other class", "not gated", "suspect", "better", "from a file"],
+)
+def test_what_shows_nothing_of_the_machine_is_no_control(
+    fields: dict[str, Any],
+) -> None:
+    """Of another class, not gated, changed itself, or without noise."""
+    assert controls_beside_slow(measured("other", **fields)) == ()
+
+
+def test_a_count_is_no_control() -> None:
+    """Equal code gives equal counts, whatever the machine does."""
+    key = RecordKey(test_id="count")
+    count = case(64, (64, 64, 64), "registers", key=key, bound_class=BoundClass.MEMORY)
+
+    assert controls_beside_slow(count) == ()
+
+
+def test_a_test_is_no_control_of_itself() -> None:
+    """A suspect's other measurements say nothing of the machine alone."""
+    key = RecordKey(test_id="slow", name="second")
+    second = case(1.0, THEN, key=key, bound_class=BoundClass.MEMORY)
+
+    assert controls_beside_slow(second) == ()
+
+
+def test_without_a_suspect_nothing_is_measured_again() -> None:
+    """Controls stand beside suspects alone."""
+    first = looked(measured("a"), measured("b"))
+
+    assert (first.suspects, first.controls) == ((), ())
+    assert [seen.worse for seen in first.looks] == [False, False]
+    assert looked() == FirstLook()
+
+
+def test_a_straddled_limit_needs_no_controls() -> None:
+    """It is held against a number, which no machine moves; and it is measured again."""
+    first = looked(measured("a"), measured("b"), straddling=["b"])
+
+    assert (first.suspects, first.controls) == (("b",), ())
+
+
+def test_a_straddled_limit_is_no_control() -> None:
+    """Nor is it told twice where it is suspected, too."""
+    first = looked(SLOW, measured("a"), straddling=["a", "slow"])
+
+    assert (first.suspects, first.controls) == (("slow", "a"), ())
+
+
+@pytest.mark.parametrize(
+    ("named", "update", "worse", "better"),
+    [
+        (True, None, True, False),
+        (False, None, False, False),
+        (True, Update.NEW, True, False),
+        (True, Update.IMPROVED, True, True),
+        (False, Update.IMPROVED, False, True),
+        (False, Update.ALL, True, True),
+    ],
+)
+def test_only_what_a_run_acts_on_is_confirmed(
+    update: Update | None, *, named: bool, worse: bool, better: bool
+) -> None:
+    """A worsening where it may fail or be stored, an improvement where it is stored."""
+    config = Config(root=".", baseline_named=named, update=update)
+    first = looked(SLOW, measured("fast", 0.8), measured("same"), config=config)
+
+    assert ("slow" in first.suspects, "fast" in first.suspects) == (worse, better)
+    assert "same" not in first.suspects
+
+
+def chosen(count: int) -> list[int]:
+    """The places of the controls among some tests of one class."""
+    cases = [measured(str(place)) for place in range(count)]
+    return [int(test_id) for test_id in choose_controls(cases, Policy())]
+
+
+@pytest.mark.parametrize("count", [0, 1, 7, 8])
+def test_of_few_tests_all_are_controls(count: int) -> None:
+    """Eight are asked for."""
+    assert chosen(count) == list(range(count))
+
+
+@pytest.mark.parametrize("count", [9, 15, 16, 100, 1001])
+def test_controls_are_from_all_over_the_run(count: int) -> None:
+    """Evenly: the first ones would show the machine as it began."""
+    places = chosen(count)
+    steps = {after - place for place, after in pairwise([*places, count])}
+
+    assert len(places) == 8
+    assert places[0] == 0
+    assert max(steps) - min(steps) <= 1
+
+
+def test_each_class_has_controls_of_its_own() -> None:
+    """And a test with two measurements is one control."""
+    second = RecordKey(test_id="0", name="second")
+    memory = [measured("0"), measured("1")]
+    twice = case(1.0, THEN, key=second, bound_class=BoundClass.MEMORY)
+    host = [measured(f"h{n}", bound_class=BoundClass.HOST) for n in range(9)]
+    found = choose_controls([*memory, twice, *host], Policy())
+
+    assert found[:2] == ("0", "1")
+    assert len(found) == 2 + 8
+
+
+def test_fresh_processes_confirm_suspects_and_controls_alone() -> None:
+    """What they gave for other measurements of the same test confirms nothing."""
+    steady = measured("steady")
+    other = case(1.0, THEN, key=RecordKey(test_id="slow", name="second"))
+    first = looked(SLOW, other, steady, measured("lost"))
+    retests = {
+        test_id: Retest(
+            records=(record(estimate(1.1), key=RecordKey(test_id=test_id)),)
+        )
+        for test_id in ("slow", "steady")
+    }
+    found = confirmations(first, retests)
+
+    assert set(found) == {SLOW.name, steady.name}
+    assert (found[SLOW.name].control, found[steady.name].control) == (False, True)
+    assert found[SLOW.name].run_values == (1.1,)

@@ -1,0 +1,224 @@
+"""judge.tally: one verdict a test, how many decide, and what fails."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.judge.tally import (
+    PRECEDENCE,
+    complaints,
+    fatal_outcomes,
+    tally,
+    worst,
+)
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
+
+
+def test_every_outcome_has_its_place() -> None:
+    """The order of precedence knows all outcomes."""
+    assert set(PRECEDENCE) == set(Outcome)
+    assert len(PRECEDENCE) == len(Outcome)
+
+
+@pytest.mark.parametrize(
+    ("several", "speaks"),
+    [
+        ("passed regressed", "regressed"),
+        ("regressed failed", "failed"),
+        ("unmeasured regressed", "regressed"),
+        ("inconclusive unmeasured", "unmeasured"),
+        ("unchanged new", "unchanged"),
+        ("unchanged improved", "improved"),
+        ("passed unchanged", "unchanged"),
+    ],
+)
+def test_the_worst_verdict_speaks_for_its_test(several: str, speaks: str) -> None:
+    """Precedence: failed, regressed, unmeasured, inconclusive, then the rest."""
+    verdicts = [
+        replace(runs.REGRESSED, outcome=Outcome(word)) for word in several.split()
+    ]
+
+    assert worst(verdicts).outcome is Outcome(speaks)
+
+
+@pytest.mark.parametrize("outcome", Outcome)
+def test_what_is_not_decided_is_not_judged(outcome: Outcome) -> None:
+    """Inconclusive, new, incomparable and unmeasured never count as judged."""
+    counted = tally(
+        runs.run(verdicts=(replace(runs.REGRESSED, outcome=outcome),), expected=2)
+    )
+
+    assert counted.judged_count == (outcome in JUDGED)
+    assert counted.judged_fraction == (outcome in JUDGED) / 2
+
+
+def test_tests_are_counted_and_not_measurements() -> None:
+    """Two measurements of one test are one test, judged by the worse one."""
+    second = replace(runs.key("test_gemm[4096]"), name="second")
+    verdicts = (runs.REGRESSED, replace(runs.FAILED, key=second))
+    counted = tally(runs.run(verdicts=verdicts, expected=1))
+
+    assert counted.judged_count == 1
+    assert counted.of(Outcome.FAILED) == (verdicts[1],)
+    assert counted.of(Outcome.REGRESSED) == ()
+
+
+def test_what_nobody_announced_is_counted_all_the_same() -> None:
+    """More tests than were expected never make more than everything."""
+    run = runs.run(
+        (runs.record("test_a"),), (runs.REGRESSED,), expected=0, missing=("lost",)
+    )
+    counted = tally(run)
+
+    assert (counted.expected_count, counted.unlimited_count) == (3, 1)
+    assert counted.missing_count == 1
+    assert tally(runs.run()).judged_fraction == 1.0
+
+
+def test_a_failure_that_is_expected_is_judged_and_no_failure() -> None:
+    """What an xfail test missed, a limit or its baseline, is counted apart."""
+    test_id = runs.FAILED.key.test_id
+    run = runs.run(verdicts=(runs.FAILED, runs.REGRESSED), expected=2)
+    assert tally(replace(run, xfailed=(test_id,))).xfailed_count == 1
+    counted = tally(replace(run, xfailed=(test_id, runs.REGRESSED.key.test_id)))
+
+    assert counted.of(Outcome.FAILED) == ()
+    assert counted.of(Outcome.REGRESSED) == ()
+    assert (counted.judged_count, counted.xfailed_count) == (2, 2)
+    assert (counted.expected_count, counted.unlimited_count) == (2, 0)
+
+
+def test_an_expected_failure_of_the_body_was_not_judged() -> None:
+    """A test that is marked xfail and missed no limit is not counted as judged."""
+    run = runs.run((runs.record("test_a"),), expected=1)
+    counted = tally(replace(run, xfailed=(runs.key("test_a").test_id,)))
+
+    assert (counted.judged_count, counted.xfailed_count) == (0, 0)
+
+
+def test_a_test_that_measured_nothing_is_counted_all_the_same() -> None:
+    """Skipped, or ended before it measured: the last line adds up to all tests."""
+    run = runs.run(
+        (runs.record("test_a"),), (runs.REGRESSED,), expected=5, missing=("lost",)
+    )
+    counted = tally(run)
+
+    assert (counted.judged_count, counted.unlimited_count) == (1, 1)
+    assert (counted.missing_count, counted.empty_count) == (1, 2)
+
+
+def complained(*verdicts: Verdict, expected: int = 2, **options: Any) -> list[str]:
+    """Why a run of some verdicts fails as a whole."""
+    run = runs.run(
+        verdicts=verdicts, expected=expected, missing=options.pop("missing", ())
+    )
+    given: dict[str, Any] = {"baseline": ".gpuperf", "baseline_named": True} | options
+    found = complaints(run, tally(run), Config(root=".", **given))
+    return [complaint.value for complaint in found]
+
+
+NEW = Verdict(
+    key=runs.key("new"),
+    metric="time",
+    outcome=Outcome.NEW,
+    reason=Reason.NOTHING_STORED,
+)
+NOISE = replace(
+    runs.REGRESSED,
+    outcome=Outcome.INCONCLUSIVE,
+    reason=Reason.NOT_SIGNIFICANT,
+    change=runs.change(0.06, 1e-3),
+)
+
+
+def test_a_gate_that_was_silently_off_fails_the_run() -> None:
+    """A baseline was named and nothing was held against it."""
+    assert complained(NEW) == ["nothing-judged"]
+    assert complained() == ["nothing-judged"]  # time is gated by default
+    assert complained(max_regression=None) == []  # nothing is gated
+    assert complained(NEW, max_regression=None) == ["nothing-judged"]
+    assert complained(expected=0) == []
+
+
+def test_a_gate_that_was_on_fails_nothing() -> None:
+    """One verdict is enough, and so is what noise left open: it was compared."""
+    noisy = replace(NOISE, change=replace(runs.change(0.06, 1e-3), p_worse=0.2))
+
+    assert complained(NEW, runs.REGRESSED) == []
+    assert complained(NEW, noisy) == []
+    assert complained(NOISE) == ["nothing-judged"]  # no probability: not compared
+
+
+def test_a_change_that_is_only_shown_is_no_gate() -> None:
+    """Nothing was allowed or forbidden."""
+    shown = replace(runs.REGRESSED, threshold=None, outcome=Outcome.UNCHANGED)
+
+    assert complained(shown) == ["nothing-judged"]
+
+
+@pytest.mark.parametrize(
+    "options", [{"baseline_named": False}, {"update": Update.NEW}, {"disable": True}]
+)
+def test_a_run_that_was_to_decide_nothing_is_no_failure(
+    options: dict[str, Any],
+) -> None:
+    """The store was only found, it is written, or all is switched off."""
+    assert complained(NEW, **options) == []
+
+
+@pytest.mark.parametrize(
+    ("least", "fails"), [(None, False), (0.5, False), (0.51, True), (1.0, True)]
+)
+def test_as_many_tests_must_be_judged_as_were_asked_for(
+    least: float | None, *, fails: bool
+) -> None:
+    """One of two is a half: that share itself is enough."""
+    found = complained(runs.REGRESSED, NEW, min_judged=least)
+
+    assert found == (["too-few-judged"] if fails else [])
+
+
+def test_a_strict_run_misses_tests_that_never_reported() -> None:
+    """Others say it in their last line alone."""
+    assert complained(runs.REGRESSED, missing=("lost",)) == []
+    assert complained(runs.REGRESSED, missing=("lost",), strict=True) == [
+        "never-reported"
+    ]
+
+
+@pytest.mark.parametrize(
+    ("options", "fatal"),
+    [
+        ({}, "failed"),
+        ({"baseline_named": True}, "failed regressed"),
+        ({"baseline_named": True, "update": Update.NEW}, "failed regressed"),
+        ({"baseline_named": True, "update": Update.IMPROVED}, "failed regressed"),
+        ({"baseline_named": True, "update": Update.ALL}, "failed"),
+        ({"strict": True}, "failed inconclusive incomparable new"),
+        (
+            {"strict": True, "baseline_named": True},
+            "failed inconclusive incomparable new regressed",
+        ),
+    ],
+)
+def test_what_fails_a_test_is_what_the_run_was_asked_to_judge(
+    options: dict[str, Any], fatal: str
+) -> None:
+    """A store that was only found shows; an update of all accepts what regressed."""
+    found = fatal_outcomes(Config(root=".", **options))
+
+    assert found == {Outcome(name) for name in fatal.split()}
+
+
+def test_more_than_all_were_never_expected() -> None:
+    """Tests that nobody announced are counted, none less than that."""
+    run = runs.run(verdicts=(runs.REGRESSED, runs.FAILED), expected=1)
+    counted = tally(run)
+
+    assert (counted.expected_count, counted.empty_count) == (2, 0)
+    assert counted.judged_fraction == 1.0

@@ -1,0 +1,74 @@
+"""pipeline.memory: whose stored sessions a measurement is held against."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.baseline.history import Append, stored_record
+from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.pipeline.memory import Memory, slug_of
+
+KEY = RecordKey(test_id="test_a.py::test_a")
+
+
+def record(**facts: str) -> Record:
+    """Return what was measured on a machine with some facts."""
+    time = Estimate(metric="time", value=1e-3, unit="s", source="host")
+    return Record(
+        key=KEY, kind=Kind.MEASURE, estimates=(time,), facts={"host-time": facts}
+    )
+
+
+@pytest.mark.parametrize(
+    ("facts", "folder"),
+    [
+        ({"gpu_name": "NVIDIA H200", "cpu_model": "EPYC 9"}, "nvidia-h200"),
+        ({"cpu_model": "EPYC 9", "core_count": "64"}, "epyc-9-64"),
+        ({}, "host"),
+    ],
+)
+def test_a_folder_is_named_after_the_gpu(facts: dict[str, str], folder: str) -> None:
+    """After the processor where no GPU was used."""
+    assert slug_of(record(**facts)) == folder
+
+
+def test_a_binary_is_of_the_chips_that_it_is_for() -> None:
+    """Whatever machine it was read on."""
+    kernels = tuple(
+        KernelResources(
+            name=target,
+            demangled=None,
+            target=target,
+            registers_count=1,
+            stack_bytes=0,
+            shared_bytes=0,
+            constant_bytes=0,
+        )
+        for target in ("sm_90", "sm_80", "sm_90")
+    )
+    binary = Record(key=KEY, kind=Kind.BINARY, estimates=(), kernels=kernels)
+
+    assert slug_of(binary) == "sm_80-sm_90"
+
+
+def test_sessions_are_those_of_the_same_gpu(tmp_path: Path) -> None:
+    """Another GPU's are elsewhere, and are never compared with."""
+    memory = Memory(
+        Config(root=str(tmp_path), baseline=str(tmp_path / "store"), update=Update.NEW)
+    )
+    here, there = record(gpu_name="NVIDIA H200"), record(gpu_name="NVIDIA L4")
+    session = Session(id="s1", started_unix_s=1.0, host="h")
+    change = Append(record=stored_record([here], session))
+    memory.write({slug_of(here): [change]})
+    again = Memory(Config(root=str(tmp_path), baseline=str(tmp_path / "store")))
+
+    assert [stored.session.id for stored in again.sessions(here)] == ["s1"]
+    assert again.sessions(there) == ()
+    assert again.elsewhere([here]) == {}
+    assert again.elsewhere([there]) == {KEY: ("nvidia-h200",)}
