@@ -9,16 +9,21 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
-from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.display import prose
 from pytest_gpuperf.report.lines import Column, markdown_table
-from pytest_gpuperf.report.rows import Row, columns, names, rows
+from pytest_gpuperf.report.rows import (
+    Row,
+    columns,
+    names,
+    rows,
+    utilization_lines,
+)
 from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.terminal import (
     explanation_lines,
     judged_line,
     title,
 )
-from pytest_gpuperf.report.utilization import utilization_lines
 
 __all__ = ["capture_markdown", "run_markdown"]
 

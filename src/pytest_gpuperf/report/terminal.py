@@ -35,7 +35,14 @@ from pytest_gpuperf.report.lines import (
     text_table,
     wrapped,
 )
-from pytest_gpuperf.report.rows import XFAILED, Row, columns, names, rows
+from pytest_gpuperf.report.rows import (
+    XFAILED,
+    Row,
+    columns,
+    names,
+    rows,
+    utilization_lines,
+)
 
 __all__ = [
     "EXPLAINED",
@@ -449,8 +456,6 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     for text in row.doubts():
         yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
     if row.utilization:
-        from pytest_gpuperf.report.utilization import utilization_lines
-
         for text in utilization_lines(row.utilization):
             yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
     for text in row.notes() if verbose else ():

@@ -54,7 +54,7 @@ def test_a_binary_is_of_the_chips_that_it_is_for() -> None:
     )
     binary = Record(key=KEY, kind=Kind.BINARY, estimates=(), kernels=kernels)
 
-    assert slug_of(binary) == "sm_80-sm_90"
+    assert slug_of(binary) == "sm-80-sm-90"
 
 
 def test_sessions_are_those_of_the_same_gpu(tmp_path: Path) -> None:

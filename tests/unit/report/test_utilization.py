@@ -13,7 +13,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Line, Style
-from pytest_gpuperf.report.utilization import utilization_lines
+from pytest_gpuperf.report.rows import utilization_lines
 
 
 def window(**fields: Any) -> UtilizationWindow:
