@@ -1,4 +1,4 @@
-"""report.utilization: what GPUs were busy with, as lines."""
+"""report.rows: what GPUs were busy with, as lines below their row."""
 
 from __future__ import annotations
 
