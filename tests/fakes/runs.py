@@ -7,8 +7,9 @@ from collections.abc import Mapping
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.environment import Device, Environment, Session
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.run import Completeness, Header, Run
+from pytest_gpuperf.model.run import Completeness, Header, HeaderNote, Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.verdict import BaselineSpan, Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.model.work import Work
@@ -147,6 +148,18 @@ UNMEASURED = Verdict(
 )
 
 
+NO_CUPTI = HeaderNote(
+    about="cupti",
+    text="cupti: the package is not installed; pip install cupti-python",
+    code=GapCode.NOT_INSTALLED,
+)
+
+
+def no_gpu(text: str) -> HeaderNote:
+    """Return why a run had no GPU."""
+    return HeaderNote(about="gpu", text=text, code=GapCode.NO_DEVICE)
+
+
 def run(
     records: tuple[Record, ...] = (),
     verdicts: tuple[Verdict, ...] = (),
@@ -154,7 +167,7 @@ def run(
     expected: int | None = None,
     missing: tuple[str, ...] = (),
     options: Mapping[str, str] | None = None,
-    sentences: tuple[str, ...] = (),
+    notes: tuple[HeaderNote, ...] = (),
     collectors: tuple[str, ...] = ("host",),
     session_id: str = "s1",
 ) -> Run:
@@ -177,7 +190,8 @@ def run(
             ),
             options=options or {},
             collectors=collectors,
-            sentences=sentences,
+            sentences=tuple(note.text for note in notes),
+            notes=notes,
         ),
         records=records,
         verdicts=verdicts,
@@ -252,5 +266,5 @@ def gpu_run() -> Run:
         missing=("tests/test_gemm.py::test_lost",),
         options={"gpuperf_baseline": ".gpuperf", "gpuperf_json": "run.json"},
         collectors=("events", "host"),
-        sentences=("cupti: the package is not installed; pip install cupti-python",),
+        notes=(NO_CUPTI,),
     )

@@ -16,7 +16,7 @@ from fakes import fake_ncu_report, runs
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.model.run import HeaderNote, Run
 from pytest_gpuperf.model.sample import Estimate
 
 HEAVY = {"msgspec", "numpy", "pytest", "pytest_gpuperf.model.codec", "scipy"}
@@ -143,8 +143,9 @@ def test_what_a_file_is_named_says_what_it_should_be(
 def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> None:
     """Its reader cannot choose them any more; why there was no GPU is a fact of it."""
     run = runs.run((runs.record("test_a", runs.time_of(1e-3)),), session_id="s1")
-    told = ("binary: not used: cuobjdump is not there", "no GPU: NVML does not start")
-    header = replace(run.header, sentences=told)
+    absent = HeaderNote(about="binary", text="binary: cuobjdump is not there")
+    told = (absent, runs.no_gpu("no GPU: NVML does not start"))
+    header = replace(run.header, notes=told)
     shown = gpuperf("show", written(tmp_path, "a.json", replace(run, header=header)))
 
     assert b"cuobjdump" not in shown.stdout

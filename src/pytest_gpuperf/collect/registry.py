@@ -14,6 +14,7 @@ from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.run import HeaderNote
 
 __all__ = [
     "DEVICE_COLLECTORS",
@@ -37,12 +38,17 @@ class Choice(Frozen, frozen=True, kw_only=True):
     Attributes:
         collectors: Names of config.COLLECTORS, best first.
 
-        sentences: One for each collector that is not taken, in the same order, for what
+        notes: One for each collector that is not taken, in the same order, for what
             else was lost, then one for the device.
     """
 
     collectors: tuple[str, ...]
-    sentences: tuple[str, ...]
+    notes: tuple[HeaderNote, ...]
+
+    @property
+    def sentences(self) -> tuple[str, ...]:
+        """The texts of the notes."""
+        return tuple(note.text for note in self.notes)
 
 
 def absent_collectors(
@@ -167,13 +173,13 @@ def choose(
         taken = (_ALONE,) if _ALONE in usable else usable
     known = {**(dict.fromkeys(COLLECTORS) if wanted else absent), **lost}
     beside = [name for name in lost if name not in COLLECTORS]
-    sentences = [
-        _sentence(name, taken, known)
+    notes = [
+        _note(name, taken, known)
         for name in (*COLLECTORS, *beside)
         if name not in taken
     ]
-    sentences.append(_device_sentence(taken, device_name, device_reason))
-    return Choice(collectors=taken, sentences=tuple(sentences))
+    notes.append(_device_note(taken, device_name, device_reason))
+    return Choice(collectors=taken, notes=tuple(notes))
 
 
 def refusals(asked: tuple[str, ...]) -> list[str]:
@@ -243,16 +249,34 @@ def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Gap]) -> None:
     raise CollectorUnavailableError(message, remedy="; ".join(remedies))
 
 
-def _sentence(
+def _note(
     name: str, taken: tuple[str, ...], known: Mapping[str, Gap | None]
-) -> str:
+) -> HeaderNote:
     """Return why a collector is not used; None in `known`: nobody asked for it."""
     if name not in known:
-        return f"{name}: not needed beside {', '.join(taken)}"
-    absence = known[name]
-    if absence is None:
-        return f"{name}: not asked for"
-    return f"{name}: {absence.reason}; {absence.remedy}"
+        text = f"{name}: not needed beside {', '.join(taken)}"
+        return HeaderNote(about=name, text=text)
+    gap = known[name]
+    if gap is None:
+        text = f"{name}: not asked for"
+        return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
+    text = f"{name}: {gap.reason}; {gap.remedy}"
+    return HeaderNote(about=name, text=text, code=gap.code)
+
+
+def _device_note(
+    taken: tuple[str, ...], device_name: str | None, device_reason: str
+) -> HeaderNote:
+    """Return what the run has to do with a GPU."""
+    text = _device_sentence(taken, device_name, device_reason)
+    code = GapCode.NO_DEVICE if _is_without(taken, device_name) else None
+    return HeaderNote(about="gpu", text=text, code=code)
+
+
+def _is_without(taken: tuple[str, ...], device_name: str | None) -> bool:
+    """Return whether a run used no GPU and replayed none."""
+    timed = not frozenset(DEVICE_TIMERS).isdisjoint(taken)
+    return device_name is None and not timed and _ALONE not in taken
 
 
 def _device_sentence(
@@ -261,13 +285,13 @@ def _device_sentence(
     """Return what the run has to do with a GPU, and with its caches."""
     if _ALONE in taken:
         return "GPU: not used, a recorded run is replayed"
-    if device_name is None and not frozenset(DEVICE_TIMERS).isdisjoint(taken):
-        return "GPU: one that NVML does not know; times are the device's own"
-    if device_name is None:
+    if _is_without(taken, device_name):
         return (
             f"no GPU: {device_reason or 'none was found'}; times are the host's, caches"
             " as they come"
         )
+    if device_name is None:
+        return "GPU: one that NVML does not know; times are the device's own"
     timers = [name for name in DEVICE_TIMERS if name in taken]
     if timers:
         return (

@@ -33,6 +33,7 @@ from pytest_gpuperf.model.environment import Device, Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, Role
+from pytest_gpuperf.model.run import HeaderNote
 from pytest_gpuperf.model.sample import Unmeasured
 
 if TYPE_CHECKING:
@@ -304,20 +305,22 @@ class Site:
                 )
         return None
 
-    def remark(self, *sentences: str) -> None:
+    def remark(self, about: str, *sentences: str) -> None:
         """Have the run say something of itself, once, whichever of its processes this is."""
         if self.identity.expected is not None and sentences:
             with Path(self.identity.expected, _REMARKS).open(
                 "a", encoding="utf-8"
             ) as file:
-                file.writelines(f"{each}\n" for each in sentences)
+                file.writelines(f"{about}\t{text}\n" for text in sentences)
 
-    def remarks(self) -> tuple[str, ...]:
+    def remarks(self) -> tuple[HeaderNote, ...]:
         """Return what the processes of this run had to say of it."""
         file = Path(self.identity.expected or "", _REMARKS)
         if self.identity.expected is None or not file.exists():
             return ()
-        return tuple(dict.fromkeys(file.read_text(encoding="utf-8").splitlines()))
+        lines = dict.fromkeys(file.read_text(encoding="utf-8").splitlines())
+        parted = (line.partition("\t") for line in lines)
+        return tuple(HeaderNote(about=about, text=text) for about, _, text in parted)
 
     def told_lost(self) -> tuple[Unmeasured, ...]:
         """Return what turned out to be of no use here, as it travels."""

@@ -6,12 +6,20 @@ from collections.abc import Mapping
 
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import BoundClass, Record
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
-__all__ = ["Completeness", "Header", "MachineShift", "Measured", "Run"]
+__all__ = [
+    "Completeness",
+    "Header",
+    "HeaderNote",
+    "MachineShift",
+    "Measured",
+    "Run",
+]
 
 
 class Completeness(Frozen, frozen=True, kw_only=True):
@@ -39,6 +47,23 @@ class Completeness(Frozen, frozen=True, kw_only=True):
         return not self.missing and not self.interrupted
 
 
+class HeaderNote(Frozen, frozen=True, kw_only=True):
+    """
+    A sentence about the equipment of a run.
+
+    Attributes:
+        about: A collector's name, "lock", "telemetry", "ncu-cache" or "gpu".
+
+        text: The sentence.
+
+        code: Why it is not there; None: it is.
+    """
+
+    about: str
+    text: str
+    code: GapCode | None = None
+
+
 class Header(Frozen, frozen=True, kw_only=True):
     """
     What a run has to say before its first record.
@@ -52,7 +77,9 @@ class Header(Frozen, frozen=True, kw_only=True):
 
         collectors: The collectors that were used.
 
-        sentences: Why each of the others was not.
+        sentences: Why each of the others was not: the texts of `notes`.
+
+        notes: The same, with what each is about; empty in files of earlier versions.
 
         completeness: Which tests reported.
 
@@ -66,6 +93,7 @@ class Header(Frozen, frozen=True, kw_only=True):
     options: Mapping[str, str] = {}
     collectors: tuple[str, ...] = ()
     sentences: tuple[str, ...] = ()
+    notes: tuple[HeaderNote, ...] = ()
     jit_cache: str | None = None
 
 

@@ -212,7 +212,7 @@ def counted(
             site, wanted, store, identity=ncu.identity(), files=ncu.files
         )
         found = cache.filled(fill)
-        site.remark(*_told(store.remarks))
+        site.remark("ncu-cache", *_told(store.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
         told = Refusal(reason=error.message, remedy=error.remedy)
         found = refuse_all(wanted, told)

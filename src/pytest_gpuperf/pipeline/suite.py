@@ -246,13 +246,15 @@ class Suite:
         # counters say nothing of who records what the device does: that is CUPTI, too
         used = {e.source for e in values if e.source != "cupti" or not _is_counter(e)}
         choice = self.site.choice(used)
+        notes = (*choice.notes, *self.site.remarks())
         return Header(
             session=self.site.session,
             environment=self.site.environment,
             completeness=self.completeness(),
             options=self.config.given,
             collectors=choice.collectors,
-            sentences=(*choice.sentences, *self.site.remarks()),
+            sentences=tuple(note.text for note in notes),
+            notes=notes,
         )
 
     def _expected(self) -> list[str]:

@@ -30,7 +30,6 @@ __all__ = ["capture_bytes", "only_metrics", "peaks_bytes", "run_bytes"]
 
 _INDENT = "  "  # before a table, and between its columns
 _LEAST_SOURCE = 16  # characters of a line: no word of a source is longer
-_NO_GPU = "no GPU"  # how a header begins to say that there was none, and why
 
 
 def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
@@ -157,8 +156,8 @@ def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
 
 def _lasting(header: Header) -> Header:
     """Return a header without what its reader could only have done when it ran."""
-    known = tuple(each for each in header.sentences if each.startswith(_NO_GPU))
-    return replace(header, sentences=known)
+    notes = tuple(note for note in header.notes if note.about == "gpu" and note.code)
+    return replace(header, sentences=tuple(note.text for note in notes), notes=notes)
 
 
 def _joined(lines: Iterable[Line]) -> bytes:

@@ -16,6 +16,7 @@ from pytest_gpuperf.judge.tally import (
     worst,
 )
 from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
@@ -68,11 +69,10 @@ EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
-# how a sentence begins on a timer of the device, on turns that nobody can take, and on
-# the time line, asked for by name
-_TOLD = ("cupti: ", "events: ", "lock: ", "telemetry: ")
-_COSTLY = ("ncu's cache: ",)  # and on what costs time in every run
-_UNASKED = ": not asked for"  # how one ends that says no more than that
+# what a header's note is about that is told without -v: a timer of the device, turns that
+# nobody can take, the time line, asked for by name
+_BETTER = frozenset({"cupti", "events", "lock", "telemetry"})
+_COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
@@ -179,11 +179,11 @@ def header_lines(
 
 def _better_sources(header: Header, device: Device | None) -> tuple[str, ...]:
     """Return why a GPU's time, or its time line, does not come from a better source."""
-    told = _COSTLY if device is None else (*_TOLD, *_COSTLY)
+    subjects = _COSTLY if device is None else _BETTER | _COSTLY
     return tuple(
-        sentence
-        for sentence in header.sentences
-        if sentence.startswith(told) and not sentence.endswith(_UNASKED)
+        note.text
+        for note in header.notes
+        if note.about in subjects and note.code is not GapCode.NOT_ASKED
     )
 
 
@@ -433,7 +433,9 @@ def _with_gpu(header: Header, device: Device) -> tuple[str, ...]:
 def _without_gpu(header: Header) -> tuple[str, ...]:
     """Return the facts of a machine whose GPU was not used, and why it has none."""
     environment = header.environment
-    why = (each for each in header.sentences if each.startswith("no GPU"))
+    why = (
+        n.text for n in header.notes if n.code is GapCode.NO_DEVICE and n.about == "gpu"
+    )
     return (
         *header.collectors,
         _brief_cpu(environment.cpu_model or ""),

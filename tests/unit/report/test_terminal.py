@@ -8,9 +8,11 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.tally import Complaint, tally
+from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
-from pytest_gpuperf.model.run import MachineShift
+from pytest_gpuperf.model.run import HeaderNote, MachineShift
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.terminal import Line, Style
@@ -236,27 +238,42 @@ def test_files_that_are_compared_have_no_commands() -> None:
 
 
 @pytest.mark.parametrize(
-    ("sentences", "title"),
+    ("why", "title"),
     [
         (
-            ("no GPU: no driver; times are the host's",),
+            "no GPU: no driver; times are the host's",
             "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: no driver",
         ),
         (
-            ("no GPU: NVML does not start: NVML Shared Library Not Found; times are",),
+            "no GPU: NVML does not start: NVML Shared Library Not Found; times are",
             (
                 "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: NVML "
                 "does not start"
             ),
         ),
-        ((), "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12"),
+        ("", "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12"),
     ],
 )
-def test_the_title_says_on_what_was_measured(
-    sentences: tuple[str, ...], title: str
-) -> None:
+def test_the_title_says_on_what_was_measured(why: str, title: str) -> None:
     """Without a GPU the title names the processor and why there is no GPU."""
-    assert terminal.title(runs.run(sentences=sentences)) == title
+    notes = (runs.no_gpu(why),) if why else ()
+
+    assert terminal.title(runs.run(notes=notes)) == title
+
+
+def test_a_collector_that_would_see_the_gpu_better_is_told() -> None:
+    """Not what nobody asked for, and without a GPU none of them."""
+    unasked = HeaderNote(about="events", text="not now", code=GapCode.NOT_ASKED)
+    cache = HeaderNote(about="ncu-cache", text="ncu's cache: it is full")
+    other = HeaderNote(about="binary", text="no tool", code=GapCode.NOT_INSTALLED)
+    header = runs.run(notes=(runs.NO_CUPTI, unasked, cache, other)).header
+
+    def told(device: Device | None) -> list[str]:
+        _, *lines = terminal.header_lines(header, device=device)
+        return [line.text.strip() for line in lines]
+
+    assert told(runs.H200) == [runs.NO_CUPTI.text, cache.text]
+    assert told(None) == [cache.text]
 
 
 def test_collectors_that_were_not_taken_are_told_with_v() -> None:
@@ -387,7 +404,7 @@ def test_tests_that_were_disabled_are_counted_once() -> None:
 def test_the_title_fits_between_its_rules(width: int) -> None:
     """pytest writes a rule on both sides, which need four characters."""
     why = "no GPU: a driver that is there and does not answer; times are the host's"
-    title = terminal.title(runs.run(sentences=(why,)), width=width)
+    title = terminal.title(runs.run(notes=(runs.no_gpu(why),)), width=width)
 
     assert len(title) <= width - 4
     assert title.startswith("gpuperf: host, ")

@@ -10,6 +10,8 @@ from hypothesis import strategies as st
 
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.run import HeaderNote
 from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Line, Style
@@ -132,7 +134,8 @@ def test_a_time_line_that_is_missing_is_told() -> None:
     """It was asked for by name: the header says without -v why there is none."""
     sentence = "telemetry: there is no place for it; name one"
     run = runs.gpu_run()
-    header = replace(run.header, sentences=(*run.header.sentences, sentence))
+    note = HeaderNote(about="telemetry", text=sentence, code=GapCode.UNSUPPORTED)
+    header = replace(run.header, notes=(*run.header.notes, note))
     lines = [*terminal.header_lines(header, device=runs.H200)]
 
     assert Line(f"    {sentence}", Style.FAINT) in lines
