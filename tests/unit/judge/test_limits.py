@@ -6,14 +6,32 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.compute.spread import Prior, Spread
 from pytest_gpuperf.config import Plan
-from pytest_gpuperf.judge.limit import judge_limits
+from pytest_gpuperf.judge.case import Retest
+from pytest_gpuperf.judge.grammar import parse_limit
+from pytest_gpuperf.judge.limit import (
+    confirm_limit,
+    judge_limit,
+    judge_limits,
+    lacking,
+    lost_alone,
+    spread_of,
+)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, Void
+from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary
-from pytest_gpuperf.model.verdict import Cause, Verdict, VerdictEvidence
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+from unit.judge.building import KEY, estimate, gap_of, processes, record, session
 
 TEST_ID = "test_it.py::test_it"
 NOISE = 0.2  # wider than the interval of a host's throughput
@@ -46,10 +64,12 @@ def loop(efficiency: float | None, *, rate: float = 50.0) -> Record:
     )
 
 
-def judged(grade: str, *records: Record) -> tuple[Verdict, ...]:
+def judged(
+    grade: str, *records: Record, spread: Spread | None = None
+) -> tuple[Verdict, ...]:
     """Return the verdicts on a least grade."""
     plan = replace(Plan(), min_grade=grade)
-    return judge_limits(plan, TEST_ID, records, lambda *_: None)
+    return judge_limits(plan, TEST_ID, records, lambda *_: spread)
 
 
 @given(
@@ -106,3 +126,187 @@ def test_of_several_loops_those_with_a_grade_are_judged() -> None:
     outcomes = [v.outcome.value for v in judged("B", loop(0.9), loop(None), loop(0.1))]
 
     assert outcomes == ["passed", "failed"]
+
+
+def test_a_grade_that_noise_leaves_open_says_so_first() -> None:
+    """That it is more than the bandwidth allows matters where it would pass."""
+    wide = Spread(fraction=2.0, dof=4, session_count=5)
+    (verdict,) = judged("A", loop(1.0), spread=wide)
+
+    assert verdict.reason is Reason.STRADDLES_LIMIT
+
+
+def test_of_a_loop_that_was_left_early_the_grade_is_not_known() -> None:
+    """Why it is void is why it has none."""
+    void = Void(code="loop-ended", text="the loop was left")
+    (verdict,) = judged("B", replace(loop(None), void=void))
+
+    assert (verdict.metric, verdict.cause) == ("scorecard.grade", Cause.ENDED_EARLY)
+    assert gap_of(verdict) == ("the loop was left", "")
+
+
+def test_a_call_without_a_roof_says_why() -> None:
+    """What its record knows of the fraction, or that nothing was timed."""
+    why = Unmeasured(metric="roofline.fraction", reason="no work", remedy="declare it")
+    (known,) = judged("B", record(estimate(1.0), unmeasured=(why,)))
+    (nothing,) = judged("B")
+
+    assert (known.metric, nothing.metric) == ("roofline.fraction",) * 2
+    assert gap_of(known) == ("no work", "declare it")
+    assert nothing.cause is Cause.NOTHING_TIMED
+    assert nothing.evidence == VerdictEvidence(grade="B")
+    assert nothing.key == RecordKey(test_id=TEST_ID)
+
+
+TIME = parse_limit("time <= 60 us")
+SECOND = RecordKey(test_id=KEY.test_id, name="second")
+
+
+def held(*records: Record) -> list[Verdict]:
+    """Return the verdicts of a limit on time."""
+    plan = replace(Plan(), limits=(TIME,))
+    return list(judge_limits(plan, TEST_ID, records, lambda *_: None))
+
+
+def test_a_limit_is_for_each_measurement_that_has_its_metric() -> None:
+    """Where none has, the first stands for the test; without any, the test itself."""
+    fast, slow = record(estimate(1e-6)), record(estimate(1e-3), key=SECOND)
+    bare, other = record(), record(key=SECOND)
+
+    assert [v.outcome.value for v in held(fast, slow)] == ["passed", "failed"]
+    assert [v.key for v in held(bare, slow)] == [SECOND]
+    assert [(v.key, v.outcome.value) for v in held(bare, other)] == [
+        (KEY, "unmeasured")
+    ]
+    assert [v.key.test_id for v in held()] == [TEST_ID]
+
+
+STRADDLING = record(estimate(60e-6))
+
+
+def confirmed(
+    first: Record, retest: Retest | None, *, ended_early: bool = False
+) -> Verdict:
+    """Return the verdict of a limit, decided by fresh processes where it must be."""
+    return confirm_limit(
+        judge_limit(TIME, first),
+        [record(key=SECOND), first],
+        retest,
+        lambda *_: None,
+        ended_early=ended_early,
+    )
+
+
+def test_fresh_processes_decide_what_one_did_not() -> None:
+    """Those of the same measurement alone; what was decided stays."""
+    slow = Retest(records=(record(estimate(90e-6)), record(estimate(1e-6), key=SECOND)))
+    verdict = confirmed(STRADDLING, slow)
+    passed = confirmed(record(estimate(1e-6)), slow)
+
+    assert (verdict.outcome, passed.outcome) == (Outcome.FAILED, Outcome.PASSED)
+    assert verdict.confirmations == pytest.approx((0.5,))
+
+
+def test_a_run_that_ended_early_leaves_a_limit_open() -> None:
+    """It starts no fresh process, which is why."""
+    assert confirmed(STRADDLING, None).cause is None
+    assert confirmed(STRADDLING, None, ended_early=True).cause is Cause.ENDED_EARLY
+    assert confirmed(record(estimate(1e-6)), None, ended_early=True).cause is None
+
+
+def test_values_that_were_asked_for_in_vain_are_unmeasured() -> None:
+    """Whatever else the test has measured."""
+    why = Unmeasured(metric="energy", reason="no NVML", remedy="install it")
+    with_record, without = (
+        Measured(test_id=TEST_ID, records=records, refusals=(why,))
+        for records in ((record(estimate(1.0)),), ())
+    )
+    found = [*lacking(with_record), *lacking(without)]
+
+    assert [v.key for v in found] == [KEY, RecordKey(test_id=TEST_ID)]
+    assert {(v.metric, v.outcome, v.reason) for v in found} == {
+        ("energy", Outcome.UNMEASURED, Reason.NOT_MEASURED)
+    }
+    assert {gap_of(verdict) for verdict in found} == {("no NVML", "install it")}
+
+
+HOT = Void(code="hot", text="the GPU was hot; cool it")
+
+
+def test_a_void_measurement_has_a_verdict_of_its_own() -> None:
+    """Unless a limit says it already, or somebody has switched measuring off."""
+    valued, bare = record(estimate(1.0), void=HOT), record(key=SECOND, void=HOT)
+    off = record(void=Void(code="disabled", text="off"))
+    limited = Measured(
+        test_id=TEST_ID, records=(valued,), verdicts=(judge_limit(TIME, valued),)
+    )
+    found = lacking(Measured(test_id=TEST_ID, records=(valued, bare, record())))
+
+    assert [(v.key, v.outcome, v.reason) for v in found] == [
+        (KEY, Outcome.INCONCLUSIVE, Reason.VOID),
+        (SECOND, Outcome.UNMEASURED, Reason.NOT_MEASURED),
+    ]
+    assert {gap_of(verdict) for verdict in found} == {("the GPU was hot", "cool it")}
+    assert lacking(limited) == []
+    assert lacking(Measured(test_id=TEST_ID, records=(off,))) == []
+
+
+def test_a_test_that_failed_alone_has_failed() -> None:
+    """Its last lines are the evidence."""
+    verdict = lost_alone(TEST_ID, "boom\nexit 1")
+
+    assert (verdict.key.test_id, verdict.metric) == (TEST_ID, "time")
+    assert (verdict.outcome, verdict.reason) == (
+        Outcome.FAILED,
+        Reason.CHILD_GAVE_NO_VALUE,
+    )
+    assert verdict.evidence == VerdictEvidence(lines=("boom", "exit 1"))
+
+
+def sessions(*values: float, gpu: str = "H200", source: str = "cupti") -> Stored:
+    """Return stored sessions of a time."""
+    return tuple(
+        StoredRecord(
+            key=KEY,
+            session=session(number),
+            values=(processes([value], source=source),),
+            facts={"device-time": {"gpu_name": gpu}},
+        )
+        for number, value in enumerate(values)
+    )
+
+
+Stored = tuple[StoredRecord, ...]
+NOW = record(estimate(1.0), facts={"device-time": {"gpu_name": "H200"}})
+
+
+def spread_of_time(stored: Stored) -> Spread | None:
+    """Return how far stored sessions of a time lie apart."""
+    return spread_of("time", NOW, stored, dict)
+
+
+def test_three_sessions_have_a_spread() -> None:
+    """Two have none that anybody could use."""
+    found = spread_of_time(sessions(1.0, 1.1, 1.2))
+
+    assert found is not None
+    assert found.session_count == 3
+    assert spread_of_time(sessions(1.0, 1.1)) is None
+
+
+def test_a_spread_is_of_what_can_be_compared() -> None:
+    """Of the same hardware, by the same source."""
+    same = sessions(1.0, 1.1, 1.2)
+    for others in (sessions(9.0, gpu="L4"), sessions(9.0, source="events")):
+        assert spread_of_time((*same, *others)) == spread_of_time(same)
+
+
+def test_a_suite_says_how_much_such_tests_differ() -> None:
+    """The prior of the metric and its family moderates the test's own spread."""
+    same = sessions(1.0, 1.1, 1.2)
+    priors = {"time device-time": Prior(dof=100.0, variance=1e-6)}
+    found, alone = spread_of("time", NOW, same, lambda: priors), spread_of_time(same)
+
+    assert found is not None
+    assert alone is not None
+    assert found.fraction < alone.fraction

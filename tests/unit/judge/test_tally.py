@@ -222,3 +222,20 @@ def test_more_than_all_were_never_expected() -> None:
 
     assert (counted.expected_count, counted.empty_count) == (2, 0)
     assert counted.judged_fraction == 1.0
+
+
+def test_what_has_a_verdict_is_not_missing() -> None:
+    """A test that was lost in a fresh process has never reported, and has failed."""
+    test_id = runs.FAILED.key.test_id
+    run = runs.run(verdicts=(runs.FAILED,), expected=1, missing=(test_id,))
+    counted = tally(run)
+
+    assert (counted.judged_count, counted.missing_count) == (1, 0)
+
+
+def test_what_is_only_shown_is_no_verdict_of_its_test() -> None:
+    """It was measured and had nothing to be judged by."""
+    shown = replace(runs.REGRESSED, threshold=None, outcome=Outcome.UNCHANGED)
+    counted = tally(runs.run((runs.record("test_gemm[4096]"),), (shown,)))
+
+    assert (counted.judged_count, counted.unlimited_count) == (0, 1)

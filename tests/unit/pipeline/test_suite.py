@@ -1,0 +1,61 @@
+"""pipeline.suite: for which verdicts a test of the run fails."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.measure.site import Site
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.suite import Suite
+
+TEST_ID = runs.REGRESSED.key.test_id
+REGRESSED = runs.REGRESSED
+UNCHANGED = replace(REGRESSED, outcome=Outcome.UNCHANGED)
+
+
+def judged(folder: Path, **options: Any) -> Suite:
+    """Return a run whose test has regressed in one metric, and is unchanged in another."""
+    config = Config(root=str(folder), **options)
+    command = CommandLine(args=(), folder=str(folder), variable="GPUPERF_CHILD")
+    suite = Suite(Site.in_main(config, spool=None, expected=str(folder)), command)
+    suite.receive(Measured(test_id=TEST_ID), passed=True)
+    suite.verdicts = (UNCHANGED, REGRESSED, runs.FAILED)
+    return suite
+
+
+@pytest.mark.parametrize(
+    ("options", "fails"),
+    [
+        ({"baseline_named": True}, True),
+        ({"baseline_named": True, "update": Update.NEW}, True),
+        ({"baseline_named": True, "update": Update.ALL}, False),
+        ({}, False),
+    ],
+)
+def test_a_test_fails_for_what_the_run_judges(
+    tmp_path: Path, options: dict[str, Any], *, fails: bool
+) -> None:
+    """By its own verdicts alone; an update of all accepts what regressed."""
+    suite = judged(tmp_path, **options)
+
+    assert suite.failures_of(TEST_ID) == ((REGRESSED,) if fails else ())
+    assert suite.failures_of(runs.FAILED.key.test_id) == (runs.FAILED,)
+    assert suite.failures_of("another") == ()
+
+
+def test_a_test_that_pytest_fails_after_all_is_judged_no_more(tmp_path: Path) -> None:
+    """A strict xfail that passed has no verdicts, and stores nothing."""
+    suite = judged(tmp_path, baseline_named=True)
+    suite.withdraw(TEST_ID)
+
+    assert suite.failures_of(TEST_ID) == ()
+    assert suite.passed == set()
+    assert suite.results[TEST_ID].body_failed
