@@ -494,7 +494,7 @@ class CuptiCounters:
             return without_counters(record, metrics, self._beside_ncu(found))
         counted = found.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
-        self._site.remark(f"{HERE}: {text}")
+        self._site.remark(HERE, f"{HERE}: {text}")
         record = with_counters(
             record,
             self._launches(found),
@@ -567,7 +567,7 @@ class CuptiCounters:
                 absence = Gap.of(error)
                 self._site.lost[HERE] = absence
                 # which the run would not say of what has given values before
-                self._site.remark(f"{HERE}: {absence.reason}; {absence.remedy}")
+                self._site.remark(HERE, f"{HERE}: {absence.reason}; {absence.remedy}")
 
     def _launches(self, found: CountedCall) -> tuple[CapturedLaunch, ...]:
         """Return what was counted in the form in which ncu's reports are read."""
