@@ -11,7 +11,8 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   │   └── DeviceHeldError           .path .holder; another run holds the GPU
 │   ├── CollectorTimeoutError         a tool did not end in time
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
-│   │   └── NothingProfiledError      a profiler ended well and saw no kernel
+│   │   ├── NothingProfiledError      a profiler ended well and saw no kernel
+│   │   └── UnknownCounterError       .counter; a profiler does not know its name
 │   └── CaptureFormatError            .path; a file that is not what it says
 ├── MeasureError                      a question without meaning
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
@@ -63,6 +64,7 @@ __all__ = [
     "ReportError",
     "SchemaVersionError",
     "UnitError",
+    "UnknownCounterError",
     "UnknownMetricError",
     "WeakSourceError",
     "WrongEntryError",
@@ -219,6 +221,30 @@ class CollectorFailedError(CollectError):
 
 class NothingProfiledError(CollectorFailedError):
     """A profiler ended well and saw no kernel: nobody launched one, or a filter."""
+
+
+class UnknownCounterError(CollectorFailedError):
+    """
+    A profiler does not know a counter, and so counts nothing at all.
+
+    Attributes:
+        counter: The name as it was asked for.
+    """
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        counter: str,
+        remedy: str,
+        argv: tuple[str, ...],
+        exit_code: int | None,
+        log_tail: str,
+    ) -> None:
+        super().__init__(
+            message, remedy=remedy, argv=argv, exit_code=exit_code, log_tail=log_tail
+        )
+        self.counter = counter
 
 
 class CaptureFormatError(CollectError):

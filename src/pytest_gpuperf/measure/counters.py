@@ -52,7 +52,6 @@ __all__ = [
     "CuptiCounters",
     "NcuCounters",
     "RangeLaunches",
-    "Refusal",
     "cache_control_of",
     "counter_metrics",
     "limiting_counters",
@@ -276,20 +275,6 @@ def _collected(gap: Unmeasured, source: str) -> Unmeasured:
     return replace(gap, reason=reason, remedy=remedy)
 
 
-class Refusal(Frozen, frozen=True, kw_only=True):
-    """
-    Why something was not counted.
-
-    Attributes:
-        reason: As a fragment.
-
-        remedy: What to do about it, as a sentence.
-    """
-
-    reason: str
-    remedy: str
-
-
 class RangeLaunches(Frozen, frozen=True, kw_only=True):
     """
     What was counted of one measurement.
@@ -329,7 +314,7 @@ class CountedTest(Frozen, frozen=True, kw_only=True):
 
     test_id: str
     ranges: tuple[RangeLaunches, ...] = ()
-    refusal: Refusal | None = None
+    refusal: Gap | None = None
     tool_version: str = ""
     replay_mode: str = "kernel"
     clock_control: str = "none"
@@ -377,7 +362,7 @@ class NcuCounters:
         if not metrics or counted is None:
             return record
         found = _of_range(counted, record.key.name)
-        if isinstance(found, Refusal):
+        if isinstance(found, Gap):
             return without_counters(record, metrics, found)
         modes = {
             "tool_version": counted.tool_version,
@@ -395,36 +380,36 @@ class NcuCounters:
         )
 
 
-def without_counters(
-    record: Record, metrics: Sequence[str], refusal: Refusal
-) -> Record:
+def without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> Record:
     """Return a record that says why it has none of some counters."""
     missing = tuple(
-        Unmeasured(metric=name, reason=refusal.reason, remedy=refusal.remedy)
+        Unmeasured.of_metric(name, refusal)
         for name in metrics
         if not any(e.metric == name for e in record.estimates)
     )
     return replace(record, unmeasured=(*record.unmeasured, *missing))
 
 
-def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Refusal:
+def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
     """Return what was counted of a measurement, or why nothing was."""
     shown = f"the range {name!r}" if name else "the measurement"
     measured = next((each for each in counted.ranges if each.name == name), None)
     if measured is None:
-        return counted.refusal or Refusal(
+        return counted.refusal or Gap(
+            code=GapCode.NOT_REACHED,
             reason=f"{shown} was not reached under ncu",
             remedy="let the test come to it in every process",
         )
     if not measured.launches:
-        return Refusal(
+        return Gap(
+            code=GapCode.NO_KERNEL,
             reason=f"no kernel was launched in {shown} under ncu",
             remedy="see that the call works on the GPU",
         )
     failed = [launch.kernel for launch in measured.launches if not launch.measured]
     if failed:
         reason = f"ncu could not profile a launch of {failed[0]} in {shown}"
-        return Refusal(reason=reason, remedy=PROFILE_ALONE)
+        return Gap(code=GapCode.COLLECTOR_FAILED, reason=reason, remedy=PROFILE_ALONE)
     return measured
 
 
@@ -445,7 +430,7 @@ class CuptiCounters:
         site: Site,
         observers: Observers,
         *,
-        instead_of: Refusal,
+        instead_of: Gap,
     ) -> None:
         self._site = site
         self._counter = CallCounter(site.runtime)
@@ -520,12 +505,13 @@ class CuptiCounters:
             if usual and not made_of((metric,), self._capability, lacks=made_by_ncu):
                 named = ", ".join(name for name in usual if made_by_ncu(name))
                 reason = f"it needs ncu, which alone makes {named}: {self._ncu.reason}"
-                yield Unmeasured(metric=metric, reason=reason, remedy=self._ncu.remedy)
+                yield Unmeasured.of_metric(metric, replace(self._ncu, reason=reason))
 
-    def _beside_ncu(self, absence: Gap) -> Refusal:
+    def _beside_ncu(self, absence: Gap) -> Gap:
         """Return why neither this process nor ncu counts."""
         remedies = dict.fromkeys((absence.remedy, self._ncu.remedy))
-        return Refusal(
+        return Gap(
+            code=absence.code,
             reason=f"{absence.reason}, and ncu does not count it: {self._ncu.reason}",
             remedy=", or ".join(remedies),
         )

@@ -107,7 +107,7 @@ _CUPTI_UNASKED = Gap(
 )
 _TELEMETRY = "telemetry"  # no collector, but lost by name as they are
 _NVML_UNASKED = Gap(
-    code=GapCode.NOT_ASKED,
+    code=GapCode.COLLECTOR_UNAVAILABLE,
     reason="the nvml collector is not among those asked for",
     remedy="add nvml to --gpuperf-collectors",
 )

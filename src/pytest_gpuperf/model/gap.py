@@ -34,6 +34,7 @@ class GapCode(str, Enum):
     MISSING_PEAK = "missing-peak"
     NOTHING_PROFILED = "nothing-profiled"
     RECORD = "record"
+    UNKNOWN_COUNTER = "unknown-counter"
     UNKNOWN_METRIC = "unknown-metric"
     WEAK_SOURCE = "weak-source"
 

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.ncu import key as keys
 from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, RecordError
-from pytest_gpuperf.measure.counters import CountedTest, Refusal
+from pytest_gpuperf.measure.counters import CountedTest
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.pipeline.isolation import CounterRequest, refuse_all
 
 if TYPE_CHECKING:
@@ -81,9 +82,8 @@ class CountCache:
             try:
                 held.enter_context(self._store.lock(_LOCK, timeout_s=_LONGEST_WAIT_S))
             except CollectorTimeoutError as error:
-                told = Refusal(reason=error.message, remedy=error.remedy)
                 missing = [w for w in self._wanted if w.test_id not in found]
-                return [*found.values(), *refuse_all(missing, told)]
+                return [*found.values(), *refuse_all(missing, Gap.of(error))]
             except CollectError as error:  # others may count the same meanwhile
                 self._store.remark(str(error))
             missing = [w for w in self._wanted if w.test_id not in found]

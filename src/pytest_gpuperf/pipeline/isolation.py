@@ -10,10 +10,10 @@ from pytest_gpuperf.measure.counters import (
     PROFILE_ALONE,
     CountedTest,
     RangeLaunches,
-    Refusal,
 )
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
@@ -67,6 +67,9 @@ class ProfilerRun(Frozen, frozen=True, kw_only=True):
 
         refused: Why ncu counted nothing at all; None: it did, or the process ended.
 
+        unknown: The counter that ncu does not know, for which it refused; "": another
+            reason.
+
         failure: The last lines of a process that ended before all of its tests had.
 
         hung: Whether it did not end.
@@ -74,7 +77,8 @@ class ProfilerRun(Frozen, frozen=True, kw_only=True):
 
     answers: Mapping[str, ChildAnswer] = {}
     launches: Mapping[str, tuple[CapturedLaunch, ...]] | None = None
-    refused: Refusal | None = None
+    refused: Gap | None = None
+    unknown: str = ""
     failure: str = ""
     hung: bool = False
 
@@ -82,7 +86,7 @@ class ProfilerRun(Frozen, frozen=True, kw_only=True):
 Profile = Callable[[Sequence[CounterRequest], str], ProfilerRun]
 
 
-def refuse_all(wanted: Sequence[CounterRequest], refusal: Refusal) -> list[CountedTest]:
+def refuse_all(wanted: Sequence[CounterRequest], refusal: Gap) -> list[CountedTest]:
     """Return that no test of some was counted, each for the same reason."""
     return [CountedTest(test_id=each.test_id, refusal=refusal) for each in wanted]
 
@@ -187,7 +191,7 @@ def _counted(
     own = frozenset(report_counters(wanted.metrics))
     by_name: dict[str, ProfiledRange] = {each.name: each for each in answer.reached}
     reason = f"the test does not pass under ncu: {last_words(answer.failure)}"
-    refusal = Refusal(reason=reason, remedy=PROFILE_ALONE)
+    refusal = Gap(code=GapCode.COLLECTOR_FAILED, reason=reason, remedy=PROFILE_ALONE)
     return CountedTest(
         test_id=answer.test_id,
         ranges=tuple(
@@ -212,21 +216,22 @@ def _only(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
 
 def _guilty(
     rest: Sequence[CounterRequest], profiled: ProfilerRun
-) -> tuple[list[CounterRequest], Refusal]:
+) -> tuple[list[CounterRequest], Gap]:
     """Return the tests because of which others have no values, and what is said of it."""
     refused = profiled.refused
     if refused is not None:  # ncu counts nothing for one unknown name
-        naming = [w for w in rest if any(name in refused.reason for name in w.counters)]
-        return naming, refused
+        return [w for w in rest if profiled.unknown in w.counters], refused
     begun = [
         each
         for each in rest
         if (answer := profiled.answers.get(each.test_id)) is not None
         and not answer.ended
     ]
-    what = "did not end" if profiled.hung else "ended"
+    code, what = GapCode.COLLECTOR_FAILED, "ended"
+    if profiled.hung:
+        code, what = GapCode.COLLECTOR_TIMEOUT, "did not end"
     reason = f"its process {what} under ncu: {last_words(profiled.failure)}"
-    return begun[:1], Refusal(reason=reason, remedy=PROFILE_ALONE)
+    return begun[:1], Gap(code=code, reason=reason, remedy=PROFILE_ALONE)
 
 
 def last_words(text: str) -> str:
@@ -238,7 +243,7 @@ def last_words(text: str) -> str:
 
 def _alone(
     guilty: Sequence[CounterRequest],
-    refusal: Refusal,
+    refusal: Gap,
     run: Callable[[Sequence[CounterRequest]], ProfilerRun],
 ) -> dict[str, CountedTest]:
     """Return what a test gives that is run by itself."""

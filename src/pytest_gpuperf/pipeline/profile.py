@@ -28,11 +28,13 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
     GpuPerfError,
     NothingProfiledError,
+    UnknownCounterError,
 )
 from pytest_gpuperf.measure.captured import report_counters
-from pytest_gpuperf.measure.counters import CountedTest, NcuCounters, Refusal
+from pytest_gpuperf.measure.counters import CountedTest, NcuCounters
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.pipeline.count_cache import CountCache
 from pytest_gpuperf.pipeline.isolation import (
@@ -148,20 +150,21 @@ _VERSION_TIMEOUT_S = 30.0
 _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 
-def refused(site: Site) -> Refusal | None:
+def refused(site: Site) -> Gap | None:
     """Return why no process may be started under ncu; None: it may."""
     asked = site.config.collectors
     if asked and _NAME not in asked:
-        return Refusal(
+        return Gap(
+            code=GapCode.NOT_ASKED,
             reason="the ncu collector is not among those asked for",
             remedy="add ncu, or cupti, to --gpuperf-collectors",
         )
-    absence = site.absent.get(_NAME)
-    if absence is not None:
-        return Refusal(reason=absence.reason, remedy=absence.remedy)
+    if _NAME in site.absent:
+        return site.absent[_NAME]
     size = os.environ.get("WORLD_SIZE", "")
     if size.isdecimal() and int(size) > 1:
-        return Refusal(
+        return Gap(
+            code=GapCode.UNSUPPORTED,
             reason=f"a rank of {size} is not started again under ncu: its kernels wait "
             "for those of the others, and a replayed one waits for ever",
             remedy="profile the job from outside, and read it with gpuperf.capture",
@@ -214,8 +217,7 @@ def counted(
         found = cache.filled(fill)
         site.remark("ncu-cache", *_told(store.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
-        told = Refusal(reason=error.message, remedy=error.remedy)
-        found = refuse_all(wanted, told)
+        found = refuse_all(wanted, Gap.of(error))
     return NcuCounters(found, collectors=asked)
 
 
@@ -311,7 +313,8 @@ class _Ncu:
         return ProfilerRun(
             answers=ran.answers,
             launches=launches,
-            refused=_refusal(error, ran.answers, collect),
+            refused=_refusal(error, ran.answers),
+            unknown=error.counter if isinstance(error, UnknownCounterError) else "",
             failure=ran.failure,
             hung=isinstance(error, CollectorTimeoutError),
         )
@@ -383,20 +386,18 @@ def _device_options(site: Site) -> tuple[str, ...]:
 
 
 def _refusal(
-    error: GpuPerfError | None,
-    answers: Mapping[str, ChildAnswer],
-    collect: Sequence[str],
-) -> Refusal | None:
+    error: GpuPerfError | None, answers: Mapping[str, ChildAnswer]
+) -> Gap | None:
     """Return why ncu did not count; None: it did, or a test kept it from it."""
     if error is None or isinstance(error, CollectorTimeoutError):
         return None
     # ncu ends the program for a name that it does not know
-    named = any(name in error.message for name in collect)
+    named = isinstance(error, UnknownCounterError)
     begun = any(not answer.ended for answer in answers.values())
     died = isinstance(error, (CollectorFailedError, CaptureFormatError))
     if died and begun and not named:
         return None
     if named or not isinstance(error, CollectorFailedError):
-        return Refusal(reason=error.message, remedy=error.remedy)
+        return Gap.of(error)
     reason = f"{error.message}: {last_words(error.log_tail)}"
-    return Refusal(reason=reason, remedy=error.remedy)
+    return replace(Gap.of(error), reason=reason)

@@ -15,9 +15,9 @@ from pytest_gpuperf.measure.counters import (
     CountedTest,
     NcuCounters,
     RangeLaunches,
-    Refusal,
 )
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,
@@ -27,7 +27,11 @@ from pytest_gpuperf.pipeline.isolation import (
 )
 
 COUNTER = "dram__bytes.sum"
-NO = Refusal(reason="the driver lets only administrators", remedy="be one")
+NO = Gap(
+    code=GapCode.COUNTER_PERMISSION,
+    reason="the driver lets only administrators",
+    remedy="be one",
+)
 
 
 def wanted(*names: str, metric: str = COUNTER) -> list[CounterRequest]:
@@ -186,11 +190,15 @@ def test_what_ncu_refuses_is_refused_once() -> None:
 
 def test_a_counter_that_no_gpu_has_is_left_out() -> None:
     """The tests that ask for it are refused, and the others go on."""
-    wrong = Refusal(reason="ncu has no metric dram__bites.sum", remedy="look it up")
+    wrong = Gap(
+        code=GapCode.UNKNOWN_COUNTER,
+        reason="ncu has no metric dram__bites.sum",
+        remedy="look it up",
+    )
 
     def run(tests: Sequence[CounterRequest]) -> ProfilerRun:
         if any("dram__bites.sum" in each.metrics for each in tests):
-            return ProfilerRun(refused=wrong)
+            return ProfilerRun(refused=wrong, unknown="dram__bites.sum")
         return Machine({}).profile(tests)
 
     tests = [*wanted("a"), *wanted("b", metric="dram__bites.sum"), *wanted("c")]
@@ -263,7 +271,7 @@ def test_only_what_would_be_the_same_again_is_kept(
     assert counted.complete is complete
 
 
-def joined(*ranges: RangeLaunches, refusal: Refusal | None = None) -> Record:
+def joined(*ranges: RangeLaunches, refusal: Gap | None = None) -> Record:
     """Return the record of a test with what was counted for it."""
     counted = CountedTest(
         test_id="a", ranges=ranges, refusal=refusal, tool_version="1.2"

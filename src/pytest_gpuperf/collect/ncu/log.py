@@ -61,7 +61,7 @@ TROUBLES = (
         unavailable=True,
     ),
     Trouble(
-        "unknown-metric",
+        "unknown-counter",
         r"Failed to find metric (?:regex:\^)?(?P<text>[\w:.\\]*\w)",
         "ncu has no metric {0} for this GPU",
         "look it up (gpuperf metrics check): names differ between generations of GPUs",
@@ -160,7 +160,7 @@ TROUBLES = (
 )
 
 
-def find_trouble(log: str) -> tuple[Trouble, str] | None:
+def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
     """
     Return why profiling failed, as far as the log tells.
 
@@ -169,10 +169,12 @@ def find_trouble(log: str) -> tuple[Trouble, str] | None:
 
     Returns:
         The first trouble of the table that a line of ncu shows, with its cause as a
-        sentence; None: there is none that is known.
+        sentence and what its pattern names; None: there is none that is known.
 
     Example:
-        >>> trouble, cause = find_trouble("==ERROR== Failed to find metric dram__byte")
+        >>> trouble, cause, name = find_trouble(
+        ...     "==ERROR== Failed to find metric dram__byte"
+        ... )
         >>> cause
         'ncu has no metric dram__byte for this GPU'
     """
@@ -185,7 +187,8 @@ def find_trouble(log: str) -> tuple[Trouble, str] | None:
             if found:
                 what = found.groupdict().get("text") or text.rstrip(".")
                 # ncu shows a name as the regular expression that it made of it
-                return trouble, trouble.cause.format(what.replace("\\.", "."))
+                what = what.replace("\\.", ".")
+                return trouble, trouble.cause.format(what), what
     return None
 
 

@@ -29,6 +29,7 @@ from pytest_gpuperf.errors import (
     CountersBusyError,
     MeasureError,
     NothingProfiledError,
+    UnknownCounterError,
 )
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import Mistake, refuse, shown
@@ -212,9 +213,9 @@ class Session(Frozen, frozen=True, kw_only=True):
         there = report.is_file() and report.stat().st_size > 0
         found = find_trouble(said)
         if found is not None:
-            trouble, cause = found
+            trouble, cause, what = found
             if not (there and self._harmless(trouble, finished)):
-                raise _error(trouble, cause, finished, said)
+                raise _error(trouble, cause, what, finished, said)
             return
         errors = errors_in(said)
         if finished.exit_code < 0:
@@ -240,7 +241,9 @@ class Session(Frozen, frozen=True, kw_only=True):
         return trouble.name == _EARLY_END and ended_well
 
 
-def _error(trouble: Trouble, cause: str, finished: Finished, said: str) -> CollectError:
+def _error(
+    trouble: Trouble, cause: str, what: str, finished: Finished, said: str
+) -> CollectError:
     """Return the error that a trouble of the table is."""
     remedy = trouble.remedy
     if trouble.name == CounterPermissionError.slug:
@@ -251,6 +254,10 @@ def _error(trouble: Trouble, cause: str, finished: Finished, said: str) -> Colle
         return CollectorUnavailableError(cause, remedy=remedy)
     if trouble.name == NothingProfiledError.slug:
         return NothingProfiledError(cause, remedy=remedy, **_end(finished, said))
+    if trouble.name == UnknownCounterError.slug:
+        return UnknownCounterError(
+            cause, counter=what, remedy=remedy, **_end(finished, said)
+        )
     return CollectorFailedError(cause, remedy=remedy, **_end(finished, said))
 
 

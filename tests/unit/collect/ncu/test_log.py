@@ -44,12 +44,12 @@ PUBLISHED = [
     ),
     (
         r"Failed to find metric regex:^flop_count_sp\.(sum|min|max|avg|pct|ratio)$",
-        "unknown-metric",
+        "unknown-counter",
         "no metric flop_count_sp for",
     ),
     (
         r"Failed to find metric regex:^dram__bytes_read\.sum$",
-        "unknown-metric",
+        "unknown-counter",
         "no metric dram__bytes_read.sum for",
     ),
     (
@@ -105,10 +105,20 @@ def test_a_line_has_a_cause_and_a_remedy(line: str, name: str, words: str) -> No
 
     assert found is not None
     assert found == among_others
-    trouble, cause = found
+    trouble, cause, _ = found
     assert trouble.name == name
     assert words in cause
     assert trouble.remedy[0].islower() or trouble.remedy.startswith("TMPDIR")
+
+
+def test_an_unknown_counter_is_named() -> None:
+    """As it was asked for, not as the regular expression that ncu makes of it."""
+    found = find_trouble(
+        r"==ERROR== Failed to find metric regex:^dram__bytes_read\.sum$"
+    )
+
+    assert found is not None
+    assert found[2] == "dram__bytes_read.sum"
 
 
 def test_what_only_follows_explains_least() -> None:

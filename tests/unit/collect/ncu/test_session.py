@@ -37,6 +37,7 @@ from pytest_gpuperf.errors import (
     MeasureError,
     NothingProfiledError,
     RecordError,
+    UnknownCounterError,
 )
 from pytest_gpuperf.model.frozen import replace
 
@@ -351,7 +352,7 @@ class TestRealProcesses:
             ("library", CollectorUnavailableError),
             ("lock", CollectorUnavailableError),
             ("no-kernels", NothingProfiledError),
-            ("unknown-metric", CollectorFailedError),
+            ("unknown-metric", UnknownCounterError),
             ("early-end", CollectorFailedError),
             ("launch-failed", CollectorFailedError),
             ("range-unsupported", CollectorFailedError),
