@@ -14,7 +14,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
 __all__ = ["Gates", "clock_drift_fraction", "gates"]
@@ -90,11 +90,13 @@ def gates(
             f" {deltas.company_reason or 'nobody could see'}"
         )
         if strict:
-            remedy = "; measure outside a container, MIG or MPS, or without strict mode"
-            voids.append(Void(code="company-unknown", text=text + remedy))
+            remedy = "measure outside a container, MIG or MPS, or without strict mode"
+            voids.append(
+                Void(code=VoidCode.COMPANY_UNKNOWN, reason=text, remedy=remedy)
+            )
         else:
             notes.append(Note(code="company-unknown", text=text))
-    notes.extend(Note(code=void.code, text=void.text) for void in voids[1:])
+    notes.extend(Note(code=void.code.value, text=void.text) for void in voids[1:])
     return Gates(void=voids[0] if voids else None, notes=tuple(notes))
 
 
@@ -126,36 +128,40 @@ def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
 def _health(deltas: DeviceDeltas) -> Iterable[Void]:
     """Yield what befell the GPU itself."""
     if deltas.lost is not None:
-        text = f"the GPU was lost: {deltas.lost.reason}; {deltas.lost.remedy}"
-        yield Void(code="device-lost", text=text)
+        reason = f"the GPU was lost: {deltas.lost.reason}"
+        remedy = deltas.lost.remedy
+        yield Void(code=VoidCode.DEVICE_LOST, reason=reason, remedy=remedy)
     moved = [
         f"{name} {change:+d}" for name, change in deltas.ecc_changes.items() if change
     ]
     if moved:
-        text = (
-            f"memory errors were counted meanwhile ({', '.join(moved)}); run it again,"
-            " and have the board tested if that comes back"
+        yield Void(
+            code=VoidCode.ECC_CHANGED,
+            reason=f"memory errors were counted meanwhile ({', '.join(moved)})",
+            remedy="run it again, and have the board tested if that comes back",
         )
-        yield Void(code="ecc-changed", text=text)
 
 
 def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
     """Yield what the hardware itself did to the clock."""
     for reason in _VOID_REASONS:
         if _held(deltas, reason):
-            text = f"{_said(deltas, reason)} held the clock down; {_REMEDIES[reason]}"
-            yield Void(code=reason.value.replace(" ", "-"), text=text)
+            yield Void(
+                code=VoidCode(reason.value.replace(" ", "-")),
+                reason=f"{_said(deltas, reason)} held the clock down",
+                remedy=_REMEDIES[reason],
+            )
 
 
 def _foreign(deltas: DeviceDeltas) -> Void:
     """Return that others computed on the GPU."""
     pids = ", ".join(map(str, deltas.foreign_pids))
     several = len(deltas.foreign_pids) > 1
-    text = (
-        f"process{'es' * several} {pids} computed on the same GPU; end"
-        f" {'them' if several else 'it'}, or measure on another GPU"
+    return Void(
+        code=VoidCode.FOREIGN_PROCESS,
+        reason=f"process{'es' * several} {pids} computed on the same GPU",
+        remedy=f"end {'them' if several else 'it'}, or measure on another GPU",
     )
-    return Void(code="foreign-process", text=text)
 
 
 def _capped(
@@ -175,8 +181,12 @@ def _capped(
         f"the clock moved by {drift_fraction:+.1%} over the last half of the samples"
     )
     if abs(drift_fraction) > _DRIFT_FRACTION:
-        remedy = "; preheat for longer, or lock the clock below the cap"
-        return [Void(code="clock-drift", text=f"{text} and {moved}{remedy}")], []
+        drifted = Void(
+            code=VoidCode.CLOCK_DRIFT,
+            reason=f"{text} and {moved}",
+            remedy="preheat for longer, or lock the clock below the cap",
+        )
+        return [drifted], []
     return [], [Note(code="capped", text=f"{text}; {moved}")]
 
 

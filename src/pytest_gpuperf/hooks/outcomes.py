@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.fixture.values import SWITCH_ON
+from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import terminal
@@ -255,7 +256,7 @@ def _reasons(measured: Measured) -> tuple[str, ...]:
 def _without_value(record: Record) -> str:
     """Return why a measurement gave no value; "" where nobody wanted one."""
     void = record.void
-    if void is None or void.code == "disabled":
+    if void is None or void.code is VoidCode.DISABLED:
         return ""
     return f"{record.key.name or 'any metric'}: {void.text}"
 

@@ -35,7 +35,7 @@ from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -389,7 +389,7 @@ def lacking(measured: Measured) -> list[Verdict]:
     judged = {verdict.key for verdict in measured.verdicts}
     for record in measured.records:
         void = record.void
-        if void is None or record.key in judged or void.code == "disabled":
+        if void is None or record.key in judged or void.code is VoidCode.DISABLED:
             continue
         measured_it = bool(record.estimates)
         verdicts.append(

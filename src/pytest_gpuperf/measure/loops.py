@@ -15,7 +15,7 @@ from pytest_gpuperf.compute.step_scorecard import (
 from pytest_gpuperf.compute.steps import estimates_of, summarize
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Note, Void
+from pytest_gpuperf.model.record import Kind, Note, Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import Series, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware
@@ -151,12 +151,12 @@ def void_of(loop: Loop) -> Void | None:
     """Return why a loop must not be judged; None: it may."""
     if loop.failure is not None:
         count = len(loop.steps)
-        text = f"the loop was ended by {loop.failure} after {count} steps"
-        return Void(code="loop-ended", text=text)
+        reason = f"the loop was ended by {loop.failure} after {count} steps"
+        return Void(code=VoidCode.LOOP_ENDED, reason=reason)
     if not loop.counted:
-        reason = next((step.void for step in loop.steps if step.void), "")
-        text = f"no step came to its end ({reason})"
-        return Void(code="no-whole-step", text=text)
+        first = next((step.void for step in loop.steps if step.void), "")
+        reason = f"no step came to its end ({first})"
+        return Void(code=VoidCode.NO_WHOLE_STEP, reason=reason)
     return None
 
 

@@ -11,7 +11,7 @@ from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
 
 if TYPE_CHECKING:
@@ -66,12 +66,15 @@ class Machine:
             return None
         if same_device(requested.uuid, used.uuid):
             return None
-        text = (
+        reason = (
             f"it ran on GPU {used.index} ({used.uuid}), and --gpuperf-device="
-            f"{name} asked for GPU {requested.index} ({requested.uuid}); put its"
-            " tensors on gpuperf.device"
+            f"{name} asked for GPU {requested.index} ({requested.uuid})"
         )
-        return Void(code="other-device", text=text)
+        return Void(
+            code=VoidCode.OTHER_DEVICE,
+            reason=reason,
+            remedy="put its tensors on gpuperf.device",
+        )
 
     def peaks(self) -> Peaks:
         """Return the roofs of what this process computes with now."""

@@ -12,7 +12,7 @@ from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import gpu_metrics
-from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 
 if TYPE_CHECKING:
@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 
 __all__ = ["with_observations"]
 
-_DROPPED = "dropped-records"
 _AGAIN = "run it again"
 _NVML, _HOST = "nvml", "host"
 _IDLE = 0.3  # a device that waits for longer than that is bound by its host
@@ -149,13 +148,13 @@ def _gaps(
         yield from compute_activity.estimates(activity)[1]
     activity_metrics = gpu_metrics("cupti", record.kind)
     if observations.void is not None:
-        reason, _, remedy = observations.void.text.partition("; ")
+        remedy = observations.void.remedy or _AGAIN
+        lost = replace(observations.void.gap, remedy=remedy)
         for metric in activity_metrics:
-            yield Unmeasured(metric=metric, reason=reason, remedy=remedy or _AGAIN)
+            yield Unmeasured.of_metric(metric, lost)
     if observations.blind is not None:
-        reason, remedy = observations.blind.reason, observations.blind.remedy
         for metric in activity_metrics:
-            yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
+            yield Unmeasured.of_metric(metric, observations.blind)
     use = observations.memory
     if use is not None and use.reason:
         for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
@@ -215,7 +214,11 @@ def _gated(observations: Observations, *, strict: bool) -> Gates:
 def _lost(record: Record, observations: Observations) -> Void | None:
     """Return why a block whose records were lost must not be judged: it ran once."""
     void = observations.void
-    lost = void is not None and void.code == _DROPPED and record.kind is Kind.RANGE
+    lost = (
+        void is not None
+        and void.code is VoidCode.DROPPED_RECORDS
+        and record.kind is Kind.RANGE
+    )
     return void if lost else None
 
 

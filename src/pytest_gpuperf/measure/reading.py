@@ -12,7 +12,7 @@ from fnmatch import fnmatchcase
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
-from pytest_gpuperf.model.record import Kind, Note, Record, Void
+from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
@@ -32,8 +32,12 @@ __all__ = ["Advise", "FileReader", "LookUp", "Replay"]
 LookUp = Callable[[str], Record]  # returns the record with one more metric
 Advise = Callable[[], tuple[Note, ...]]  # returns what a tool says of a record
 
-_DISABLED = Void(code="disabled", text="measuring is switched off (--gpuperf-disable)")
-_ABSENT = Void(code="not-recorded", text="the recording has no such measurement")
+_DISABLED = Void(
+    code=VoidCode.DISABLED, reason="measuring is switched off (--gpuperf-disable)"
+)
+_ABSENT = Void(
+    code=VoidCode.NOT_RECORDED, reason="the recording has no such measurement"
+)
 _Place = tuple[int, "CapturedLaunch"]  # with the number of its range
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
 

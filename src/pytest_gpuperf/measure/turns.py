@@ -17,7 +17,7 @@ from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
@@ -242,5 +242,8 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
 def _void(rivals: list[Said]) -> Void:
     """Return that other processes have measured on the GPU meanwhile."""
     named = ", ".join(f"process {each.pid} ({each.test})" for each in rivals)
-    text = f"{named} measured on the same GPU; take turns: --gpuperf-lock=exclusive"
-    return Void(code="foreign-process", text=text)
+    return Void(
+        code=VoidCode.FOREIGN_PROCESS,
+        reason=f"{named} measured on the same GPU",
+        remedy="take turns: --gpuperf-lock=exclusive",
+    )

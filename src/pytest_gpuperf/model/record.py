@@ -31,6 +31,7 @@ __all__ = [
     "SessionValue",
     "StoredRecord",
     "Void",
+    "VoidCode",
 ]
 
 
@@ -95,28 +96,64 @@ class Note(Frozen, frozen=True, kw_only=True):
     doubt: bool = False
 
 
-class Void(Frozen, frozen=True, kw_only=True):
+class VoidCode(str, Enum):
+    """
+    What voids a measurement.
+
+    Programs branch on it alone. The codes are part of the run JSON: one may be added, none
+    is renamed.
+    """
+
+    CLOCK_CONTROL_MOVED = "clock-control-moved"
+    CLOCK_DRIFT = "clock-drift"
+    COMPANY_UNKNOWN = "company-unknown"
+    CUPTI_CLOSED = "cupti-closed"
+    CUPTI_FAILED = "cupti-failed"
+    DEVICE_LOST = "device-lost"
+    DISABLED = "disabled"
+    DROPPED_RANGES = "dropped-ranges"
+    DROPPED_RECORDS = "dropped-records"
+    ECC_CHANGED = "ecc-changed"
+    EVENTS_FAILED = "events-failed"
+    FOREIGN_PROCESS = "foreign-process"
+    HARDWARE_SLOWDOWN = "hardware-slowdown"
+    HARDWARE_THERMAL = "hardware-thermal-slowdown"
+    LOOP_ENDED = "loop-ended"
+    MUTATES_ITS_INPUTS = "mutates-its-inputs"
+    NOT_RECORDED = "not-recorded"
+    NO_STREAM = "no-stream"
+    NO_WHOLE_STEP = "no-whole-step"
+    OTHER_DEVICE = "other-device"
+    OUTLIVES_EVENTS = "outlives-events"
+    PASSES_MISSING = "passes-missing"
+    POWER_BRAKE = "power-brake"
+    SAMPLES_LOST = "samples-lost"
+    SAMPLES_UNDECODED = "samples-undecoded"
+    TOO_MANY_RECORDS = "too-many-records"
+    USES_UP_ITS_INPUTS = "uses-up-its-inputs"
+
+
+class Void(Frozen, frozen=True, kw_only=True, rename={"reason": "text"}):
     """
     Why a measurement must not be judged or stored.
 
     Attributes:
-        code: Its stable name.
+        code: What voids it.
 
-        text: One sentence, with what to do.
+        reason: Why, as a fragment; in JSON its name is `text`.
+
+        remedy: What to do about it; "": nobody can say, or it stands in the text of a file
+            of an earlier version.
     """
 
-    code: str
-    text: str
+    code: VoidCode
+    reason: str
+    remedy: str = ""
 
     @property
-    def reason(self) -> str:
-        """What was the matter: the sentence as far as it tells what to do."""
-        return self.text.partition("; ")[0]
-
-    @property
-    def remedy(self) -> str:
-        """What to do; "" where the sentence does not say."""
-        return self.text.partition("; ")[2]
+    def text(self) -> str:
+        """Reason and remedy, as far as there is one, as one sentence."""
+        return f"{self.reason}; {self.remedy}" if self.remedy else self.reason
 
     @property
     def gap(self) -> Gap:

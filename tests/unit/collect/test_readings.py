@@ -13,10 +13,10 @@ from fakes.runtime import FakeRuntime, FakeTimer
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.collect.timing.readings import Reading, median_clock_hz, sieve
-from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.record import Void, VoidCode
 
 US = 1_000  # ns
-GONE = Void(code="dropped", text="records were dropped")
+GONE = Void(code=VoidCode.DROPPED_RECORDS, reason="records were dropped")
 
 
 class StopAt:
@@ -88,7 +88,7 @@ def test_a_barred_source_is_left_out_by_its_reason() -> None:
 
     assert chosen.sources == ("host",)
     assert [(note.code, note.text) for note in chosen.notes] == [
-        ("dropped", "cupti is left out: records were dropped")
+        ("dropped-records", "cupti is left out: records were dropped")
     ]
 
 
@@ -174,7 +174,7 @@ def test_a_refused_set_is_the_next_sources(clock: FakeClock) -> None:
     timing = measured(clock, best, FakeTimer("events", 90e-6))
 
     assert (timing.source, tuple(timing.others)) == ("events", ("host",))
-    assert [note.code for note in timing.notes] == ["dropped"]
+    assert [note.code for note in timing.notes] == ["dropped-records"]
 
 
 def test_timers_nest(clock: FakeClock) -> None:

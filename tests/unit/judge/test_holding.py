@@ -18,7 +18,7 @@ from pytest_gpuperf.judge.rule import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, metric_of
-from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.verdict import Cause, Reason, Verdict, VerdictEvidence
 from unit.judge.building import case, confirmation, gap_of, stored
 
@@ -131,9 +131,15 @@ def test_what_cannot_be_compared_says_why() -> None:
 def test_what_has_no_value_says_why() -> None:
     """Nothing measured, void, or lost in the processes that confirm."""
     gone = early_verdict(case(None, THEN), Policy(), None)
-    void = elsewhere(void=Void(code="hot", text="the GPU was hot"), stored=stored(THEN))
+    void = elsewhere(
+        void=Void(code=VoidCode.HARDWARE_THERMAL, reason="the GPU was hot"),
+        stored=stored(THEN),
+    )
     own = elsewhere(
-        void=Void(code="c", text="it grew; give setup="), stored=stored(THEN)
+        void=Void(
+            code=VoidCode.MUTATES_ITS_INPUTS, reason="it grew", remedy="give setup="
+        ),
+        stored=stored(THEN),
     )
     lost = early_verdict(case(1.0, THEN), Policy(), confirmation(lost=("it died",)))
 

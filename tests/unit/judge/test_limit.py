@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
-from pytest_gpuperf.model.record import Kind, Record, Void
+from pytest_gpuperf.model.record import Kind, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
@@ -238,7 +238,7 @@ def test_above_the_roof_is_no_pass() -> None:
 
 def test_a_void_record_is_inconclusive() -> None:
     """A measurement that must not be judged is not, with its reason."""
-    void = Void(code="hot", text="the GPU was too hot")
+    void = Void(code=VoidCode.HARDWARE_THERMAL, reason="the GPU was too hot")
     verdict = judged("time <= 60 us", estimate(90 * US), void=void)
 
     assert (verdict.outcome, verdict.reason) == (Outcome.INCONCLUSIVE, Reason.VOID)
@@ -250,7 +250,9 @@ def test_a_void_record_is_inconclusive() -> None:
 def test_a_void_record_says_what_to_do() -> None:
     """What its sentence tells to do is the remedy, with a value and without one."""
     void = Void(
-        code="c", text="argument 0 (list) changed: other work; give setup= that"
+        code=VoidCode.MUTATES_ITS_INPUTS,
+        reason="argument 0 (list) changed: other work",
+        remedy="give setup= that",
     )
     verdict = judged("time <= 60 us", estimate(90 * US), void=void)
     without = judged("time <= 60 us", void=void)
@@ -264,7 +266,10 @@ def test_a_void_record_says_what_to_do() -> None:
 
 def test_a_void_record_without_a_value_is_unmeasured() -> None:
     """Why nothing was measured is why nothing is decided."""
-    verdict = judged("time <= 60 us", void=Void(code="hot", text="the GPU was too hot"))
+    verdict = judged(
+        "time <= 60 us",
+        void=Void(code=VoidCode.HARDWARE_THERMAL, reason="the GPU was too hot"),
+    )
 
     assert verdict.outcome is Outcome.UNMEASURED
     assert gap_of(verdict) == ("the GPU was too hot", "")
@@ -589,7 +594,7 @@ def test_confirming_processes_that_still_straddle() -> None:
 def test_void_confirming_processes_do_not_count() -> None:
     """Without a usable process the first value decides as before."""
     limit = parse_limit("time <= 60 us")
-    void = Void(code="hot", text="hot")
+    void = Void(code=VoidCode.HARDWARE_THERMAL, reason="hot")
     verdict = judge_limit(limit, *again(60), retest=retest(again(1, 1, void=void)))
 
     assert verdict.outcome is Outcome.INCONCLUSIVE

@@ -20,7 +20,14 @@ from pytest_gpuperf.judge.limit import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, Void
+from pytest_gpuperf.model.record import (
+    Kind,
+    Record,
+    RecordKey,
+    StoredRecord,
+    Void,
+    VoidCode,
+)
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary
@@ -138,7 +145,7 @@ def test_a_grade_that_noise_leaves_open_says_so_first() -> None:
 
 def test_of_a_loop_that_was_left_early_the_grade_is_not_known() -> None:
     """Why it is void is why it has none."""
-    void = Void(code="loop-ended", text="the loop was left")
+    void = Void(code=VoidCode.LOOP_ENDED, reason="the loop was left")
     (verdict,) = judged("B", replace(loop(None), void=void))
 
     assert (verdict.metric, verdict.cause) == ("scorecard.grade", Cause.ENDED_EARLY)
@@ -230,13 +237,13 @@ def test_values_that_were_asked_for_in_vain_are_unmeasured() -> None:
     assert {gap_of(verdict) for verdict in found} == {("no NVML", "install it")}
 
 
-HOT = Void(code="hot", text="the GPU was hot; cool it")
+HOT = Void(code=VoidCode.HARDWARE_THERMAL, reason="the GPU was hot", remedy="cool it")
 
 
 def test_a_void_measurement_has_a_verdict_of_its_own() -> None:
     """Unless a limit says it already, or somebody has switched measuring off."""
     valued, bare = record(estimate(1.0), void=HOT), record(key=SECOND, void=HOT)
-    off = record(void=Void(code="disabled", text="off"))
+    off = record(void=Void(code=VoidCode.DISABLED, reason="off"))
     limited = Measured(
         test_id=TEST_ID, records=(valued,), verdicts=(judge_limit(TIME, valued),)
     )

@@ -24,6 +24,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
     Void,
+    VoidCode,
 )
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from unit.judge.building import KEY, estimate, record, session
@@ -133,7 +134,7 @@ def test_only_the_facts_of_the_metrics_family_count() -> None:
 
 def test_void_processes_are_left_out() -> None:
     """One usable process decides; where all are void the case is."""
-    void = Void(code="hot", text="hot")
+    void = Void(code=VoidCode.HARDWARE_THERMAL, reason="hot")
     some = paired([measured(void=void), measured(estimate(2.0))], [])
     none = paired([measured(void=void)], [])
 
@@ -217,7 +218,7 @@ def test_confirming_processes_give_values_like_the_first() -> None:
     """Same key, source and unit; void ones and other tests are left out."""
     subject = paired([measured()], [kept(0, held())])
     elsewhere = record(estimate(9.0), key=RecordKey(test_id="other"))
-    void = measured(void=Void(code="hot", text="it was hot"))
+    void = measured(void=Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot"))
     found = confirmation_of(
         subject,
         Retest(

@@ -30,6 +30,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
     Void,
+    VoidCode,
 )
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
@@ -132,7 +133,9 @@ def test_no_value_now_is_unmeasured() -> None:
 
 def test_a_void_measurement_is_inconclusive() -> None:
     """What must not be judged is not, however slow."""
-    verdict = one(case(9.0, THEN, void=Void(code="hot", text="it was hot")))
+    verdict = one(
+        case(9.0, THEN, void=Void(code=VoidCode.HARDWARE_THERMAL, reason="it was hot"))
+    )
     assert ruled(verdict) == (Outcome.INCONCLUSIVE, Reason.VOID)
     assert gap_of(verdict) == ("it was hot", "")
 
@@ -702,7 +705,7 @@ def test_nothing_gives_nothing() -> None:
         case(1.0, THEN),
         case(1.0, THEN[:2]),
         case(1.0, []),
-        replace(case(1.0, THEN), void=Void(code="x", text="x")),
+        replace(case(1.0, THEN), void=Void(code=VoidCode.DEVICE_LOST, reason="x")),
         replace(case(1.0, THEN), current=None),
         replace(case(1.0, THEN), differences={"driver": ("1", "2")}),
         replace(case(1.0, []), other_sources=("events",)),

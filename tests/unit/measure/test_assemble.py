@@ -23,7 +23,15 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
-from pytest_gpuperf.model.record import Kind, Note, Record, RecordKey, Role, Void
+from pytest_gpuperf.model.record import (
+    Kind,
+    Note,
+    Record,
+    RecordKey,
+    Role,
+    Void,
+    VoidCode,
+)
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.work import Work
@@ -245,7 +253,10 @@ def test_a_record_says_who_made_it() -> None:
 
 def test_notes_and_a_void_travel_with_their_timing() -> None:
     """What the collector said of a measurement is said of its record."""
-    note, void = Note(code="trend", text="It rose."), Void(code="x", text="No.")
+    note, void = (
+        Note(code="trend", text="It rose."),
+        Void(code=VoidCode.DEVICE_LOST, reason="No."),
+    )
 
     record = timed(replace(HOST, notes=(note,), void=void))
 
@@ -364,7 +375,7 @@ def test_many_processes_narrow_a_comparison() -> None:
 def test_both_sides_of_a_comparison_are_heard() -> None:
     """The notes of both, once each; one void side makes it void."""
     shared, own = Note(code="trend", text="t"), Note(code="own", text="o")
-    void = Void(code="x", text="No.")
+    void = Void(code=VoidCode.DEVICE_LOST, reason="No.")
     a = replace(HOST, notes=(shared,))
     b = replace(HOST, notes=(shared, own))
 

@@ -25,6 +25,7 @@ from pytest_gpuperf.model.record import (
     Record,
     RecordKey,
     Void,
+    VoidCode,
 )
 from pytest_gpuperf.model.sensors import (
     ClockReason,
@@ -183,7 +184,11 @@ def test_work_of_child_processes_is_unmeasured_and_never_zero() -> None:
 @pytest.mark.parametrize("kind", [Kind.MEASURE, Kind.RANGE])
 def test_dropped_records_void_what_ran_once(kind: Kind) -> None:
     """A block cannot be repeated; a call was timed apart from the window."""
-    void = Void(code="dropped-records", text="CUPTI lost 3 records; measure less")
+    void = Void(
+        code=VoidCode.DROPPED_RECORDS,
+        reason="CUPTI lost 3 records",
+        remedy="measure less",
+    )
     found = seen(kind, void=void)
 
     assert (found.void == void) == (kind is Kind.RANGE)
@@ -193,7 +198,11 @@ def test_dropped_records_void_what_ran_once(kind: Kind) -> None:
 
 def test_a_window_that_failed_leaves_reasons_alone() -> None:
     """CUPTI's failure is not the test's: its time by another source stands."""
-    void = Void(code="cupti-failed", text="CUPTI says no more; see gpuperf doctor")
+    void = Void(
+        code=VoidCode.CUPTI_FAILED,
+        reason="CUPTI says no more",
+        remedy="see gpuperf doctor",
+    )
     found = seen(Kind.RANGE, "events", void=void)
 
     assert found.void is None
@@ -330,7 +339,7 @@ def test_the_gates_are_the_records(
 
 def test_the_void_of_the_samples_goes_first() -> None:
     """What made them worthless is not replaced by what the board did meanwhile."""
-    own = Void(code="mutates-its-inputs", text="it does; give setup")
+    own = Void(code=VoidCode.MUTATES_ITS_INPUTS, reason="it does", remedy="give setup")
     made = replace(record(), void=own)
     lost = Silent(sensor="GPU", code=15, reason="fell off the bus", remedy="reset")
     observed = Observations(device_used=True, deltas=replace(DELTAS, lost=lost))
@@ -397,7 +406,7 @@ def test_no_metric_is_both_measured_and_missing(starts: list[int], lost: bool) -
     """A value goes before every reason not to have it; each gap has a reason."""
     what: dict[str, Any] = {"deltas": DELTAS, "memory": MemoryUse(reason="nobody")}
     if lost:
-        what["void"] = Void(code="dropped-records", text="lost")
+        what["void"] = Void(code=VoidCode.DROPPED_RECORDS, reason="lost")
     else:
         what["trace"] = trace(*((start, start + 50) for start in starts))
     found = seen(**what)

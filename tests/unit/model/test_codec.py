@@ -17,9 +17,11 @@ from hypothesis import strategies as st
 from fakes import runs
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.codec import decode_run, encode_run
-from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.codec import decode_run, encode_run, from_text, to_text
+from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.run import Measured, Run
+from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.work import Work
 from unit.model.records import any_record
 
@@ -239,3 +241,29 @@ def test_the_schema_is_one() -> None:
     jsonschema.Draft202012Validator.check_schema(SCHEMA)
 
     assert SCHEMA["$id"] == codec.SCHEMA_VERSION
+
+
+def test_a_gap_of_an_earlier_version_has_no_code() -> None:
+    """A file without codes is read: its gaps say that nobody gave them one."""
+    gap = from_text('{"metric":"time","reason":"a; b","remedy":"c"}', Unmeasured)
+
+    assert gap == Unmeasured(
+        metric="time", code=GapCode.UNSPECIFIED, reason="a; b", remedy="c"
+    )
+
+
+def test_a_void_of_an_earlier_version_keeps_its_sentence() -> None:
+    """It held reason and remedy in one text, which is not cut."""
+    void = from_text('{"code":"device-lost","text":"a; b; c"}', Void)
+
+    assert (void.reason, void.remedy) == ("a; b; c", "")
+    assert void.text == "a; b; c"
+
+
+def test_a_void_says_its_reason_and_its_remedy_apart() -> None:
+    """A reason with a semicolon loses nothing to the remedy."""
+    void = Void(code=VoidCode.DEVICE_LOST, reason="a; b", remedy="c")
+
+    assert to_text(void) == '{"code":"device-lost","text":"a; b","remedy":"c"}'
+    assert from_text(to_text(void), Void) == void
+    assert void.text == "a; b; c"

@@ -12,7 +12,7 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
@@ -115,7 +115,7 @@ def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
     )
     doubtful = replace(
         runs.record("test_b", runs.time_of(1e-3)),
-        void=Void(code="drift", text="the clock drifted by 4 %"),
+        void=Void(code=VoidCode.CLOCK_DRIFT, reason="the clock drifted by 4 %"),
         notes=(Note(code="used-up", doubt=True, text="<it> was used up"),),
     )
     lines = run_markdown(runs.run((busy, doubtful))).splitlines()

@@ -9,7 +9,7 @@ import pytest
 from fakes.runs import key
 from fakes.runs import run as a_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Note, Record, Role, Void
+from pytest_gpuperf.model.record import Kind, Note, Record, Role, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.steps import (
     Compiled,
@@ -165,7 +165,7 @@ def test_long_tables_are_cut_with_the_others_added_up() -> None:
 
 def test_a_void_loop_says_so_in_its_block() -> None:
     """And its notes stand below it."""
-    void = Void(code="loop-ended", text="the loop was ended by OSError")
+    void = Void(code=VoidCode.LOOP_ENDED, reason="the loop was ended by OSError")
     notes = (Note(code="void-steps", text="1 of the steps did not count"),)
     text = told(record(void=void, notes=notes))
 

@@ -11,7 +11,7 @@ from pytest_gpuperf.judge.tally import Complaint, tally
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void
+from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.run import HeaderNote, MachineShift
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
@@ -292,7 +292,7 @@ def test_notes_and_void_stand_below_their_row() -> None:
     """What a reader must know of a value is beside it; notes only with -v."""
     measured = replace(
         runs.record("test_a", runs.time_of(1e-3)),
-        void=Void(code="drift", text="the clock drifted by 4 %"),
+        void=Void(code=VoidCode.CLOCK_DRIFT, reason="the clock drifted by 4 %"),
         notes=(Note(code="trend", text="the samples get slower"),),
     )
     run = runs.run((measured,))

@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.translate.cupti import (
 )
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.record import Void, VoidCode
 
 __all__ = [
     "ATTACHED_TOOLS",
@@ -135,9 +135,9 @@ _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
 
 CLOSED = Void(
-    code="cupti-closed",
-    text="CUPTI was opened by the process that this one was forked from, or not at all;"
-    " measure in the process that opens it",
+    code=VoidCode.CUPTI_CLOSED,
+    reason="CUPTI was opened by the process that this one was forked from, or not at all",
+    remedy="measure in the process that opens it",
 )
 
 
@@ -187,26 +187,27 @@ def absence_of(error: Exception, holder: str = "") -> Gap:
 
 def lost(count: int) -> Void:
     """Return why what lacks some records must not be judged."""
-    text = (
-        f"CUPTI lost {count} records, so that work is missing; measure a shorter piece,"
-        " or free memory of the host"
+    return Void(
+        code=VoidCode.DROPPED_RECORDS,
+        reason=f"CUPTI lost {count} records, so that work is missing",
+        remedy="measure a shorter piece, or free memory of the host",
     )
-    return Void(code="dropped-records", text=text)
 
 
 def overfull(most_count: int) -> Void:
     """Return why what has more records than are held must not be judged."""
-    text = (
-        f"CUPTI has more than {most_count:,} records of it, and no more are held in"
-        " memory (some three a launch); measure a shorter piece"
+    return Void(
+        code=VoidCode.TOO_MANY_RECORDS,
+        reason=f"CUPTI has more than {most_count:,} records of it, and no more are held"
+        " in memory (some three a launch)",
+        remedy="measure a shorter piece",
     )
-    return Void(code="too-many-records", text=text)
 
 
 def failed(error: Exception) -> Void:
     """Return why that in which CUPTI failed must not be judged."""
-    absence = absence_of(error)
-    return Void(code="cupti-failed", text=f"{absence.reason}; {absence.remedy}")
+    gap = absence_of(error)
+    return Void(code=VoidCode.CUPTI_FAILED, reason=gap.reason, remedy=gap.remedy)
 
 
 def _likely_holder() -> str:

@@ -32,7 +32,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.counters import CounterMode
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 
 __all__ = [
     "Counted",
@@ -692,8 +692,11 @@ def _other_ranges(
 
 def _missing(passes_count: int) -> Void:
     """Return why kernels that were not run in every pass are not enough."""
-    text = f"libcupti did not run each of {passes_count} passes; count fewer metrics"
-    return Void(code="passes-missing", text=text)
+    return Void(
+        code=VoidCode.PASSES_MISSING,
+        reason=f"libcupti did not run each of {passes_count} passes",
+        remedy="count fewer metrics",
+    )
 
 
 def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
@@ -701,22 +704,23 @@ def _dropped(dropped_count: int, max_ranges: int) -> Void | None:
     if not dropped_count:
         return None
     several = "ranges were" if dropped_count > 1 else "range was"
-    text = (
-        f"{dropped_count} {several} dropped, there was room for {max_ranges}; give"
-        " more room (max_ranges), or count a smaller body"
+    return Void(
+        code=VoidCode.DROPPED_RANGES,
+        reason=f"{dropped_count} {several} dropped, there was room for {max_ranges}",
+        remedy="give more room (max_ranges), or count a smaller body",
     )
-    return Void(code="dropped-ranges", text=text)
 
 
 def _moved(clock: str | None, later: str | None) -> Void | None:
     """Return why passes are no longer of one experiment; None: they are."""
     if clock == later:
         return None
-    text = (
-        f"the clock was {clock or 'not known'} before counting and"
-        f" {later or 'not known'} after it; leave it alone meanwhile"
+    return Void(
+        code=VoidCode.CLOCK_CONTROL_MOVED,
+        reason=f"the clock was {clock or 'not known'} before counting and"
+        f" {later or 'not known'} after it",
+        remedy="leave it alone meanwhile",
     )
-    return Void(code="clock-control-moved", text=text)
 
 
 def _clock_notes(clock: str | None) -> tuple[Note, ...]:

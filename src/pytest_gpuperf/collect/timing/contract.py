@@ -24,7 +24,7 @@ from pytest_gpuperf.collect.timing.contents import (
     scalar_bytes,
 )
 from pytest_gpuperf.errors import MeasureError
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 
 __all__ = ["Contract", "refuse_function", "refuse_result"]
 
@@ -94,17 +94,19 @@ class Contract:
         ]
         used_up = [content for content in changed if content.once]
         if used_up:
-            text = (
-                f"{_named(used_up)} can be gone through only once: what one call takes"
-                f" of it, the next one lacks; {_SETUP} a fresh one for each call"
+            return Void(
+                code=VoidCode.USES_UP_ITS_INPUTS,
+                reason=f"{_named(used_up)} can be gone through only once: what one call"
+                " takes of it, the next one lacks",
+                remedy=f"{_SETUP} a fresh one for each call",
             )
-            return Void(code="uses-up-its-inputs", text=text)
         if changed:
-            text = (
-                f"{_named(changed)} changed while the call was repeated: each call had"
-                f" other work; {_SETUP} fresh arguments"
+            return Void(
+                code=VoidCode.MUTATES_ITS_INPUTS,
+                reason=f"{_named(changed)} changed while the call was repeated: each call"
+                " had other work",
+                remedy=f"{_SETUP} fresh arguments",
             )
-            return Void(code="mutates-its-inputs", text=text)
         return None
 
     def notes(

@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.runtime import (
     raise_failure,
 )
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.record import Void, VoidCode
 
 __all__ = ["CudaEvents", "CurrentStream", "EventTimer", "Events", "find_events"]
 
@@ -268,15 +268,15 @@ class EventTimer:
         self._outlived_ns.clear()
         if failure is not None:
             self._free.clear()  # of a context that may be gone
-            return Void(code="events-failed", text=str(failure))
+            return Void(code=VoidCode.EVENTS_FAILED, reason=str(failure))
         longest_ns = max(usual_ns, default=0)
         if longest_ns <= _OUTLIVED_NS:
             return None
-        text = (
+        reason = (
             f"the device went on for {longest_ns / 1000:.0f} us after the end of the call"
             " in its current stream: it works in other streams too"
         )
-        return Void(code="outlives-events", text=text)
+        return Void(code=VoidCode.OUTLIVES_EVENTS, reason=reason)
 
     def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
         """Return a wait that sees how long the device goes on after the second event."""

@@ -215,7 +215,10 @@ def sieve(
         return Sieve(sources=(HOST,), kept=everything, unused=True, notes=(_UNUSED,))
     slow = {place for readings in lanes for place in _slow_places(readings)}
     notes = [
-        Note(code=barred[name].code, text=f"{name} is left out: {barred[name].text}")
+        Note(
+            code=barred[name].code.value,
+            text=f"{name} is left out: {barred[name].text}",
+        )
         for name in names
         if name in barred
     ]

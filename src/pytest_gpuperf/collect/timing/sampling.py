@@ -26,7 +26,7 @@ from pytest_gpuperf.collect.timing.readings import (
 )
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.record import Note, Void, VoidCode
 
 __all__ = ["NS_PER_S", "Bench", "Lane"]
 
@@ -128,8 +128,8 @@ class Lane:
         """Why sources cannot time this callable, by name."""
         if self._settle is None:
             return {}
-        text = "the call returns before its work is put into a stream (jax)"
-        return {"events": Void(code="no-stream", text=text)}
+        reason = "the call returns before its work is put into a stream (jax)"
+        return {"events": Void(code=VoidCode.NO_STREAM, reason=reason)}
 
     def sample(self) -> Reading | None:
         """
