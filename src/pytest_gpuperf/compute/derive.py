@@ -8,11 +8,12 @@ from math import ceil, fsum
 from pytest_gpuperf.compute.occupancy import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
+    CounterGap,
     LaunchCounters,
-    Unknown,
     mode_conflict,
 )
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.launch import Occupancy
 from pytest_gpuperf.model.metric import Combine, metric_of
 
@@ -345,7 +346,9 @@ def aggregate(
     return _COMBINED[combine](values)
 
 
-def over_launches(metric: str, launches: Sequence[LaunchCounters]) -> float | Unknown:
+def over_launches(
+    metric: str, launches: Sequence[LaunchCounters]
+) -> float | CounterGap:
     """
     Return a metric of several launches taken together.
 
@@ -363,7 +366,11 @@ def over_launches(metric: str, launches: Sequence[LaunchCounters]) -> float | Un
     for launch in launches[1:]:
         conflict = mode_conflict(launches[0].mode, launch.mode)
         if conflict is not None:
-            return Unknown(reason=conflict, remedy="collect all of them in one mode")
+            return CounterGap(
+                code=GapCode.INCOMPLETE,
+                reason=conflict,
+                remedy="collect all of them in one mode",
+            )
     found = [(value_of(metric, each.values), each.values) for each in launches]
     lacking = [
         missing_counters(metric, values) for value, values in found if value is None
@@ -372,7 +379,9 @@ def over_launches(metric: str, launches: Sequence[LaunchCounters]) -> float | Un
     if missing:
         count = sum(not names for names in lacking) + len(found) - len(lacking)
         which = f"{count} of {len(found)} launches" if count else "no launch"
-        return Unknown(reason=f"{which} in the report has it", missing=missing)
+        code = GapCode.NOT_COLLECTED if count else GapCode.NOT_IN_REPORT
+        reason = f"{which} in the report has it"
+        return CounterGap(code=code, reason=reason, missing=missing)
     return _together(
         metric,
         [(value, values.get(_WEIGHT)) for value, values in found if value is not None],
@@ -390,10 +399,11 @@ def _weighted(values: Sequence[float], weights: Sequence[float]) -> float | None
 
 def _together(
     metric: str, pairs: Sequence[tuple[float, float | None]]
-) -> float | Unknown:
+) -> float | CounterGap:
     """Return values, each with its weight, as one."""
     if not pairs:
-        return Unknown(
+        return CounterGap(
+            code=GapCode.NOT_DEFINED,
             reason=FORMULAS[metric].undefined or "it is not defined",
             remedy="choose other launches with kernel=",
         )
@@ -405,7 +415,8 @@ def _together(
     )
     if value is not None:
         return value
-    return Unknown(
+    return CounterGap(
+        code=GapCode.INCOMPLETE,
         reason=f"a rate of {len(pairs)} launches, whose durations are not known",
         remedy="choose one launch with kernel=",
     )

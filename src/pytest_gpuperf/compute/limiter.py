@@ -17,14 +17,15 @@ from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     BoundSide,
+    CounterGap,
     Evidence,
     Limiter,
     LimiterName,
-    Unknown,
 )
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import GapCode
 
-__all__ = ["ANALYSIS_COUNTERS", "LIMITING", "Gap", "analyse", "bound", "limiter"]
+__all__ = ["ANALYSIS_COUNTERS", "LIMITING", "IdleShare", "analyse", "bound", "limiter"]
 
 _REACHED = 0.6  # product rule; Nsight Compute calls less of every roof a latency issue
 _NEAR = 0.1  # ours: at less of every roof, the closest one bounds nothing
@@ -82,7 +83,7 @@ ANALYSIS_COUNTERS = (
 )
 
 
-class Gap(Frozen, frozen=True, kw_only=True):
+class IdleShare(Frozen, frozen=True, kw_only=True):
     """
     Time in which the GPU did nothing.
 
@@ -110,20 +111,20 @@ class _Roof(NamedTuple):  # some fifteen are made of each launch
         return Evidence(name=self.name, value=self.fraction)
 
 
-def analyse(values: Mapping[str, float], *, gap: Gap | None = None) -> Analysis:
+def analyse(values: Mapping[str, float], *, idle: IdleShare | None = None) -> Analysis:
     """
     Return what the counters of one launch say together.
 
     Args:
         values: Standard counters of the launch, those of ANALYSIS_COUNTERS.
 
-        gap: The idle time around it; None: not known, as in a profiler's report.
+        idle: The idle time around it; None: not known, as in a profiler's report.
     """
     roofs = _roofs(values)
     return Analysis(
         duration_s=values.get("duration_s"),
         bound=_bound(roofs),
-        limiter=_limiter(values, roofs, gap),
+        limiter=_limiter(values, roofs, idle),
     )
 
 
@@ -138,8 +139,8 @@ def bound(values: Mapping[str, float]) -> Bound | None:
 
 
 def limiter(
-    values: Mapping[str, float], *, gap: Gap | None = None
-) -> Limiter | Unknown:
+    values: Mapping[str, float], *, idle: IdleShare | None = None
+) -> Limiter | CounterGap:
     """
     Return what limits a launch, by the first rule that holds.
 
@@ -152,12 +153,12 @@ def limiter(
     Args:
         values: Standard counters of the launch.
 
-        gap: The idle time around it; None: not known.
+        idle: The idle time around it; None: not known.
 
     Returns:
         The limiter, or why the counters do not say.
     """
-    return _limiter(values, _roofs(values), gap)
+    return _limiter(values, _roofs(values), idle)
 
 
 def _bound(roofs: list[_Roof]) -> Bound | None:
@@ -169,12 +170,12 @@ def _bound(roofs: list[_Roof]) -> Bound | None:
 
 
 def _limiter(
-    values: Mapping[str, float], roofs: list[_Roof], gap: Gap | None
-) -> Limiter | Unknown:
+    values: Mapping[str, float], roofs: list[_Roof], idle: IdleShare | None
+) -> Limiter | CounterGap:
     """Return the answer of the first rule that holds."""
-    if gap is not None and gap.fraction > _IDLE:
-        idle = Evidence(name="idle", value=gap.fraction)
-        return Limiter(name=gap.filled_by, evidence=(idle,))
+    if idle is not None and idle.fraction > _IDLE:
+        share = Evidence(name="idle", value=idle.fraction)
+        return Limiter(name=idle.filled_by, evidence=(share,))
     ranked = sorted(roofs, key=_fraction, reverse=True)
     if ranked and ranked[0].fraction >= _REACHED:
         return _at_roof(ranked, values)
@@ -213,13 +214,14 @@ def _too_small(
     )
 
 
-def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | Unknown:
+def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | CounterGap:
     """Return the limiter of a launch below every roof, or why it is not known."""
     lacking = _unseen(values, ranked)
     if lacking:
-        return Unknown(reason="no counter says how busy it was", missing=lacking)
+        reason = "no counter says how busy it was"
+        return CounterGap(code=GapCode.NOT_COLLECTED, reason=reason, missing=lacking)
     if not values["warps_active_fraction"] > 0:
-        return Unknown(reason="no warp was resident")
+        return CounterGap(code=GapCode.NOT_DEFINED, reason="no warp was resident")
     shares = stall_shares(values)
     top = top_stall(shares) if shares is not None else None
     stall = () if top is None else (Evidence(name=f"stall {top[0]}", value=top[1]),)

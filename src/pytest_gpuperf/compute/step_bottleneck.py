@@ -10,7 +10,7 @@ from pytest_gpuperf.compute.limiter import limiter
 from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
-from pytest_gpuperf.model.counters import Evidence, LimiterName, Unknown
+from pytest_gpuperf.model.counters import CounterGap, Evidence, LimiterName
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.measured_scorecard import (
@@ -494,7 +494,7 @@ def bottleneck(
     if longest is not None and _idles(idle, policy):
         return Bottleneck(limiter=longest[0], evidence=(longest[1],))
     counted = limiter(counters)
-    if not isinstance(counted, Unknown):
+    if not isinstance(counted, CounterGap):
         return Bottleneck(limiter=_COUNTED[counted.name], evidence=counted.evidence)
     return Bottleneck(limiter=_by_roof(scorecard, policy) if explained else None)
 
@@ -581,7 +581,7 @@ def unknowns(
     if scorecard.device is not None and not _adds_up(scorecard, policy):
         yield "the parts of the device's trace do not add up to the step: not used"
     counted = limiter(profile.counters) if profile.counters else None
-    if isinstance(counted, Unknown):
+    if isinstance(counted, CounterGap):
         lacking = f" ({', '.join(counted.missing)})" if counted.missing else ""
         yield f"the counters name no bottleneck: {counted.reason}{lacking}"
     if scorecard.bottleneck is None:

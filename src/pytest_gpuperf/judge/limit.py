@@ -30,9 +30,10 @@ from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import group_of
-from pytest_gpuperf.judge.selection import Gap, select
+from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
@@ -133,7 +134,7 @@ def judge_limit(
     if isinstance(first, Gap):
         if record.kind is Kind.RECORD and _has(record, limit.metric):
             raise UnitError(first.reason, path=limit.text, remedy=first.remedy)
-        gap = Unmeasured(metric=limit.metric, reason=first.reason, remedy=first.remedy)
+        gap = Unmeasured.of_metric(limit.metric, first)
         return _without_value(limit, record, gap)
     if retest is None:
         return _decide(limit, record, first, (), spread)

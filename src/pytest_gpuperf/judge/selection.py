@@ -7,7 +7,8 @@ from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import best_source
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import (
     METRICS,
     Family,
@@ -20,7 +21,7 @@ from pytest_gpuperf.model.record import Kind, Record
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Limit
 
-__all__ = ["Gap", "not_given", "select"]
+__all__ = ["not_given", "select"]
 
 _PHASE = "phase."  # how the time of a loop's phase begins
 _SHOWN_KERNELS = 5  # of a record without the kernel that a limit names
@@ -37,20 +38,6 @@ _NOT_GIVEN: Mapping[Kind, str] = MappingProxyType(
         Kind.STEPS: "timing the steps of a loop does not give it",
     }
 )
-
-
-class Gap(Frozen, frozen=True, kw_only=True):
-    """
-    Why a limit has no value to be held against.
-
-    Attributes:
-        reason: As a fragment.
-
-        remedy: As a sentence.
-    """
-
-    reason: str
-    remedy: str
 
 
 def select(limit: Limit, record: Record) -> Estimate | Gap:
@@ -93,12 +80,14 @@ def not_given(metric: str, kind: Kind) -> Gap:
         return _not_here(known, kind)
     if kind is Kind.COMPARE and Kind.MEASURE in known.kinds:
         return Gap(
-            reason=_NOT_GIVEN[kind], remedy="ask one of its sides, as pair.a.time"
+            code=GapCode.OTHER_WAY,
+            reason=_NOT_GIVEN[kind],
+            remedy="ask one of its sides, as pair.a.time",
         )
     remedy = f"take it with {_fixtures(known.kinds)}"
     if kind in _RUN and known.family is Family.COUNTER:
         remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
-    return Gap(reason=_NOT_GIVEN[kind], remedy=remedy)
+    return Gap(code=GapCode.OTHER_WAY, reason=_NOT_GIVEN[kind], remedy=remedy)
 
 
 def _not_here(metric: Metric, kind: Kind) -> Gap:
@@ -106,6 +95,7 @@ def _not_here(metric: Metric, kind: Kind) -> Gap:
     sources = metric.sources[kind]
     if not metric.gpu:
         return Gap(
+            code=GapCode.METRIC_UNAVAILABLE,
             reason="this measurement gave no value of it",
             remedy="see docs/metrics.md for what measures it",
         )
@@ -119,7 +109,7 @@ def _not_here(metric: Metric, kind: Kind) -> Gap:
     if others:
         remedy += f"; or take it with {_fixtures(others)}"
     reason = f"only {' and '.join(sources)} {measure} it in {what}, and only on a GPU"
-    return Gap(reason=reason, remedy=remedy)
+    return Gap(code=GapCode.COLLECTOR_UNAVAILABLE, reason=reason, remedy=remedy)
 
 
 def _fixtures(kinds: Sequence[Kind]) -> str:
@@ -142,14 +132,14 @@ def _missing(limit: Limit, record: Record) -> Gap:
         return not_given(limit.metric, record.kind)
     else:
         remedy = f'record it: gpuperf.record("{limit.metric}", …)'
-    return Gap(reason="it was not measured", remedy=remedy)
+    return Gap(code=GapCode.NOT_DECLARED, reason="it was not measured", remedy=remedy)
 
 
 def _told(limit: Limit, record: Record) -> Gap | None:
     """Return why whoever measured says that a metric has no value; None: nobody does."""
     for gap in record.unmeasured:
         if gap.metric == limit.metric:
-            return Gap(reason=gap.reason, remedy=gap.remedy)
+            return gap
     return None
 
 
@@ -164,6 +154,7 @@ def _of_kernels(
     if whole or len(found) == 1:  # of one kernel alone the whole is its own
         return whole[:1] or list(found)
     return _told(limit, record) or Gap(
+        code=GapCode.NO_KERNEL,
         reason=f"{limit.metric} is known by kernel only",
         remedy=f'name the kernel: {limit.metric}["{found[0].kernel}"]',
     )
@@ -182,10 +173,12 @@ def _no_kernel(limit: Limit, found: Sequence[Estimate]) -> Gap:
     names = _named(found)
     if not names:
         return Gap(
+            code=GapCode.NO_KERNEL,
             reason=f"{limit.metric} is not known by kernel here",
             remedy=f"write the limit without a kernel: {limit.metric}",
         )
     return Gap(
+        code=GapCode.NO_KERNEL,
         reason=f'no kernel fits "{limit.kernel}"',
         remedy=f"write a pattern that fits one of {names}",
     )
@@ -228,6 +221,7 @@ def _misfit(limit: Limit, chosen: Sequence[Estimate]) -> Gap:
     """
     unit = chosen[0].unit
     return Gap(
+        code=GapCode.UNIT_MISMATCH,
         reason=f"{limit.metric} is in {unit}, its limit in {limit.unit}",
         remedy=f"write the limit in {unit}, or as a bare number",
     )

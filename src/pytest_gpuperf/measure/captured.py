@@ -28,11 +28,12 @@ from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     Analysis,
+    CounterGap,
     KernelAnalysis,
     LaunchCounters,
-    Unknown,
 )
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Kind, Note
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -60,7 +61,6 @@ __all__ = [
 
 ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
 _COUNT = "launches.count"
-_NOWHERE = "no launch in the report has it"
 _POSSIBLE = "warps_possible_fraction"
 _BLOCK = (  # what the occupancy of a block follows from
     "registers_count",
@@ -135,7 +135,7 @@ def capture_values(
         if metric in {_COUNT, ANALYSED}:  # asked for by a limit, and there; no number
             continue
         value, unit = _over(metric, paired)
-        if isinstance(value, Unknown):
+        if isinstance(value, CounterGap):
             gaps.append(_gap(metric, value, launches))
         else:
             estimates.append(_estimate(metric, value, unit, None))
@@ -156,11 +156,13 @@ def with_suggestions(record: Record, path: str, *, runner: Runner) -> Record:
 
         runner: What starts the reading process.
     """
-    if all(gap.reason != _NOWHERE for gap in record.unmeasured):
+    if all(gap.code is not GapCode.NOT_IN_REPORT for gap in record.unmeasured):
         return record
     names = metric_names(path, runner=runner)
     gaps = (
-        replace(gap, remedy=_meant(gap, names)) if gap.reason == _NOWHERE else gap
+        replace(gap, remedy=_meant(gap, names))
+        if gap.code is GapCode.NOT_IN_REPORT
+        else gap
         for gap in record.unmeasured
     )
     return replace(record, unmeasured=tuple(gaps))
@@ -219,7 +221,7 @@ def _analysis(launch: CapturedLaunch) -> Analysis | None:
 def _analysed(launch: CapturedLaunch) -> Analysis:
     """Return what limits a launch that was measured."""
     analysis = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
-    if not isinstance(analysis.limiter, Unknown):
+    if not isinstance(analysis.limiter, CounterGap):
         return analysis
     missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)
     return replace(analysis, limiter=replace(analysis.limiter, missing=missing))
@@ -263,7 +265,7 @@ def _calculated(
     return {_POSSIBLE: occupancy.fraction}
 
 
-def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
+def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
     """Return a metric over launches with its unit, or why it has no value."""
     entry = METRICS.get(metric)
     if entry is None:
@@ -271,27 +273,29 @@ def _over(metric: str, launches: _Launches) -> tuple[float | Unknown, str]:
     if metric not in FORMULAS:
         gap = not_given(metric, Kind.CAPTURE)
         remedy = f"{gap.remedy}, or ask for a counter by its own name"
-        return Unknown(reason=gap.reason, remedy=remedy), ""
+        return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
     return over_launches(metric, [each for _, each in launches]), entry.unit or ""
 
 
 def _counter(
     name: str, launches: Sequence[CapturedLaunch]
-) -> tuple[float | Unknown, str]:
+) -> tuple[float | CounterGap, str]:
     """Return a counter over launches in its own unit, or why it has no value."""
     captured = translate.captured_values(name, launches)
     count = len(launches) - captured.absent_count
     if captured.absent_count:
         some = f"{count} of {len(launches)} launches in the report have it"
-        absent = Unknown(
-            reason=some if count else _NOWHERE,
+        absent = CounterGap(
+            code=GapCode.NOT_COLLECTED if count else GapCode.NOT_IN_REPORT,
+            reason=some if count else "no launch in the report has it",
             remedy=f"collect it: ncu --metrics {name}",
         )
         return absent, ""
     value = aggregate(name, captured.values, weights=captured.weights)
     if value is not None:
         return value, captured.unit
-    rate = Unknown(
+    rate = CounterGap(
+        code=GapCode.INCOMPLETE,
         reason=f"a rate of {count} launches, whose durations are not known",
         remedy="choose one launch with kernel=",
     )
@@ -306,19 +310,20 @@ def _by_kernel(metric: str, launches: _Launches) -> list[Estimate]:
     estimates = []
     for name, kernel_launches in by_name.items():
         value, unit = _over(metric, kernel_launches)
-        if not isinstance(value, Unknown):
+        if not isinstance(value, CounterGap):
             estimates.append(_estimate(metric, value, unit, name))
     return estimates
 
 
 def _gap(
-    metric: str, unknown: Unknown, launches: Sequence[CapturedLaunch]
+    metric: str, unknown: CounterGap, launches: Sequence[CapturedLaunch]
 ) -> Unmeasured:
     """Return why a metric has no value, with the counters that would give it."""
     missing = [name for name in unknown.missing if name != DECLARED_BYTES]
     if unknown.missing and not missing:
         return Unmeasured(
             metric=metric,
+            code=GapCode.NOT_DECLARED,
             reason="the test declares no bytes",
             remedy="pass work=Work(bytes=…) to the marker",
         )
@@ -326,11 +331,12 @@ def _gap(
     if missing and not collect:
         return Unmeasured(
             metric=metric,
+            code=GapCode.UNSUPPORTED,
             reason="this chip has no counter of it",
             remedy="capture the launch on another chip",
         )
     remedy = unknown.remedy or f"collect it: ncu --metrics {','.join(collect)}"
-    return Unmeasured(metric=metric, reason=unknown.reason, remedy=remedy)
+    return Unmeasured.of_metric(metric, replace(unknown, remedy=remedy))
 
 
 def _to_collect(

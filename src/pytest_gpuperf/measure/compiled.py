@@ -7,7 +7,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -29,6 +30,10 @@ __all__ = [
 
 _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
+_LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed"
+_UNREAD = Gap(
+    code=GapCode.NOT_ASKED, reason="its code was not read", remedy="ask for it"
+)
 
 
 class Code(Frozen, frozen=True, kw_only=True):
@@ -40,12 +45,12 @@ class Code(Frozen, frozen=True, kw_only=True):
 
         mixes: What each kernel consists of, in their order; None: it was not read.
 
-        gap: Why it could not be read and what to do about it; None: it could.
+        gap: Why it could not be read; None: it could.
     """
 
     wanted: tuple[str, ...] = ()
     mixes: tuple[InstructionMix, ...] | None = None
-    gap: tuple[str, str] | None = None
+    gap: Gap | None = None
 
 
 def is_in_code(metric: str) -> bool:
@@ -69,7 +74,7 @@ def code_of(
     try:
         return Code(wanted=tuple(wanted), mixes=read())
     except CollectError as error:
-        return Code(wanted=tuple(wanted), gap=(error.message, error.remedy))
+        return Code(wanted=tuple(wanted), gap=Gap.of(error))
 
 
 def binary_record(
@@ -182,41 +187,48 @@ def _gap(
 ) -> Unmeasured:
     """Return why a kernel, and so the whole binary, has no value of a metric."""
     if metric in code.wanted:
-        reason, remedy = _gap_in_code(metric, kernel, mix, code)
+        gap = _gap_in_code(metric, kernel, mix, code)
     else:
-        reason, remedy = _gap_of_resource(metric, kernel, kernels)
-    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
+        gap = _gap_of_resource(metric, kernel, kernels)
+    return Unmeasured.of_metric(metric, gap)
 
 
 def _gap_in_code(
     metric: str, kernel: KernelResources, mix: InstructionMix | None, code: Code
-) -> tuple[str, str]:
-    """Return why a kernel's code does not tell a metric, and what to do about it."""
+) -> Gap:
+    """Return why a kernel's code does not tell a metric."""
     name = kernel.demangled or kernel.name
     if mix is None:
-        reason, remedy = code.gap or ("its code was not read", "ask for it")
+        gap = code.gap or _UNREAD
     elif mix.doubt is not None:
-        reason = f"not all code of {name} is known: {mix.doubt}"
-        remedy = "limit the other kernels by their names"
+        gap = Gap(
+            code=GapCode.NOT_STATED,
+            reason=f"not all code of {name} is known: {mix.doubt}",
+            remedy="limit the other kernels by their names",
+        )
     else:  # spills alone can be unknown of known code
-        reason = f"local memory of {name} holds more than spilled registers"
-        remedy = "pass ptxas_log=, what `ptxas -v` printed"
-    if metric == _SPILLS and "ptxas_log" not in remedy:
-        remedy = f"{remedy}; or pass ptxas_log=, what `ptxas -v` printed"
-    return reason, remedy
+        return Gap(
+            code=GapCode.NOT_STATED,
+            reason=f"local memory of {name} holds more than spilled registers",
+            remedy=_LOG_REMEDY,
+        )
+    if metric == _SPILLS:
+        return replace(gap, remedy=f"{gap.remedy}; or {_LOG_REMEDY}")
+    return gap
 
 
 def _gap_of_resource(
     metric: str, kernel: KernelResources, kernels: Sequence[KernelResources]
-) -> tuple[str, str]:
-    """Return why a resource of a kernel is not known, and what to do about it."""
+) -> Gap:
+    """Return why a resource of a kernel is not known."""
+    code = GapCode.NOT_STATED
     name = kernel.demangled or kernel.name
     if metric == "stack_bytes":
         reason = f"the compiler knows no bound for {name}, which recurses or calls"
         remedy = "limit the other kernels by their names"
     elif metric == _SPILLS and all(k.spills_bytes is None for k in kernels):
         reason = "a binary does not say what was spilled"
-        remedy = "pass ptxas_log=, what `ptxas -v` printed; stack_bytes is known"
+        remedy = f"{_LOG_REMEDY}; stack_bytes is known"
     elif metric == _SPILLS:
         reason = f"the compiler's log does not name {name}"
         remedy = "pass the log of the whole binary"
@@ -224,9 +236,10 @@ def _gap_of_resource(
         reason = "a binary does not say how many threads a block has"
         remedy = "pass block=, the threads of a block"
     else:
+        code = GapCode.UNSUPPORTED
         reason = f"what a multiprocessor of {kernel.target} holds is not known"
         remedy = "compile it for a chip that is, as sm_90"
-    return reason, remedy
+    return Gap(code=code, reason=reason, remedy=remedy)
 
 
 def capability_text(target: str) -> str:

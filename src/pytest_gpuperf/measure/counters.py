@@ -91,11 +91,13 @@ _NOTHING = Gap(
 _UNCOUNTED = {  # by source: why it does not say how many kernels were launched
     SOURCE: Unmeasured(
         metric=COUNT,
+        code=GapCode.UNSUPPORTED,
         reason="ncu counts a whole range as one (--gpuperf-ncu-replay=range)",
         remedy="count it with --gpuperf-ncu-replay=kernel, or with cupti",
     ),
     HERE: Unmeasured(
         metric=COUNT,
+        code=GapCode.UNSUPPORTED,
         reason="a CUDA graph may be one of the ranges that CUPTI counts in",
         remedy="have CUPTI see launches: `gpuperf doctor` says why it does not",
     ),
@@ -266,13 +268,14 @@ def with_counters(
 
 def _collected(gap: Unmeasured, source: str) -> Unmeasured:
     """Return a gap in what was collected for the test: the advice is not to collect it."""
-    if not gap.remedy.startswith("collect it"):
+    if gap.code not in {GapCode.NOT_COLLECTED, GapCode.NOT_IN_REPORT}:
         return gap
     reason = f"{source} gave no value of it for this call"
     remedy = "see that this GPU has it: gpuperf metrics check"
     if "." not in gap.metric:  # most names stand for a value only with one
         remedy = f"write an ending behind it (dram__bytes.sum has one), or {remedy}"
-    return replace(gap, reason=reason, remedy=remedy)
+    code = GapCode.METRIC_UNAVAILABLE
+    return replace(gap, code=code, reason=reason, remedy=remedy)
 
 
 class RangeLaunches(Frozen, frozen=True, kw_only=True):

@@ -12,6 +12,7 @@ from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
@@ -23,6 +24,7 @@ __all__ = [
     "Bound",
     "BoundSide",
     "ChipEntry",
+    "CounterGap",
     "CounterMode",
     "Evidence",
     "KernelAnalysis",
@@ -33,7 +35,6 @@ __all__ = [
     "NameCheck",
     "PassCost",
     "ReplayGroup",
-    "Unknown",
     "merged",
     "mode_conflict",
 ]
@@ -243,21 +244,23 @@ class Limiter(Frozen, frozen=True, kw_only=True, tag="limiter"):
     evidence: tuple[Evidence, ...] = ()
 
 
-class Unknown(Frozen, frozen=True, kw_only=True, tag="unknown"):
+class CounterGap(Gap, frozen=True, kw_only=True, tag="unknown"):
     """
     Why the counters of some launches do not say what was asked.
 
     Attributes:
-        reason: As a fragment.
+        code: What kind of gap it is.
+
+        reason: Why, as a fragment.
+
+        remedy: What to do about it, as a sentence; "": collect what is missing.
 
         missing: Counters that would say it, by standard names; empty: all are there.
-
-        remedy: What to do about it, as a sentence; empty: collect what is missing.
     """
 
-    reason: str
-    missing: tuple[str, ...] = ()
+    code: GapCode = GapCode.UNSPECIFIED  # files of earlier versions have none
     remedy: str = ""
+    missing: tuple[str, ...] = ()
 
 
 class Bound(Frozen, frozen=True, kw_only=True):
@@ -294,7 +297,7 @@ class Analysis(Frozen, frozen=True, kw_only=True):
         limiter: What limits it, or why the counters do not say.
     """
 
-    limiter: Limiter | Unknown
+    limiter: Limiter | CounterGap
     duration_s: float | None = None
     bound: Bound | None = None
 

@@ -39,16 +39,17 @@ class GapCode(str, Enum):
     WEAK_SOURCE = "weak-source"
 
     FAILED = "failed"  # any other error
-    INCOMPLETE = "incomplete"  # some of what it is made of is known, and not all
+    INCOMPLETE = "incomplete"  # its parts cannot be put together
     NOT_ASKED = "not-asked"  # the run's options leave it out
-    NOT_COLLECTED = "not-collected"  # a tool could have counted it, and was not told to
-    NOT_DECLARED = "not-declared"  # the test does not say what it is made of
+    NOT_COLLECTED = "not-collected"  # a tool that can count it has not, or not always
+    NOT_DECLARED = "not-declared"  # the test neither declares nor records it
     NOT_IN_REPORT = "not-in-report"  # no launch of a report has the counter
     NOT_INSTALLED = "not-installed"  # a package or a tool is missing
     NOT_REACHED = "not-reached"  # the process that counts did not come to it
     NOT_STATED = "not-stated"  # the source does not say
+    NOT_DEFINED = "not-defined"  # of what was measured it has no meaning
     NO_DEVICE = "no-device"
-    NO_KERNEL = "no-kernel"  # none was launched, or none has the name
+    NO_KERNEL = "no-kernel"  # none was launched, or none is meant
     OTHER_WAY = "other-way"  # another way of the fixture gives it
     UNIT_MISMATCH = "unit-mismatch"
     UNSPECIFIED = "unspecified"  # in files of versions without codes

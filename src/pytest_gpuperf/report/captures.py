@@ -8,10 +8,10 @@ from typing import Protocol
 from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
+    CounterGap,
     Evidence,
     Limiter,
     LimiterName,
-    Unknown,
 )
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
@@ -57,9 +57,9 @@ def limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     )
 
 
-def limiter_text(limiter: Limiter | Unknown) -> str:
+def limiter_text(limiter: Limiter | CounterGap) -> str:
     """Return what a limiter is called; "" where it is not known."""
-    if isinstance(limiter, Unknown):
+    if isinstance(limiter, CounterGap):
         return ""
     if limiter.name is LimiterName.PIPE:
         pipe = limiter.detail or "sm"
@@ -72,11 +72,13 @@ def limiter_text(limiter: Limiter | Unknown) -> str:
 def unknown_texts(analyses: Sequence[Analysis | None]) -> tuple[str, ...]:
     """Return why launches have no limiter and what to collect, each sentence once."""
     limiters = (each.limiter for each in analyses if each is not None)
-    texts = (_text_of_unknown(each) for each in limiters if isinstance(each, Unknown))
+    texts = (
+        _text_of_unknown(each) for each in limiters if isinstance(each, CounterGap)
+    )
     return tuple(dict.fromkeys(texts))
 
 
-def _text_of_unknown(unknown: Unknown) -> str:
+def _text_of_unknown(unknown: CounterGap) -> str:
     """Return why there is no limiter."""
     if not unknown.missing:
         return f"limiter n/a: {unknown.reason}"
@@ -116,9 +118,9 @@ def _fraction(bound: Bound | None) -> str:
     return f"{display.value(bound.fraction, 'fraction')} {_roof(bound.roof)}"
 
 
-def _evidence(limiter: Limiter | Unknown) -> str:
+def _evidence(limiter: Limiter | CounterGap) -> str:
     """Return the numbers behind a limiter, the deciding one first."""
-    if isinstance(limiter, Unknown):
+    if isinstance(limiter, CounterGap):
         return ""
     return ", ".join(map(_number, limiter.evidence))
 

@@ -30,9 +30,9 @@ from pytest_gpuperf.compute.occupancy import stall_shares
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     STANDARD,
+    CounterGap,
     CounterMode,
     Limiter,
-    Unknown,
 )
 from pytest_gpuperf.model.metric import is_counter
 
@@ -238,7 +238,7 @@ def test_real_launches_are_analysed() -> None:
         found = analyse(standard_counters(each, ANALYSIS_COUNTERS).values)
 
         assert found.bound is None or 0.1 <= found.bound.fraction <= 1.01
-        if isinstance(found.limiter, Unknown):
+        if isinstance(found.limiter, CounterGap):
             assert found.limiter.missing
         else:
             assert isinstance(found.limiter, Limiter)

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.derive import over_launches
-from pytest_gpuperf.model.counters import CounterMode, LaunchCounters, Unknown
+from pytest_gpuperf.model.counters import CounterGap, CounterMode, LaunchCounters
 
 BYTES = st.integers(min_value=0, max_value=10**12).map(float)
 DURATIONS = st.floats(min_value=1e-6, max_value=10)
@@ -21,13 +21,13 @@ def launch(mode: CounterMode | None = None, **values: float) -> LaunchCounters:
 
 def number(metric: str, *launches: LaunchCounters) -> float:
     found = over_launches(metric, launches)
-    assert not isinstance(found, Unknown)
+    assert not isinstance(found, CounterGap)
     return found
 
 
-def gap(metric: str, *launches: LaunchCounters) -> Unknown:
+def gap(metric: str, *launches: LaunchCounters) -> CounterGap:
     found = over_launches(metric, launches)
-    assert isinstance(found, Unknown)
+    assert isinstance(found, CounterGap)
     return found
 
 

@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.limiter import (
     ANALYSIS_COUNTERS,
-    Gap,
+    IdleShare,
     analyse,
     bound,
     limiter,
@@ -19,10 +19,10 @@ from pytest_gpuperf.model.counters import (
     STANDARD,
     Bound,
     BoundSide,
+    CounterGap,
     Evidence,
     Limiter,
     LimiterName,
-    Unknown,
 )
 
 ROOFS = {
@@ -48,15 +48,15 @@ def launch(**changed: float | None) -> dict[str, float]:
     return {name: number for name, number in values.items() if number is not None}
 
 
-def known(values: dict[str, float], gap: Gap | None = None) -> Limiter:
-    found = limiter(values, gap=gap)
+def known(values: dict[str, float], idle: IdleShare | None = None) -> Limiter:
+    found = limiter(values, idle=idle)
     assert isinstance(found, Limiter)
     return found
 
 
-def unknown(values: dict[str, float]) -> Unknown:
+def unknown(values: dict[str, float]) -> CounterGap:
     found = limiter(values)
-    assert isinstance(found, Unknown)
+    assert isinstance(found, CounterGap)
     return found
 
 
@@ -70,7 +70,8 @@ def unknown(values: dict[str, float]) -> Unknown:
 def test_idle_time_comes_first(filled_by: LimiterName) -> None:
     """A kernel at its roof is not what a step waits for that is idle half the time."""
     found = known(
-        launch(dram_throughput_fraction=0.95), Gap(fraction=0.31, filled_by=filled_by)
+        launch(dram_throughput_fraction=0.95),
+        IdleShare(fraction=0.31, filled_by=filled_by),
     )
 
     assert found.name is filled_by
@@ -79,11 +80,11 @@ def test_idle_time_comes_first(filled_by: LimiterName) -> None:
 
 def test_a_little_idle_time_is_none() -> None:
     """At 0.3 the kernels still count."""
-    gap = Gap(fraction=0.3, filled_by=LimiterName.LAUNCH)
+    idle = IdleShare(fraction=0.3, filled_by=LimiterName.LAUNCH)
 
-    more = Gap(fraction=0.3001, filled_by=LimiterName.LAUNCH)
+    more = IdleShare(fraction=0.3001, filled_by=LimiterName.LAUNCH)
 
-    assert known(launch(dram_throughput_fraction=0.95), gap).name is LimiterName.DRAM
+    assert known(launch(dram_throughput_fraction=0.95), idle).name is LimiterName.DRAM
     assert known(launch(dram_throughput_fraction=0.95), more).name is LimiterName.LAUNCH
 
 
@@ -330,7 +331,7 @@ def test_a_launch_without_counters_has_no_limiter() -> None:
     """And no bound, and names what would tell."""
     found = analyse({})
 
-    assert isinstance(found.limiter, Unknown)
+    assert isinstance(found.limiter, CounterGap)
     assert set(found.limiter.missing) <= set(ANALYSIS_COUNTERS)
     assert (found.bound, found.duration_s) == (None, None)
 
@@ -338,13 +339,13 @@ def test_a_launch_without_counters_has_no_limiter() -> None:
 def test_an_analysis_is_the_bound_and_the_limiter_together() -> None:
     """Of one launch, with its time, as each of them is told alone."""
     values = launch(dram_throughput_fraction=0.9, duration_s=3e-6)
-    gap = Gap(fraction=0.5, filled_by=LimiterName.LAUNCH)
-    found = analyse(values, gap=gap)
+    idle = IdleShare(fraction=0.5, filled_by=LimiterName.LAUNCH)
+    found = analyse(values, idle=idle)
 
     assert found.duration_s == 3e-6
     assert found.bound == bound(values)
-    assert found.limiter == limiter(values, gap=gap)
-    assert known(values, gap).name is LimiterName.LAUNCH
+    assert found.limiter == limiter(values, idle=idle)
+    assert known(values, idle).name is LimiterName.LAUNCH
     assert analyse(values).limiter == limiter(values) != found.limiter
 
 

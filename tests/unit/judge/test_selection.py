@@ -8,7 +8,8 @@ import pytest
 
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
-from pytest_gpuperf.judge.selection import Gap, not_given, select
+from pytest_gpuperf.judge.selection import not_given, select
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate
@@ -94,6 +95,7 @@ def test_values_by_kernel_alone_need_a_name() -> None:
     ]
 
     assert gap_of("registers <= 9", *parts) == Gap(
+        code=GapCode.NO_KERNEL,
         reason="registers is known by kernel only",
         remedy='name the kernel: registers["k"]',
     )
@@ -105,10 +107,12 @@ def test_a_kernel_that_is_not_there_is_told_with_those_that_are() -> None:
     whole = estimate(5.0, "registers", source="binary")
 
     assert gap_of('registers["relu"] <= 9', part) == Gap(
+        code=GapCode.NO_KERNEL,
         reason='no kernel fits "relu"',
         remedy="write a pattern that fits one of gemm",
     )
     assert gap_of('registers["relu"] <= 9', whole) == Gap(
+        code=GapCode.NO_KERNEL,
         reason="registers is not known by kernel here",
         remedy="write the limit without a kernel: registers",
     )
@@ -155,7 +159,9 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
     phase = estimate(1.0, "phase.forward", unit="s", source="host")
 
     assert gap_of("dram__bytes.sum <= 3 MB") == Gap(
-        reason="it was not measured", remedy='declare it: counters=["dram__bytes.sum"]'
+        code=GapCode.NOT_DECLARED,
+        reason="it was not measured",
+        remedy='declare it: counters=["dram__bytes.sum"]',
     )
     assert gap_of("dram__bytes.sum <= 3 MB", phase).remedy.startswith("declare it")
 
@@ -253,4 +259,17 @@ def test_a_way_that_does_not_give_a_metric_names_one_that_does(
     metric: str, kind: Kind, reason: str, remedy: str
 ) -> None:
     """Or why the right way gave none this time."""
-    assert not_given(metric, kind) == Gap(reason=reason, remedy=remedy)
+    gap = not_given(metric, kind)
+
+    assert (gap.reason, gap.remedy) == (reason, remedy)
+
+
+def test_a_program_can_tell_why_a_way_gives_no_metric() -> None:
+    """The wrong way, a collector that is not there, or the right way in vain."""
+    asked = (("registers", Kind.MEASURE), ("energy", Kind.MEASURE), ("mfu", Kind.STEPS))
+
+    assert [not_given(*each).code for each in asked] == [
+        GapCode.OTHER_WAY,
+        GapCode.COLLECTOR_UNAVAILABLE,
+        GapCode.METRIC_UNAVAILABLE,
+    ]

@@ -18,7 +18,7 @@ from pytest_gpuperf.measure.captured import (
     kernel_analyses,
     report_counters,
 )
-from pytest_gpuperf.model.counters import Analysis, Limiter, LimiterName, Unknown
+from pytest_gpuperf.model.counters import Analysis, CounterGap, Limiter, LimiterName
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -214,7 +214,7 @@ def test_each_launch_of_each_range_is_analysed() -> None:
     assert first.limiter.name is LimiterName.DRAM
     assert second is None
     assert isinstance(third, Analysis)
-    assert isinstance(third.limiter, Unknown)
+    assert isinstance(third.limiter, CounterGap)
 
 
 def test_what_would_say_the_limiter_is_named_as_the_tool_does() -> None:
@@ -222,7 +222,7 @@ def test_what_would_say_the_limiter_is_named_as_the_tool_does() -> None:
     ((found,),) = analyses(Capture(ranges=(CapturedRange(launches=(launch(),)),)))
 
     assert found is not None
-    assert isinstance(found.limiter, Unknown)
+    assert isinstance(found.limiter, CounterGap)
     assert f"sm__throughput.{ELAPSED}" in found.limiter.missing
 
 

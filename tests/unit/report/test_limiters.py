@@ -16,12 +16,13 @@ from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
     BoundSide,
+    CounterGap,
     Evidence,
     Limiter,
     LimiterName,
-    Unknown,
 )
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown, limiter_text
 from pytest_gpuperf.report.forms import capture_bytes
 
@@ -44,7 +45,11 @@ SMALL = Analysis(
         evidence=(Evidence(name="waves", value=0.25, unit="count"),),
     ),
 )
-SILENT = Analysis(limiter=Unknown(reason="nobody looked", missing=("a__b", "c__d")))
+SILENT = Analysis(
+    limiter=CounterGap(
+        code=GapCode.NOT_COLLECTED, reason="nobody looked", missing=("a__b", "c__d")
+    )
+)
 
 
 def launch(index: int, *, measured: bool = True) -> CapturedLaunch:
@@ -82,10 +87,10 @@ def text(found: Capture, *analyses: Analysis | None, width: int = 100) -> list[s
         (Limiter(name=LimiterName.LATENCY, detail="wait"), "latency: wait"),
         (Limiter(name=LimiterName.LATENCY), "latency: stalls not collected"),
         (Limiter(name=LimiterName.LAUNCH), "launch"),
-        (Unknown(reason="nobody looked"), ""),
+        (CounterGap(code=GapCode.NOT_COLLECTED, reason="nobody looked"), ""),
     ],
 )
-def test_a_limiter_has_a_name(limiter: Limiter | Unknown, expected: str) -> None:
+def test_a_limiter_has_a_name(limiter: Limiter | CounterGap, expected: str) -> None:
     """Units are not pipes, and a stall that was not collected is told."""
     assert limiter_text(limiter) == expected
 

@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
 
 __all__ = [
@@ -66,7 +67,7 @@ def kind_of(head: bytes) -> str:
     return "other"
 
 
-def cubin_problem(content: bytes) -> tuple[str, str] | None:
+def cubin_problem(content: bytes) -> Gap | None:
     """
     Return what keeps a cubin's numbers from being final.
 
@@ -74,14 +75,20 @@ def cubin_problem(content: bytes) -> tuple[str, str] | None:
         content: The whole cubin.
 
     Returns:
-        What is wrong and what to do about it; None: nothing is wrong.
+        What is wrong; None: nothing is.
     """
     if not _is_whole(content):
-        return "is cut off", "compile or copy it again"
+        return Gap(
+            code=GapCode.CAPTURE_FORMAT,
+            reason="is cut off",
+            remedy="compile or copy it again",
+        )
     if _HEADER.unpack_from(content)[1] == _TYPE_RELOCATABLE:
-        return (
-            "is not linked: registers and stack are final after the device link only",
-            "link it (nvcc -dlink -cubin) or compile it without -rdc=true",
+        return Gap(
+            code=GapCode.CAPTURE_FORMAT,
+            reason="is not linked: registers and stack are final after the device link"
+            " only",
+            remedy="link it (nvcc -dlink -cubin) or compile it without -rdc=true",
         )
     return None
 
@@ -401,7 +408,9 @@ def _head(image: Image) -> bytes:
 def _refuse_unfinished(content: bytes, image: Image) -> None:
     """Refuse a cubin whose numbers are not the final ones."""
     if problem := cubin_problem(content):
-        raise CaptureFormatError(problem[0], remedy=problem[1], path=image.label)
+        raise CaptureFormatError(
+            problem.reason, remedy=problem.remedy, path=image.label
+        )
 
 
 def _read_image(
