@@ -18,7 +18,7 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
 │   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
 │   └── EntryCountError(RuntimeError) more entries than the one asked for, or none
-├── MetricUnavailableError            .metric .reason; a value that this run does not have
+├── MetricUnavailableError            .metric .reason .code; a value that this run does not have
 │   ├── MissingPeakError              .fields; a roof whose height is not known
 │   └── WeakSourceError               .label .least; a value of a weaker source than asked
 ├── RecordError(ValueError)           .path; a record broke an invariant
@@ -284,12 +284,17 @@ class MetricUnavailableError(GpuPerfError):
         metric: The name that was asked for.
 
         reason: Why there is none, as a fragment.
+
+        code: What kind of gap that is: one of model.gap.GapCode; "": the error's slug.
     """
 
-    def __init__(self, metric: str, reason: str, *, remedy: str) -> None:
+    def __init__(
+        self, metric: str, reason: str, *, remedy: str, code: str = ""
+    ) -> None:
         super().__init__(f"{metric}: {reason}", remedy=remedy)
         self.metric = metric
         self.reason = reason
+        self.code = code or self.slug
 
 
 class MissingPeakError(MetricUnavailableError):

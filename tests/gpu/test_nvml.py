@@ -60,7 +60,7 @@ def during(
 
 def needed(value: float | None, deltas: DeviceDeltas, sensor: str) -> float:
     """Return a value, or skip with why the sensor says nothing."""
-    silent = deltas.why_silent(sensor)
+    silent = deltas.silent.get(sensor)
     if value is None and silent is not None:
         pytest.skip(f"{sensor}: {silent.reason}")
     assert value is not None
@@ -182,7 +182,7 @@ def test_the_driver_has_sampled_clock_and_power(
     """Its rings have samples of this span, and the clock of a busy GPU is above 300 MHz."""
     found = during(deltas, clock, runtime, lambda: [gemm() for _ in range(50)])
     if not found.ring_power_watts:
-        silent = found.why_silent("ring of the power")
+        silent = found.silent.get("ring of the power")
         pytest.skip(f"ring of the power: {silent.reason if silent else 'empty'}")
 
     assert 0 < max(found.ring_power_watts) < 2000

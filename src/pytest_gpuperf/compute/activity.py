@@ -21,6 +21,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
     TransferUse,
 )
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -200,11 +201,10 @@ def estimates(
         lost = gpu_metrics(_SOURCE, Kind.RANGE)  # what a child process would add to
         return (), tuple(_not_here(name, summary.unseen) for name in lost)
     found, unmeasured = [], []
-    reasons = _reasons(summary)
+    gaps = _gaps(summary)
     for name, value in _values(summary):
         if value is None:
-            reason, remedy = reasons[name]
-            unmeasured.append(Unmeasured(metric=name, reason=reason, remedy=remedy))
+            unmeasured.append(Unmeasured.of_metric(name, gaps[name]))
         else:
             unit = METRICS[name].unit or ""
             found.append(
@@ -246,30 +246,35 @@ def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
     """Return why a metric is not known of work in other processes."""
     return Unmeasured(
         metric=name,
+        code=GapCode.UNSUPPORTED,
         reason=f"child processes ran beside it ({', '.join(processes)}), and CUPTI sees"
         " its own process alone",
         remedy="do the work in the test's own process",
     )
 
 
-def _reasons(summary: ActivitySummary) -> dict[str, tuple[str, str]]:
-    """Return reason and remedy for each metric that may be missing."""
-    timeless = (
-        "nothing that CUPTI could time ran on the device",
-        "measure something that does",
+def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
+    """Return why each metric that may be missing is."""
+    timeless = Gap(
+        code=GapCode.NO_KERNEL,
+        reason="nothing that CUPTI could time ran on the device",
+        remedy="measure something that does",
     )
-    reasons = dict.fromkeys(("time.busy", "time.idle_fraction"), timeless)
-    reasons["launches.latency"] = (
-        "no call that launches a kernel was seen",
-        "measure something that launches one",
+    gaps = dict.fromkeys(("time.busy", "time.idle_fraction"), timeless)
+    gaps["launches.latency"] = Gap(
+        code=GapCode.NO_KERNEL,
+        reason="no call that launches a kernel was seen",
+        remedy="measure something that launches one",
     )
     for kind, names in _NEEDS.items():
-        why = f"CUPTI does not record it here: {summary.unrecorded.get(kind, kind)}"
-        reasons |= dict.fromkeys(
-            names,
-            (why, "pip install --upgrade nvidia-cuda-cupti, or update the driver"),
+        unrecorded = Gap(
+            code=GapCode.UNSUPPORTED,
+            reason="CUPTI does not record it here:"
+            f" {summary.unrecorded.get(kind, kind)}",
+            remedy="pip install --upgrade nvidia-cuda-cupti, or update the driver",
         )
-    return reasons
+        gaps |= dict.fromkeys(names, unrecorded)
+    return gaps
 
 
 def _values(summary: ActivitySummary) -> Iterator[tuple[str, float | None]]:

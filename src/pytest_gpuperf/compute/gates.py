@@ -14,6 +14,7 @@ from collections.abc import Iterable, Sequence
 from statistics import median
 
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
@@ -24,8 +25,6 @@ _ENDS = (
     10  # a tenth of the half at each end: long enough for a median, short for a drift
 )
 _FEWEST = 3  # the shortest median that one bad reading does not move
-# nvml.h: board, driver or binding have no such sensor, which is no news
-_ABSENT = frozenset({2, 3, 13, 25, 26})
 
 _VOID_REASONS = (
     ClockReason.HARDWARE_SLOWDOWN,
@@ -215,10 +214,10 @@ def _events(deltas: DeviceDeltas) -> Iterable[Note]:
 def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
     """Yield why sensors that should speak do not, each reason once."""
     named: dict[str, list[str]] = {}
-    for silent in deltas.silent:
-        if silent.code not in _ABSENT:
-            why = f"{silent.reason}; {silent.remedy}"
-            named.setdefault(why, []).append(silent.sensor)
+    for sensor, gap in deltas.silent.items():
+        if gap.code is not GapCode.UNSUPPORTED:  # that is not news
+            why = f"{gap.reason}; {gap.remedy}"
+            named.setdefault(why, []).append(sensor)
     for why, sensors in named.items():
         text = f"nothing from the sensor of {', '.join(sensors)}: {why}"
         yield Note(code="sensor-silent", text=text)

@@ -6,6 +6,7 @@ import math
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.roofline import (
     Attainment,
@@ -66,9 +67,14 @@ class Roof(Frozen, frozen=True, kw_only=True):
     unmeasured: tuple[Unmeasured, ...] = ()
 
 
+def _unmeasured(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
+    """Return why a figure is not known."""
+    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)
+
+
 _UNDECLARED = Roof(  # of most measurements
     unmeasured=tuple(
-        Unmeasured(metric=metric, reason="the test declares no work", remedy=remedy)
+        _unmeasured(metric, GapCode.NOT_DECLARED, "the test declares no work", remedy)
         for metric, remedy in (
             (_FRACTION, "pass work=Work(bytes=…) or Work(flop=…, dtype=…)"),
             (_INTENSITY, "pass work=Work(bytes=…, flop=…, dtype=…)"),
@@ -283,7 +289,7 @@ def roof_of(
     if work is None:
         return _UNDECLARED
     fraction, attained = (
-        (_unmeasured(_FRACTION, _USE_UNKNOWN, _SAY_USE), None)
+        (_unmeasured(_FRACTION, GapCode.NOT_STATED, _USE_UNKNOWN, _SAY_USE), None)
         if use_unknown
         else _fraction_estimate(work, time, peaks, warm=warm, clock_hz=clock_hz)
     )
@@ -451,14 +457,20 @@ def _fraction_estimate(
     """Return the fraction of the roof with what it was made of, or why there is none."""
     if peaks is None:
         reason = "the peaks of this device are not known"
-        return _unmeasured(_FRACTION, reason, "run it on a GPU"), None
+        return _unmeasured(
+            _FRACTION, GapCode.NO_DEVICE, reason, "run it on a GPU"
+        ), None
     try:
         found = declared_roofline(work, time.value, peaks, warm=warm, clock_hz=clock_hz)
     except MissingPeakError as error:
         said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
-        return _unmeasured(_FRACTION, "; ".join(said), error.remedy), None
+        return _unmeasured(
+            _FRACTION, GapCode.MISSING_PEAK, "; ".join(said), error.remedy
+        ), None
     except RecordError as error:  # a time of zero: no clock is that fine
-        return _unmeasured(_FRACTION, error.message, "measure more of it"), None
+        return _unmeasured(
+            _FRACTION, GapCode.NOT_DEFINED, error.message, "measure more of it"
+        ), None
     fraction = Estimate(
         metric=_FRACTION,
         value=found.fraction,
@@ -481,7 +493,9 @@ def _at_clock_estimate(
     at_clock = attained.at_clock_fraction
     if at_clock is None:
         remedy = "hold the test to roofline.fraction"
-        return _unmeasured(_AT_CLOCK, attained.at_clock_reason, remedy)
+        return _unmeasured(
+            _AT_CLOCK, GapCode.MISSING_PEAK, attained.at_clock_reason, remedy
+        )
     low, high = (
         None if end is None else at_clock * (end / attained.fraction)
         for end in (fraction.low, fraction.high)
@@ -494,7 +508,12 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
     if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
         remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
-        return _unmeasured(_INTENSITY, f"the declared work has no {missing}", remedy)
+        return _unmeasured(
+            _INTENSITY,
+            GapCode.NOT_DECLARED,
+            f"the declared work has no {missing}",
+            remedy,
+        )
     try:
         return Estimate(
             metric=_INTENSITY,
@@ -504,7 +523,9 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
             label=work.label,
         )
     except RecordError as error:  # more FLOP for a byte than a float holds
-        return _unmeasured(_INTENSITY, error.message, "check the declared work")
+        return _unmeasured(
+            _INTENSITY, GapCode.NOT_DEFINED, error.message, "check the declared work"
+        )
 
 
 def _fraction_at(
@@ -512,8 +533,3 @@ def _fraction_at(
 ) -> float | None:
     """Return the fraction at another time: it falls as the time grows."""
     return None if not other_s else found.fraction * (time.value / other_s)
-
-
-def _unmeasured(metric: str, reason: str, remedy: str) -> Unmeasured:
-    """Return why a figure is not known."""
-    return Unmeasured(metric=metric, reason=reason, remedy=remedy)

@@ -12,6 +12,7 @@ from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import MissingPeakError
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
@@ -178,18 +179,24 @@ def utilisation_of(
     """
     if work is None or work.flop is None:
         remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
-        return _gap("mfu", "the test declares no FLOP of a step", remedy)
+        return _gap(
+            "mfu", GapCode.NOT_DECLARED, "the test declares no FLOP of a step", remedy
+        )
     if summary is None:
-        return _gap("mfu", "no step counts", "let a step come to its end")
+        return _gap(
+            "mfu", GapCode.NO_KERNEL, "no step counts", "let a step come to its end"
+        )
     known = peaks_of(work, peaks, hardware)
     if known is None:
         remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
-        return _gap("mfu", "the peak of this device is not known", remedy)
+        return _gap(
+            "mfu", GapCode.MISSING_PEAK, "the peak of this device is not known", remedy
+        )
     alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
     try:
         found = declared_roofline(alone, summary.period_s, known)
     except MissingPeakError as error:
-        return _gap("mfu", error.reason, error.remedy)
+        return _gap("mfu", GapCode.MISSING_PEAK, error.reason, error.remedy)
     return Estimate(
         metric="mfu",
         value=found.fraction,
@@ -282,6 +289,6 @@ def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
     )
 
 
-def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
+def _gap(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
     """Return why a figure is not known."""
-    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
+    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)

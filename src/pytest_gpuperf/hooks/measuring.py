@@ -25,6 +25,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.timing import TimingMeasurer
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Unmeasured
@@ -344,7 +345,7 @@ class Measuring:
         lacking = self.bench.measurer.lacking(_plan(item).requires)
         if lacking:
             ledger = fixture_of(item).ledger
-            raise ledger.refuse("requires", lacking.reason, lacking.remedy)
+            raise ledger.refuse("requires", lacking)
 
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
@@ -436,7 +437,9 @@ class Measuring:
         plan = _plan(item)
         verdicts = item.stash.get(_VERDICTS, ())
         refusals = [
-            Unmeasured(metric=e.metric, reason=e.reason, remedy=e.remedy)
+            Unmeasured(
+                metric=e.metric, code=GapCode(e.code), reason=e.reason, remedy=e.remedy
+            )
             for e in ledger.refusals
         ]
         disabled = self.bench.site.config.disable

@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.fixture.values import SWITCH_ON
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Outcome
@@ -271,17 +272,20 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
     if disabled:
         return Unmeasured(
             metric="time",
+            code=GapCode.NOT_ASKED,
             reason="measuring is switched off (--gpuperf-disable)",
             remedy=SWITCH_ON,
         )
     if raised:
         return Unmeasured(
             metric="any metric",
+            code=GapCode.FAILED,
             reason=f"the test caught what its measurement raised ({escape(raised)})",
             remedy="measure what comes to its end, or drop the fixture and the marker",
         )
     return Unmeasured(
         metric="any metric",
+        code=GapCode.NOT_REACHED,
         reason="the test never measured anything",
         remedy="call gpuperf.measure(fn, …) in it, or drop the fixture and the marker",
     )

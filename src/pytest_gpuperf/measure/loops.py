@@ -15,6 +15,7 @@ from pytest_gpuperf.compute.step_scorecard import (
 from pytest_gpuperf.compute.steps import estimates_of, summarize
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Note, Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import Series, Unmeasured
@@ -105,24 +106,26 @@ def gaps_of(loop: Loop, summary: StepSummary | None) -> Iterator[Unmeasured]:
     """Yield what a loop has no value of, and why."""
     yield _gap(
         "time.idle_fraction",
+        GapCode.UNSUPPORTED,
         "the host's clock does not see when the device idles",
         f"{_PROFILE}; data.wait_fraction is known",
     )
     if loop.peak_memory_bytes is None:
         reason = "torch holds no device memory in this process"
-        yield _gap("memory.peak_bytes", reason, _USE_TORCH)
+        yield _gap("memory.peak_bytes", GapCode.UNSUPPORTED, reason, _USE_TORCH)
     if summary is None:
         return
     if summary.exposed_s is None:
-        yield _gap("comm.exposed_time", *_why_not_exposed(loop))
+        yield _unexposed(loop)
     if summary.compiled is not None:
         if summary.compiled.time_s is None:
             reason = "this version of torch does not say how long it compiled"
-            yield _gap("compile.time", reason, "limit compile.count instead")
+            remedy = "limit compile.count instead"
+            yield _gap("compile.time", GapCode.UNSUPPORTED, reason, remedy)
     else:
         reason = loop.uncompiled_reason or "its counters were cleared in the loop"
         for name in ("count", "graph_breaks", "time"):
-            yield _gap(f"compile.{name}", reason, _USE_TORCH)
+            yield _gap(f"compile.{name}", GapCode.NOT_STATED, reason, _USE_TORCH)
 
 
 def notes_of(loop: Loop) -> Iterator[Note]:
@@ -213,19 +216,17 @@ def _facts(loop: Loop) -> dict[str, str]:
     }
 
 
-def _why_not_exposed(loop: Loop) -> tuple[str, str]:
-    """Return why exposed communication is not known, and what to do about it."""
+def _unexposed(loop: Loop) -> Unmeasured:
+    """Return why exposed communication is not known."""
+    metric = "comm.exposed_time"
     if loop.waiting is not None:
-        return (
-            "the host's clock does not see what the device does beside it",
-            _PROFILE,
-        )
-    return (
-        "no span of kind communication was recorded",
-        'record it: steps.phase("all_reduce", kind="communication")',
-    )
+        reason = "the host's clock does not see what the device does beside it"
+        return _gap(metric, GapCode.UNSUPPORTED, reason, _PROFILE)
+    reason = "no span of kind communication was recorded"
+    remedy = 'record it: steps.phase("all_reduce", kind="communication")'
+    return _gap(metric, GapCode.NOT_DECLARED, reason, remedy)
 
 
-def _gap(metric: str, reason: str, remedy: str) -> Unmeasured:
+def _gap(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
     """Return why a metric has no value."""
-    return Unmeasured(metric=metric, reason=reason, remedy=remedy)
+    return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)

@@ -11,6 +11,7 @@ from pytest_gpuperf.compute import activity as compute_activity
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import gpu_metrics
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
@@ -160,7 +161,9 @@ def _gaps(
         for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
             reason = use.reason + _whole_device(observations.deltas)
             remedy = use.remedy or _COUNTED
-            yield Unmeasured(metric=metric, reason=reason, remedy=remedy)
+            yield Unmeasured(
+                metric=metric, code=GapCode.UNSUPPORTED, reason=reason, remedy=remedy
+            )
     yield from _energy_gaps(record, observations)
 
 
@@ -178,27 +181,24 @@ def _energy_gaps(record: Record, observations: Observations) -> Iterator[Unmeasu
     """Yield why energy and power are not known."""
     deltas, second = observations.deltas, observations.second
     if second is not None:
-        for silent in second.missing:
+        for gap in second.missing.values():
             for metric in _ENERGY:
-                yield Unmeasured(
-                    metric=metric, reason=silent.reason, remedy=silent.remedy
-                )
+                yield Unmeasured.of_metric(metric, gap)
     elif deltas is not None and record.kind is Kind.RANGE:
-        silent_sensor = deltas.lost or deltas.why_silent("energy")
-        reason = f"{deltas.duration_s:.3g} s are too short for the board's counter"
+        too_short = Gap(
+            code=GapCode.NOT_STATED,
+            reason=f"{deltas.duration_s:.3g} s are too short for the board's counter",
+            remedy="let the block take longer",
+        )
         for metric in _ENERGY:
-            yield Unmeasured(
-                metric=metric,
-                reason=reason if silent_sensor is None else silent_sensor.reason,
-                remedy="let the block take longer"
-                if silent_sensor is None
-                else silent_sensor.remedy,
-            )
+            gap = deltas.lost or deltas.silent.get("energy") or too_short
+            yield Unmeasured.of_metric(metric, gap)
     elif deltas is not None and record.kind is not Kind.STEPS:
         reason = "it takes calls without a gap, which are made where it is asked for"
         for metric in _ENERGY:
             yield Unmeasured(
                 metric=metric,
+                code=GapCode.NOT_ASKED,
                 reason=observations.unrepeated or reason,
                 remedy=_UNFIXED if observations.unrepeated else _NAMED,
             )

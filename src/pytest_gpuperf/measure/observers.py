@@ -563,7 +563,7 @@ class Span:
 
     def _incomplete(self) -> Iterator[Note]:
         """Yield why readings have no class."""
-        silent = next((s for s in self._sampler.silent if s.sensor == _AVERAGES), None)
+        silent = self._sampler.silent.get(_AVERAGES)
         if silent is not None and any(each.incomplete_s for each in self.windows):
             text = (
                 "the activity of SMs, tensor cores and DRAM was not sampled:"

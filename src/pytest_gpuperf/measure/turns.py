@@ -180,9 +180,7 @@ class Turns:
         try:
             self._take()
         except DeviceHeldError as error:
-            self.refusal = Unmeasured(
-                metric="time", reason=error.message, remedy=error.remedy
-            )
+            self.refusal = Unmeasured.of_metric("time", Gap.of(error))
 
     def _take(self) -> None:
         """Take a turn; where nothing can be locked, note that and go on without."""

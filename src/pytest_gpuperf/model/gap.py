@@ -38,6 +38,7 @@ class GapCode(str, Enum):
     UNKNOWN_METRIC = "unknown-metric"
     WEAK_SOURCE = "weak-source"
 
+    DEVICE_LOST = "device-lost"
     FAILED = "failed"  # any other error
     INCOMPLETE = "incomplete"  # its parts cannot be put together
     NOT_ASKED = "not-asked"  # the run's options leave it out
@@ -51,6 +52,7 @@ class GapCode(str, Enum):
     NO_DEVICE = "no-device"
     NO_KERNEL = "no-kernel"  # none was launched, or none is meant
     OTHER_WAY = "other-way"  # another way of the fixture gives it
+    TEMPORARY = "temporary"  # it may be over at the next try
     UNIT_MISMATCH = "unit-mismatch"
     UNSPECIFIED = "unspecified"  # in files of versions without codes
     UNSUPPORTED = "unsupported"  # the chip, the driver or the tool has no such value

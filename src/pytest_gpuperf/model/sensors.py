@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
@@ -13,7 +14,6 @@ __all__ = [
     "Company",
     "DeviceDeltas",
     "SecondPass",
-    "Silent",
     "UtilizationWindow",
 ]
 
@@ -37,26 +37,6 @@ class Company(str, Enum):
     ALONE = "alone"
     FOREIGN = "foreign"
     UNKNOWN = "unknown"
-
-
-class Silent(Frozen, frozen=True, kw_only=True):
-    """
-    A sensor that says nothing.
-
-    Attributes:
-        sensor: Its name, as "energy".
-
-        code: The error that NVML gave; None: it gave none.
-
-        reason: Why, as a fragment.
-
-        remedy: What to do about it, as a sentence.
-    """
-
-    sensor: str
-    code: int | None
-    reason: str
-    remedy: str
 
 
 class DeviceDeltas(Frozen, frozen=True, kw_only=True):
@@ -117,7 +97,7 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         foreign_pids: Processes of others that were seen on it.
 
-        silent: Sensors that say nothing.
+        silent: Sensors that say nothing, as "energy", and why.
 
         lost: Why the GPU is gone; None: it is there.
     """
@@ -146,12 +126,8 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
     company: Company = Company.UNKNOWN
     company_reason: str | None = None
     foreign_pids: tuple[int, ...] = ()
-    silent: tuple[Silent, ...] = ()
-    lost: Silent | None = None
-
-    def why_silent(self, sensor: str) -> Silent | None:
-        """Return why a sensor says nothing; None: it speaks, or was never asked."""
-        return next((each for each in self.silent if each.sensor == sensor), None)
+    silent: Mapping[str, Gap] = {}
+    lost: Gap | None = None
 
 
 class SecondPass(Frozen, frozen=True, kw_only=True):
@@ -171,7 +147,7 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
 
         deltas: What the sensors counted over the whole pass, GPM included.
 
-        missing: What was asked for and could not be had.
+        missing: Sensors that were asked and gave no value, and why.
     """
 
     calls_count: int
@@ -180,7 +156,7 @@ class SecondPass(Frozen, frozen=True, kw_only=True):
     power_watts: float | None
     idle_power_watts: float | None
     deltas: DeviceDeltas
-    missing: tuple[Silent, ...] = ()
+    missing: Mapping[str, Gap] = {}
 
 
 class UtilizationWindow(Frozen, frozen=True, kw_only=True):

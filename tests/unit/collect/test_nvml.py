@@ -14,10 +14,11 @@ import pytest
 from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, FakeLibrary, Script, binding, scripted
 from pytest_gpuperf.collect.nvml.deltas import Deltas
-from pytest_gpuperf.collect.nvml.library import Board, Neighbours, fault_of, open_board
+from pytest_gpuperf.collect.nvml.library import Board, Neighbours, gap_of, open_board
 from pytest_gpuperf.collect.nvml.second_pass import second_pass
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, SecondPass
 
 MS = 1_000_000  # ns
@@ -210,7 +211,7 @@ def test_gpm_refuses_a_short_test(alone: Neighbours) -> None:
 def test_no_gpm(alone: Neighbours) -> None:
     """A GPU before Hopper has no GPM, which is no news."""
     found, gate = during(BURST.replace(",*,gpm,1", ",*,gpm,0"), alone)
-    assert found.gpm_reason == fault_of(3).reason
+    assert found.gpm_reason == gap_of(3).reason
     assert gate == Gates()
 
 
@@ -219,7 +220,7 @@ def test_a_bare_board(alone: Neighbours) -> None:
     found, gate = during(",0,sys.gpus,1\n", alone)
     assert found.energy_joules is None
     assert found.memory_used_bytes is None
-    assert {each.code for each in found.silent} == {3}
+    assert {*found.silent.values()} == {gap_of(3)}
     assert [note.code for note in gate.notes] == ["throttling-uncounted"]
 
 
@@ -243,10 +244,10 @@ def test_an_old_driver(alone: Neighbours) -> None:
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
 def test_every_code_has_its_own_words(code: int) -> None:
     """Every error that NVML can give has a reason and a remedy."""
-    assert fault_of(code).reason != fault_of(-1).reason
-    assert fault_of(code).remedy
-    assert fault_of(code).lost == (code in LOST)
-    assert fault_of(code).lasting == (code not in PASSING)
+    assert gap_of(code).reason != gap_of(-1).reason
+    assert gap_of(code).remedy
+    assert (gap_of(code).code is GapCode.DEVICE_LOST) == (code in LOST)
+    assert (gap_of(code).code is GapCode.TEMPORARY) == (code in PASSING)
 
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
@@ -255,9 +256,9 @@ def test_fault_of_a_sensor(alone: Neighbours, code: int) -> None:
     script = BURST + f",*,error.nvmlDeviceGetTotalEnergyConsumption,{code}\n"
     found, gate = during(script, alone)
     assert found.energy_joules is None
-    silent = found.why_silent("energy")
+    silent = found.silent.get("energy")
     assert silent is not None
-    assert (silent.code, silent.reason) == (code, fault_of(code).reason)
+    assert silent == gap_of(code)
     if code in LOST:
         assert gate.void is not None
         assert gate.void.code == "device-lost"
@@ -273,7 +274,7 @@ def test_fault_of_a_field(alone: Neighbours, code: int) -> None:
     script = BURST + f"0,*,error.field.197,0\n300,*,error.field.197,{code}\n"
     found, gate = during(script, alone)
     assert found.pcie_tx_bytes is None
-    assert found.why_silent("PCIe bytes sent") is not None
+    assert found.silent.get("PCIe bytes sent") is not None
     assert (gate.void is not None) == (code in LOST)
     if code not in LOST:
         assert found.pcie_rx_bytes == 0
@@ -294,7 +295,7 @@ def test_fault_of_gpm(alone: Neighbours, code: int) -> None:
     """GPM that fails says why, in place of its averages."""
     found, gate = during(BURST + f",*,error.nvmlGpmMetricsGet,{code}\n", alone)
     assert found.gpm == {}
-    assert found.gpm_reason == fault_of(code).reason
+    assert found.gpm_reason == gap_of(code).reason
     assert (gate.void is not None) == (code in LOST)
 
 
@@ -306,8 +307,8 @@ def test_fault_of_the_start(code: int) -> None:
         pytest.raises(CollectorUnavailableError) as caught,
     ):
         open_board(UUID, nvml=nvml)
-    assert fault_of(code).reason in caught.value.message
-    assert caught.value.remedy == fault_of(code).remedy
+    assert gap_of(code).reason in caught.value.message
+    assert caught.value.remedy == gap_of(code).remedy
     assert not library.started
 
 
@@ -335,7 +336,7 @@ def test_shutting_down_fails(alone: Neighbours) -> None:
     with scripted(",0,mig,0\n,0,error.nvmlShutdown,1\n") as (nvml, _):
         board = open_board(UUID, nvml=nvml)
         board.close()
-        assert [each.sensor for each in board.silent] == ["NVML"]
+        assert [*board.silent] == ["NVML"]
 
 
 def test_no_binding(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -350,7 +351,7 @@ def test_an_older_binding() -> None:
     with scripted("") as (nvml, _):
         board = open_board(UUID, nvml=nvml)
         assert board.ask("future", "nvmlDeviceGetTheFuture") is None
-        assert board.silent_named("future") is not None
+        assert "future" in board.silent
         board.close()
 
 
@@ -367,12 +368,12 @@ def test_gpm_of_an_instance(alone: Neighbours) -> None:
 
 
 def test_an_unknown_code(alone: Neighbours) -> None:
-    """A code of a newer NVML is noted under its own number."""
+    """A code of a newer NVML is noted, and the sensor is asked again."""
     script = BURST + ",*,error.nvmlDeviceGetTotalEnergyConsumption,77\n"
     found, gate = during(script, alone)
-    silent = found.why_silent("energy")
+    silent = found.silent.get("energy")
     assert silent is not None
-    assert silent.code == 77
+    assert silent.code is GapCode.TEMPORARY
     assert [note.code for note in gate.notes] == ["sensor-silent"]
 
 
@@ -389,7 +390,7 @@ def test_asked_again(alone: Neighbours, code: int) -> None:
         clock.advance(1000 * MS)
         found = deltas.end()
         assert (found.energy_joules is not None) == (code == 10)
-        assert (found.why_silent("energy") is None) == (code == 10)
+        assert (found.silent.get("energy") is None) == (code == 10)
         assert library.calls.count(name) == (4 if code == 10 else 1)
 
 
@@ -410,7 +411,7 @@ def test_the_page_says_what_a_code_leads_to(code: int) -> None:
     if not page.is_file():
         pytest.skip("the documents are not beside the tests")
     row = (
-        f"| {code} {CODES[code]} | {verdict(code)}: {fault_of(code).reason} "
+        f"| {code} {CODES[code]} | {verdict(code)}: {gap_of(code).reason} "
         "| `test_nvml.py::test_fault_of_a_sensor` |"
     )
     assert row in page.read_text(encoding="utf-8").splitlines()
@@ -533,7 +534,7 @@ def test_no_list_of_processes(alone: Neighbours, code: int) -> None:
     found, _, reason = company(text, alone)
     assert found is Company.UNKNOWN
     assert reason is not None
-    assert fault_of(code if code != 7 else 999).reason in reason or code == 7
+    assert gap_of(code if code != 7 else 999).reason in reason or code == 7
 
 
 # ---- the second pass
@@ -564,7 +565,7 @@ def test_energy_of_a_call(alone: Neighbours) -> None:
     assert found.power_watts == pytest.approx(600, rel=0.01)
     assert found.idle_power_watts == pytest.approx(75)
     assert found.duration_s >= 2.0
-    assert found.missing == ()
+    assert found.missing == {}
 
 
 def test_energy_of_a_long_call(alone: Neighbours) -> None:
@@ -579,7 +580,7 @@ def test_gpm_of_a_short_call(alone: Neighbours) -> None:
     found = passed(STEADY, alone, call_ns=5_000, energy=False, gpm=True)
     assert found.deltas.gpm["sm_active_fraction"] == pytest.approx(0.8)
     assert found.deltas.duration_s >= 0.5
-    assert found.missing == ()
+    assert found.missing == {}
     assert found.energy_joules is None
 
 
@@ -587,7 +588,7 @@ def test_a_counter_that_stands_still(alone: Neighbours) -> None:
     """A counter of energy that does not move is unmeasured by that name."""
     found = passed(STEADY.replace("100000", "90000000", 1), alone)
     assert found.energy_joules is None
-    assert "moved too seldom" in found.missing[0].reason
+    assert "moved too seldom" in found.missing["energy"].reason
     assert found.deltas.duration_s < 11
 
 
@@ -595,7 +596,7 @@ def test_power_without_a_counter_of_energy(alone: Neighbours) -> None:
     """A board that does not count energy has the power that its driver sampled."""
     found = passed(STEADY + ",*,error.nvmlDeviceGetTotalEnergyConsumption,3\n", alone)
     assert found.power_watts == pytest.approx(600)
-    assert [each.sensor for each in found.missing] == ["energy"]
+    assert [*found.missing] == ["energy"]
 
 
 @pytest.mark.parametrize("code", CODES, ids=CODES.get)
@@ -606,13 +607,13 @@ def test_fault_of_energy_in_the_second_pass(alone: Neighbours, code: int) -> Non
     )
     assert found.energy_joules is None
     assert found.idle_power_watts is None
-    assert found.missing[0].reason == fault_of(code).reason
+    assert found.missing["energy"] == gap_of(code)
 
 
 def test_no_gpm_in_the_second_pass(alone: Neighbours) -> None:
     """GPM that was asked for on an older GPU is missing, with the reason."""
     found = passed(STEADY.replace(",*,gpm,1", ",*,gpm,0"), alone, gpm=True)
-    assert [each.sensor for each in found.missing] == ["GPM"]
+    assert [*found.missing] == ["GPM"]
 
 
 def test_sensors_without_gpm(tmp_path: Path) -> None:
@@ -631,7 +632,7 @@ def test_sensors_without_gpm(tmp_path: Path) -> None:
         )
         deltas.close()
         board.close()
-    assert [each.sensor for each in found.missing] == ["GPM"]
+    assert [*found.missing] == ["GPM"]
 
 
 def test_lost_in_the_second_pass(alone: Neighbours) -> None:
@@ -639,7 +640,7 @@ def test_lost_in_the_second_pass(alone: Neighbours) -> None:
     found = passed(
         STEADY + "2500,*,error.nvmlDeviceGetTotalEnergyConsumption,15\n", alone
     )
-    assert found.missing[0].code == 15
+    assert found.missing["energy"] == gap_of(15)
     assert gates(found.deltas).void is not None
 
 

@@ -9,10 +9,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
-from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, Silent
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
 ALL_COUNTED = dict.fromkeys(ClockReason, 0.0)
-LOST = Silent(sensor="energy", code=15, reason="it fell off", remedy="restart")
+LOST = Gap(code=GapCode.DEVICE_LOST, reason="it fell off", remedy="restart")
 
 
 def around(**more: Any) -> DeviceDeltas:
@@ -129,7 +130,7 @@ def test_nothing_counts_throttling() -> None:
 def test_device_lost_comes_first() -> None:
     """A lost GPU is the reason, whatever else happened; the rest is noted."""
     deltas = around(
-        lost=LOST, throttled_s=counted(ClockReason.POWER_BRAKE), silent=(LOST,)
+        lost=LOST, throttled_s=counted(ClockReason.POWER_BRAKE), silent={"energy": LOST}
     )
     void, notes = codes(deltas)
     assert void == "device-lost"
@@ -160,10 +161,16 @@ def test_company_unknown() -> None:
 
 def test_silent_sensors() -> None:
     """One reason is one note, whatever it silences; what a board lacks is no news."""
-    silent = tuple(
-        Silent(sensor=sensor, code=code, reason=f"r{code}", remedy="do")
-        for sensor, code in (("a", 4), ("b", 4), ("c", 10), ("d", 3), ("e", 13))
-    )
+    barred, absent = GapCode.COUNTER_PERMISSION, GapCode.UNSUPPORTED
+    silent = {
+        sensor: Gap(code=code, reason=reason, remedy="do")
+        for sensor, code, reason in (
+            ("a", barred, "r4"),
+            ("b", barred, "r4"),
+            ("c", GapCode.TEMPORARY, "r10"),
+            ("d", absent, "r3"),
+        )
+    }
     found = gates(around(silent=silent))
     assert found.void is None
     assert [note.text for note in found.notes] == [
@@ -290,7 +297,7 @@ def test_a_gpu_that_counts_nothing_says_what_was_looked_at() -> None:
 
 def test_what_the_driver_reports_is_told_in_full() -> None:
     """All codes, how many packets, and that a sensor is silent."""
-    silent = (Silent(sensor="a", code=4, reason="r", remedy="do"),)
+    silent = {"a": Gap(code=GapCode.TEMPORARY, reason="r", remedy="do")}
     told = noted(around(xids=(13, 31), pcie_replay_count=2, silent=silent))
 
     assert told == {

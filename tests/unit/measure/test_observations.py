@@ -32,7 +32,6 @@ from pytest_gpuperf.model.sensors import (
     Company,
     DeviceDeltas,
     SecondPass,
-    Silent,
 )
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a")
@@ -288,23 +287,25 @@ def test_energy_of_a_block_is_what_the_board_drew_meanwhile() -> None:
     """One too short for the board's counter has none, and says so."""
     long = replace(DELTAS, energy_joules=300.0, duration_s=2.0)
     short = replace(DELTAS, duration_s=0.01)
-    silent = Silent(
-        sensor="energy", code=3, reason="no such sensor", remedy="other GPU"
-    )
+    silent = Gap(code=GapCode.UNSUPPORTED, reason="no such sensor", remedy="other GPU")
 
     found = values(seen(Kind.RANGE, deltas=long))
     assert (found["energy", "nvml"], found["power", "nvml"]) == (300.0, 150.0)
     assert gaps(seen(Kind.RANGE, deltas=short))["energy"] == (
         "0.01 s are too short for the board's counter"
     )
-    without = seen(Kind.RANGE, deltas=replace(DELTAS, silent=(silent,)))
+    without = seen(Kind.RANGE, deltas=replace(DELTAS, silent={"energy": silent}))
     assert gaps(without)["energy"] == "no such sensor"
 
 
 def test_a_pass_that_could_not_tell_says_why() -> None:
     """Each of its sensors that said nothing is a reason."""
-    silent = Silent(sensor="energy", code=4, reason="kept from this user", remedy="ask")
-    failed = replace(PASS, energy_joules=None, power_watts=None, missing=(silent,))
+    silent = Gap(
+        code=GapCode.COUNTER_PERMISSION, reason="kept from this user", remedy="ask"
+    )
+    failed = replace(
+        PASS, energy_joules=None, power_watts=None, missing={"energy": silent}
+    )
 
     assert gaps(seen(second=failed))["energy"] == "kept from this user"
 
@@ -341,7 +342,7 @@ def test_the_void_of_the_samples_goes_first() -> None:
     """What made them worthless is not replaced by what the board did meanwhile."""
     own = Void(code=VoidCode.MUTATES_ITS_INPUTS, reason="it does", remedy="give setup")
     made = replace(record(), void=own)
-    lost = Silent(sensor="GPU", code=15, reason="fell off the bus", remedy="reset")
+    lost = Gap(code=GapCode.DEVICE_LOST, reason="fell off the bus", remedy="reset")
     observed = Observations(device_used=True, deltas=replace(DELTAS, lost=lost))
 
     assert with_observations(made, observed, facts=FACTS).void == own

@@ -12,9 +12,10 @@ from pytest_gpuperf.collect.nvml.library import (
     VALUE_TYPES,
     Board,
     Neighbours,
-    fault_of,
+    gap_of,
 )
 from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
 
 __all__ = ["ECC", "GPM_GAP_S", "THROTTLED", "Counters", "Deltas", "GpmPair"]
@@ -81,9 +82,9 @@ class Counters:
                 found[sensor] = getattr(value.value, VALUE_TYPES[value.valueType])
                 continue
             self._board.refused(sensor, code)
-            dropped = dropped or fault_of(code).lasting
+            dropped = dropped or gap_of(code).code is not GapCode.TEMPORARY
         if dropped:
-            silent = {each.sensor for each in self._board.silent}
+            silent = self._board.silent
             self._wanted = {k: v for k, v in self._wanted.items() if k not in silent}
             self._prepare()
         return found
@@ -139,7 +140,7 @@ class GpmPair:
             )
         values = self._metrics() if self._began and self._take(1) else None
         if values is None:
-            silent = self._board.silent_named("GPM") or self._board.lost
+            silent = self._board.silent.get("GPM") or self._board.lost
             return {}, "it was never begun" if silent is None else silent.reason
         return gpm_readings(values), None
 

@@ -11,16 +11,15 @@ from typing import Any
 
 from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.sensors import Company, Silent
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.sensors import Company
 
 __all__ = [
     "HZ_PER_MHZ",
     "VALUE_TYPES",
     "Board",
-    "Fault",
     "Neighbours",
-    "fault_of",
+    "gap_of",
     "open_board",
     "why_unavailable",
 ]
@@ -33,82 +32,104 @@ VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own
 
 
-class Fault(Frozen, frozen=True, kw_only=True):
-    """
-    What one of NVML's error codes means for a sensor.
-
-    Attributes:
-        reason: Why it says nothing, as a fragment.
-
-        remedy: What to do about it, as a sentence.
-
-        lasting: Whether it is not to be asked again.
-
-        lost: Whether the GPU is gone.
-    """
-
-    reason: str
-    remedy: str
-    lasting: bool = True
-    lost: bool = False
-
-
-def _passing(reason: str, remedy: str = "run it again") -> Fault:
-    """Return a fault that may be over at the next reading."""
-    return Fault(reason=reason, remedy=remedy, lasting=False)
+def _passing(reason: str, remedy: str = "run it again") -> Gap:
+    """Return a gap that may be over at the next reading."""
+    return Gap(code=GapCode.TEMPORARY, reason=reason, remedy=remedy)
 
 
 _DRIVER = "start the NVIDIA driver (modprobe nvidia), or measure on another machine"
 _UPGRADE = "use a newer driver"
 _BINDING = "use the nvidia-ml-py of the driver's branch"
 _RESET = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
-_FAULTS: Mapping[int, Fault] = {  # nvml.h, nvmlReturn_t: all of them but success
+_GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
     1: _passing("NVML was shut down under it", "find out who calls nvmlShutdown"),
-    2: Fault(reason="NVML does not know this reading", remedy=_BINDING),
-    3: Fault(reason="this board has no such sensor", remedy="measure on another GPU"),
-    4: Fault(
+    2: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="NVML does not know this reading",
+        remedy=_BINDING,
+    ),
+    3: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="this board has no such sensor",
+        remedy="measure on another GPU",
+    ),
+    4: Gap(
+        code=GapCode.COUNTER_PERMISSION,
         reason="the driver keeps it from this user",
         remedy="ask the machine's administrator for permission",
     ),
     5: _passing("NVML was started twice"),
     6: _passing("NVML has nothing to say yet"),
     7: _passing("more came than there was room for"),
-    8: Fault(
+    8: Gap(
+        code=GapCode.DEVICE_LOST,
         reason="the board's external power is not connected",
         remedy="connect the power cables of the board",
-        lost=True,
     ),
-    9: Fault(reason="the NVIDIA driver is not loaded", remedy=_DRIVER),
+    9: Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
+        reason="the NVIDIA driver is not loaded",
+        remedy=_DRIVER,
+    ),
     10: _passing("NVML did not answer in time"),
     11: _passing("the driver has trouble with the board's interrupts"),
-    12: Fault(reason="NVML's library is not on this machine", remedy=_DRIVER),
-    13: Fault(reason="this driver has no such function", remedy=_UPGRADE),
-    14: Fault(
+    12: Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
+        reason="NVML's library is not on this machine",
+        remedy=_DRIVER,
+    ),
+    13: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="this driver has no such function",
+        remedy=_UPGRADE,
+    ),
+    14: Gap(
+        code=GapCode.COLLECTOR_FAILED,
         reason="the board's information memory is damaged",
         remedy="have the board replaced",
     ),
-    15: Fault(reason="it has fallen off the bus", remedy=_RESET, lost=True),
-    16: Fault(reason="it needs a reset", remedy=_RESET, lost=True),
+    15: Gap(
+        code=GapCode.DEVICE_LOST, reason="it has fallen off the bus", remedy=_RESET
+    ),
+    16: Gap(code=GapCode.DEVICE_LOST, reason="it needs a reset", remedy=_RESET),
     17: _passing("the operating system refused the reading"),
-    18: Fault(
+    18: Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
         reason="the driver was replaced while it was in use",
         remedy="restart the machine, so that driver and library are of one version",
     ),
     19: _passing("somebody else uses the sensor"),
     20: _passing("NVML has too little memory"),
     21: _passing("NVML has no data yet"),
-    22: Fault(
+    22: Gap(
+        code=GapCode.NOT_STATED,
         reason="a virtual GPU has no such sensor while ECC is on",
         remedy="measure on a whole GPU",
     ),
     23: _passing("the driver has too few resources for it"),
-    24: Fault(reason="the board does not know this clock", remedy=_UPGRADE),
-    25: Fault(reason="driver and binding disagree about a record", remedy=_BINDING),
-    26: Fault(reason="the driver no longer has this reading", remedy=_BINDING),
+    24: Gap(
+        code=GapCode.NOT_STATED,
+        reason="the board does not know this clock",
+        remedy=_UPGRADE,
+    ),
+    25: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="driver and binding disagree about a record",
+        remedy=_BINDING,
+    ),
+    26: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="the driver no longer has this reading",
+        remedy=_BINDING,
+    ),
     27: _passing("the GPU is not ready"),
-    28: Fault(reason="it is no longer there", remedy=_RESET, lost=True),
+    28: Gap(code=GapCode.DEVICE_LOST, reason="it is no longer there", remedy=_RESET),
     29: _passing("the GPU is in a state without this reading"),
-    30: Fault(reason="the board cannot be reset that way", remedy=_RESET),
+    30: Gap(
+        code=GapCode.COLLECTOR_FAILED,
+        reason="the board cannot be reset that way",
+        remedy=_RESET,
+    ),
     999: _passing("NVML does not say why"),
 }
 _UNHEARD = _passing("NVML gave an error that is not known here", _BINDING)
@@ -181,9 +202,9 @@ class Board:
         self.nvml = nvml
         self.handle = handle
         self.uuid = uuid
-        self.lost: Silent | None = None
-        self._silent: dict[str, Silent] = {}
-        self._passing: dict[str, Silent] = {}
+        self.lost: Gap | None = None
+        self._silent: dict[str, Gap] = {}
+        self._passing: dict[str, Gap] = {}
         self.part = handle
         self.instance: int | None = None
         if uuid.startswith(_INSTANCE):
@@ -193,13 +214,9 @@ class Board:
         self.split = bool((self.ask("MIG mode", "nvmlDeviceGetMigMode") or (0, 0))[0])
 
     @property
-    def silent(self) -> tuple[Silent, ...]:
-        """The sensors that said nothing when they were last asked."""
-        return (*self._silent.values(), *self._passing.values())
-
-    def silent_named(self, sensor: str) -> Silent | None:
-        """Return why a sensor says nothing; None: it speaks."""
-        return self._silent.get(sensor) or self._passing.get(sensor)
+    def silent(self) -> Mapping[str, Gap]:
+        """Why sensors said nothing when they were last asked, by sensor."""
+        return {**self._silent, **self._passing}
 
     def close(self) -> None:
         """Give NVML back."""
@@ -253,13 +270,12 @@ class Board:
 
     def refused(self, sensor: str, code: int) -> None:
         """Keep why a sensor says nothing, by NVML's code."""
-        fault = fault_of(code)
-        silent = Silent(
-            sensor=sensor, code=code, reason=fault.reason, remedy=fault.remedy
-        )
-        if fault.lost:
-            self.lost = self.lost or silent
-        (self._silent if fault.lasting else self._passing)[sensor] = silent
+        gap = gap_of(code)
+        if gap.code is GapCode.DEVICE_LOST:
+            self.lost = self.lost or gap
+        self._passing.pop(sensor, None)
+        passing = gap.code is GapCode.TEMPORARY
+        (self._passing if passing else self._silent)[sensor] = gap
 
     def sm_clock_hz(self) -> float | None:
         """Return the multiprocessors' clock now [Hz]."""
@@ -328,7 +344,7 @@ class Neighbours:
         if board.split or board.instance is not None:
             return "the GPU is split (MIG), and instances do not see each other"
         if not known:
-            silent = board.lost or board.silent_named("processes")
+            silent = board.lost or board.silent.get("processes")
             return f"the driver lists no processes: {silent.reason if silent else ''}"
         if self._mps or board.ask("MPS", "nvmlDeviceGetMPSComputeRunningProcesses"):
             return "MPS shares the GPU between processes"
@@ -343,15 +359,15 @@ class Neighbours:
         return descends_from(self._pid, pid, self._proc)
 
 
-def fault_of(code: int) -> Fault:
+def gap_of(code: int) -> Gap:
     """Return what one of NVML's error codes means."""
-    return _FAULTS.get(code, _UNHEARD)
+    return _GAPS.get(code, _UNHEARD)
 
 
 def why_unavailable(what: str, code: int) -> CollectorUnavailableError:
     """Return the error of something that NVML refused, by NVML's code."""
-    fault = fault_of(code)
-    return CollectorUnavailableError(f"{what}: {fault.reason}", remedy=fault.remedy)
+    gap = gap_of(code)
+    return CollectorUnavailableError(f"{what}: {gap.reason}", remedy=gap.remedy)
 
 
 def _found(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object, str]:

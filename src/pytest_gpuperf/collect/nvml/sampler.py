@@ -32,10 +32,10 @@ from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_folder
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml import sensors as nvml_sensors
-from pytest_gpuperf.collect.nvml.library import fault_of, why_unavailable
+from pytest_gpuperf.collect.nvml.library import gap_of, why_unavailable
 from pytest_gpuperf.collect.nvml.telemetry import FIRST_COLUMN, GPM_METRICS, canonical
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
-from pytest_gpuperf.model.sensors import Silent
+from pytest_gpuperf.model.gap import Gap
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.telemetry import CanonicalRecord
@@ -119,22 +119,13 @@ class Sampler:
         return int(self._head("skipped"))
 
     @property
-    def silent(self) -> tuple[Silent, ...]:
+    def silent(self) -> Mapping[str, Gap]:
         """Sensors that gave nothing, and why."""
         ring = self._ring
         if ring is None:
-            return ()
+            return {}
         codes = zip(nvml_child.COLUMNS, ring[nvml_child.ERRORS :], strict=False)
-        return tuple(
-            Silent(
-                sensor=column,
-                code=int(code),
-                reason=fault_of(int(code)).reason,
-                remedy=fault_of(int(code)).remedy,
-            )
-            for column, code in codes
-            if code
-        )
+        return {column: gap_of(int(code)) for column, code in codes if code}
 
     def start(self) -> None:
         """

@@ -18,7 +18,8 @@ from typing import NamedTuple
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.nvml.deltas import GPM_GAP_S, Deltas
 from pytest_gpuperf.collect.nvml.library import Board
-from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass, Silent
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass
 
 __all__ = ["second_pass"]
 
@@ -116,7 +117,7 @@ def _passed(
     gpm: bool,
 ) -> SecondPass:
     """Return a pass as a record."""
-    missing: list[Silent] = []
+    missing: dict[str, Gap] = {}
     span_s = _span_s(steps)
     calls = steps[-1].calls - steps[0].calls if steps else 0
     joules = steps[-1].joules - steps[0].joules if steps else 0.0
@@ -125,16 +126,13 @@ def _passed(
     if energy and watts is None and found.ring_power_watts and found.lost is None:
         watts = fmean(found.ring_power_watts)
     if energy and not good:
-        missing.append(
-            found.lost
-            or found.why_silent("energy")
-            or _silent(
-                "energy", f"its counter moved too seldom in {found.duration_s:.3g} s"
-            )
+        reason = f"its counter moved too seldom in {found.duration_s:.3g} s"
+        missing["energy"] = (
+            found.lost or found.silent.get("energy") or _unstated(reason)
         )
     if gpm and not found.gpm:
         reason = found.gpm_reason or "these sensors were opened without it"
-        missing.append(found.lost or found.why_silent("GPM") or _silent("GPM", reason))
+        missing["GPM"] = found.lost or found.silent.get("GPM") or _unstated(reason)
     return SecondPass(
         calls_count=calls if good else 0,
         duration_s=span_s if good else found.duration_s,
@@ -142,7 +140,7 @@ def _passed(
         power_watts=watts,
         idle_power_watts=idle_watts,
         deltas=found,
-        missing=tuple(missing),
+        missing=missing,
     )
 
 
@@ -179,8 +177,6 @@ def _idle_watts(board: Board, clock: Clock) -> float | None:
     )
 
 
-def _silent(sensor: str, reason: str) -> Silent:
-    """Return a sensor that has no error of NVML's, and still no value."""
-    return Silent(
-        sensor=sensor, code=None, reason=reason, remedy="measure on another GPU"
-    )
+def _unstated(reason: str) -> Gap:
+    """Return why a sensor without an error of NVML's has no value."""
+    return Gap(code=GapCode.NOT_STATED, reason=reason, remedy="measure on another GPU")
