@@ -50,7 +50,7 @@ __all__ = [
     "SUPPORT",
     "Context",
     "Libcupti",
-    "Refusal",
+    "Status",
     "failure",
     "find_libraries",
     "first_usable",
@@ -64,7 +64,7 @@ NO_FUNCTION = -1  # ours: this libcupti has no function of that name
 INVALID_PARAMETER, OUT_OF_MEMORY, INVALID_METRIC_NAME = 1, 8, 17  # cupti_result.h
 
 
-class Refusal(NamedTuple):
+class Status(NamedTuple):
     """
     What one status means.
 
@@ -89,37 +89,37 @@ _BARE = "run on a machine, or a virtual one with the whole GPU, where counters a
 _ONE_AT_A_TIME = "end the other one first: a GPU counts for one at a time"
 
 # cupti_result.h, CUDA 13.5: those that profiling calls answer
-STATUSES: Mapping[int, Refusal] = MappingProxyType(
+STATUSES: Mapping[int, Status] = MappingProxyType(
     {
-        NO_FUNCTION: Refusal(
+        NO_FUNCTION: Status(
             "NOT_FOUND",
             "this libcupti lacks the function: it is too old, or a part of it",
             "install nvidia-cuda-cupti 12.8 or later",
         ),
-        INVALID_PARAMETER: Refusal(
+        INVALID_PARAMETER: Status(
             "INVALID_PARAMETER",
             "libcupti does not take what it was given",
             _DOCTOR,
             CollectError,
         ),
-        2: Refusal(
+        2: Status(
             "INVALID_DEVICE",
             "there is no CUDA device of that number",
             "see which devices CUDA_VISIBLE_DEVICES leaves",
         ),
-        3: Refusal(
+        3: Status(
             "INVALID_CONTEXT",
             "the CUDA context is gone, or is not one of this process",
             "use the GPU in the thread that counts, and keep it in use until it has",
             CollectError,
         ),
-        7: Refusal(
+        7: Status(
             "INVALID_OPERATION",
             "libcupti is not in a state for it: something else profiles here",
             _ONE_AT_A_TIME,
             CollectError,
         ),
-        OUT_OF_MEMORY: Refusal(
+        OUT_OF_MEMORY: Status(
             "OUT_OF_MEMORY",
             "there is no memory left for it: kernel replay keeps a copy of what each "
             "kernel writes",
@@ -127,59 +127,59 @@ STATUSES: Mapping[int, Refusal] = MappingProxyType(
             "its kernels",
             CollectError,
         ),
-        9: Refusal(
+        9: Status(
             "HARDWARE",
             "the hardware that counts reports an error",
             "run it again; where it stays, reset the GPU",
             CollectError,
         ),
-        10: Refusal(
+        10: Status(
             "PARAMETER_SIZE_NOT_SUFFICIENT",
             "what was counted does not fit into what was set aside for it",
             "count fewer ranges or metrics at a time",
             CollectError,
         ),
-        11: Refusal(
+        11: Status(
             "API_NOT_IMPLEMENTED",
             "this libcupti has the function by name only",
             _DOCTOR,
         ),
-        12: Refusal(
+        12: Status(
             "MAX_LIMIT_REACHED",
             "more ranges ran than were announced",
             "announce more ranges, or count a smaller body",
             CollectError,
         ),
-        13: Refusal(
+        13: Status(
             "NOT_READY",
             "the device has not finished what is to be read",
             "wait for the device at the end of the body",
             CollectError,
         ),
-        14: Refusal(
+        14: Status(
             "NOT_COMPATIBLE",
             "libcupti is in a state that does not allow it",
             _ONE_AT_A_TIME,
             CollectError,
         ),
-        15: Refusal(
+        15: Status(
             "NOT_INITIALIZED",
             "libcupti reaches neither the driver, which is older than it, nor "
             "libnvperf_host.so and libnvperf_target.so, which belong beside it",
             _DOCTOR,
         ),
-        INVALID_METRIC_NAME: Refusal(
+        INVALID_METRIC_NAME: Status(
             "INVALID_METRIC_NAME",
             "the chip has no such metric",
             "look it up: gpuperf metrics search WORD",
             CollectError,
         ),
-        23: Refusal(
+        23: Status(
             "DISABLED",
             "another profiler has disabled CUPTI",
             "start pytest without the other profiler",
         ),
-        26: Refusal(
+        26: Status(
             "HARDWARE_BUSY",
             "another program holds the GPU's counters: DCGM, ncu, or nsys with GPU "
             "metrics",
@@ -187,17 +187,17 @@ STATUSES: Mapping[int, Refusal] = MappingProxyType(
             "other profiler",
             CountersBusyError,
         ),
-        27: Refusal(
+        27: Status(
             "NOT_SUPPORTED",
             "this GPU or system cannot count it in this way",
             "ask for other metrics (gpuperf metrics describe NAME), or count with ncu",
         ),
-        33: Refusal(
+        33: Status(
             "VIRTUALIZED_DEVICE_NOT_SUPPORTED",
             "this kind of virtual GPU has no counters",
             _BARE,
         ),
-        35: Refusal(
+        35: Status(
             "INSUFFICIENT_PRIVILEGES",
             "the driver lets only administrators read the GPU's counters",
             "run as root, give the container CAP_SYS_ADMIN (CAP_PERFMON from driver 565 "
@@ -205,65 +205,65 @@ STATUSES: Mapping[int, Refusal] = MappingProxyType(
             "NVreg_RestrictProfilingToAdminUsers=0 and reboot",
             CounterPermissionError,
         ),
-        36: Refusal(
+        36: Status(
             "OLD_PROFILER_API_INITIALIZED",
             "something in this process counts by CUPTI's former calls",
             "start pytest without it",
         ),
-        38: Refusal(
+        38: Status(
             "LEGACY_PROFILER_NOT_SUPPORTED",
             "this GPU has no counters for CUPTI's former calls",
             "install nvidia-cuda-cupti of the driver's CUDA version",
         ),
-        39: Refusal(
+        39: Status(
             "MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
             "another tool uses CUPTI in this process: nsys, ncu, compute-sanitizer, "
             "cuda-gdb or a profiler of torch or Triton",
             "start pytest without it (gpuperf doctor names it)",
             CountersBusyError,
         ),
-        40: Refusal(
+        40: Status(
             "VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES",
             "the hypervisor keeps this virtual GPU's counters for itself",
             "have enable_profiling=1 set for the virtual machine",
             CounterPermissionError,
         ),
-        41: Refusal(
+        41: Status(
             "CONFIDENTIAL_COMPUTING_NOT_SUPPORTED",
             "confidential computing is on, which hides the counters",
             "count on a machine where it is off",
         ),
-        42: Refusal(
+        42: Status(
             "CMP_DEVICE_NOT_SUPPORTED",
             "a crypto mining processor has no counters",
             "count on another GPU",
         ),
-        43: Refusal(
+        43: Status(
             "MIG_DEVICE_NOT_SUPPORTED",
             "a compute instance that shares its GPU instance has no counters",
             "count on a GPU instance of its own, or with MIG off",
         ),
-        44: Refusal(
+        44: Status(
             "SLI_DEVICE_NOT_SUPPORTED",
             "GPUs that are joined by SLI have no counters",
             "switch SLI off",
         ),
-        45: Refusal(
+        45: Status(
             "WSL_DEVICE_NOT_SUPPORTED",
             "this WSL gives no counters",
             "use WSL2 with driver 525 or later",
         ),
-        46: Refusal(
+        46: Status(
             "INVALID_CHIP_NAME",
             "the GPU is newer than libcupti, or older than all that it knows",
             "install the nvidia-cuda-cupti that knows it: gpuperf metrics chips",
         ),
-        47: Refusal(
+        47: Status(
             "HES_TRACE_NOT_SUPPORTED_ON_MPS",
             "the hardware does not trace events while MPS is on",
             "switch MPS off: echo quit | nvidia-cuda-mps-control",
         ),
-        999: Refusal(
+        999: Status(
             "UNKNOWN",
             "libcupti gives no reason, as it does where there is no driver or a sandbox "
             "hides one",
@@ -273,21 +273,21 @@ STATUSES: Mapping[int, Refusal] = MappingProxyType(
 )
 
 # what a status means in one call, where that is more than it means by itself
-OF_CALLS: Mapping[tuple[str, int], Refusal] = MappingProxyType(
+OF_CALLS: Mapping[tuple[str, int], Status] = MappingProxyType(
     {
-        (f"{HOST}ConfigAddMetrics", INVALID_PARAMETER): Refusal(
+        (f"{HOST}ConfigAddMetrics", INVALID_PARAMETER): Status(
             "INVALID_PARAMETER",
             "a metric lacks its ending",
             "write each with its ending, as dram__bytes.sum: gpuperf metrics describe "
             "NAME lists them",
             ConfigError,
         ),
-        (f"{HOST}ConfigAddMetrics", 27): Refusal(
+        (f"{HOST}ConfigAddMetrics", 27): Status(
             "NOT_SUPPORTED",
             "one of these metrics cannot be had in this way",
             "count others, or leave it out",
         ),
-        (f"{RANGE}PushRange", 7): Refusal(
+        (f"{RANGE}PushRange", 7): Status(
             "INVALID_OPERATION",
             "a range was begun where none is counted",
             "begin ranges inside of the body alone",
@@ -297,9 +297,9 @@ OF_CALLS: Mapping[tuple[str, int], Refusal] = MappingProxyType(
 )
 
 # cause: what UNSUPPORTED of it means, as the statuses say it where they are late
-SUPPORT: Mapping[str, Refusal] = MappingProxyType(
+SUPPORT: Mapping[str, Status] = MappingProxyType(
     {
-        "architecture": Refusal(
+        "architecture": Status(
             "architecture",
             "the GPU is older than CUPTI counts on (compute capability 7.5)",
             "count on a newer GPU",
@@ -309,7 +309,7 @@ SUPPORT: Mapping[str, Refusal] = MappingProxyType(
         "confidentialCompute": STATUSES[41],
         "cmp": STATUSES[42],
         "wsl": STATUSES[45],
-        "sku": Refusal(
+        "sku": Status(
             "sku",
             "NVIDIA has switched counters off in this model of GPU",
             "count on another model",
@@ -317,15 +317,15 @@ SUPPORT: Mapping[str, Refusal] = MappingProxyType(
     }
 )
 LIMITS = "the GPU gives a limited set of metrics here ({}): others stay absent"
-_UNNAMED = Refusal(
+_UNNAMED = Status(
     "isSupported", "libcupti says that it cannot, and names no cause", _DOCTOR
 )
 
 
-def refusal_of(function: str, status: int) -> Refusal:
+def refusal_of(function: str, status: int) -> Status:
     """Return what a status means in a call; a newer one than these is unknown."""
     known = OF_CALLS.get((function, status)) or STATUSES.get(status)
-    return known or Refusal("not of these headers", "it has no known meaning", _DOCTOR)
+    return known or Status("not of these headers", "it has no known meaning", _DOCTOR)
 
 
 def failure(function: str, status: int) -> GpuPerfError:

@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.translate.cupti import (
     RUNTIME_LAUNCHES,
 )
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
 
@@ -54,72 +55,107 @@ _PROFILERS = {  # modules that take a subscription of their own when they start
     "torch.profiler": "torch.profiler",
 }
 _INVALID_PARAMETER, _HELD = 1, 39  # CUptiResult
-CUPTI_ERRORS: Mapping[int, tuple[str, str]] = {  # CUptiResult -> reason, remedy
-    7: (
-        "another profiler has left CUPTI in a state that forbids it",
-        "run without the other profiler",
+CUPTI_ERRORS: Mapping[int, Gap] = {  # by CUptiResult
+    7: Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="another profiler has left CUPTI in a state that forbids it",
+        remedy="run without the other profiler",
     ),
-    8: ("there is no memory for CUPTI's buffers", "free memory of the host"),
-    15: (
-        "the driver is older than this CUPTI",
-        "pip install an nvidia-cuda-cupti of the driver's CUDA version",
+    8: Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
+        reason="there is no memory for CUPTI's buffers",
+        remedy="free memory of the host",
     ),
-    21: (
-        "this CUPTI does not know a kind of record that is needed",
-        "pip install --upgrade nvidia-cuda-cupti",
+    15: Gap(
+        code=GapCode.NOT_INSTALLED,
+        reason="the driver is older than this CUPTI",
+        remedy="pip install an nvidia-cuda-cupti of the driver's CUDA version",
     ),
-    26: (
-        "another program holds the GPU's profiling hardware",
-        "end the other profiler, or: dcgmi profile --pause",
+    21: Gap(
+        code=GapCode.NOT_INSTALLED,
+        reason="this CUPTI does not know a kind of record that is needed",
+        remedy="pip install --upgrade nvidia-cuda-cupti",
     ),
-    27: ("this GPU or driver does not support it", "update the driver"),
-    33: (
-        "the GPU is a virtual one, which CUPTI does not support",
-        "use a whole GPU, or one passed through",
+    26: Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="another program holds the GPU's profiling hardware",
+        remedy="end the other profiler, or: dcgmi profile --pause",
     ),
-    35: (
-        "this user may not profile",
-        "set NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_PERFMON",
+    27: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="this GPU or driver does not support it",
+        remedy="update the driver",
     ),
-    36: (
-        "an older profiling interface is in use in this process",
-        "run without the other profiler",
+    33: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="the GPU is a virtual one, which CUPTI does not support",
+        remedy="use a whole GPU, or one passed through",
     ),
-    38: (
-        "an older profiling interface is in use, which this GPU does not support",
-        "run without the other profiler",
+    35: Gap(
+        code=GapCode.COUNTER_PERMISSION,
+        reason="this user may not profile",
+        remedy="set NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_PERFMON",
     ),
-    _HELD: (
-        "another user of CUPTI is in this process",
-        "run without the other profiler, or leave cupti out of --gpuperf-collectors",
+    36: Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="an older profiling interface is in use in this process",
+        remedy="run without the other profiler",
     ),
-    40: (
-        "the hypervisor has not enabled profiling of the virtual GPU",
-        "have enable_profiling=1 set for the virtual GPU",
+    38: Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="an older profiling interface is in use, which this GPU does not support",
+        remedy="run without the other profiler",
     ),
-    41: (
-        "the GPU is in confidential-computing mode",
-        "boot it with dev tools mode, or without confidential computing",
+    _HELD: Gap(
+        code=GapCode.COUNTERS_BUSY,
+        reason="another user of CUPTI is in this process",
+        remedy="run without the other profiler, or leave cupti out of --gpuperf-collectors",
     ),
-    42: ("mining boards cannot be profiled", "use another GPU"),
-    43: (
-        "the MIG instance shares its GPU instance with others",
-        "use a compute instance that has its GPU instance to itself",
+    40: Gap(
+        code=GapCode.COUNTER_PERMISSION,
+        reason="the hypervisor has not enabled profiling of the virtual GPU",
+        remedy="have enable_profiling=1 set for the virtual GPU",
     ),
-    44: ("GPUs that are bridged by SLI cannot be profiled", "switch SLI off"),
-    45: (
-        "this version of WSL cannot be profiled",
-        "use WSL 2 with driver 525 or later",
+    41: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="the GPU is in confidential-computing mode",
+        remedy="boot it with dev tools mode, or without confidential computing",
     ),
-    46: (
-        "the GPU is newer than this CUPTI",
-        "pip install --upgrade nvidia-cuda-cupti",
+    42: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="mining boards cannot be profiled",
+        remedy="use another GPU",
     ),
-    47: (
-        "hardware traces do not work under the Multi-Process Service",
-        "stop it: echo quit | nvidia-cuda-mps-control",
+    43: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="the MIG instance shares its GPU instance with others",
+        remedy="use a compute instance that has its GPU instance to itself",
     ),
-    999: ("CUPTI says no more than that it failed", "see gpuperf doctor"),
+    44: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="GPUs that are bridged by SLI cannot be profiled",
+        remedy="switch SLI off",
+    ),
+    45: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="this version of WSL cannot be profiled",
+        remedy="use WSL 2 with driver 525 or later",
+    ),
+    46: Gap(
+        code=GapCode.NOT_INSTALLED,
+        reason="the GPU is newer than this CUPTI",
+        remedy="pip install --upgrade nvidia-cuda-cupti",
+    ),
+    47: Gap(
+        code=GapCode.UNSUPPORTED,
+        reason="hardware traces do not work under the Multi-Process Service",
+        remedy="stop it: echo quit | nvidia-cuda-mps-control",
+    ),
+    999: Gap(
+        code=GapCode.COLLECTOR_UNAVAILABLE,
+        reason="CUPTI says no more than that it failed",
+        remedy="see gpuperf doctor",
+    ),
 }
 
 _NVTX = "NVTX_INJECTION64_PATH"  # CUPTI hears of NVTX ranges if it names libcupti
@@ -173,16 +209,13 @@ def absence_of(error: Exception, holder: str = "") -> Gap:
             reason=str(error),
             remedy="see gpuperf doctor",
         )
-    reason, remedy = CUPTI_ERRORS.get(status, CUPTI_ERRORS[999])
+    gap = CUPTI_ERRORS.get(status, CUPTI_ERRORS[999])
+    reason = gap.reason
     if status == _HELD:
         reason = (
             f"{holder or _likely_holder()} is another user of CUPTI in this process"
         )
-    return Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason=f"{reason} (CUPTI {status})",
-        remedy=remedy,
-    )
+    return replace(gap, reason=f"{reason} (CUPTI {status})")
 
 
 def lost(count: int) -> Void:

@@ -315,7 +315,7 @@ class TestAbsent:
         with pytest.raises(CollectorUnavailableError) as caught:
             made(cupti).open()
         assert f"(CUPTI {status})" in caught.value.message
-        assert caught.value.remedy == CUPTI_ERRORS.get(status, CUPTI_ERRORS[999])[1]
+        assert caught.value.remedy == CUPTI_ERRORS.get(status, CUPTI_ERRORS[999]).remedy
         assert cupti.holder is None
 
     @pytest.mark.parametrize(
@@ -336,8 +336,8 @@ class TestAbsent:
     def test_a_code_is_explained(self, status: int, reason: str, remedy: str) -> None:
         """What is written for a code is about that code."""
         said = CUPTI_ERRORS[status]
-        assert reason in said[0]
-        assert remedy in said[1]
+        assert reason in said.reason
+        assert remedy in said.remedy
 
     def test_a_binding_that_is_too_old_is_unmeasured(
         self, monkeypatch: pytest.MonkeyPatch
