@@ -106,7 +106,6 @@ class TimingMeasurer:
         self._machine = machine
         self._stop = _MedianKnown(site.runtime)
         self._closing = contextlib.ExitStack()
-        self._closing.callback(observers.close)
 
     @functools.cached_property
     def _host(self) -> HostCollector:
@@ -155,6 +154,7 @@ class TimingMeasurer:
 
     def close(self) -> None:
         """Let others have what was opened to look at the device."""
+        self.observers.close()
         self._closing.close()
 
     def timed(
