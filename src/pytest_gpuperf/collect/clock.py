@@ -5,7 +5,9 @@ from __future__ import annotations
 import time
 from typing import Protocol
 
-__all__ = ["Clock", "SystemClock"]
+__all__ = ["NS_PER_S", "Clock", "SystemClock"]
+
+NS_PER_S = 1_000_000_000
 
 
 class Clock(Protocol):

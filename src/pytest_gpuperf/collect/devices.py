@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DriverFacts
 
 __all__ = [
+    "HZ_PER_MHZ",
     "ORDER_REMEDY",
     "UNORDERED",
     "Chosen",
@@ -32,7 +33,7 @@ __all__ = [
     "with_driver_facts",
 ]
 
-_HZ_PER_MHZ = 1_000_000
+HZ_PER_MHZ = 1_000_000
 _MILLIWATTS_PER_WATT = 1000
 _OLDEST, _WIDER = (7, 0), (8, 6)  # 64 cores a multiprocessor, and from here on 128
 _PREFIX = re.compile("^(gpu|mig)-")  # before the UUID of a GPU, or of a part of one
@@ -242,7 +243,7 @@ def _enabled(nvml: ModuleType, function: str, handle: object) -> bool | None:
 def _clock_hz(nvml: ModuleType, handle: object, kind: int) -> int | None:
     """Return the highest clock of one kind."""
     clock_mhz = _known(nvml, "nvmlDeviceGetMaxClockInfo", handle, kind)
-    return None if clock_mhz is None else int(clock_mhz) * _HZ_PER_MHZ
+    return None if clock_mhz is None else int(clock_mhz) * HZ_PER_MHZ
 
 
 def _text(value: str | bytes) -> str:

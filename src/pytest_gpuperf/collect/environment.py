@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import functools
 import os
+import platform
 import sys
 from collections.abc import Mapping
 from datetime import datetime, timezone
 from importlib import metadata
 from pathlib import Path
+
+from blake3 import blake3
 
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.runner import Runner
@@ -251,8 +254,6 @@ def _version(distributions: tuple[str, ...]) -> str | None:
 
 def _host_hash() -> str:
     """Return a short hash of machine, boot and host name; none of them can be read back."""
-    from blake3 import blake3
-
     parts = (
         _head("/etc/machine-id").strip(),
         _head("/proc/sys/kernel/random/boot_id").strip(),
@@ -263,8 +264,6 @@ def _host_hash() -> str:
 
 def _node_name() -> str:
     """Return the host's name."""
-    import platform
-
     return platform.node()
 
 

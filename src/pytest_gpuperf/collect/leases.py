@@ -18,8 +18,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import msgspec
+from filelock import FileLock, Timeout
 
-from pytest_gpuperf.collect.clock import Clock, SystemClock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock, SystemClock
 from pytest_gpuperf.collect.devices import bare_uuid, query_devices
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -39,7 +40,6 @@ __all__ = [
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
-_NS_PER_S = 1_000_000_000
 _LOOK_S = 1.0  # how often who waits looks whether the GPU has changed hands
 _FILE = 0o666  # of who may use a folder: who may use a file
 _LONGEST_TEST = 300  # characters of a test's name that others are told
@@ -127,8 +127,6 @@ def exclusive(
     if _HELD.get(path) == threading.get_ident():
         yield path
         return
-    from filelock import FileLock, Timeout
-
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         guard = FileLock(path, mode=file_mode(path.parent))
@@ -177,8 +175,6 @@ class Presence:
         *,
         folder: Path | None = None,
     ) -> None:
-        from filelock import FileLock
-
         self._clock = clock
         self._folder = _path(device, folder, ".users")
         # two namespaces have processes of one number
@@ -265,8 +261,6 @@ def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
 
     The limit is for one holder: where many take turns, each of them ends.
     """
-    from filelock import Timeout
-
     begun_ns, holder, pause_s = SystemClock.now_ns(), _read(_told(path)), 0.0
     while True:
         try:
@@ -278,7 +272,7 @@ def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
                 return False
             if seen is not None and seen != holder:
                 begun_ns, holder = now_ns, seen
-            left_s = timeout_s - (now_ns - begun_ns) / _NS_PER_S
+            left_s = timeout_s - (now_ns - begun_ns) / NS_PER_S
             if left_s <= 0:
                 raise
             pause_s = min(_LOOK_S, left_s)
@@ -315,8 +309,6 @@ def _alive(path: Path) -> Path:
 
 def _is_gone(path: Path) -> bool:
     """Return whether a process has ended that said something; then remove what it said."""
-    from filelock import FileLock, Timeout
-
     try:
         with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):
             with contextlib.suppress(OSError):  # another user's, who will remove it

@@ -10,6 +10,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
+from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
@@ -190,8 +191,6 @@ def refusals(asked: tuple[str, ...]) -> list[str]:
     """
     no_device_reason = None
     if not frozenset(DEVICE_COLLECTORS).isdisjoint(asked):
-        from pytest_gpuperf.collect.devices import query_devices
-
         query = query_devices()
         no_device_reason = None if query.devices else query.reason
     absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)

@@ -22,9 +22,8 @@ from contextlib import AbstractContextManager
 from types import ModuleType, TracebackType
 from typing import Any, SupportsFloat, TypeVar, final
 
-from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
-from pytest_gpuperf.collect.timing.sampling import NS_PER_S
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.mistakes import has_lone_surrogate

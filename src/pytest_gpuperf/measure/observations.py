@@ -7,6 +7,7 @@ from collections.abc import Callable, Iterator, Mapping
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.binary.demangle import native_demangler
+from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.compute import activity as compute_activity
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.model.fingerprint import family_facts, family_of
@@ -28,7 +29,6 @@ _AGAIN = "run it again"
 _NVML, _HOST = "nvml", "host"
 _IDLE = 0.3  # a device that waits for longer than that is bound by its host
 _DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
-_HZ_PER_MHZ = 1_000_000
 _TEMPERATURE_STEP = 10  # °C: what moved by less is no news
 _ENERGY = gpu_metrics("nvml", Kind.MEASURE)
 _NAMED = "name it in the test's marker, in limits or max_regression"
@@ -240,7 +240,7 @@ def _soft_facts(deltas: DeviceDeltas | None) -> dict[str, str]:
         return {}
     facts = {"gpu_uuid": deltas.gpu_uuid}
     if deltas.sm_clock_hz is not None:
-        facts["sm_clock"] = f"{deltas.sm_clock_hz / _HZ_PER_MHZ:.0f} MHz"
+        facts["sm_clock"] = f"{deltas.sm_clock_hz / HZ_PER_MHZ:.0f} MHz"
     if deltas.temperature_celsius is not None:
         step = _TEMPERATURE_STEP
         degrees = step * round(deltas.temperature_celsius / step)

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, NamedTuple
 import msgspec
 
 from pytest_gpuperf.collect.base import calls, settle
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
@@ -111,7 +112,6 @@ _NVML_UNASKED = Gap(
     reason="the nvml collector is not among those asked for",
     remedy="add nvml to --gpuperf-collectors",
 )
-_NS_PER_S = 1_000_000_000
 _LONGEST_PERIODS = 2  # that one sample describes: a sampler that hung is noticed
 _SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
 _AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
@@ -473,7 +473,7 @@ class TimeLines:
 
     def now_s(self) -> float:
         """Return the time, by the samples' monotonic clock [s]."""
-        return self._site.clock.now_ns() / _NS_PER_S
+        return self._site.clock.now_ns() / NS_PER_S
 
     def uuid(self) -> str | None:
         """Return the GPU in use, as NVML names it; None: there is none."""

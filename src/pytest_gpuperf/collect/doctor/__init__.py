@@ -9,6 +9,12 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.doctor.gpus import gpu_findings, read_gpus
+from pytest_gpuperf.collect.doctor.machine import this_machine
+from pytest_gpuperf.collect.doctor.neighbours import neighbour_findings
+from pytest_gpuperf.collect.doctor.software import software_findings
+from pytest_gpuperf.collect.doctor.system import system_findings
+
 if TYPE_CHECKING:
     from types import ModuleType
 
@@ -32,12 +38,6 @@ def look(
     Returns:
         The findings in a fixed order; the user's home is written as ~ in them.
     """
-    from pytest_gpuperf.collect.doctor.gpus import gpu_findings, read_gpus
-    from pytest_gpuperf.collect.doctor.machine import this_machine
-    from pytest_gpuperf.collect.doctor.neighbours import neighbour_findings
-    from pytest_gpuperf.collect.doctor.software import software_findings
-    from pytest_gpuperf.collect.doctor.system import system_findings
-
     machine = machine or this_machine()
     seen = read_gpus(machine, nvml)
     found = (

@@ -12,7 +12,9 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, Protocol
 
-from pytest_gpuperf.collect.clock import Clock
+from platformdirs import user_cache_path
+
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.errors import (
     CaptureFormatError,
     CollectError,
@@ -58,8 +60,6 @@ def peaks_file() -> Path:
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
-    from platformdirs import user_cache_path
-
     return user_cache_path("pytest-gpuperf", appauthor=False) / "peaks.json"
 
 
@@ -185,7 +185,6 @@ _DTYPES = ("fp32", "tf32", "bf16", "fp16")
 _AMPERE = (8, 0)  # before it tf32 and bf16 are not computed by the tensor cores
 _WARM_UP_COUNT = 3
 _SAMPLE_COUNT = 15
-_NS_PER_S = 1_000_000_000
 
 
 class ArrayFramework(Protocol):
@@ -292,7 +291,7 @@ def _time_s(
         work()
         framework.synchronize()
         samples.append(clock.now_ns() - begun_ns)
-    return statistics.median(samples[_WARM_UP_COUNT:]) / _NS_PER_S
+    return statistics.median(samples[_WARM_UP_COUNT:]) / NS_PER_S
 
 
 class _Torch:

@@ -6,9 +6,9 @@ import ctypes
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
-from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.nvml.library import (
-    HZ_PER_MHZ,
     VALUE_TYPES,
     Board,
     Neighbours,
@@ -22,7 +22,6 @@ __all__ = ["ECC", "GPM_GAP_S", "THROTTLED", "Counters", "Deltas", "GpmPair"]
 
 GPM_GAP_S = 0.1  # NVML reference: GPM needs more than 100 ms between two samples
 _NOT_SUPPORTED = 3  # nvml.h
-_NS_PER_S = 1_000_000_000
 _ALL_LINKS = 0xFFFF_FFFF  # scope of an NVLink field: the sum over links
 
 THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
@@ -132,7 +131,7 @@ class GpmPair:
         Returns:
             The averages, and None; or nothing, and why as a fragment.
         """
-        duration_s = (self._clock.now_ns() - self._since_ns) / _NS_PER_S
+        duration_s = (self._clock.now_ns() - self._since_ns) / NS_PER_S
         if duration_s <= GPM_GAP_S and self._began:
             return {}, (
                 f"it took {duration_s * 1e3:.3g} ms, and GPM needs more than"
@@ -260,7 +259,7 @@ class Deltas:
             message = "Deltas.end() without begin()"
             raise RuntimeError(message)
         board = self.board
-        duration_s = (self._clock.now_ns() - before.now_ns) / _NS_PER_S
+        duration_s = (self._clock.now_ns() - before.now_ns) / NS_PER_S
         gpm, gpm_reason = ({}, None) if self._gpm is None else self._gpm.end()
         after = self._read()
         company, _, hidden = max(
@@ -411,7 +410,7 @@ def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, A
     moved = {name: after[name] - before[name] for name in after if name in before}
     return {
         "throttled_s": {
-            reason: moved[sensor] / _NS_PER_S
+            reason: moved[sensor] / NS_PER_S
             for reason in THROTTLED
             if moved.get(sensor := f"time under {reason.value}", -1) >= 0
         },

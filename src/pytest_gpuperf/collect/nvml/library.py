@@ -9,13 +9,13 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
+from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.sensors import Company
 
 __all__ = [
-    "HZ_PER_MHZ",
     "VALUE_TYPES",
     "Board",
     "Neighbours",
@@ -26,7 +26,6 @@ __all__ = [
 
 _INVALID, _NOT_FOUND, _NO_FUNCTION = 2, 6, 13  # nvml.h
 _NO_GPU, _UNKNOWN = 28, 999
-HZ_PER_MHZ = 1_000_000
 # nvml.h, nvmlValueType_t: the member of a value that holds it
 VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own

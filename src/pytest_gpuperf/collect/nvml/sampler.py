@@ -28,6 +28,8 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, TYPE_CHECKING
 
+from filelock import FileLock, Timeout
+
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_folder
 from pytest_gpuperf.collect.nvml import child as nvml_child
@@ -249,8 +251,6 @@ class Sampler:
 
     def _locked(self, held: contextlib.ExitStack) -> bool:
         """Return whether no other process starts the sampler while this is held."""
-        from filelock import FileLock, Timeout
-
         self._folder.mkdir(parents=True, exist_ok=True)
         lock = FileLock(
             self._path.with_suffix(".lock"), timeout=0, mode=file_mode(self._folder)

@@ -15,7 +15,7 @@ from collections.abc import Callable, Sequence
 from statistics import fmean
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.nvml.deltas import GPM_GAP_S, Deltas
 from pytest_gpuperf.collect.nvml.library import Board
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -23,7 +23,6 @@ from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass
 
 __all__ = ["second_pass"]
 
-_NS_PER_S = 1_000_000_000
 _PREHEAT_S = 1.0  # docs/judging.md section 5: 1 to 2 s
 _ENERGY_PASS_S = 2.0  # docs/judging.md section 5
 _GPM_PASS_S = 0.5  # docs/judging.md section 5
@@ -95,7 +94,7 @@ def second_pass(
         if joules is not None and joules != known:
             steps.append(_Step(calls=calls, now_ns=now_ns, joules=joules))
             known = joules
-        elapsed_s = (now_ns - start_ns) / _NS_PER_S
+        elapsed_s = (now_ns - start_ns) / NS_PER_S
         if known is not None and elapsed_s < _LONGEST_PASS_S:
             elapsed_s = _span_s(steps)
         if elapsed_s > least_s and calls > batch:
@@ -105,7 +104,7 @@ def second_pass(
 
 def _span_s(steps: Sequence[_Step]) -> float:
     """Return the time from the first to the last step [s]."""
-    return (steps[-1].now_ns - steps[0].now_ns) / _NS_PER_S if steps else 0.0
+    return (steps[-1].now_ns - steps[0].now_ns) / NS_PER_S if steps else 0.0
 
 
 def _passed(
@@ -158,10 +157,10 @@ def _batch(
             fn()
         synchronize()
         ended_ns = clock.now_ns()
-        took_s = (ended_ns - began_ns) / _NS_PER_S
+        took_s = (ended_ns - began_ns) / NS_PER_S
         if took_s < _BATCH_S / 2:
             batch *= 2
-        elif ended_ns - start_ns >= preheat_s * _NS_PER_S:
+        elif ended_ns - start_ns >= preheat_s * NS_PER_S:
             return batch
 
 
@@ -171,7 +170,7 @@ def _idle_watts(board: Board, clock: Clock) -> float | None:
     if before is None:
         return None
     clock.sleep(_IDLE_S)
-    after, elapsed_s = board.energy_joules(), (clock.now_ns() - start_ns) / _NS_PER_S
+    after, elapsed_s = board.energy_joules(), (clock.now_ns() - start_ns) / NS_PER_S
     return (
         (after - before) / elapsed_s if after is not None and after > before else None
     )

@@ -14,8 +14,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from math import isfinite
 from typing import Any
 
+from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.nvml.child import COLUMNS
-from pytest_gpuperf.collect.nvml.library import HZ_PER_MHZ
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 

@@ -21,6 +21,8 @@ from types import (
 )
 from typing import Any, cast
 
+from blake3 import blake3
+
 from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
@@ -103,8 +105,6 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
 
 def digest(content: Content) -> bytes | None:
     """Return a hash of the content as it is now; None: it cannot be read."""
-    from blake3 import blake3
-
     data = content.read()
     return None if data is None else blake3(data).digest()
 

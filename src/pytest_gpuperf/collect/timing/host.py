@@ -19,10 +19,10 @@ from types import TracebackType
 from typing import final
 
 from pytest_gpuperf.collect.base import DeviceTimer, StopRule, TimedCall, Timing
-from pytest_gpuperf.collect.clock import Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.readings import Reading, Sieve, Timers, sieve
-from pytest_gpuperf.collect.timing.sampling import NS_PER_S, Bench, Lane
+from pytest_gpuperf.collect.timing.sampling import Bench, Lane
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
 

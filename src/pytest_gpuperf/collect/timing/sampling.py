@@ -10,6 +10,7 @@ from itertools import repeat
 from math import ceil
 
 from pytest_gpuperf.collect.base import TimedCall, Timing, calls, settle, unsettled
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -28,9 +29,7 @@ from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 
-__all__ = ["NS_PER_S", "Bench", "Lane"]
-
-NS_PER_S = 1_000_000_000
+__all__ = ["Bench", "Lane"]
 # docs/judging.md section 5: graph trees need warm-up, record and replay
 _WARMUP_LEAST = 4
 _WARMUP_ALIKE = 3  # calls running whose times are of one order

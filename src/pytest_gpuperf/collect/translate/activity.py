@@ -16,6 +16,7 @@ from itertools import chain, islice
 from operator import attrgetter, le
 from typing import Any, Protocol
 
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.translate.cupti import (
     ALLOCATION,
     COMPILE,
@@ -400,7 +401,7 @@ class _Sample:
             order = sorted(range(len(what)), key=starts_ns.__getitem__)
             what = array("I", map(what.__getitem__, order))
         timed = len(what) > 0 and all(starts_ns) and all(ends_ns)
-        span_s = (max(ends_ns) - min(starts_ns)) / _NS_PER_S if timed else None
+        span_s = (max(ends_ns) - min(starts_ns)) / NS_PER_S if timed else None
         return Sampled(span_s=span_s, sequence=what.tobytes())
 
 
@@ -467,7 +468,6 @@ def _ranges(found: Sorted) -> Iterator[NamedRange]:
             )
 
 
-_NS_PER_S = 1e9
 _IDENTITIES: dict[int, Callable[[Any], object]] = {
     KERNEL: shape_key,
     FILL: lambda r: ("memset", r.bytes),
