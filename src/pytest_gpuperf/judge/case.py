@@ -6,6 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.spread import LEAST_SESSIONS
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
@@ -76,7 +77,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     power: float = 0.9
     suspect_share: float = 0.6
     suspect_p: float = 0.05
-    least_sessions: int = 3
+    least_sessions: int = LEAST_SESSIONS
     least_choice_runs: int = 2
     least_controls: int = 3
     class_count: int = 8

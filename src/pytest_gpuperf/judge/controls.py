@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.regression import Look, first_look, priors_of
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey
 
-__all__ = ["FirstLook", "choose_controls", "confirmations", "look"]
+__all__ = ["FirstLook", "choose_controls", "confirmations", "plan_retests"]
 
 
 class FirstLook(Frozen, frozen=True, kw_only=True):
@@ -43,7 +43,7 @@ class FirstLook(Frozen, frozen=True, kw_only=True):
     controls: tuple[str, ...] = ()
 
 
-def look(
+def plan_retests(
     cases: Sequence[Case],
     config: Config,
     *,
@@ -66,16 +66,16 @@ def look(
     priors = priors_of(cases, policy) if cases else {}
     looks = first_look(cases, policy, priors=priors) if cases else ()
     pairs = list(zip(cases, looks, strict=True))
-    noisy = [case for case, seen in pairs if _must_confirm(seen, config)]
+    noisy = [case for case, look in pairs if _must_confirm(look, config)]
     suspects = dict.fromkeys((*(case.key.test_id for case in noisy), *straddling))
     tests = {case.key.test_id for case in noisy}
     classes = {case.bound_class for case in cases if case.key.test_id in tests}
     steady = [
         case
-        for case, seen in pairs
+        for case, look in pairs
         if case.bound_class in classes
         and case.key.test_id not in suspects
-        and _is_steady(case, seen, policy)
+        and _is_steady(case, look, policy)
     ]
     return FirstLook(
         cases=tuple(cases),
@@ -119,29 +119,29 @@ def confirmations(
 
         retests: What fresh processes gave, by test id.
     """
-    found: dict[tuple[RecordKey, str], Confirmation] = {}
+    confirmed: dict[tuple[RecordKey, str], Confirmation] = {}
     controls: Collection[str] = frozenset(first.controls)
-    for case, seen in zip(first.cases, first.looks, strict=True):
+    for case, look in zip(first.cases, first.looks, strict=True):
         retest = retests.get(case.key.test_id)
         control = case.key.test_id in controls
-        if retest is not None and (control or seen.suspect):
-            found[case.name] = confirmation_of(case, retest, control=control)
-    return found
+        if retest is not None and (control or look.suspect):
+            confirmed[case.name] = confirmation_of(case, retest, control=control)
+    return confirmed
 
 
-def _must_confirm(seen: Look, config: Config) -> bool:
+def _must_confirm(look: Look, config: Config) -> bool:
     """Return whether fresh processes must decide about a case."""
-    if not seen.suspect:
+    if not look.suspect:
         return False
-    if seen.worse:
+    if look.worse:
         return config.baseline_named or config.update is Update.ALL
-    return seen.better and config.update in {Update.IMPROVED, Update.ALL}
+    return look.better and config.update in {Update.IMPROVED, Update.ALL}
 
 
-def _is_steady(case: Case, seen: Look, policy: Policy) -> bool:
+def _is_steady(case: Case, look: Look, policy: Policy) -> bool:
     """Return whether a case can show what the machine did."""
     return (
-        not (seen.worse or seen.better)
+        not (look.worse or look.better)
         and case.limit is not None
         and not case.counts
         and len(case.stored) >= policy.least_sessions

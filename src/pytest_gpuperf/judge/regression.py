@@ -415,7 +415,7 @@ def _with_suite(
     first, alone = look.change, verdict.change
     if first is None or alone is None or case.estimate is None:
         return verdict
-    # the processes of --gpuperf-runs are fresh ones, too
+    # of several processes all but the first are fresh ones already
     if verdict.outcome is Outcome.REGRESSED or first.run_count > 1:
         return verdict
     if first.effect is None or alone.effect is None:  # nothing is relative to 0

@@ -8,12 +8,14 @@ from enum import Enum
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
+from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 
 __all__ = [
     "PRECEDENCE",
     "Complaint",
     "Tally",
+    "accepted_outcomes",
+    "bars_storing",
     "complaints",
     "expected_failures",
     "fatal_outcomes",
@@ -100,15 +102,15 @@ def tally(run: Run) -> Tally:
     verdicts = {test_id: worst(several) for test_id, several in by_test.items()}
     measured = {record.key.test_id for record in run.records}
     completeness = run.header.completeness
-    told = verdicts.keys() | expected
-    missing = set(completeness.missing) - told
-    known = len(measured | told | missing)
+    judged = verdicts.keys() | expected
+    missing = set(completeness.missing) - judged
+    known_count = len(measured | judged | missing)
     return Tally(
-        expected_count=max(completeness.expected_count, known),
+        expected_count=max(completeness.expected_count, known_count),
         verdicts=verdicts,
-        unlimited_count=len(measured - told - missing),
+        unlimited_count=len(measured - judged - missing),
         missing_count=len(missing),
-        empty_count=max(0, completeness.expected_count - known),
+        empty_count=max(0, completeness.expected_count - known_count),
         xfailed_count=len(expected),
     )
 
@@ -141,6 +143,26 @@ def fatal_outcomes(config: Config) -> frozenset[Outcome]:
     if config.strict:
         fatal |= _UNDECIDED
     return frozenset(fatal)
+
+
+def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
+    """Return the outcomes whose value becomes the baseline in place of what is stored."""
+    if update is Update.ALL:
+        return frozenset({Outcome.IMPROVED, Outcome.REGRESSED})
+    return frozenset({Outcome.IMPROVED} if update is Update.IMPROVED else ())
+
+
+def bars_storing(verdicts: Iterable[Verdict]) -> bool:
+    """Return whether a measurement must not be stored: it failed, or nobody can tell."""
+    return any(
+        verdict.outcome is Outcome.FAILED
+        or (
+            verdict.limit is None
+            and verdict.outcome is Outcome.INCONCLUSIVE
+            and verdict.reason is not Reason.TOO_FEW_SESSIONS
+        )
+        for verdict in verdicts
+    )
 
 
 def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:

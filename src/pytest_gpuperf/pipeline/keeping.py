@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import Append, Restart, stored_record
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.case import comparable_sessions
+from pytest_gpuperf.judge.case import Policy, comparable_sessions
+from pytest_gpuperf.judge.tally import accepted_outcomes, bars_storing
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped
 from pytest_gpuperf.report import terminal
@@ -30,8 +31,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = ["confirming", "store", "write_reports"]
-
-_SERIES_WANTED = 3  # docs/judging.md section 2: fewer sessions decide nothing
 
 
 def store(suite: Suite, run: Run) -> None:
@@ -52,14 +51,15 @@ def store(suite: Suite, run: Run) -> None:
     changes: dict[str, list[StoreChange]] = {}
     barred_count = alone_count = 0
     for key, records in grouped(run.records).items():
-        if key.test_id not in suite.passed or _blocked(records, judged, key):
+        verdicts = judged.get(key, [])
+        void = any(record.void is not None for record in records)
+        if key.test_id not in suite.passed or void or bars_storing(verdicts):
             barred_count += 1
             continue
-        told = judged.get(key, [])
         # what another test has left behind is no value of this one's
-        alone = any(verdict.in_suite is not None for verdict in told)
+        alone = any(verdict.in_suite is not None for verdict in verdicts)
         measured = confirming(records) if alone else _in_suite(records)
-        change = _change(suite, measured, told) if measured else None
+        change = _change(suite, measured, verdicts) if measured else None
         if change is not None:
             changes.setdefault(slug_of(measured[0]), []).append(change)
             alone_count += alone
@@ -80,23 +80,6 @@ def confirming(records: Sequence[Record]) -> list[Record]:
     return [record for record in found if record.choice == usual]
 
 
-def _blocked(
-    records: Sequence[Record], judged: dict[RecordKey, list[Verdict]], key: RecordKey
-) -> bool:
-    """Return whether a measurement must not be stored."""
-    if any(record.void is not None for record in records):
-        return True
-    return any(
-        verdict.outcome is Outcome.FAILED
-        or (
-            verdict.limit is None
-            and verdict.outcome is Outcome.INCONCLUSIVE
-            and verdict.reason is not Reason.TOO_FEW_SESSIONS
-        )
-        for verdict in judged.get(key, [])
-    )
-
-
 def _change(
     suite: Suite, measured: Sequence[Record], judged: Sequence[Verdict]
 ) -> StoreChange | None:
@@ -106,12 +89,10 @@ def _change(
     if not session.values:
         return None
     if update is Update.NEW:
-        few = _fewest(suite, session, measured[0], judged) < _SERIES_WANTED
+        few = _fewest(suite, session, measured[0], judged) < Policy().least_sessions
         return Append(record=session) if few else None
-    turned = {Outcome.IMPROVED} | (
-        {Outcome.REGRESSED} if update is Update.ALL else set()
-    )
-    metrics = frozenset(v.metric for v in judged if v.outcome in turned)
+    accepted = accepted_outcomes(update)
+    metrics = frozenset(v.metric for v in judged if v.outcome in accepted)
     if metrics:
         return Restart(record=session, metrics=_family_of(metrics, session.values))
     return Append(record=session) if update is Update.ALL else None

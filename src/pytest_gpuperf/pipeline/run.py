@@ -104,8 +104,8 @@ def finish(
     )
     suite.run = run
     counted = tally(run)
-    found = complaints(run, counted, suite.config)
-    suite.complain(*(complaint(code, counted) for code in found))
+    codes = complaints(run, counted, suite.config)
+    suite.complain(*(complaint(code, counted) for code in codes))
     _keep(suite, run)
     suite.tidy()
     return run

@@ -132,7 +132,9 @@ def look(suite: Suite) -> FirstLook:
         for measured in suite.results.values()
         if any(map(straddles, measured.verdicts))
     ]
-    return controls.look(cases_of_suite(suite), suite.config, straddling=straddling)
+    return controls.plan_retests(
+        cases_of_suite(suite), suite.config, straddling=straddling
+    )
 
 
 def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:

@@ -202,9 +202,9 @@ def for_files(verdict: Verdict) -> Verdict:
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
     """Return a verdict with its detail and its remedy."""
     evidence = verdict.evidence or _NOTHING
-    known = evidence.gap.remedy if evidence.gap is not None else ""
+    gap_remedy = evidence.gap.remedy if evidence.gap is not None else ""
     missing = evidence.least_count - _session_count(verdict)
-    text = known or remedy.format(
+    text = gap_remedy or remedy.format(
         # a peak may be another on the same machine
         of_what="with this peak"
         if [*evidence.differences] == ["peak"]

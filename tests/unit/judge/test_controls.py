@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.controls import (
     FirstLook,
     choose_controls,
     confirmations,
-    look,
+    plan_retests,
 )
 from pytest_gpuperf.model.record import BoundClass, RecordKey
 from unit.judge.building import case, estimate, record
@@ -33,7 +33,7 @@ SLOW = measured("slow", 1.2)
 
 def looked(*cases: Case, config: Config = GATED, **fields: Any) -> FirstLook:
     """The first look at a run."""
-    return look(cases, config, **fields)
+    return plan_retests(cases, config, **fields)
 
 
 def controls_beside_slow(*cases: Case) -> tuple[str, ...]:
@@ -96,7 +96,7 @@ def test_without_a_suspect_nothing_is_measured_again() -> None:
     first = looked(measured("a"), measured("b"))
 
     assert (first.suspects, first.controls) == ((), ())
-    assert [seen.worse for seen in first.looks] == [False, False]
+    assert [look.worse for look in first.looks] == [False, False]
     assert looked() == FirstLook()
 
 

@@ -10,6 +10,8 @@ from fakes import runs
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.tally import (
     PRECEDENCE,
+    accepted_outcomes,
+    bars_storing,
     complaints,
     fatal_outcomes,
     tally,
@@ -239,3 +241,45 @@ def test_what_is_only_shown_is_no_verdict_of_its_test() -> None:
     counted = tally(runs.run((runs.record("test_gemm[4096]"),), (shown,)))
 
     assert (counted.judged_count, counted.unlimited_count) == (0, 1)
+
+
+def test_an_update_accepts_what_it_names() -> None:
+    """A new session of an unchanged series restarts nothing."""
+    accepted = {update: accepted_outcomes(update) for update in Update}
+
+    assert accepted == {
+        Update.NEW: set(),
+        Update.IMPROVED: {Outcome.IMPROVED},
+        Update.ALL: {Outcome.IMPROVED, Outcome.REGRESSED},
+    }
+    assert accepted_outcomes(None) == set()
+
+
+@pytest.mark.parametrize(
+    ("outcome", "reason", "barred"),
+    [
+        (Outcome.FAILED, Reason.BEYOND_LIMIT, True),
+        (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT, True),
+        (Outcome.INCONCLUSIVE, Reason.TOO_FEW_SESSIONS, False),
+        (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT, False),
+        (Outcome.NEW, Reason.NOTHING_STORED, False),
+    ],
+)
+def test_what_nobody_can_tell_is_not_stored(
+    outcome: Outcome, reason: Reason, *, barred: bool
+) -> None:
+    """But for a series that grows until something can be told."""
+    verdict = replace(runs.REGRESSED, outcome=outcome, reason=reason)
+
+    assert bars_storing([NEW, verdict]) is barred
+    assert not bars_storing([])
+
+
+def test_a_straddled_limit_bars_no_storing() -> None:
+    """The value is what it is: the limit is the project's own."""
+    straddled = replace(
+        runs.FAILED, outcome=Outcome.INCONCLUSIVE, reason=Reason.STRADDLES_LIMIT
+    )
+
+    assert not bars_storing([straddled])
+    assert bars_storing([runs.FAILED])
