@@ -160,7 +160,7 @@ def test_on_a_healthy_machine_all_is_well(box: Box) -> None:
 
 # the first piece of evidence of each finding, on a machine on which all is well
 READ = {
-    "gpu": "/dev/nvidia0: is there",
+    "gpu": "/dev/nvidia0: present",
     "driver": "/proc/driver/nvidia/version: NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.95.05  Release",
     "visible-devices": "CUDA_VISIBLE_DEVICES: is not set",
     "counter-permission": "/proc/driver/nvidia/params: RmProfilingAdminOnly: 0",
@@ -181,22 +181,22 @@ READ = {
     "vgpu": "NVML, GPU 0: none",
     "clocks": "NVML, GPU 0: 1485 of 1980 MHz, reasons 0x2",
     "confidential-computing": "NVML: confidential computing off",
-    "dcgm": "/proc/*/comm: names none that is looked for",
-    "profilers": "/proc/*/comm: names none that is looked for",
+    "dcgm": "/proc/*/comm: no such process",
+    "profilers": "/proc/*/comm: no such process",
     "attached-tool": "NSYS_PROFILING_SESSION_ID: is not set",
     "kineto-daemon": "KINETO_USE_DAEMON: is not set",
     "debugger": "/proc/self/status: TracerPid: 0",
-    "mps": "/proc/*/comm: names none that is looked for",
+    "mps": "/proc/*/comm: no such process",
     "launch-blocking": "CUDA_LAUNCH_BLOCKING: is off",
-    "ncu": "/usr/bin/ncu: is there",
+    "ncu": "/usr/bin/ncu: present",
     "ncu-version": "/usr/bin/ncu --version: Version 2025.3",
     "cupti-python": "cupti-python: 13.0.1",
-    "cupti-driver": f"{LIB}/libcupti.so.13: of CUDA 13",
-    "cupti-copies": f"{LIB}/libcupti.so.13: is there",
-    "nvperf": f"{LIB}/libnvperf_host.so: is there",
+    "cupti-driver": f"{LIB}/libcupti.so.13: for CUDA 13",
+    "cupti-copies": f"{LIB}/libcupti.so.13: present",
+    "nvperf": f"{LIB}/libnvperf_host.so: present",
     "chip": "NVML, GPU 0: compute capability 9.0",
-    "cuobjdump": "/usr/bin/cuobjdump: is there",
-    "nvdisasm": "/usr/bin/nvdisasm: is there",
+    "cuobjdump": "/usr/bin/cuobjdump: present",
+    "nvdisasm": "/usr/bin/nvdisasm: present",
 }
 
 
@@ -277,7 +277,7 @@ def refused(tool: Tool) -> NoReturn:
 
 # what is wrong; the finding, its status, and words of its evidence and of its remedy
 ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
-    "no GPU": (no_gpu, "gpu", STOPS, "/dev/nvidia0: is not there", "--gpuperf-replay"),
+    "no GPU": (no_gpu, "gpu", STOPS, "/dev/nvidia0: missing", "--gpuperf-replay"),
     "no driver": (on_the_bus, "gpu", STOPS, "0000:01:00.0/vendor: 0x10de", "modprobe"),
     "no --gpus": (
         container_without_gpu,
@@ -294,7 +294,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "hidden GPUs": (
         lambda box: box.environment.update(CUDA_VISIBLE_DEVICES="-1"),
-        *("visible-devices", STOPS, "names none", "unset CUDA_VISIBLE_DEVICES"),
+        *("visible-devices", STOPS, "names no GPU", "unset CUDA_VISIBLE_DEVICES"),
     ),
     "administrators only": (
         admin_only,
@@ -333,18 +333,18 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "WSL 2": (
         lambda box: box.files.update({"/dev/dxg": ""}),
-        *("wsl", BENDS, "/dev/dxg: is there", "measure on Linux"),
+        *("wsl", BENDS, "/dev/dxg: present", "measure on native Linux"),
     ),
     "WSL 1": (
         lambda box: box.files.update({"/proc/version": "Linux 4.4.0-19041-Microsoft"}),
-        *("wsl", STOPS, "/dev/dxg: is not there", "--set-version"),
+        *("wsl", STOPS, "/dev/dxg: missing", "--set-version"),
     ),
     "WSL, old driver": (
         lambda box: (
             box.files.update({"/dev/dxg": ""}),
             box.put(driver_version="522.06"),
         ),
-        *("wsl", STOPS, "/dev/dxg: is there", "driver of Windows"),
+        *("wsl", STOPS, "/dev/dxg: present", "driver on Windows"),
     ),
     "governor of one core": (
         lambda box: box.files.update(
@@ -487,7 +487,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "MPS by its pipe": (
         lambda box: box.files.update({MPS: ""}),
-        *("mps", BENDS, f"{MPS}: is there", "echo quit"),
+        *("mps", BENDS, f"{MPS}: present", "echo quit"),
     ),
     "MPS by its variable": (
         lambda box: box.environment.update(CUDA_MPS_PIPE_DIRECTORY="/secret"),
@@ -509,7 +509,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         lambda box: move(
             box, "/usr/bin/ncu", "/opt/nvidia/nsight-compute/2025.3.1/ncu"
         ),
-        *("ncu", STOPS, "2025.3.1/ncu: is there"),
+        *("ncu", STOPS, "2025.3.1/ncu: present"),
         "export PATH=/opt/nvidia/nsight-compute/2025.3.1:$PATH",
     ),
     "ncu older than the GPU": (
@@ -521,7 +521,12 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
     ),
     "no cupti-python": (
         lambda box: box.packages.pop("cupti-python"),
-        *("cupti-python", STOPS, "not among", 'pip install "pytest-gpuperf[cupti]"'),
+        *(
+            "cupti-python",
+            STOPS,
+            "cupti-python: not installed",
+            'pip install "pytest-gpuperf[cupti]"',
+        ),
     ),
     "cupti-python newer than the driver": (
         lambda box: (
@@ -544,7 +549,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         *(
             "cupti-driver",
             STOPS,
-            "libcupti.so.13: of CUDA 13",
+            "libcupti.so.13: for CUDA 13",
             "nvidia-cuda-cupti-cu12",
         ),
     ),
@@ -570,7 +575,7 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         *(
             "cupti-copies",
             BENDS,
-            "cuda_cupti/lib/libcupti.so.12: is there",
+            "cuda_cupti/lib/libcupti.so.12: present",
             "LD_LIBRARY",
         ),
     ),
@@ -579,11 +584,11 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
             box.environment.update(LD_LIBRARY_PATH="/nothing:/x"),
             box.files.update({"/x/libcupti.so.13": ""}),
         ),
-        *("cupti-copies", BENDS, "/x/libcupti.so.13: is there", "LD_LIBRARY_PATH"),
+        *("cupti-copies", BENDS, "/x/libcupti.so.13: present", "LD_LIBRARY_PATH"),
     ),
     "no libnvperf": (
         lambda box: box.drop(f"{LIB}/libnvperf_target.so"),
-        *("nvperf", STOPS, "libnvperf_target.so: is not there", "--force-reinstall"),
+        *("nvperf", STOPS, "libnvperf_target.so: missing", "--force-reinstall"),
     ),
     "a GPU newer than libcupti": (
         lambda box: (
@@ -671,28 +676,28 @@ UNREADABLE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "counters under WSL": (
         lambda box: (box.drop(PARAMS), box.files.update({"/dev/dxg": ""})),
-        *("counter-permission", "the driver of Windows decides it"),
+        *("counter-permission", "the Windows driver decides"),
     ),
     "no capabilities": (
         lambda box: (admin_only(box), box.files.update({STATUS: "TracerPid:\t0\n"})),
-        *("counter-permission", "whether this is one is not told"),
+        *("counter-permission", "capabilities of this process are unknown"),
     ),
     "no libcuda without a GPU": (no_gpu, "driver", "there is no GPU"),
     "a container and DCGM": (
         lambda box: box.put(namespace="pid:[4026532000]"),
-        *("dcgm", "this is a container, which sees none of the host's processes"),
+        *("dcgm", "this is a container: the host's processes are hidden"),
     ),
     "a container and profilers": (
         lambda box: box.put(namespace="pid:[4026532000]"),
-        *("profilers", "this is a container, which sees none of the host's processes"),
+        *("profilers", "this is a container: the host's processes are hidden"),
     ),
     "a container and MPS": (
         lambda box: box.put(namespace="pid:[4026532000]"),
-        *("mps", "this is a container, which sees none of the host's processes"),
+        *("mps", "this is a container: the host's processes are hidden"),
     ),
     "hidden processes": (
         lambda box: box.drop("/proc/1/comm"),
-        *("dcgm", "/proc shows this user none of the others' processes"),
+        *("dcgm", "/proc hides the processes of other users"),
     ),
     "no processes": (
         lambda box: box.put(namespace=""),
@@ -700,15 +705,15 @@ UNREADABLE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "DCGM and no GPU": (
         lambda box: (no_gpu(box), runs(box, "dcgm-exporter")),
-        *("dcgm", "depends on a GPU that is not known"),
+        *("dcgm", "the GPU's compute capability, which"),
     ),
     "no kernel": (
         lambda box: box.drop("/proc/version", "/proc/sys/kernel/osrelease"),
-        *("gvisor", "does not say what it is"),
+        *("gvisor", "the kernel version cannot be read"),
     ),
     "no kernel, no WSL": (
         lambda box: box.drop("/proc/version"),
-        *("wsl", "does not say what it is"),
+        *("wsl", "the kernel version cannot be read"),
     ),
     "no governor": (
         lambda box: box.drop(
@@ -720,17 +725,17 @@ UNREADABLE: dict[str, tuple[Callable[[Box], object], str, str]] = {
         lambda box: box.files.update({f"{CPU}/cpu1/cpufreq/scaling_governor": "\n"}),
         *("cpu-governor", "a hypervisor may"),
     ),
-    "no SMT": (lambda box: box.drop(f"{CPU}/smt/active"), "smt", "share a core"),
+    "no SMT": (lambda box: box.drop(f"{CPU}/smt/active"), "smt", "SMT state"),
     "no quota": (
         lambda box: box.drop("/sys/fs/cgroup/user.slice/cpu.max"),
-        *("cpu-quota", "how much processor time there is"),
+        *("cpu-quota", "the CPU quota cannot be read"),
     ),
-    "no load": (lambda box: box.drop("/proc/loadavg"), "cpu-load", "how busy"),
+    "no load": (lambda box: box.drop("/proc/loadavg"), "cpu-load", "cannot be read"),
     "no debugger's field": (
         lambda box: box.files.update({STATUS: "Name:\tpython\n"}),
         *("debugger", "does not say whether a debugger is attached"),
     ),
-    "no maps": (lambda box: box.drop(MAPS), "cupti-copies", "libraries are loaded"),
+    "no maps": (lambda box: box.drop(MAPS), "cupti-copies", "loaded libraries"),
     "ncu that hangs": (
         lambda box: box.put(
             ncu=CollectorTimeoutError("ncu did not end", remedy="wait")
@@ -739,53 +744,53 @@ UNREADABLE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "ncu that says nothing": (
         lambda box: box.put(ncu=finished(1)),
-        *("ncu-version", "ncu does not say its version"),
+        *("ncu-version", "prints no version"),
     ),
-    "ncu and no GPU": (no_gpu, "ncu-version", "no GPU that it must know"),
+    "ncu and no GPU": (no_gpu, "ncu-version", "no GPU to check against"),
     "ncu that is not there": (
         lambda box: box.drop("/usr/bin/ncu"),
         *("ncu-version", "ncu is not on PATH"),
     ),
     "ncu and a GPU of tomorrow": (
         lambda box: older(box, 14, 0),
-        *("ncu-version", "is not known here"),
+        *("ncu-version", "is unknown"),
     ),
     "libcupti and a GPU of tomorrow": (
         lambda box: older(box, 14, 0),
-        *("chip", "is not known here"),
+        *("chip", "is unknown"),
     ),
-    "libcupti and no GPU": (no_gpu, "chip", "no GPU that it must know"),
+    "libcupti and no GPU": (no_gpu, "chip", "no GPU to check against"),
     "libcupti of a toolkit and the GPU": (
         lambda box: box.packages.clear(),
         *("chip", "not installed as a package"),
     ),
     "libcupti of a toolkit and its binding": (
         lambda box: box.packages.pop("nvidia-cuda-cupti"),
-        *("cupti-python", "none is installed as a package"),
+        *("cupti-python", "no installed package has libcupti"),
     ),
-    "no driver for cupti-python": (no_gpu, "cupti-python", "no driver is there"),
-    "no driver for libcupti": (no_gpu, "cupti-driver", "no driver that it must fit"),
+    "no driver for cupti-python": (no_gpu, "cupti-python", "no driver to check"),
+    "no driver for libcupti": (no_gpu, "cupti-driver", "no driver to check"),
     "no libcupti for the driver": (
         lambda box: box.drop(f"{LIB}/libcupti.so.13"),
-        *("cupti-driver", "no libcupti was found"),
+        *("cupti-driver", "libcupti was not found"),
     ),
     "no libcupti for libnvperf": (
         lambda box: box.drop(f"{LIB}/libcupti.so.13"),
-        *("nvperf", "no libcupti was found"),
+        *("nvperf", "libcupti was not found"),
     ),
     "libcupti without a number": (
         lambda box: move(box, f"{LIB}/libcupti.so.13", f"{LIB}/libcupti.so"),
-        *("cupti-driver", "does not say of which CUDA it is"),
+        *("cupti-driver", "the CUDA version of a libcupti is unknown"),
     ),
     "processes of an older driver": (
         lambda box: box.nvml_errors.update(
             nvmlDeviceGetComputeRunningProcesses=OLDER_DRIVER
         ),
-        *("gpu-processes", "of GPU 0, 1"),
+        *("gpu-processes", "for GPU 0, 1"),
     ),
     "no word on confidential computing": (
         lambda box: box.nvml_errors.update(nvmlSystemGetConfComputeState=999),
-        *("confidential-computing", "NVML does not say it"),
+        *("confidential-computing", "NVML does not report conf"),
     ),
 } | {
     f"NVML refuses {function} for {name}": (
@@ -793,19 +798,19 @@ UNREADABLE: dict[str, tuple[Callable[[Box], object], str, str]] = {
         *(name, words),
     )
     for name, function, words in (
-        ("persistence-mode", "nvmlDeviceGetPersistenceMode", "of GPU 1"),
-        ("slowdown", "nvmlDeviceGetCurrentClocksEventReasons", "of GPU 1"),
-        ("power-limit", "nvmlDeviceGetEnforcedPowerLimit", "of GPU 1"),
-        ("gpu-processes", "nvmlDeviceGetComputeRunningProcesses", "of GPU 1"),
-        ("gpu-memory", "nvmlDeviceGetMemoryInfo", "of GPU 1"),
-        ("compute-mode", "nvmlDeviceGetComputeMode", "of GPU 1"),
-        ("mig", "nvmlDeviceGetMigMode", "of GPU 1"),
-        ("vgpu", "nvmlDeviceGetVirtualizationMode", "of GPU 1"),
-        ("clocks", "nvmlDeviceGetCurrentClocksEventReasons", "does not say whether"),
-        ("clocks", "nvmlDeviceGetMaxClockInfo", "GPU 1 does not say its clock"),
+        ("persistence-mode", "nvmlDeviceGetPersistenceMode", "for GPU 1"),
+        ("slowdown", "nvmlDeviceGetCurrentClocksEventReasons", "for GPU 1"),
+        ("power-limit", "nvmlDeviceGetEnforcedPowerLimit", "for GPU 1"),
+        ("gpu-processes", "nvmlDeviceGetComputeRunningProcesses", "for GPU 1"),
+        ("gpu-memory", "nvmlDeviceGetMemoryInfo", "for GPU 1"),
+        ("compute-mode", "nvmlDeviceGetComputeMode", "for GPU 1"),
+        ("mig", "nvmlDeviceGetMigMode", "for GPU 1"),
+        ("vgpu", "nvmlDeviceGetVirtualizationMode", "for GPU 1"),
+        ("clocks", "nvmlDeviceGetCurrentClocksEventReasons", "cannot read whether"),
+        ("clocks", "nvmlDeviceGetMaxClockInfo", "does not report the clock of GPU 1"),
         ("chip", "nvmlDeviceGetCudaComputeCapability", "the compute capability of a"),
         ("ncu-version", "nvmlDeviceGetCudaComputeCapability", "the compute capability"),
-        ("power-limit", "nvmlDeviceGetPowerManagementDefaultLimit", "of GPU 1"),
+        ("power-limit", "nvmlDeviceGetPowerManagementDefaultLimit", "for GPU 1"),
     )
 }
 
@@ -859,7 +864,7 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "DCGM from Hopper on": (
         lambda box: runs(box, "dcgm-exporter"),
-        *("dcgm", "it reads GPM"),
+        *("dcgm", "through GPM"),
     ),
     "the doctor itself": (
         lambda box: runs(box, "ncu", 4242),
@@ -871,7 +876,7 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "a chosen GPU": (
         lambda box: box.environment.update(CUDA_VISIBLE_DEVICES="GPU-secret"),
-        *("visible-devices", "chosen"),
+        *("visible-devices", "selected"),
     ),
     "a GPU of NVML's alone": (
         lambda box: box.drop("/dev/nvidia0"),
@@ -879,13 +884,13 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "developer tools": (
         lambda box: box.put(confidential=(1, 1)),
-        *("confidential-computing", "lets profilers in"),
+        *("confidential-computing", "allows profilers"),
     ),
     "a GPU without MIG": (
         lambda box: each_gpu(
             box, errors={"nvmlDeviceGetMigMode": pynvml.NVML_ERROR_NOT_SUPPORTED}
         ),
-        *("mig", "not split"),
+        *("mig", "MIG is off"),
     ),
     "a driver older than confidential computing": (
         lambda box: box.nvml_errors.update(
@@ -895,57 +900,57 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     ),
     "passed through": (
         lambda box: each_gpu(box, virtualization=1),
-        *("vgpu", "no vGPU"),
+        *("vgpu", "not a vGPU"),
     ),
     "a link to the same libcupti": (
         link,
-        *("cupti-copies", "no two"),
+        *("cupti-copies", "at most one"),
     ),
     "one libcupti, mapped twice": (
         lambda box: box.files.update(
             {MAPS: f"7f-80 r-xp 0 0 1 {LIB}/libcupti.so.13\n" * 2}
         ),
-        *("cupti-copies", "no two"),
+        *("cupti-copies", "at most one"),
     ),
     "an old GPU that every ncu knows": (
         lambda box: older(box, 7, 5),
-        *("ncu-version", "knows the GPUs"),
+        *("ncu-version", "supports the GPUs"),
     ),
     "Volta, and the last libcupti that knows it": (
         lambda box: (
             older(box, 7, 0),
             box.packages.update({"nvidia-cuda-cupti": "13.1.115"}),
         ),
-        *("chip", "knows the GPUs"),
+        *("chip", "supports the GPUs"),
     ),
     "Turing, and a libcupti that knows Volta no more": (
         lambda box: (
             older(box, 7, 5),
             box.packages.update({"nvidia-cuda-cupti": "13.4.92"}),
         ),
-        *("chip", "knows the GPUs"),
+        *("chip", "supports the GPUs"),
     ),
     "Blackwell, and the first libcupti that knows it": (
         lambda box: (
             older(box, 10, 0),
             box.packages.update({"nvidia-cuda-cupti": "12.8.57"}),
         ),
-        *("chip", "knows the GPUs"),
+        *("chip", "supports the GPUs"),
     ),
     "Blackwell, and the first ncu that knows it": (
         lambda box: (
             older(box, 10, 0),
             box.put(ncu=finished(stdout=b"Version 2025.1.0.0 (build 1)\n")),
         ),
-        *("ncu-version", "knows the GPUs"),
+        *("ncu-version", "supports the GPUs"),
     ),
     "a driver as new as cupti-python": (
         lambda box: box.put(cuda_version=13020),
-        *("cupti-python", "fits"),
+        *("cupti-python", "matches"),
     ),
     "a quota on somebody else": (
         lambda box: box.files.update({"/sys/fs/cgroup/cpu.max.burst": "1 1"}),
-        *("cpu-quota", "not rationed"),
+        *("cpu-quota", "no CPU quota"),
     ),
     "a toolkit's libcupti": (
         lambda box: (
@@ -1062,7 +1067,7 @@ def test_no_value_of_the_environment_leaks(box: Box) -> None:
 
     assert "s3cret" not in said
     assert "/home/ada" not in said
-    assert "~/cuda/lib/libcupti.so.13: is there" in found["cupti-copies"].evidence
+    assert "~/cuda/lib/libcupti.so.13: present" in found["cupti-copies"].evidence
     assert str(box.root) not in said
 
 

@@ -223,7 +223,7 @@ def test_without_a_gpu_a_machine_is_degraded_whatever_stops() -> None:
 def test_a_gpu_that_nvml_does_not_list_can_still_be_timed() -> None:
     """A GPU that was found without NVML is one: what NVML gives is what is lost."""
     there = Topic(id="gpu", concerns=("timing",)).ok(
-        "there is a GPU", "/dev/nvidia0: is there"
+        "there is a GPU", "/dev/nvidia0: present"
     )
     nobody = query_devices(FakeNvml())
 

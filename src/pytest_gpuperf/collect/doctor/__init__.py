@@ -1,8 +1,8 @@
-"""What would stop or bend a measurement, found without running a kernel.
+"""Checks of a machine before a measurement, without running a kernel.
 
 In: files below a root, environment variables, NVML, versions of installed tools.
-Out: Findings, one of each topic on every machine, each with what it was read from.
-Never: a CUDA context, a setting that is changed, an "ok" for what could not be read.
+Out: one Finding per topic on every machine, each with its evidence.
+Never: a CUDA context, a changed setting, an "ok" for what could not be read.
 """
 
 from __future__ import annotations
@@ -28,22 +28,22 @@ def look(
     machine: Machine | None = None, nvml: ModuleType | None = None
 ) -> tuple[Finding, ...]:
     """
-    Return what was found on a machine, one finding of each topic.
+    Return the findings about a machine, one per topic.
 
     Args:
-        machine: Where to look; None: this machine.
+        machine: The machine to examine; None: this machine.
 
-        nvml: The binding to ask of GPUs; None: pynvml, if NVML can be loaded.
+        nvml: The NVML binding; None: pynvml, if NVML can be loaded.
 
     Returns:
-        The findings in a fixed order; the user's home is written as ~ in them.
+        The findings in a fixed order, with the user's home written as ~.
     """
     machine = machine or this_machine()
-    seen = read_gpus(machine, nvml)
-    found = (
-        *system_findings(machine, seen),
-        *gpu_findings(seen),
-        *neighbour_findings(machine, seen),
-        *software_findings(machine, seen),
+    report = read_gpus(machine, nvml)
+    findings = (
+        *system_findings(machine, report),
+        *gpu_findings(report),
+        *neighbour_findings(machine, report),
+        *software_findings(machine, report),
     )
-    return tuple(map(machine.masked, found))
+    return tuple(map(machine.masked, findings))

@@ -1,4 +1,4 @@
-"""What NVML says of each GPU."""
+"""The state of each GPU, from NVML."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_gpuperf.collect.doctor.machine import Machine
 from pytest_gpuperf.model.finding import Finding, Status, Topic
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["Gpu", "Seen", "gpu_findings", "read_gpus"]
+__all__ = ["Gpu", "NvmlReport", "gpu_findings", "read_gpus"]
 
 _LIBRARY = "nvml.dll" if sys.platform == "win32" else "libnvidia-ml.so.1"
 _NOT_SUPPORTED, _NO_FUNCTION = 3, 13  # nvml.h: of the device; of an older driver
@@ -20,10 +20,10 @@ _NOT_SUPPORTED, _NO_FUNCTION = 3, 13  # nvml.h: of the device; of an older drive
 
 class Gpu(Frozen, frozen=True, kw_only=True):
     """
-    What NVML says of one GPU; None: it does not say.
+    The state of one GPU; None: NVML does not report it.
 
     Attributes:
-        reasons: Why the clock is what it is, a bit each.
+        reasons: Bits of the clock event reasons.
 
         users: Process id and bytes held of each process with a context.
     """
@@ -44,24 +44,24 @@ class Gpu(Frozen, frozen=True, kw_only=True):
     users: tuple[tuple[int, int | None], ...] | None
 
 
-class Seen(Frozen, frozen=True, kw_only=True):
+class NvmlReport(Frozen, frozen=True, kw_only=True):
     """
-    What NVML says of a machine.
+    What NVML reports about a machine.
 
     Attributes:
-        gpus: Those that answer.
+        gpus: The GPUs that answer.
 
-        reason: Why NVML does not start or a GPU does not answer; None: all is well.
+        reason: Why NVML does not start or a GPU does not answer; None: no error.
 
-        code: The error that it gave; None: it gave none.
+        code: NVML's error number; None: no error.
 
-        driver: The driver's version; None: not known.
+        driver: The driver's version; None: not reported.
 
         cuda: Major and minor number of the newest CUDA that the driver runs.
 
-        confidential: Whether confidential computing is on; None: not known.
+        confidential: Whether confidential computing is on; None: not reported.
 
-        dev_tools: Whether it lets profilers in all the same.
+        dev_tools: Whether confidential computing allows profilers.
     """
 
     gpus: tuple[Gpu, ...] = ()
@@ -79,39 +79,39 @@ class Seen(Frozen, frozen=True, kw_only=True):
         return int(head) if head.isdigit() else None
 
 
-def read_gpus(machine: Machine, nvml: ModuleType | None = None) -> Seen:
+def read_gpus(machine: Machine, nvml: ModuleType | None = None) -> NvmlReport:
     """
-    Return what NVML says of the GPUs of a machine.
+    Return what NVML reports about the GPUs of a machine.
 
     Args:
-        machine: Which can load the library or not; its own process is no other's.
+        machine: Where the library is loaded; its process does not count as a user.
 
-        nvml: The binding to ask; None: pynvml, imported where NVML can be loaded.
+        nvml: The binding; None: pynvml, imported where NVML can be loaded.
     """
     if nvml is None:
         if reason := machine.load(_LIBRARY):
-            return Seen(reason=f"its library cannot be loaded ({reason})")
+            return NvmlReport(reason=f"its library cannot be loaded ({reason})")
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError as error:
-            return Seen(reason=f"pynvml cannot be imported ({error})")
+            return NvmlReport(reason=f"pynvml cannot be imported ({error})")
     try:
         nvml.nvmlInit()
     except nvml.NVMLError as error:
-        return Seen(reason=f"it does not start: {error}", code=_code(error))
+        return NvmlReport(reason=f"it does not start: {error}", code=_code(error))
     try:
         return _read_all(nvml, machine.pid)
     except nvml.NVMLError as error:
-        return Seen(reason=f"it lists no devices: {error}", code=_code(error))
+        return NvmlReport(reason=f"it lists no devices: {error}", code=_code(error))
     finally:
         _ask(nvml, "nvmlShutdown")
 
 
-def _read_all(nvml: ModuleType, pid: int) -> Seen:
-    """Return every GPU that answers, and why another does not."""
+def _read_all(nvml: ModuleType, pid: int) -> NvmlReport:
+    """Return the GPUs that answer, and the error of one that does not."""
     gpus: list[Gpu] = []
     count = int(nvml.nvmlDeviceGetCount())
-    reason, code = None if count else "the driver knows no GPU", None
+    reason, code = None if count else "the driver lists no GPU", None
     for index in range(count):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -122,7 +122,7 @@ def _read_all(nvml: ModuleType, pid: int) -> Seen:
     version = _ask(nvml, "nvmlSystemGetDriverVersion")
     cuda = _ask(nvml, "nvmlSystemGetCudaDriverVersion")  # 13020 is 13.2, cuda.h
     state = _ask(nvml, "nvmlSystemGetConfComputeState", absent=False)
-    return Seen(
+    return NvmlReport(
         gpus=tuple(gpus),
         reason=reason,
         code=code,
@@ -167,30 +167,32 @@ def _users(
     ask: Callable[[str], Any], pid: int
 ) -> tuple[tuple[int, int | None], ...] | None:
     """Return the other processes with a context, each once."""
-    lists = [
+    compute, graphics = (
         ask("nvmlDeviceGetComputeRunningProcesses"),
         ask("nvmlDeviceGetGraphicsRunningProcesses"),
-    ]
-    if lists[0] is None:
+    )
+    if compute is None:
         return None
-    found = {each.pid: each.usedGpuMemory for kind in lists for each in kind or ()}
-    return tuple(sorted((each, held) for each, held in found.items() if each != pid))
+    held_bytes = {
+        user.pid: user.usedGpuMemory for user in (*compute, *(graphics or ()))
+    }
+    return tuple(sorted(item for item in held_bytes.items() if item[0] != pid))
 
 
 def _ask(
     nvml: ModuleType, function: str, *arguments: object, absent: object = None
 ) -> Any:  # noqa: ANN401 - the library has no types
-    """Return what NVML says; `absent` where GPU or driver have no such thing."""
+    """Return NVML's answer; `absent` where GPU or driver do not support the call."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError as error:
         return absent if _code(error) in {_NOT_SUPPORTED, _NO_FUNCTION} else None
-    except nvml.NVMLLibraryMismatchError:  # a record that an older driver lays out else
+    except nvml.NVMLLibraryMismatchError:  # an older driver has another struct layout
         return None
 
 
 def _code(error: Any) -> int | None:  # noqa: ANN401 - the library has no types
-    """Return the number of an error of NVML."""
+    """Return the number of an NVML error."""
     value = getattr(error, "value", None)
     return value if isinstance(value, int) else None
 
@@ -211,81 +213,85 @@ _SLOWED = {  # nvml.h, nvmlClocksEventReason…
 }
 _COMPUTE_MODES = ("default", "exclusive thread", "prohibited", "exclusive process")
 _PROHIBITED = 2  # nvml.h, NVML_COMPUTEMODE_PROHIBITED
-_VIRTUAL = {0: "none", 1: "passed through", 2: "vGPU"}  # nvml.h; others: of a host
+_VIRTUAL = {0: "none", 1: "passed through", 2: "vGPU"}  # nvml.h; higher ones: of a host
 _SLICED = 2  # nvml.h, NVML_GPU_VIRTUALIZATION_MODE_VGPU
 _STEP_MHZ = 15  # clocks of a GPU are its multiples
-_STEADY = 0.75  # of the highest clock: a load that draws all power keeps that
-_FREE = 0.5  # of the highest clock: nobody locks a GPU that low to measure with it
-_ROOM = 0.5  # of the memory: what is written is saved between two replays of a kernel
+_STEADY = 0.75  # of the highest clock: held even at the power limit
+_FREE = 0.5  # of the highest clock: no clock is locked that low for measuring
+_ROOM = 0.5  # of the memory: kernel replay saves what the kernel writes
 
 
-class _Question(Frozen, frozen=True, kw_only=True):
+class _Check(Frozen, frozen=True, kw_only=True):
     """
-    One thing that is asked of each GPU.
+    One check of every GPU.
 
     Attributes:
-        says: The reading, as evidence; None: NVML does not say.
+        reading: The reading, as evidence; None: NVML does not report it.
 
-        wrong: Whether it is not as it should be; asked only where NVML said it.
+        faulty: Whether the reading is bad; called only where there is a reading.
 
-        remedy: What is to be done for one GPU.
+        cause: The finding's text where a GPU is faulty.
+
+        good: The finding's text where no GPU is.
+
+        remedy: The remedy for one GPU.
     """
 
     topic: Topic
-    says: Callable[[Gpu], str | None]
-    wrong: Callable[[Gpu], bool]
+    reading: Callable[[Gpu], str | None]
+    faulty: Callable[[Gpu], bool]
     status: Status
     cause: str
     good: str
     remedy: Callable[[Gpu], str]
 
 
-def gpu_findings(seen: Seen) -> tuple[Finding, ...]:
-    """Return a finding of each topic that NVML knows of."""
-    asked = (_asked(question, seen) for question in _QUESTIONS)
-    return (_nvml(seen), *asked, _clocks(seen), _confidential(seen))
+def gpu_findings(report: NvmlReport) -> tuple[Finding, ...]:
+    """Return one finding per topic that NVML answers."""
+    findings = (_checked(check, report) for check in _CHECKS)
+    return (_nvml(report), *findings, _clocks(report), _confidential(report))
 
 
-def _asked(question: _Question, seen: Seen) -> Finding:
-    """Return what all GPUs say to a question."""
-    topic = question.topic
-    if not seen.gpus:
-        return topic.unknown(_nobody(seen))
-    said = [(gpu, question.says(gpu)) for gpu in seen.gpus]
-    evidence = tuple(_reading(gpu, text) for gpu, text in said)
-    wrong = [gpu for gpu, text in said if text is not None and question.wrong(gpu)]
-    if wrong:
-        remedy = "; ".join(dict.fromkeys(map(question.remedy, wrong)))
-        return topic.found(question.status, question.cause, evidence, remedy)
-    if silent := [str(gpu.index) for gpu, text in said if text is None]:
-        reason = f"NVML does not say it of GPU {', '.join(silent)}"
+def _checked(check: _Check, report: NvmlReport) -> Finding:
+    """Return the finding of one check over all GPUs."""
+    topic = check.topic
+    if not report.gpus:
+        return topic.unknown(_no_gpu(report))
+    readings = [(gpu, check.reading(gpu)) for gpu in report.gpus]
+    evidence = tuple(_reading(gpu, text) for gpu, text in readings)
+    faulty = [gpu for gpu, text in readings if text is not None and check.faulty(gpu)]
+    if faulty:
+        remedy = "; ".join(dict.fromkeys(map(check.remedy, faulty)))
+        return topic.found(check.status, check.cause, evidence, remedy)
+    if silent := [str(gpu.index) for gpu, text in readings if text is None]:
+        reason = f"NVML does not report it for GPU {', '.join(silent)}"
         return topic.unknown(reason, *evidence)
-    return topic.ok(question.good, *evidence)
+    return topic.ok(check.good, *evidence)
 
 
-def _nobody(seen: Seen) -> str:
-    """Return why no GPU can be asked."""
-    return f"NVML can be asked of no GPU: {seen.reason}"
+def _no_gpu(report: NvmlReport) -> str:
+    """Return why no GPU can be read."""
+    return f"NVML reads no GPU: {report.reason}"
 
 
 def _reading(gpu: Gpu, text: str | None) -> str:
-    """Return what NVML says of a GPU as evidence."""
-    return f"NVML, GPU {gpu.index}: {text or 'does not say'}"
+    """Return a reading of a GPU as evidence."""
+    return f"NVML, GPU {gpu.index}: {text or 'not reported'}"
 
 
 _NVML = Topic(id="nvml", concerns=("energy", "memory"))
 _NVML_TORN = Topic(id="nvml", concerns=("timing", "energy", "memory"))
 
 
-def _nvml(seen: Seen) -> Finding:
+def _nvml(report: NvmlReport) -> Finding:
     """Return whether NVML answers."""
-    if seen.reason is None:
-        return _NVML.ok("NVML answers", f"NVML: driver {seen.driver}")
-    evidence = f"NVML: {seen.reason}"
-    if seen.code == _OTHER_DRIVER:
+    if report.reason is None:
+        return _NVML.ok("NVML answers", f"NVML: driver {report.driver}")
+    evidence = f"NVML: {report.reason}"
+    if report.code == _OTHER_DRIVER:
         return _NVML_TORN.stops(
-            "the driver's libraries are of another version than its kernel module, so "
-            "neither NVML nor CUDA starts",
+            "the driver's libraries do not match its kernel module: neither NVML nor CUDA "
+            "starts",
             evidence,
             remedy="sudo reboot",
         )
@@ -294,11 +300,11 @@ def _nvml(seen: Seen) -> Finding:
         _NO_PERMISSION: "run as a user who may open them: ls -l /dev/nvidia*",
     }
     return _NVML.stops(
-        "without NVML there is no energy, power, clock or memory of the GPU, and a "
-        "baseline does not know which GPU it belongs to",
+        "NVML does not start: energy, power, clocks and memory of the GPU are not "
+        "measured, and a baseline cannot name its GPU",
         evidence,
         remedy=remedies.get(
-            seen.code or 0, "install the NVIDIA driver, and pip install nvidia-ml-py"
+            report.code or 0, "install the NVIDIA driver, and pip install nvidia-ml-py"
         ),
     )
 
@@ -306,17 +312,17 @@ def _nvml(seen: Seen) -> Finding:
 def _power(gpu: Gpu) -> str | None:
     """Return a GPU's power limit."""
     limit, default = gpu.power_limit_watts, gpu.default_power_limit_watts
-    known = limit is not None and default is not None
-    return f"limit {limit:g} W, default {default:g} W" if known else None
+    reported = limit is not None and default is not None
+    return f"limit {limit:g} W, default {default:g} W" if reported else None
 
 
 def _slowed(gpu: Gpu) -> list[str]:
-    """Return what holds a GPU's clock down now."""
+    """Return the reasons why a GPU is throttled now."""
     return [name for bit, name in _SLOWED.items() if (gpu.reasons or 0) & bit]
 
 
 def _slowdown(gpu: Gpu) -> str | None:
-    """Return a GPU's reasons."""
+    """Return a GPU's clock event reasons."""
     if gpu.reasons is None:
         return None
     return f"reasons {gpu.reasons:#x}: {', '.join(_slowed(gpu)) or 'no slowdown'}"
@@ -331,7 +337,7 @@ def _mode(gpu: Gpu) -> str | None:
 
 
 def _shared(gpu: Gpu) -> str | None:
-    """Return who else uses a GPU."""
+    """Return the other processes on a GPU."""
     if gpu.users is None:
         return None
     users = [
@@ -353,93 +359,92 @@ def _on(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switc
     return None if value is None else ("on" if value else "off")
 
 
-_QUESTIONS = (
-    _Question(
+_CHECKS = (
+    _Check(
         topic=Topic(id="persistence-mode", concerns=("timing", "energy")),
-        says=lambda gpu: _on(gpu.persistent),
-        wrong=lambda gpu: not gpu.persistent,
+        reading=lambda gpu: _on(gpu.persistent),
+        faulty=lambda gpu: not gpu.persistent,
         status=Status.BENDS,
-        cause="the driver lets go of the GPU when no process uses it: clocks and power "
-        "limits that were set are lost, and the first call starts it anew",
-        good="the driver keeps the GPU started",
+        cause="persistence mode is off: an unused GPU loses its clock and power settings, "
+        "and the first call restarts it",
+        good="persistence mode is on",
         remedy=lambda gpu: f"sudo nvidia-smi -i {gpu.index} -pm 1",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="slowdown", concerns=("timing", "energy")),
-        says=_slowdown,
-        wrong=lambda gpu: bool(_slowed(gpu)),
+        reading=_slowdown,
+        faulty=lambda gpu: bool(_slowed(gpu)),
         status=Status.BENDS,
-        cause="the clock is held down now, by power or by temperature",
-        good="nothing holds the clock down now",
+        cause="the GPU is throttled now, by power or temperature",
+        good="the GPU is not throttled now",
         remedy=lambda gpu: f"nvidia-smi -i {gpu.index} -q -d PERFORMANCE,TEMPERATURE",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="power-limit", concerns=("timing", "energy")),
-        says=_power,
-        wrong=lambda gpu: (
+        reading=_power,
+        faulty=lambda gpu: (
             (gpu.power_limit_watts or 0) < (gpu.default_power_limit_watts or 0)
         ),
         status=Status.BENDS,
-        cause="the power limit is below the board's default, so the clock falls earlier",
+        cause="the power limit is below the board's default: the GPU throttles earlier",
         good="the power limit is the board's default or above it",
         remedy=lambda gpu: (
             f"sudo nvidia-smi -i {gpu.index} -pl {gpu.default_power_limit_watts:g}"
         ),
     ),
-    _Question(
+    _Check(
         topic=Topic(
             id="gpu-processes", concerns=("timing", "counters", "energy", "memory")
         ),
-        says=_shared,
-        wrong=lambda gpu: bool(gpu.users),
+        reading=_shared,
+        faulty=lambda gpu: bool(gpu.users),
         status=Status.BENDS,
-        cause="other processes use the GPU: its time, energy and memory are theirs too "
-        "(in a container these are process ids of the host)",
+        cause="other processes use the GPU and add to its time, energy and memory "
+        "(a container sees the host's process ids)",
         good="no other process uses the GPU",
         remedy=lambda gpu: f"end them: {_pids(gpu)}, or take another GPU",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="gpu-memory", concerns=("memory", "counters")),
-        says=_free,
-        wrong=lambda gpu: (gpu.free_bytes or 0) < _ROOM * (gpu.memory_bytes or 0),
+        reading=_free,
+        faulty=lambda gpu: (gpu.free_bytes or 0) < _ROOM * (gpu.memory_bytes or 0),
         status=Status.BENDS,
-        cause="less than half of the memory is free: a kernel that is replayed for its "
-        "counters needs room to save what it writes",
+        cause="less than half of the memory is free: kernel replay needs room to save "
+        "what a kernel writes",
         good="at least half of the memory is free",
         remedy=lambda gpu: f"nvidia-smi -i {gpu.index} -q -d MEMORY,PIDS",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="compute-mode", concerns=("timing", "counters", "launches")),
-        says=_mode,
-        wrong=lambda gpu: gpu.compute_mode == _PROHIBITED,
+        reading=_mode,
+        faulty=lambda gpu: gpu.compute_mode == _PROHIBITED,
         status=Status.STOPS,
-        cause="the compute mode forbids every process to use the GPU",
-        good="processes may use the GPU",
+        cause="the compute mode is prohibited: no process may use the GPU",
+        good="the compute mode lets processes use the GPU",
         remedy=lambda gpu: f"sudo nvidia-smi -i {gpu.index} -c DEFAULT",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="mig", concerns=("counters", "energy")),
-        says=lambda gpu: _on(gpu.mig),
-        wrong=lambda gpu: bool(gpu.mig),
+        reading=lambda gpu: _on(gpu.mig),
+        faulty=lambda gpu: bool(gpu.mig),
         status=Status.BENDS,
-        cause="the GPU is split (MIG): a compute instance that shares its GPU instance "
-        "has no counters, one that does not has none of the whole device; energy and "
-        "clocks are the board's",
-        good="the GPU is not split",
+        cause="the GPU is split (MIG): a shared GPU instance has no counters, an unshared "
+        "one has only its own; energy and clocks are those of the whole board",
+        good="MIG is off",
         remedy=lambda gpu: f"sudo nvidia-smi -i {gpu.index} -mig 0",
     ),
-    _Question(
+    _Check(
         topic=Topic(id="vgpu", concerns=("timing", "counters", "energy")),
-        says=lambda gpu: (
+        reading=lambda gpu: (
             None
             if gpu.virtualization is None
             else _VIRTUAL.get(gpu.virtualization, f"host ({gpu.virtualization})")
         ),
-        wrong=lambda gpu: gpu.virtualization == _SLICED,
+        faulty=lambda gpu: gpu.virtualization == _SLICED,
         status=Status.BENDS,
-        cause="this is a vGPU: other guests take turns on it, and counters are there "
-        "only where its host enabled profiling, which a guest cannot see",
-        good="the GPU is no vGPU",
+        cause="the GPU is a vGPU: it is shared with other guests, and it has counters "
+        "only if its host enabled profiling, which a guest cannot see",
+        good="the GPU is not a vGPU",
         remedy=lambda _: (
             "on the host: echo enable_profiling=1 | sudo tee "
             "/sys/bus/mdev/devices/UUID/nvidia/vgpu_params"
@@ -456,15 +461,15 @@ def _pids(gpu: Gpu) -> str:
 _CLOCKS = Topic(id="clocks", concerns=("timing", "energy"))
 
 
-def _clocks(seen: Seen) -> Finding:
-    """Return whether the clocks are held; NVML has no reading of a locked clock."""
-    if not seen.gpus:
-        return _CLOCKS.unknown(_nobody(seen))
-    evidence = [_reading(gpu, _clock(gpu)) for gpu in seen.gpus]
+def _clocks(report: NvmlReport) -> Finding:
+    """Return whether the clocks are locked, as far as it shows: NVML cannot read a lock."""
+    if not report.gpus:
+        return _CLOCKS.unknown(_no_gpu(report))
+    evidence = [_reading(gpu, _clock(gpu)) for gpu in report.gpus]
     remedy = "; ".join(
-        f"sudo nvidia-smi -i {gpu.index} -lgc {_steady(gpu)}" for gpu in seen.gpus
+        f"sudo nvidia-smi -i {gpu.index} -lgc {_steady(gpu)}" for gpu in report.gpus
     )
-    free = [gpu for gpu in seen.gpus if _floats(gpu)]
+    free = [gpu for gpu in report.gpus if _floats(gpu)]
     if free:
         return _CLOCKS.bends(
             "the clock is not locked: it falls when the GPU is idle and follows power "
@@ -472,13 +477,13 @@ def _clocks(seen: Seen) -> Finding:
             *evidence,
             remedy=f"{remedy} (undo it with -rgc)",
         )
-    if silent := [str(gpu.index) for gpu in seen.gpus if _clock(gpu) is None]:
-        reason = f"GPU {', '.join(silent)} does not say its clock"
+    if silent := [str(gpu.index) for gpu in report.gpus if _clock(gpu) is None]:
+        reason = f"NVML does not report the clock of GPU {', '.join(silent)}"
         return _CLOCKS.unknown(reason, *evidence, remedy=remedy)
-    if all((gpu.reasons or 0) & _HELD for gpu in seen.gpus):
-        return _CLOCKS.ok("a setting holds the clock", *evidence)
+    if all((gpu.reasons or 0) & _HELD for gpu in report.gpus):
+        return _CLOCKS.ok("the application clock setting fixes the clock", *evidence)
     return _CLOCKS.unknown(
-        "NVML does not say whether a clock is locked", *evidence, remedy=remedy
+        "NVML cannot read whether a clock is locked", *evidence, remedy=remedy
     )
 
 
@@ -486,19 +491,19 @@ def _clock(gpu: Gpu) -> str | None:
     """Return a GPU's clock and the reasons for it."""
     if gpu.sm_clock_mhz is None or gpu.max_sm_clock_mhz is None:
         return None
-    reasons = "not said" if gpu.reasons is None else f"{gpu.reasons:#x}"
+    reasons = "not reported" if gpu.reasons is None else f"{gpu.reasons:#x}"
     return f"{gpu.sm_clock_mhz} of {gpu.max_sm_clock_mhz} MHz, reasons {reasons}"
 
 
 def _floats(gpu: Gpu) -> bool:
-    """Return whether a clock has fallen because its GPU is idle: a locked one stays."""
+    """Return whether the clock has fallen on an idle GPU; a locked one does not."""
     now, most = gpu.sm_clock_mhz, gpu.max_sm_clock_mhz
     idle = bool((gpu.reasons or 0) & _IDLE)
     return idle and now is not None and most is not None and now < _FREE * most
 
 
 def _steady(gpu: Gpu) -> str:
-    """Return a clock that a GPU can keep under load [MHz]."""
+    """Return a clock that a GPU can hold under load [MHz]."""
     if gpu.max_sm_clock_mhz is None:
         return "MHZ"
     return str(int(_STEADY * gpu.max_sm_clock_mhz) // _STEP_MHZ * _STEP_MHZ)
@@ -507,17 +512,18 @@ def _steady(gpu: Gpu) -> str:
 _CONFIDENTIAL = Topic(id="confidential-computing", concerns=("counters", "launches"))
 
 
-def _confidential(seen: Seen) -> Finding:
-    """Return whether confidential computing keeps profilers out."""
-    if seen.confidential is None:
-        reason = "NVML does not say it" if seen.gpus else _nobody(seen)
+def _confidential(report: NvmlReport) -> Finding:
+    """Return whether confidential computing blocks profilers."""
+    if report.confidential is None:
+        silence = "NVML does not report confidential computing"
+        reason = silence if report.gpus else _no_gpu(report)
         return _CONFIDENTIAL.unknown(reason)
-    evidence = f"NVML: confidential computing {_on(seen.confidential)}"
-    if not seen.confidential:
+    evidence = f"NVML: confidential computing {_on(report.confidential)}"
+    if not report.confidential:
         return _CONFIDENTIAL.ok("confidential computing is off", evidence)
-    evidence += f", developer tools {_on(seen.dev_tools)}"
-    if seen.dev_tools:
-        return _CONFIDENTIAL.ok("confidential computing lets profilers in", evidence)
+    evidence += f", developer tools {_on(report.dev_tools)}"
+    if report.dev_tools:
+        return _CONFIDENTIAL.ok("confidential computing allows profilers", evidence)
     return _CONFIDENTIAL.stops(
         "confidential computing is on: the driver refuses counters and tracing",
         evidence,

@@ -1,4 +1,4 @@
-"""The machine as the doctor sees it: files, environment, processes."""
+"""The machine that the doctor examines: files, environment, processes."""
 
 from __future__ import annotations
 
@@ -32,10 +32,10 @@ _TOOLKIT_FOLDERS = (  # where NVIDIA's packages put them
 
 class Machine(Frozen, frozen=True, kw_only=True):
     """
-    Everything that the doctor looks at, beside NVML.
+    Everything that the doctor reads, except NVML.
 
     Attributes:
-        root: Where `/proc`, `/sys`, `/dev` and installed software are found.
+        root: The folder of `/proc`, `/sys`, `/dev` and installed software.
 
         environment: The environment variables.
 
@@ -43,7 +43,7 @@ class Machine(Frozen, frozen=True, kw_only=True):
 
         pid: This process.
 
-        load: Says why a shared library cannot be loaded; None: it can.
+        load: Returns why a shared library cannot be loaded; None: it can.
 
         runner: Asks programs for their version.
 
@@ -59,7 +59,7 @@ class Machine(Frozen, frozen=True, kw_only=True):
     find: Callable[[Tool], str] = find_tool
 
     def at(self, path: str | os.PathLike[str]) -> Path:
-        """Return where an absolute path is found."""
+        """Return an absolute path below the root."""
         return self.root / os.fspath(path).lstrip("/")
 
     def text(self, path: str) -> str | None:
@@ -76,42 +76,42 @@ class Machine(Frozen, frozen=True, kw_only=True):
         return lines[0].strip() if lines else None
 
     def field(self, path: str, name: str) -> str | None:
-        """Return what stands behind `name:` in a file; None: nothing does."""
+        """Return the text behind `name:` in a file; None: there is none."""
         pattern = rf"^{re.escape(name)}:[ \t]*(\S.*?)\s*$"
-        found = re.search(pattern, self.text(path) or "", re.MULTILINE)
-        return found and found[1]
+        match = re.search(pattern, self.text(path) or "", re.MULTILINE)
+        return match and match[1]
 
     def exists(self, path: str) -> bool:
-        """Return whether there is such a file or folder."""
+        """Return whether a file or folder exists."""
         try:
             return self.at(path).exists()
         except OSError:  # a folder above it may not be entered
             return False
 
     def paths(self, pattern: str) -> tuple[str, ...]:
-        """Return the absolute paths that fit a pattern, in order."""
-        found = self.root.glob(pattern.lstrip("/"))
-        return tuple(sorted(f"/{path.relative_to(self.root)}" for path in found))
+        """Return the absolute paths that match a pattern, sorted."""
+        paths = self.root.glob(pattern.lstrip("/"))
+        return tuple(sorted(f"/{path.relative_to(self.root)}" for path in paths))
 
     def processes(self) -> dict[str, list[int]]:
         """Return the other processes by their short names (at most 15 letters)."""
-        found: dict[str, list[int]] = {}
+        pids: dict[str, list[int]] = {}
         for path in self.paths("/proc/[0-9]*/comm"):
             pid, name = int(path.split("/")[2]), self.line(path)
             if name and pid != self.pid:
-                found.setdefault(name, []).append(pid)
-        return found
+                pids.setdefault(name, []).append(pid)
+        return pids
 
     def hidden(self) -> str | None:
-        """Return why not every process is seen; None: all are."""
+        """Return why some processes are hidden; None: none is."""
         try:
             namespace = self.at("/proc/self/ns/pid").readlink().name
         except OSError:
             return "the processes of this machine cannot be listed"
         if namespace != _FIRST_NAMESPACE:
-            return "this is a container, which sees none of the host's processes"
+            return "this is a container: the host's processes are hidden"
         if self.line("/proc/1/comm") is None:
-            return "/proc shows this user none of the others' processes"
+            return "/proc hides the processes of other users"
         return None
 
     def container(self) -> str | None:
@@ -121,11 +121,11 @@ class Machine(Frozen, frozen=True, kw_only=True):
         return signs[0] if signs else None
 
     def variables(self, names: Iterable[str]) -> list[str]:
-        """Return those names of variables that are set and not empty."""
+        """Return the names of the variables that are set and not empty."""
         return [name for name in names if self.environment.get(name)]
 
     def program(self, name: str, folders: Iterable[str] = ()) -> str | None:
-        """Return the path of a program on PATH or in more folders; None: in none."""
+        """Return a program's path on PATH or in more folders; None: not found."""
         on_path = self.environment.get("PATH", "").split(os.pathsep)
         for folder in filter(None, (*on_path, *folders)):
             path = f"{folder.rstrip('/')}/{name}"
@@ -135,9 +135,9 @@ class Machine(Frozen, frozen=True, kw_only=True):
 
     def package(self, name: str) -> str | None:
         """Return the version of an installed package; None: it is not installed."""
-        places = [str(self.at(place)) for place in self.search]
-        found = metadata.distributions(name=name, path=places)
-        return next((each.version for each in found), None)
+        folders = [str(self.at(folder)) for folder in self.search]
+        distributions = metadata.distributions(name=name, path=folders)
+        return next((distribution.version for distribution in distributions), None)
 
     def masked(self, finding: Finding) -> Finding:
         """Return a finding in which the user's home is written as ~."""
@@ -170,7 +170,7 @@ def this_machine() -> Machine:
 
 
 def loading_error(library: str) -> str | None:
-    """Return why a shared library cannot be loaded; None: it was."""
+    """Return why a shared library cannot be loaded; None: it can."""
     try:
         ctypes.CDLL(library)
     except OSError as error:
@@ -179,28 +179,29 @@ def loading_error(library: str) -> str | None:
 
 
 def cupti_libraries(machine: Machine) -> dict[str, str | None]:
-    """Return each libcupti that a program may load: its path, and its CUDA's number."""
+    """Return every libcupti that a program may load: path and CUDA major version."""
     wheels = [
         folder
         for place in machine.search
         for pattern in _WHEEL_FOLDERS
         for folder in machine.paths(f"{place}/{pattern}")
     ]
-    said = machine.environment.get
-    homes = [home for name in ("CUDA_HOME", "CUDA_PATH") if (home := said(name))]
+    variable = machine.environment.get
+    homes = [home for name in ("CUDA_HOME", "CUDA_PATH") if (home := variable(name))]
     named = [
-        *said("LD_LIBRARY_PATH", "").split(":"),
+        *variable("LD_LIBRARY_PATH", "").split(":"),
         *(f"{home}/extras/CUPTI/lib64" for home in homes),
-        *(f"{prefix}/lib" for prefix in [said("CONDA_PREFIX")] if prefix),
+        *(f"{prefix}/lib" for prefix in [variable("CONDA_PREFIX")] if prefix),
     ]
     return _in_folders(machine, [*wheels, *named]) or _in_folders(
-        machine, [path for each in _TOOLKIT_FOLDERS for path in machine.paths(each)]
+        machine,
+        [path for pattern in _TOOLKIT_FOLDERS for path in machine.paths(pattern)],
     )
 
 
 def _in_folders(machine: Machine, folders: list[str]) -> dict[str, str | None]:
-    """Return the libraries in some folders; links to the same file count once."""
-    found: dict[str, tuple[str, str | None]] = {}
+    """Return the libcupti in some folders; links to one file count once."""
+    libraries: dict[str, tuple[str, str | None]] = {}
     for folder in filter(None, folders):
         for path in sorted(machine.at(folder).glob("libcupti.so*")):
             name = _LIBRARY.match(path.name)
@@ -208,6 +209,6 @@ def _in_folders(machine: Machine, folders: list[str]) -> dict[str, str | None]:
                 continue
             real = str(path.resolve())
             major = name[1] if name[1] and len(name[1]) < len("2025") else None
-            shown, known = found.get(real, (f"{folder}/{path.name}", None))
-            found[real] = (shown, known or major)
-    return dict(found.values())
+            shown, known_major = libraries.get(real, (f"{folder}/{path.name}", None))
+            libraries[real] = (shown, known_major or major)
+    return dict(libraries.values())

@@ -1,4 +1,4 @@
-"""Which tools and libraries are installed, and whether they fit together."""
+"""Installed tools and libraries, and whether their versions match."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import re
 from pathlib import PurePosixPath
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, Tool
-from pytest_gpuperf.collect.doctor.gpus import Seen
+from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import Machine, cupti_libraries
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.finding import Finding, Topic
@@ -23,7 +23,7 @@ _CHIP = Topic(id="chip", concerns=("counters", "launches"))
 _CUOBJDUMP = Topic(id="cuobjdump", concerns=("binary",))
 _NVDISASM = Topic(id="nvdisasm", concerns=("sass",))
 
-_VERSION_S = 30.0  # ncu starts in 0.3 s, on a network's disk in some more
+_VERSION_S = 30.0  # ncu starts in 0.3 s, on a network disk in some more
 _VERSION = re.compile(r"^Version (\d+)\.(\d+)", re.MULTILINE)
 _NCU_PLACES = ("/opt/nvidia/nsight-compute/*/ncu", "/usr/local/cuda*/bin/ncu")
 _MAPPED = re.compile(r"(/\S*/libcupti\.so[.\d]*)\s*$", re.MULTILINE)
@@ -49,32 +49,32 @@ _OLDEST = (7, 0)  # of a GPU whose counters CUPTI's profiling interfaces of toda
 _LAST_VOLTA = (13, 1)  # libnvperf_host 13.2 lists no GV100 any more
 
 
-def software_findings(machine: Machine, seen: Seen) -> tuple[Finding, ...]:
+def software_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]:
     """
-    Return a finding of each tool and library.
+    Return one finding per tool and library.
 
     Args:
         machine: Where to look.
 
-        seen: What NVML says of driver and GPUs.
+        report: What NVML reports about driver and GPUs.
     """
     libraries = cupti_libraries(machine)
     return (
-        *_ncu(machine, seen),
-        _binding(machine, seen),
-        _fit(seen, libraries),
+        *_ncu(machine, report),
+        _binding(machine, report),
+        _fit(report, libraries),
         _copies(machine, libraries),
         _nvperf(machine, libraries),
-        _chip(machine, seen),
+        _chip(machine, report),
         _reader(
             machine,
             *(_CUOBJDUMP, CUOBJDUMP),
-            lost="no registers, stack or shared memory of a binary are read",
+            lost="registers, stack and shared memory of binaries are not read",
         ),
         _reader(
             machine,
             *(_NVDISASM, NVDISASM),
-            lost="the instructions of a binary (SASS) are not read",
+            lost="the instructions of binaries (SASS) are not read",
         ),
     )
 
@@ -82,28 +82,28 @@ def software_findings(machine: Machine, seen: Seen) -> tuple[Finding, ...]:
 # ------------------------------------------------------------------- Nsight Compute
 
 
-def _ncu(machine: Machine, seen: Seen) -> tuple[Finding, Finding]:
+def _ncu(machine: Machine, report: NvmlReport) -> tuple[Finding, Finding]:
     """Return whether ncu is installed, and whether it is new enough."""
     on_path = machine.program("ncu")
     if on_path is not None:
-        found = _NCU.ok("ncu is on PATH", f"{on_path}: is there")
-        return found, _ncu_age(machine, seen, on_path)
+        finding = _NCU.ok("ncu is on PATH", f"{on_path}: present")
+        return finding, _ncu_age(machine, report, on_path)
     elsewhere = [path for pattern in _NCU_PLACES for path in machine.paths(pattern)]
     age = _NCU_AGE.unknown("ncu is not on PATH")
     if elsewhere:
         folder = PurePosixPath(elsewhere[-1]).parent
-        found = _NCU.stops(
-            "ncu is installed, and not on PATH",
-            *(f"{path}: is there" for path in elsewhere),
+        finding = _NCU.stops(
+            "ncu is installed, but not on PATH",
+            *(f"{path}: present" for path in elsewhere),
             remedy=f"export PATH={folder}:$PATH",
         )
-        return found, age
-    found = _NCU.stops(
-        "Nsight Compute is not installed: it reads the counters of kernels",
-        "ncu: not on PATH, nor in /opt/nvidia/nsight-compute or /usr/local/cuda",
-        remedy=_install_ncu(seen.cuda or _NEWEST),
+        return finding, age
+    finding = _NCU.stops(
+        "Nsight Compute is not installed: kernels have no hardware counters",
+        "ncu: not on PATH, in /opt/nvidia/nsight-compute or in /usr/local/cuda",
+        remedy=_install_ncu(report.cuda or _NEWEST),
     )
-    return found, age
+    return finding, age
 
 
 def _install_ncu(cuda: tuple[int, int]) -> str:
@@ -111,203 +111,218 @@ def _install_ncu(cuda: tuple[int, int]) -> str:
     return f"sudo apt-get install cuda-nsight-compute-{cuda[0]}-{cuda[1]}"
 
 
-def _ncu_age(machine: Machine, seen: Seen, path: str) -> Finding:
-    """Return whether an ncu knows the GPUs."""
+def _ncu_age(machine: Machine, report: NvmlReport, path: str) -> Finding:
+    """Return whether an ncu supports the GPUs."""
     try:
         argv = (str(machine.at(path)), "--version")
         done = machine.runner.run(argv, timeout_s=_VERSION_S)
     except CollectError as error:
-        return _NCU_AGE.unknown(error.message, f"{path}: is there", remedy=error.remedy)
+        return _NCU_AGE.unknown(error.message, f"{path}: present", remedy=error.remedy)
     text = done.stdout.decode("utf-8", "replace")
-    said = _VERSION.search(text)
-    if said is None:
+    match = _VERSION.search(text)
+    if match is None:
         last = done.log_tail.splitlines()[-1:] or [f"exit status {done.exit_code}"]
-        reason = "ncu does not say its version"
+        reason = "ncu --version prints no version"
         return _NCU_AGE.unknown(reason, f"{path} --version: {last[0]}")
-    version = (int(said[1]), int(said[2]))
-    evidence = f"{path} --version: {said[0]}"
-    kinds = _kinds(seen)
-    if not kinds or len(kinds) < len(seen.gpus):
-        return _NCU_AGE.unknown(_nameless(seen), evidence)
-    if not all(kind < min(_FIRST) or kind in _FIRST for kind in kinds):
-        reason = "which ncu is the first that knows this GPU is not known here"
-        return _NCU_AGE.unknown(reason, evidence, *_capabilities(seen))
-    needed = max((_FIRST[kind][1] for kind in kinds if kind in _FIRST), default=version)
+    version = (int(match[1]), int(match[2]))
+    evidence = f"{path} --version: {match[0]}"
+    capabilities = _capabilities(report)
+    if not capabilities or len(capabilities) < len(report.gpus):
+        return _NCU_AGE.unknown(_no_capability(report), evidence)
+    if not all(
+        capability < min(_FIRST) or capability in _FIRST for capability in capabilities
+    ):
+        reason = "the first ncu that supports this GPU is unknown"
+        return _NCU_AGE.unknown(reason, evidence, *_capability_evidence(report))
+    needed = max(
+        (_FIRST[capability][1] for capability in capabilities if capability in _FIRST),
+        default=version,
+    )
     if needed > version:
         return _NCU_AGE.stops(
-            f"ncu is older than the GPU: {_dotted(needed)} is the first that knows it",
+            f"ncu is older than the GPU: {_dotted(needed)} is the first that supports it",
             evidence,
-            *_capabilities(seen),
+            *_capability_evidence(report),
             remedy=_install_ncu(
-                max(_FIRST[kind][0] for kind in kinds if kind in _FIRST)
+                max(
+                    _FIRST[capability][0]
+                    for capability in capabilities
+                    if capability in _FIRST
+                )
             ),
         )
-    return _NCU_AGE.ok("ncu knows the GPUs", evidence, *_capabilities(seen))
+    return _NCU_AGE.ok("ncu supports the GPUs", evidence, *_capability_evidence(report))
 
 
 # ---------------------------------------------------------------------------- CUPTI
 
 
-def _binding(machine: Machine, seen: Seen) -> Finding:
-    """Return whether CUPTI's Python binding fits driver and library."""
+def _binding(machine: Machine, report: NvmlReport) -> Finding:
+    """Return whether CUPTI's Python binding matches driver and library."""
     version = machine.package("cupti-python")
     if version is None:
         return _BINDING.stops(
-            "cupti-python is not installed: it records launches and copies",
-            "cupti-python: not among the installed packages",
+            "cupti-python is not installed: launches and copies are not recorded",
+            "cupti-python: not installed",
             remedy='pip install "pytest-gpuperf[cupti]"',
         )
     evidence = [f"cupti-python: {version}"]
-    binding, driver = _numbers(version), seen.cuda
+    binding, driver = _numbers(version), report.cuda
     if driver is not None and binding[0] > driver[0]:
         return _BINDING.stops(
-            f"cupti-python {binding[0]} refuses a driver of CUDA {driver[0]}",
-            *(*evidence, f"NVML: {_driver_said(seen)}"),
+            f"cupti-python {binding[0]} does not work with a driver for CUDA {driver[0]}",
+            *(*evidence, f"NVML: {_driver_text(report)}"),
             remedy=f'update the driver, or: pip install "cupti-python<{driver[0] + 1}"',
         )
     library = _library_version(machine, binding[0])
     if library is None:
-        reason = "which libcupti it loads is not known: none is installed as a package"
+        reason = "no installed package has libcupti: the version loaded is unknown"
         return _BINDING.unknown(reason, *evidence)
     evidence.append(f"{_LIBRARY_WHEELS[str(binding[0])]}: {library}")
     if _numbers(library) < binding:
         return _BINDING.bends(
-            "cupti-python is newer than its libcupti: functions that the library lacks "
-            "are refused when they are called",
+            "cupti-python is newer than its libcupti: calls that the library lacks fail",
             *evidence,
             remedy=f'pip install "cupti-python=={_dotted(_numbers(library))}.*"',
         )
     if driver is None:
-        reason = "whether the driver runs its CUDA is not known: no driver is there"
+        reason = "there is no driver to check cupti-python against"
         return _BINDING.unknown(reason, *evidence)
-    return _BINDING.ok("cupti-python fits its libcupti and the driver", *evidence)
+    return _BINDING.ok("cupti-python matches its libcupti and the driver", *evidence)
 
 
-def _fit(seen: Seen, libraries: dict[str, str | None]) -> Finding:
+def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
     """Return whether the driver is new enough for each libcupti."""
-    driver = seen.cuda
-    said = [f"{path}: of CUDA {major or '?'}" for path, major in libraries.items()]
+    driver = report.cuda
+    evidence = [f"{path}: for CUDA {major or '?'}" for path, major in libraries.items()]
     if not libraries:
         return _no_library(_FIT)
     if driver is None:
-        return _FIT.unknown("there is no driver that it must fit", *said)
-    said.append(f"NVML: {_driver_said(seen)}")
+        return _FIT.unknown("there is no driver to check libcupti against", *evidence)
+    evidence.append(f"NVML: {_driver_text(report)}")
     if any(
         major is not None and int(major) > driver[0] for major in libraries.values()
     ):
         return _FIT.stops(
             f"a libcupti is newer than the driver, which runs CUDA {_dotted(driver)} "
             "(CUPTI 15)",
-            *said,
+            *evidence,
             remedy=f"update the driver, or install the CUPTI of CUDA {driver[0]}: "
             f"pip install nvidia-cuda-cupti-cu{driver[0]}",
         )
     if None in libraries.values():
-        return _FIT.unknown("a libcupti does not say of which CUDA it is", *said)
-    return _FIT.ok("the driver is new enough for libcupti", *said)
+        return _FIT.unknown("the CUDA version of a libcupti is unknown", *evidence)
+    return _FIT.ok("the driver is new enough for libcupti", *evidence)
 
 
 def _copies(machine: Machine, libraries: dict[str, str | None]) -> Finding:
-    """Return whether one program may come to load two libcupti."""
+    """Return whether a process may load two copies of libcupti."""
     maps = machine.text("/proc/self/maps")
     loaded = sorted(set(_MAPPED.findall(maps or "")))
     if len(loaded) > 1:
         return _COPIES.stops(
-            "two libcupti are loaded: each knows half of what is done",
+            "two copies of libcupti are loaded: each records a part of the launches",
             *(f"/proc/self/maps: {path}" for path in loaded),
             remedy="keep one of them: pip uninstall the package of the other",
         )
     if len(libraries) > 1:
         return _COPIES.bends(
-            "there are several libcupti: which one is loaded depends on what is imported "
-            "first",
-            *(f"{path}: is there" for path in libraries),
-            remedy="keep one of them: pip uninstall the others' packages, or take their "
-            "folders out of LD_LIBRARY_PATH",
+            "several copies of libcupti are installed: the order of imports decides which "
+            "is loaded",
+            *(f"{path}: present" for path in libraries),
+            remedy="keep one of them: pip uninstall the packages of the others, or remove "
+            "their folders from LD_LIBRARY_PATH",
         )
     if maps is None:
-        reason = "the system does not say which libraries are loaded"
-        return _COPIES.unknown(reason, "/proc/self/maps: is not there")
-    said = [f"{path}: is there" for path in libraries] or ["libcupti: is nowhere"]
-    return _COPIES.ok("there are no two libcupti", *said)
+        reason = "the loaded libraries cannot be listed"
+        return _COPIES.unknown(reason, "/proc/self/maps: missing")
+    evidence = [f"{path}: present" for path in libraries] or ["libcupti: not found"]
+    return _COPIES.ok("there is at most one libcupti", *evidence)
 
 
 def _nvperf(machine: Machine, libraries: dict[str, str | None]) -> Finding:
-    """Return whether the libraries that know the counters lie beside libcupti."""
+    """Return whether libnvperf, which lists the counters, is beside libcupti."""
     if not libraries:
         return _no_library(_NVPERF)
-    said, missing = [], []
+    evidence, missing = [], []
     for path, major in libraries.items():
         folder = PurePosixPath(path).parent
         for name in _NVPERF_FILES:
-            there = machine.exists(f"{folder}/{name}")
-            said.append(f"{folder}/{name}: {'is there' if there else 'is not there'}")
+            present = machine.exists(f"{folder}/{name}")
+            evidence.append(f"{folder}/{name}: {'present' if present else 'missing'}")
             wheel = _LIBRARY_WHEELS.get(major or "", _LIBRARY_WHEELS["13"])
-            missing += [] if there else [wheel]
+            missing += [] if present else [wheel]
     if missing:
         return _NVPERF.stops(
-            "libnvperf is not beside libcupti, which then knows no counter (CUPTI 15)",
-            *said,
+            "libnvperf is missing beside libcupti: counters cannot be read (CUPTI 15)",
+            *evidence,
             remedy=f"pip install --force-reinstall {' '.join(dict.fromkeys(missing))}",
         )
-    return _NVPERF.ok("libnvperf is beside libcupti", *said)
+    return _NVPERF.ok("libnvperf is beside libcupti", *evidence)
 
 
-def _chip(machine: Machine, seen: Seen) -> Finding:
-    """Return whether libcupti knows the GPUs."""
-    kinds = _kinds(seen)
-    if not kinds or len(kinds) < len(seen.gpus):
-        return _CHIP.unknown(_nameless(seen))
-    said = _capabilities(seen)
-    if min(kinds) < _OLDEST:
+def _chip(machine: Machine, report: NvmlReport) -> Finding:
+    """Return whether libcupti supports the GPUs."""
+    capabilities = _capabilities(report)
+    if not capabilities or len(capabilities) < len(report.gpus):
+        return _CHIP.unknown(_no_capability(report))
+    evidence = _capability_evidence(report)
+    if min(capabilities) < _OLDEST:
         return _CHIP.stops(
-            "the GPU is older than all whose counters CUPTI reads",
-            *said,
+            "the GPU is too old: CUPTI does not read its counters",
+            *evidence,
             remedy=f"measure on a GPU of compute capability {_dotted(_OLDEST)} or later",
         )
     packages = ((name, machine.package(name)) for name in _LIBRARY_WHEELS.values())
-    name, text = next((each for each in packages if each[1]), ("", None))
+    name, text = next((package for package in packages if package[1]), ("", None))
     if text is None:
-        return _CHIP.unknown("libcupti is not installed as a package", *said)
-    return _chip_of(kinds, name, _numbers(text), (*said, f"{name}: {text}"))
+        return _CHIP.unknown("libcupti is not installed as a package", *evidence)
+    return _chip_of(capabilities, name, _numbers(text), (*evidence, f"{name}: {text}"))
 
 
 def _chip_of(
-    kinds: list[tuple[int, int]],
+    capabilities: list[tuple[int, int]],
     package: str,
     version: tuple[int, int],
-    said: tuple[str, ...],
+    evidence: tuple[str, ...],
 ) -> Finding:
-    """Return whether the libcupti of a CUDA toolkit knows GPUs that are not too old."""
-    if min(kinds) < (7, 5) and version > _LAST_VOLTA:  # below Turing: Volta
+    """Return whether one version of libcupti supports GPUs that are not too old."""
+    if min(capabilities) < (7, 5) and version > _LAST_VOLTA:  # below Turing: Volta
         return _CHIP.stops(
-            f"libcupti after {_dotted(_LAST_VOLTA)} knows this GPU no more",
-            *said,
+            f"libcupti after {_dotted(_LAST_VOLTA)} no longer supports this GPU",
+            *evidence,
             remedy=f'pip install "nvidia-cuda-cupti<={_dotted(_LAST_VOLTA)}.999"',
         )
-    if not all(kind < min(_FIRST) or kind in _FIRST for kind in kinds):
-        return _CHIP.unknown("which libcupti knows this GPU is not known here", *said)
-    needed = max((_FIRST[kind][0] for kind in kinds if kind in _FIRST), default=version)
+    if not all(
+        capability < min(_FIRST) or capability in _FIRST for capability in capabilities
+    ):
+        return _CHIP.unknown(
+            "the first libcupti that supports this GPU is unknown", *evidence
+        )
+    needed = max(
+        (_FIRST[capability][0] for capability in capabilities if capability in _FIRST),
+        default=version,
+    )
     if needed > version:
         return _CHIP.stops(
-            f"libcupti is older than the GPU: {_dotted(needed)} is the first that knows "
-            "it (CUPTI 46)",
-            *said,
+            f"libcupti is older than the GPU: {_dotted(needed)} is the first that "
+            "supports it (CUPTI 46)",
+            *evidence,
             remedy=f"pip install -U {package}",
         )
-    return _CHIP.ok("libcupti knows the GPUs", *said)
+    return _CHIP.ok("libcupti supports the GPUs", *evidence)
 
 
 def _no_library(topic: Topic) -> Finding:
-    """Return the finding about a libcupti that is not there."""
+    """Return the finding about a missing libcupti."""
     return topic.unknown(
-        "no libcupti was found, in packages or in a CUDA toolkit",
+        "libcupti was not found in packages or in a CUDA toolkit",
         remedy='pip install "pytest-gpuperf[cupti]"',
     )
 
 
 def _library_version(machine: Machine, major: int) -> str | None:
-    """Return the version of the package that holds the libcupti of a CUDA."""
+    """Return the version of the package with the libcupti of a CUDA."""
     wheel = _LIBRARY_WHEELS.get(str(major))
     return wheel and machine.package(wheel)
 
@@ -316,46 +331,46 @@ def _library_version(machine: Machine, major: int) -> str | None:
 
 
 def _reader(machine: Machine, topic: Topic, tool: Tool, lost: str) -> Finding:
-    """Return whether a tool that reads binaries is there."""
+    """Return whether a tool that reads binaries is installed."""
     try:
         path = machine.find(tool)
     except CollectError as error:
-        cause = f"without {tool.name} {lost}"
+        cause = f"{tool.name} is not installed: {lost}"
         return topic.stops(cause, error.message, remedy=f"pip install {tool.wheel}")
-    return topic.ok(f"{tool.name} is there", f"{path}: is there")
+    return topic.ok(f"{tool.name} is installed", f"{path}: present")
 
 
 # -------------------------------------------------------------------------- versions
 
 
-def _kinds(seen: Seen) -> list[tuple[int, int]]:
-    """Return the compute capabilities of the GPUs, as far as NVML says them."""
-    return [gpu.capability for gpu in seen.gpus if gpu.capability is not None]
+def _capabilities(report: NvmlReport) -> list[tuple[int, int]]:
+    """Return the compute capabilities that NVML reports."""
+    return [gpu.capability for gpu in report.gpus if gpu.capability is not None]
 
 
-def _nameless(seen: Seen) -> str:
-    """Return why it is not known which GPUs a tool must know."""
-    if not seen.gpus:
-        return "there is no GPU that it must know"
-    return "NVML does not say the compute capability of a GPU"
+def _no_capability(report: NvmlReport) -> str:
+    """Return why a tool cannot be checked against the GPUs."""
+    if not report.gpus:
+        return "there is no GPU to check against"
+    return "NVML does not report the compute capability of a GPU"
 
 
-def _capabilities(seen: Seen) -> list[str]:
+def _capability_evidence(report: NvmlReport) -> list[str]:
     """Return the compute capabilities as evidence."""
     return [
         f"NVML, GPU {gpu.index}: compute capability {_dotted(gpu.capability)}"
-        for gpu in seen.gpus
+        for gpu in report.gpus
         if gpu.capability is not None
     ]
 
 
-def _driver_said(seen: Seen) -> str:
+def _driver_text(report: NvmlReport) -> str:
     """Return driver and CUDA as evidence."""
-    return f"driver {seen.driver}, CUDA {_dotted(seen.cuda or (0, 0))}"
+    return f"driver {report.driver}, CUDA {_dotted(report.cuda or (0, 0))}"
 
 
 def _numbers(version: str) -> tuple[int, int]:
-    """Return the first two numbers of a version; what has none is version 0."""
+    """Return the first two numbers of a version; 0 where there is none."""
     numbers = [int(part) for part in re.findall(r"\d+", version)[:2]]
     return (numbers[0] if numbers else 0, numbers[1] if len(numbers) > 1 else 0)
 

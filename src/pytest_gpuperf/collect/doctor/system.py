@@ -1,11 +1,11 @@
-"""What files, environment and processes say of a measurement."""
+"""GPU, driver, permissions and host, from files and environment."""
 
 from __future__ import annotations
 
 import re
 import sys
 
-from pytest_gpuperf.collect.doctor.gpus import Seen
+from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import Machine
 from pytest_gpuperf.model.finding import Finding, Status, Topic
 
@@ -36,24 +36,23 @@ _OLD_WSL = Topic(id="wsl", concerns=("counters",))
 _VISIBLE = Topic(id="visible-devices", concerns=("timing", "counters", "launches"))
 
 
-def system_findings(machine: Machine, seen: Seen) -> tuple[Finding, ...]:
+def system_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]:
     """
-    Return a finding of each topic that files and environment tell of.
+    Return one finding per topic that files and environment variables answer.
 
     Args:
         machine: Where to look.
 
-        seen: What NVML says.
+        report: What NVML reports.
     """
-    gpu = _gpu(machine, seen)
-    there = gpu.status is Status.OK
+    gpu = _gpu(machine, report)
     return (
         gpu,
-        _driver(machine, there=there),
+        _driver(machine, gpu_present=gpu.status is Status.OK),
         _visible_devices(machine),
-        _permission(machine, seen),
+        _permission(machine, report),
         _gvisor(machine),
-        _wsl(machine, seen),
+        _wsl(machine, report),
         _governor(machine),
         _smt(machine),
         _quota(machine),
@@ -61,21 +60,21 @@ def system_findings(machine: Machine, seen: Seen) -> tuple[Finding, ...]:
     )
 
 
-def _gpu(machine: Machine, seen: Seen) -> Finding:
-    """Return whether there is a GPU that this process may open."""
+def _gpu(machine: Machine, report: NvmlReport) -> Finding:
+    """Return whether this process can open a GPU."""
     nodes = [path for pattern in _NODES for path in machine.paths(pattern)]
-    if nodes or seen.gpus:
-        listed = [f"NVML: {len(seen.gpus)} GPU(s)"] if seen.gpus else []
+    if nodes or report.gpus:
+        listed = [f"NVML: {len(report.gpus)} GPU(s)"] if report.gpus else []
         return _GPU.ok(
-            "there is a GPU", *(f"{path}: is there" for path in nodes), *listed
+            "there is a GPU", *(f"{path}: present" for path in nodes), *listed
         )
     bus = _on_the_bus(machine)
     version = machine.line(_VERSION)
     if version is not None:
         return _GPU.stops(
-            "the NVIDIA driver runs, but this process sees no GPU of it",
+            "the NVIDIA driver is loaded, but this process has no access to a GPU",
             f"{_VERSION}: {version}",
-            "/dev/nvidia0: is not there",
+            "/dev/nvidia0: missing",
             *bus,
             remedy="docker run --gpus all …"
             if machine.container()
@@ -83,43 +82,43 @@ def _gpu(machine: Machine, seen: Seen) -> Finding:
         )
     if bus:
         return _GPU.stops(
-            "there is an NVIDIA GPU, and its driver does not run",
+            "an NVIDIA GPU is installed, but its driver is not loaded",
             *bus,
-            f"{_VERSION}: is not there",
+            f"{_VERSION}: missing",
             remedy="install the NVIDIA driver, then: sudo modprobe nvidia",
         )
     return _GPU.stops(
-        "there is no NVIDIA GPU: what remains is host time, binaries, captures and "
-        "replayed runs",
-        f"{_VERSION}: is not there",
-        "/dev/nvidia0: is not there",
+        "there is no NVIDIA GPU: only host time, binaries, captures and recorded runs "
+        "are available",
+        f"{_VERSION}: missing",
+        "/dev/nvidia0: missing",
         remedy="measure on a machine with an NVIDIA GPU, and judge its run here "
         "(--gpuperf-replay)",
     )
 
 
 def _on_the_bus(machine: Machine) -> list[str]:
-    """Return the GPUs on the PCI bus, whoever drives them."""
-    found = []
+    """Return the GPUs on the PCI bus as evidence, with or without a driver."""
+    evidence = []
     for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
-        kind = vendor.replace("/vendor", "/class")
-        said = machine.line(kind) or ""
-        if machine.line(vendor) == _VENDOR and said.startswith(_DISPLAY):
-            found += [f"{vendor}: {_VENDOR}", f"{kind}: {said}"]
-    return found
+        class_path = vendor.replace("/vendor", "/class")
+        class_code = machine.line(class_path) or ""
+        if machine.line(vendor) == _VENDOR and class_code.startswith(_DISPLAY):
+            evidence += [f"{vendor}: {_VENDOR}", f"{class_path}: {class_code}"]
+    return evidence
 
 
-def _driver(machine: Machine, *, there: bool) -> Finding:
+def _driver(machine: Machine, *, gpu_present: bool) -> Finding:
     """Return whether the CUDA driver can be loaded."""
     reason = machine.load(_DRIVER_LIBRARY)
     version = machine.line(_VERSION)
     evidence = [f"{_VERSION}: {version}"] if version else []
     if reason is None:
         return _DRIVER.ok("the CUDA driver can be loaded", *evidence)
-    if not there:
-        return _DRIVER.unknown("there is no GPU that a driver could drive")
+    if not gpu_present:
+        return _DRIVER.unknown("there is no GPU that needs a driver")
     return _DRIVER.stops(
-        "there is a GPU, and no CUDA driver that this process could load",
+        "this process cannot load the CUDA driver",
         *evidence,
         f"{_DRIVER_LIBRARY}: {reason.removeprefix(f'{_DRIVER_LIBRARY}: ')}",
         remedy="docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility …"
@@ -129,49 +128,48 @@ def _driver(machine: Machine, *, there: bool) -> Finding:
 
 
 def _visible_devices(machine: Machine) -> Finding:
-    """Return whether CUDA is told to hide the GPUs."""
+    """Return whether CUDA_VISIBLE_DEVICES hides the GPUs."""
     value = machine.environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
         return _VISIBLE.ok("CUDA shows every GPU", "CUDA_VISIBLE_DEVICES: is not set")
     if value.strip() in {"", "-1", "NoDevFiles"}:
         return _VISIBLE.stops(
-            "CUDA is told to show no GPU",
-            "CUDA_VISIBLE_DEVICES: names none",
+            "CUDA_VISIBLE_DEVICES hides every GPU",
+            "CUDA_VISIBLE_DEVICES: names no GPU",
             remedy="unset CUDA_VISIBLE_DEVICES",
         )
-    return _VISIBLE.ok(
-        "CUDA shows GPUs that were chosen", "CUDA_VISIBLE_DEVICES: is set"
-    )
+    return _VISIBLE.ok("CUDA shows the selected GPUs", "CUDA_VISIBLE_DEVICES: is set")
 
 
-def _permission(machine: Machine, seen: Seen) -> Finding:
+def _permission(machine: Machine, report: NvmlReport) -> Finding:
     """Return whether the driver lets this process read counters."""
-    said = machine.field(_PARAMETERS, "RmProfilingAdminOnly")
-    evidence = f"{_PARAMETERS}: RmProfilingAdminOnly: {said}"
-    if said is None and machine.exists("/dev/dxg"):
+    admin_only = machine.field(_PARAMETERS, "RmProfilingAdminOnly")
+    evidence = f"{_PARAMETERS}: RmProfilingAdminOnly: {admin_only}"
+    if admin_only is None and machine.exists("/dev/dxg"):
         return _PERMISSION.unknown(
-            "under WSL the driver of Windows decides it",
+            "the Windows driver decides who may read counters",
             remedy="NVIDIA Control Panel, Developer, Manage GPU Performance Counters",
         )
-    if said is None:
+    if admin_only is None:
         return _PERMISSION.unknown(
             "the driver's parameters do not say who may read counters",
-            f"{_PARAMETERS}: {'does not say' if machine.exists(_PARAMETERS) else 'is not there'}",
+            f"{_PARAMETERS}: {'not set' if machine.exists(_PARAMETERS) else 'missing'}",
             remedy="try it: ncu --metrics sm__cycles_active.avg PROGRAM",
         )
-    if said == "0":
+    if admin_only == "0":
         return _PERMISSION.ok("every user may read counters", evidence)
-    return _with_capabilities(machine, seen, evidence)
+    return _with_capabilities(machine, report, evidence)
 
 
-def _with_capabilities(machine: Machine, seen: Seen, evidence: str) -> Finding:
-    """Return whether this process counts as an administrator."""
+def _with_capabilities(machine: Machine, report: NvmlReport, evidence: str) -> Finding:
+    """Return whether this process has an administrator's capabilities."""
     held = machine.field(_STATUS, "CapEff")
     if held is None or not re.fullmatch("[0-9a-f]+", held):
         reason = (
-            "only administrators may read counters; whether this is one is not told"
+            "only administrators may read counters, and the capabilities of this process "
+            "are unknown"
         )
-        return _PERMISSION.unknown(reason, evidence, f"{_STATUS}: has no CapEff")
+        return _PERMISSION.unknown(reason, evidence, f"{_STATUS}: no CapEff")
     status = f"{_STATUS}: CapEff: {held}"
     bits = int(held, 16)
     if bits >> _SYS_ADMIN & 1:
@@ -179,7 +177,10 @@ def _with_capabilities(machine: Machine, seen: Seen, evidence: str) -> Finding:
             "only administrators may read counters, and this process has CAP_SYS_ADMIN",
             *(evidence, status),
         )
-    if bits >> _PERFMON & 1 and (_driver_branch(machine, seen) or 0) >= _PERFMON_DRIVER:
+    if (
+        bits >> _PERFMON & 1
+        and (_driver_branch(machine, report) or 0) >= _PERFMON_DRIVER
+    ):
         return _PERMISSION.ok(
             "only administrators may read counters, and this process has CAP_PERFMON",
             *(evidence, status),
@@ -196,24 +197,24 @@ def _with_capabilities(machine: Machine, seen: Seen, evidence: str) -> Finding:
     )
 
 
-def _driver_branch(machine: Machine, seen: Seen) -> int | None:
+def _driver_branch(machine: Machine, report: NvmlReport) -> int | None:
     """Return the driver's branch, as 580, from NVML or from the kernel module."""
-    if seen.major is not None:
-        return seen.major
-    found = re.search(r"\s(\d{3})\.\d+", machine.line(_VERSION) or "")
-    return int(found[1]) if found else None
+    if report.major is not None:
+        return report.major
+    match = re.search(r"\s(\d{3})\.\d+", machine.line(_VERSION) or "")
+    return int(match[1]) if match else None
 
 
 def _gvisor(machine: Machine) -> Finding:
-    """Return whether this is gVisor, which passes no profiling on unless told to."""
+    """Return whether this is gVisor, which blocks profiling by default."""
     texts = {path: machine.line(path) for path in _KERNEL}
-    said = [f"{path}: {text}" for path, text in texts.items() if text]
-    if not said:
+    evidence = [f"{path}: {text}" for path, text in texts.items() if text]
+    if not evidence:
         return _GVISOR.unknown(
-            "the kernel does not say what it is",
-            *(f"{p}: is not there" for p in _KERNEL),
+            "the kernel version cannot be read",
+            *(f"{path}: missing" for path in _KERNEL),
         )
-    words = " ".join(said)
+    words = " ".join(evidence)
     release = texts["/proc/sys/kernel/osrelease"]
     if (
         "gvisor" in words.lower()
@@ -221,48 +222,48 @@ def _gvisor(machine: Machine) -> Finding:
         or release == _GVISOR_RELEASE
     ):
         return _GVISOR.stops(
-            "this is gVisor, which passes no profiling call to the driver unless runsc "
-            "(of mid 2026 or later) was told to",
-            *said,
+            "this is gVisor: it blocks profiling calls unless runsc (mid 2026 or later) "
+            "allows them",
+            *evidence,
             remedy="runsc --nvproxy-allowed-driver-capabilities=compute,utility,profiling",
         )
-    return _GVISOR.ok("this is not gVisor", *said)
+    return _GVISOR.ok("this is not gVisor", *evidence)
 
 
-def _wsl(machine: Machine, seen: Seen) -> Finding:
-    """Return whether this is WSL, whose driver is that of Windows."""
+def _wsl(machine: Machine, report: NvmlReport) -> Finding:
+    """Return whether this is WSL, which uses the Windows driver."""
     version = machine.line("/proc/version")
     dxg = machine.exists("/dev/dxg")
     if version is None and not dxg:
         return _WSL.unknown(
-            "the kernel does not say what it is", "/proc/version: is not there"
+            "the kernel version cannot be read", "/proc/version: missing"
         )
-    said = [f"/proc/version: {version}"] if version else []
+    evidence = [f"/proc/version: {version}"] if version else []
     if not dxg and "microsoft" not in (version or "").lower():
-        return _WSL.ok("this is not WSL", *said)
-    said.append(f"/dev/dxg: {'is there' if dxg else 'is not there'}")
+        return _WSL.ok("this is not WSL", *evidence)
+    evidence.append(f"/dev/dxg: {'present' if dxg else 'missing'}")
     if not dxg:
         return _WSL.stops(
-            "this is WSL without a GPU: version 1, or a Windows driver without one",
-            *said,
+            "this is WSL without a GPU: WSL 1, or a Windows driver without WSL support",
+            *evidence,
             remedy="wsl.exe --set-version DISTRIBUTION 2, and wsl.exe --update",
         )
-    branch = _driver_branch(machine, seen)
+    branch = _driver_branch(machine, report)
     if branch is not None and branch < _WSL_DRIVER:
         return _OLD_WSL.stops(
             f"this is WSL with driver {branch}: counters need {_WSL_DRIVER} or later",
-            *said,
-            remedy="update the NVIDIA driver of Windows",
+            *evidence,
+            remedy="update the NVIDIA driver on Windows",
         )
     return _WSL.bends(
-        "this is WSL: the scheduler of Windows stands between, NVML lists no processes, "
-        "and counters over time are missing",
-        *said,
-        remedy="measure on Linux itself",
+        "this is WSL: Windows schedules the GPU, NVML lists no processes, and counters "
+        "over time are missing",
+        *evidence,
+        remedy="measure on native Linux",
     )
 
 
-# ------------------------------------------------------------------ the host's own time
+# ------------------------------------------------------------------------- host timing
 
 _CPU = "/sys/devices/system/cpu"
 _GOVERNOR = Topic(id="cpu-governor", concerns=("host",))
@@ -272,22 +273,22 @@ _LOAD = Topic(id="cpu-load", concerns=("host",))
 
 
 def _governor(machine: Machine) -> Finding:
-    """Return whether the processor's clock waits for load."""
+    """Return whether the CPU clock rises only under load."""
     paths = machine.paths(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor")
-    said = {path: machine.line(path) for path in paths}
+    governors = {path: machine.line(path) for path in paths}
     first: dict[str | None, str] = {}
-    for path, governor in said.items():
+    for path, governor in governors.items():
         first.setdefault(governor, path)
     evidence = [f"{path}: {name or 'cannot be read'}" for name, path in first.items()]
-    if not said or None in first:
+    if not governors or None in first:
         return _GOVERNOR.unknown(
-            "the system does not say what drives the processor's clock: a hypervisor may",
-            *(evidence or [f"{_CPU}/cpu0/cpufreq: is not there"]),
+            "the CPU frequency governor cannot be read: a hypervisor may set the clock",
+            *(evidence or [f"{_CPU}/cpu0/cpufreq: missing"]),
         )
     if set(first) == {"performance"}:
-        return _GOVERNOR.ok("the processor's clock does not wait for load", *evidence)
+        return _GOVERNOR.ok("the CPU frequency governor is performance", *evidence)
     return _GOVERNOR.bends(
-        "the processor's clock rises only under load: short host times vary",
+        "the CPU clock rises only under load: short host timings vary",
         *evidence,
         remedy="sudo cpupower frequency-set -g performance",
     )
@@ -296,57 +297,56 @@ def _governor(machine: Machine) -> Finding:
 def _smt(machine: Machine) -> Finding:
     """Return whether two threads share a core."""
     path = f"{_CPU}/smt/active"
-    said = machine.line(path)
-    if said is None:
-        reason = "the system does not say whether threads share a core"
-        return _SMT.unknown(reason, f"{path}: is not there")
-    if said == "0":
-        return _SMT.ok("no two threads share a core", f"{path}: {said}")
+    active = machine.line(path)
+    if active is None:
+        return _SMT.unknown("the SMT state cannot be read", f"{path}: missing")
+    if active == "0":
+        return _SMT.ok("SMT is off", f"{path}: {active}")
     return _SMT.bends(
-        "two threads share a core: host time depends on what the other one does",
-        f"{path}: {said}",
+        "SMT is on: two threads share a core and slow each other",
+        f"{path}: {active}",
         remedy=f"echo off | sudo tee {_CPU}/smt/control",
     )
 
 
 def _quota(machine: Machine) -> Finding:
-    """Return whether the kernel stops this process when its share is used up."""
-    own = machine.field("/proc/self/cgroup", "0:")  # the line of version 2 is 0::PATH
+    """Return whether a CPU quota pauses this process."""
+    group = machine.field("/proc/self/cgroup", "0:")  # the line of version 2 is 0::PATH
     places = (
-        *((f"/sys/fs/cgroup{own.rstrip('/')}/cpu.max",) if own else ()),
+        *((f"/sys/fs/cgroup{group.rstrip('/')}/cpu.max",) if group else ()),
         "/sys/fs/cgroup/cpu.max",
         "/sys/fs/cgroup/cpu/cpu.cfs_quota_us",  # of version 1
     )
-    said = {path: text for path in places if (text := machine.line(path)) is not None}
-    evidence = [f"{path}: {text}" for path, text in said.items()]
-    if not said:
-        reason = "the system does not say how much processor time there is"
-        return _QUOTA.unknown(reason, *(f"{path}: is not there" for path in places))
-    if all(text.split()[0] in {"max", "-1"} for text in said.values()):
-        return _QUOTA.ok("processor time is not rationed", *evidence)
+    limits = {path: text for path in places if (text := machine.line(path)) is not None}
+    evidence = [f"{path}: {text}" for path, text in limits.items()]
+    if not limits:
+        reason = "the CPU quota cannot be read"
+        return _QUOTA.unknown(reason, *(f"{path}: missing" for path in places))
+    if all(text.split()[0] in {"max", "-1"} for text in limits.values()):
+        return _QUOTA.ok("there is no CPU quota", *evidence)
     return _QUOTA.bends(
-        "processor time is rationed: the process is stopped when its share is used up",
+        "there is a CPU quota: the process is paused when its share is used up",
         *evidence,
         remedy="docker run without --cpus (and --cpuset-cpus for cores of its own)",
     )
 
 
 def _load(machine: Machine) -> Finding:
-    """Return whether more wants to run than there are processors."""
+    """Return whether the CPU load reaches the number of cores."""
     path = "/proc/loadavg"
-    said = machine.line(path)
+    averages = machine.line(path)
     cores = len(machine.paths(f"{_CPU}/cpu[0-9]*"))
-    if said is None or not cores:
-        reason = "the system does not say how busy its processors are"
-        return _LOAD.unknown(reason, f"{path}: {said or 'is not there'}")
+    if averages is None or not cores:
+        reason = "the CPU load cannot be read"
+        return _LOAD.unknown(reason, f"{path}: {averages or 'missing'}")
     evidence = (
-        f"{path}: {said.split()[0]} in the last minute",
+        f"{path}: {averages.split()[0]} in the last minute",
         f"{_CPU}: {cores} cpus",
     )
-    if float(said.split()[0]) < cores:
-        return _LOAD.ok("there are processors for all that wants to run", *evidence)
+    if float(averages.split()[0]) < cores:
+        return _LOAD.ok("the CPU load is below the number of cores", *evidence)
     return _LOAD.bends(
-        "as much wants to run as there are processors, or more: host times are longer",
+        "the CPU load is at or above the number of cores: host timings are inflated",
         *evidence,
-        remedy="find out what runs: ps -eo pcpu,pid,comm --sort=-pcpu | head",
+        remedy="end the busiest processes: ps -eo pcpu,pid,comm --sort=-pcpu | head",
     )
