@@ -1,6 +1,6 @@
-"""NVIDIA Nsight Compute: its reports read, its runs started.
+"""NVIDIA Nsight Compute: profiling with it, and reading its reports.
 
-In: names of metrics, a program to profile, or a report that somebody else made.
+In: names of metrics, and a program to profile or an existing report.
 Out: the values that ncu measured, by launch, with its own names and units.
 Never: a number of ours, a verdict, a report parsed in this process.
 """
@@ -57,7 +57,7 @@ __all__ = [
     "WarpStall",
 ]
 
-_MODULES = {  # where each public name lives: loaded when it is first used
+_MODULES = {  # the public names by module: imported at first use
     "cache": ("Cache",),
     "command": ("Command",),
     "factories": ("L1TEXCache", "LaunchBlock", "LaunchGrid", "WarpStall"),
@@ -80,7 +80,7 @@ _MODULES = {  # where each public name lives: loaded when it is first used
 
 
 def __getattr__(name: str) -> object:
-    """Return a public name from the module it lives in."""
+    """Return a public name from its module."""
     module = next((m for m, names in _MODULES.items() if name in names), None)
     if module is None:
         message = f"module {__name__!r} has no attribute {name!r}"

@@ -1,4 +1,4 @@
-"""What a `.ncu-rep` says, as records."""
+"""A `.ncu-rep` as records."""
 
 from __future__ import annotations
 
@@ -23,12 +23,12 @@ __all__ = [
     "read_capture",
 ]
 
-_MOST_BYTES = 64 * 2**20  # of a report that is read whole for nothing but its names
+_MOST_BYTES = 64 * 2**20  # of a report that is read only for its metrics' names
 
 
 class CapturedValue(Frozen, frozen=True, kw_only=True):
     """
-    One metric of one launch, in the report's own words.
+    One metric of one launch, as in the report.
 
     Attributes:
         value: The number or the text; None: absent, NaN or infinite.
@@ -55,9 +55,9 @@ class CapturedLaunch(Frozen, frozen=True, kw_only=True):
             The names of the open NVTX ranges by domain: the push/pop stack, outermost
             first, then the start/end ranges. Empty where ncu ran without `--nvtx`.
 
-        measured: False: profiling this launch failed, and its metrics mean nothing.
+        measured: False: profiling this launch failed, and its metrics are meaningless.
 
-        metrics: By the report's name; what was asked for and is absent has value None.
+        metrics: Values by the report's name; a requested metric that is absent has None.
     """
 
     index: int
@@ -116,7 +116,7 @@ def read_capture(
     Read a report; the arguments and errors are those of `capture_text`.
 
     Returns:
-        The launches with the metrics that were asked for.
+        The launches with the requested metrics.
     """
     text = capture_text(
         path, runner=runner, metrics=metrics, python=python, timeout_s=timeout_s
@@ -133,8 +133,8 @@ def decode_capture(text: bytes) -> Capture:
     """
     return Capture(
         ranges=tuple(
-            CapturedRange(launches=tuple(map(_launch, each["launches"])))
-            for each in json.loads(text)["ranges"]
+            CapturedRange(launches=tuple(map(_launch, section["launches"])))
+            for section in json.loads(text)["ranges"]
         )
     )
 
@@ -149,8 +149,8 @@ def metric_names(
     """
     if os.path.getsize(path) > _MOST_BYTES:  # noqa: PTH202 - as in text
         return ()
-    whole = read_capture(path, runner=runner, python=python)
-    launches = (launch for each in whole.ranges for launch in each.launches)
+    capture = read_capture(path, runner=runner, python=python)
+    launches = (launch for section in capture.ranges for launch in section.launches)
     return tuple(dict.fromkeys(name for launch in launches for name in launch.metrics))
 
 
@@ -164,9 +164,9 @@ def _launch(launch: _LaunchObject) -> CapturedLaunch:
         metrics={
             # a report repeats some 300 names and 20 units in every launch
             sys.intern(name): CapturedValue(
-                value=found["value"],
-                unit=None if found["unit"] is None else sys.intern(found["unit"]),
+                value=metric["value"],
+                unit=None if metric["unit"] is None else sys.intern(metric["unit"]),
             )
-            for name, found in launch["metrics"].items()
+            for name, metric in launch["metrics"].items()
         },
     )

@@ -1,4 +1,4 @@
-"""Names that Nsight Compute takes on each chip, and their cost."""
+"""The metrics of Nsight Compute on each chip, and their passes."""
 
 from __future__ import annotations
 
@@ -30,8 +30,8 @@ _ENDING = re.compile(r"\.(?:avg|max|min|sum|pct|ratio|max_rate)(?:\.[a-z_.]*)?$"
 _SUGGESTED = 3
 _CLOSE = 0.7  # difflib's ratio below which two names have little in common
 
-# What Nsight Compute ran, against the passes of its hardware's counters, in 232 sets of
-# metrics of 536 public reports
+# Nsight Compute's passes over those of its hardware counters, in 232 sets of metrics of
+# 536 public reports
 _COUNTERS_MORE = 1  # 70 of 92 sets, and within 2 in 89
 _SOURCE_MORE = 3  # between 1 and 4 in 101 of 107 sets
 _COUNTERS_NOTE = (
@@ -42,11 +42,11 @@ _SOURCE_NOTE = (
     "counters of source lines take passes of their own: 1 to 4 in 101 of 107 public "
     "reports, 3 are assumed"
 )
-_OPEN_NOTE = "nobody but Nsight Compute knows the passes of {}"
+_OPEN_NOTE = "only Nsight Compute knows the passes of {}"
 
 
 class _Cost(Enum):
-    """What a name of Nsight Compute's own adds to the passes."""
+    """The passes that a metric of Nsight Compute's own adds."""
 
     NOTHING = "known without counting"
     SOURCE = "counted by source line, in passes of its own"
@@ -54,7 +54,7 @@ class _Cost(Enum):
 
 
 class _Family(NamedTuple):
-    """Names that Nsight Compute makes itself: no library lists them."""
+    """Metrics that Nsight Compute computes itself: no library lists them."""
 
     pattern: re.Pattern[str]
     cost: _Cost
@@ -90,46 +90,51 @@ class Catalogue:
 
     def __init__(self, chip: str, source: nvperf.Library | None = None) -> None:
         """
-        Load what answers for a chip.
+        Load the library's evaluator for a chip.
 
         Args:
             chip: As `chip_named` takes it.
 
-            source: The library to ask; None: the installed one.
+            source: The library; None: the installed one.
 
         Raises:
-            ConfigError: There is no such chip.
+            ConfigError: The chip is unknown.
 
-            CollectorUnavailableError: There is no library.
+            CollectorUnavailableError: The library is not installed.
         """
         self._library = source or nvperf.load()
         self.chip = chip_named(chip, self._library)
         self._evaluator = nvperf.evaluator(self.chip, self._library)
 
     def entries(self, kind: MetricType | None = None) -> Iterator[MetricEntry]:
-        """Yield the metrics of a kind, None: of all, by name and without endings."""
+        """Yield the metrics of one kind, or of all, by name and without endings."""
         kinds = MetricType if kind is None else (kind,)
-        for base in sorted(name for each in kinds for name in self._names(each)):
+        for base in sorted(
+            name for metric_type in kinds for name in self._names(metric_type)
+        ):
             yield self._entry(base)
 
     def search(self, words: Sequence[str]) -> list[MetricEntry]:
-        """Return the metrics in whose name or description each word stands."""
-        wanted = [word.casefold() for word in words]
+        """Return the metrics with every word in their name or description."""
+        folded = [word.casefold() for word in words]
         return [
             entry
             for entry in self.entries()
-            if all(w in f"{entry.base} {entry.description}".casefold() for w in wanted)
+            if all(
+                word in f"{entry.base} {entry.description}".casefold()
+                for word in folded
+            )
         ]
 
     def describe(self, name: str) -> MetricEntry:
         """
-        Return a metric with all that is known of it, also what it costs alone.
+        Return a metric with all of its properties and its own passes.
 
         Args:
             name: Its name, with an ending or without.
 
         Raises:
-            ConfigError: The chip has no such metric, or only Nsight Compute knows it.
+            ConfigError: The chip has no such metric, or Nsight Compute computes it.
         """
         checked = self.check(name)
         if not checked.known:
@@ -137,69 +142,75 @@ class Catalogue:
         if checked.kind == "ncu":
             message = f"{name} is made by Nsight Compute: {checked.note}"
             raise ConfigError(message, remedy="see its documentation")
-        found = self._evaluator.properties(name)
+        properties = self._evaluator.properties(name)
         return MetricEntry(
             name=name,
-            base=found.base,
-            kind=found.kind.name.lower(),
-            description=found.description,
-            hardware_unit=found.hardware_unit,
-            unit=found.unit,
-            endings=self._evaluator.endings(found.kind),
-            made_of=found.made_of,
+            base=properties.base,
+            kind=properties.kind.name.lower(),
+            description=properties.description,
+            hardware_unit=properties.hardware_unit,
+            unit=properties.unit,
+            endings=self._evaluator.endings(properties.kind),
+            made_of=properties.made_of,
             passes=self._passes(self._counted(checked)),
         )
 
     def check(self, name: str) -> NameCheck:
-        """Return whether a name is a metric of this chip; if not, what was meant."""
+        """Return whether a name is a metric of this chip, or else similar names."""
         kind = self._evaluator.kind(name)
         if kind is not None and self._evaluator.accepts(name):
             return NameCheck(name=name, known=True, kind=kind.name.lower())
         prefix, _, inner = name.partition(":")
         if prefix == "breakdown" and self._evaluator.kind(inner) is None:
-            found = self.check(inner)
-            meant = tuple(f"breakdown:{each}" for each in found.suggestions)
+            inner_check = self.check(inner)
+            suggestions = tuple(
+                f"breakdown:{suggestion}" for suggestion in inner_check.suggestions
+            )
             return NameCheck(
-                name=name, known=False, kind="", note=found.note, suggestions=meant
+                name=name,
+                known=False,
+                kind="",
+                note=inner_check.note,
+                suggestions=suggestions,
             )
         family = _family(name)
         if family is not None:
             note = family.cost.value
             return NameCheck(name=name, known=True, kind="ncu", note=note)
         if kind is None:
-            return self._stranger(name)
+            return self._unknown(name)
         return self._without_ending(name, kind)
 
     def cost(self, names: Sequence[str]) -> PassCost:
         """
-        Return in how many passes a kernel gives metrics together.
+        Return the passes in which a kernel gives metrics together.
 
         Args:
-            names: The metrics; what Nsight Compute makes itself may stand among them.
+            names: The metrics; those that Nsight Compute computes are allowed.
 
         Raises:
-            ConfigError: Some are unknown; all of them are named.
+            ConfigError: Some are unknown; the message names all of them.
         """
         checks = [self.check(name) for name in dict.fromkeys(names)]
-        wrong = [each for each in checks if not each.known]
-        if wrong:
-            raise _unknown_names(wrong)
+        unknown = [check for check in checks if not check.known]
+        if unknown:
+            raise _unknown_names(unknown)
         alone: dict[str, int] = {}
         refused: dict[str, str] = {}
         together: list[str] = []
-        for each in checks:
-            counted = self._counted(each)
+        for check in checks:
+            counted = self._counted(check)
             passes = self._passes(counted)
             if passes is None:
-                refused[each.name] = f"{self.chip} does not give it of a kernel"
+                refused[check.name] = f"{self.chip} does not give it of a kernel"
             elif counted:
-                alone[each.name] = passes
+                alone[check.name] = passes
                 together += counted
         passes = self._evaluator.passes(together)
-        replays, note = _replays(passes, [each.name for each in checks])
+        replays, note = _replays(passes, [check.name for check in checks])
         return PassCost(
             chip=self.chip,
-            names=tuple(each.name for each in checks),
+            names=tuple(check.name for check in checks),
             passes=passes,
             replays=replays,
             note=note,
@@ -207,29 +218,34 @@ class Catalogue:
             refused=refused,
         )
 
-    def grouped(self, wanted: Mapping[str, Sequence[str]]) -> tuple[ReplayGroup, ...]:
+    def grouped(
+        self, metrics_by_test: Mapping[str, Sequence[str]]
+    ) -> tuple[ReplayGroup, ...]:
         """
-        Return tests in groups: a test joins another where that costs no further pass.
+        Return tests in groups; tests share one if that adds no pass.
 
-        Nsight Compute starts once a group, and runs each launch as often as the longest
-        list in it needs.
+        Nsight Compute starts once per group, and repeats each launch for the longest list
+        of metrics in it.
 
         Args:
-            wanted: The metrics of each test.
+            metrics_by_test: The metrics of each test.
         """
-        # the scheduler heeds the order: the first list of the same names stands for all
+        # the order changes the passes: the first of several lists with the same names
+        # is used for all of them
         ordered: dict[frozenset[str], tuple[str, ...]] = {}
         lists: dict[tuple[str, ...], list[str]] = {}
-        for test, names in wanted.items():
-            once = ordered.setdefault(frozenset(names), tuple(dict.fromkeys(names)))
-            lists.setdefault(once, []).append(test)
+        for test, names in metrics_by_test.items():
+            distinct = ordered.setdefault(frozenset(names), tuple(dict.fromkeys(names)))
+            lists.setdefault(distinct, []).append(test)
         passes = {names: self._together(names) for names in lists}
         groups: list[tuple[int, dict[str, None], list[str]]] = []
-        for names in sorted(lists, key=lambda each: (-passes[each], each)):
+        for names in sorted(
+            lists, key=lambda distinct_names: (-passes[distinct_names], distinct_names)
+        ):
             for needed, joint, tests in groups:
-                more = [name for name in names if name not in joint]
-                if not more or self._together([*joint, *more]) == needed:
-                    joint.update(dict.fromkeys(more))
+                added = [name for name in names if name not in joint]
+                if not added or self._together([*joint, *added]) == needed:
+                    joint.update(dict.fromkeys(added))
                     tests.extend(lists[names])
                     break
             else:
@@ -244,19 +260,19 @@ class Catalogue:
         return self._evaluator.names(kind)
 
     def _entry(self, base: str) -> MetricEntry:
-        """Return a metric as a list shows it."""
-        found = self._evaluator.properties(base)
+        """Return a metric as an entry of a list."""
+        properties = self._evaluator.properties(base)
         return MetricEntry(
             name=base,
             base=base,
-            kind=found.kind.name.lower(),
-            description=found.description,
-            hardware_unit=found.hardware_unit,
-            unit=found.unit,
+            kind=properties.kind.name.lower(),
+            description=properties.description,
+            hardware_unit=properties.hardware_unit,
+            unit=properties.unit,
         )
 
     def _counted(self, checked: NameCheck) -> list[str]:
-        """Return what the hardware has to count for a name, with endings."""
+        """Return the hardware's counters of a metric, with endings."""
         name = checked.name
         if checked.kind == "ncu":
             prefix, _, inner = name.partition(":")
@@ -271,8 +287,8 @@ class Catalogue:
         passes = self._passes(counted)
         if passes is not None:
             return passes
-        given = [each for each in counted if self._passes([each]) is not None]
-        return self._evaluator.passes(given)
+        available = [part for part in counted if self._passes([part]) is not None]
+        return self._evaluator.passes(available)
 
     def _passes(self, names: Sequence[str]) -> int | None:
         """Return the passes of metrics; None: a kernel does not give them."""
@@ -282,56 +298,58 @@ class Catalogue:
             return None
 
     def _without_ending(self, name: str, kind: MetricType) -> NameCheck:
-        """Return what is to be said of a metric whose ending is missing or wrong."""
+        """Return the check of a metric with a missing or wrong ending."""
         base = self._evaluator.base(name) or name
-        spelled = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
+        candidates = [f"{base}{ending}" for ending in self._evaluator.endings(kind)]
         if name == base:
             note = f"a value needs an ending, as {base}{_USUAL[kind]}"
             return NameCheck(name=name, known=True, kind="base", note=note)
-        close = difflib.get_close_matches(name, spelled, n=_SUGGESTED, cutoff=_CLOSE)
-        said = f"{base} of {self.chip} is a {kind.name.lower()}"
+        close = difflib.get_close_matches(name, candidates, n=_SUGGESTED, cutoff=_CLOSE)
+        subject = f"{base} of {self.chip} is a {kind.name.lower()}"
         return NameCheck(
             name=name,
             known=False,
             kind="",
-            note=f"{said}, and {name.removeprefix(base)} is no ending of it",
+            note=f"{subject}, and {name.removeprefix(base)} is no ending of it",
             suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
         )
 
-    def _stranger(self, name: str) -> NameCheck:
-        """Return why a name is unknown, and which of the chip's names come close."""
+    def _unknown(self, name: str) -> NameCheck:
+        """Return the check of an unknown name, with similar names of the chip."""
         if name in METRICS:
             note = "a metric of gpuperf, which limits and markers name so on any chip"
             return NameCheck(name=name, known=False, kind="gpuperf", note=note)
         ending = _ENDING.search(name)
         base = name[: ending.start()] if ending else name
         unit, separator, _ = base.partition("__")
-        every = [each for kind in MetricType for each in self._names(kind)]
-        alike = [each for each in every if each.startswith(f"{unit}__")]
+        all_names = [metric for kind in MetricType for metric in self._names(kind)]
+        alike = [metric for metric in all_names if metric.startswith(f"{unit}__")]
         note = f"{self.chip} has no such metric"
         if separator and not alike:
             note = f"{self.chip} has no {unit}__ metrics"
             if unit == "dram" and self.chip in _HOST_MEMORY:
                 note += " (its memory is the host's)"
-        if others := self._elsewhere(base):
-            note += f", unlike {', '.join(others)}"
-        close = _nearest(base, alike or every)
-        spelled = (self._ended(each, ending[0] if ending else "") for each in close)
+        if other_chips := self._other_chips(base):
+            note += f", unlike {', '.join(other_chips)}"
+        close = _nearest(base, alike or all_names)
+        suggestions = (
+            self._ended(metric, ending[0] if ending else "") for metric in close
+        )
         return NameCheck(
-            name=name, known=False, kind="", note=note, suggestions=tuple(spelled)
+            name=name, known=False, kind="", note=note, suggestions=tuple(suggestions)
         )
 
     def _ended(self, base: str, ending: str) -> str:
-        """Return a base with the ending that was written, where it takes that one."""
+        """Return a base with the given ending, if the metric takes it."""
         return base + ending if self._evaluator.accepts(base + ending) else base
 
-    def _elsewhere(self, base: str) -> list[str]:
-        """Return the first chip of each capability that has a metric."""
+    def _other_chips(self, base: str) -> list[str]:
+        """Return the first chip of each other capability that has a metric."""
         firsts = [chips[0] for chips in CAPABILITIES.values()]
-        known = [chip for chip in firsts if chip in self._library.chips()]
+        supported = [chip for chip in firsts if chip in self._library.chips()]
         return [
             chip
-            for chip in known
+            for chip in supported
             if chip != self.chip and _has(nvperf.evaluator(chip, self._library), base)
         ]
 
@@ -342,33 +360,34 @@ def _has(evaluator: Evaluator, base: str) -> bool:
 
 
 def _family(name: str) -> _Family | None:
-    """Return the family of a name that Nsight Compute makes itself."""
-    return next((each for each in _FAMILIES if each.pattern.fullmatch(name)), None)
+    """Return the family of a metric that Nsight Compute computes itself."""
+    return next(
+        (family for family in _FAMILIES if family.pattern.fullmatch(name)), None
+    )
 
 
 def made_by_ncu(name: str) -> bool:
-    """Return whether Nsight Compute makes a metric itself: nothing else counts it."""
+    """Return whether only Nsight Compute computes a metric."""
     return _family(name) is not None
 
 
 def _nearest(base: str, candidates: Sequence[str]) -> list[str]:
     """
-    Return names that come close, best first.
+    Return similar names, best first.
 
-    Newer chips put words into names (`dram__bytes_op_read`): a name that holds all the
-    words comes first, then those that are spelled alike. One word alone is no part of a
-    name that was meant: many hold it.
+    Newer chips insert words into names (`dram__bytes_op_read`): names with all of the
+    words come first, then those of similar spelling. A single word is in too many names.
     """
     words = set(base.split("_"))
-    several = len(words) > 1
-    holding = [c for c in candidates if several and words <= set(c.split("_"))]
-    holding.sort(key=lambda each: (len(each), each))
+    has_words = len(words) > 1
+    holding = [c for c in candidates if has_words and words <= set(c.split("_"))]
+    holding.sort(key=lambda candidate: (len(candidate), candidate))
     alike = difflib.get_close_matches(base, candidates, n=_SUGGESTED, cutoff=_CLOSE)
     return [*dict.fromkeys([*holding[:_SUGGESTED], *alike])][:_SUGGESTED]
 
 
 def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
-    """Return how often Nsight Compute runs a launch, and how sure that is."""
+    """Return how often Nsight Compute runs a launch, with a note on its accuracy."""
     families = {name: _family(name) for name in names}
     unknown = [n for n, f in families.items() if f and f.cost is _Cost.UNKNOWN]
     expanded = [name for name in unknown if not name.startswith("breakdown:")]
@@ -380,7 +399,7 @@ def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
     return passes + _COUNTERS_MORE, _COUNTERS_NOTE
 
 
-def _unknown_names(wrong: Sequence[NameCheck]) -> ConfigError:
-    """Return the error for names that are no metrics, all at once."""
-    message = "; ".join(f"{each.name}: {each.told}" for each in wrong)
+def _unknown_names(checks: Sequence[NameCheck]) -> ConfigError:
+    """Return one error for all unknown names."""
+    message = "; ".join(f"{check.name}: {check.told}" for check in checks)
     return ConfigError(message, remedy="look for names with gpuperf metrics search")

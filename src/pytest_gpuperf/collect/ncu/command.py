@@ -1,4 +1,4 @@
-"""A start of Nsight Compute, as a value that builds its argv."""
+"""The command line of one Nsight Compute run."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _CHOICES = {
     "kernel_name_base": ("function", "demangled", "mangled"),
 }
 _COUNTS = {"launch_skip": 0, "launch_count": 1}  # the least that each may be
-# what a field is called on the command line, where it may stand in `opts` instead
+# the options of each field, which may be in `opts` instead
 _OPTIONS = {
     "replay_mode": ("--replay-mode",),
     "cache_control": ("--cache-control",),
@@ -41,11 +41,11 @@ _OPTIONS = {
     "launch_skip": ("--launch-skip", "-s"),
     "launch_count": ("--launch-count", "-c"),
 }
-# said by `output`
-_OF_OUTPUT = {"--export", "-o", "--force-overwrite", "-f", "--log-file"}
-# A file config.ncu-cfg in the folder or at home would change what is collected, and one
-# of renamed kernels how they are called: the same test must mean the same everywhere.
-_SAME_EVERYWHERE = (("--config-file", "off"), ("--rename-kernels", "off"))
+# set by `output`
+_OUTPUT_OPTIONS = {"--export", "-o", "--force-overwrite", "-f", "--log-file"}
+# A config.ncu-cfg in the folder or at home would change what is collected, and a file of
+# renamed kernels their names: a test must collect the same everywhere.
+_FIXED_OPTIONS = (("--config-file", "off"), ("--rename-kernels", "off"))
 _REMEDY = "correct the arguments of Command"
 
 
@@ -54,10 +54,10 @@ class Modes(NamedTuple):
     The conditions under which ncu counts.
 
     Attributes:
-        cache_control: "all": every pass starts with flushed caches; "none": as it comes.
+        cache_control: "all": ncu flushes the caches before every pass; "none": it does
+            not.
 
-        clock_control: "none": ncu leaves the clocks alone; "base" or "boost": it locks
-            them.
+        clock_control: "none": ncu does not lock the clocks; "base" or "boost": it does.
     """
 
     cache_control: str
@@ -66,17 +66,16 @@ class Modes(NamedTuple):
 
 def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
     """
-    Return the conditions that pair with those of a test's own measurement.
+    Return the conditions of ncu that match those of a test's measurement.
 
     Args:
-        cache: The test's cache mode: "cold", "warm", or "none" where nothing is done.
+        cache: The test's cache mode: "cold", "warm", or "none".
 
-        clocks: What is declared of the clocks outside: "free", "locked" (somebody has
-            locked them, and ncu must not touch that), "base" or "boost" (ncu is to
-            lock them while it counts).
+        clocks: The declared state of the clocks: "free", "locked" (locked outside of
+            ncu), "base" or "boost" (ncu locks them while it counts).
 
     Raises:
-        MeasureError: There is no such mode.
+        MeasureError: A mode is unknown.
 
     Example:
         >>> paired_modes("cold")
@@ -84,48 +83,48 @@ def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
     """
     caches = {"cold": "all", "warm": "none", "none": "none"}
     policies = {"free": "none", "locked": "none", "base": "base", "boost": "boost"}
-    wrong = [
-        f"{name}: {value!r} is not one of {', '.join(known)}"
-        for name, value, known in (
+    mistakes = [
+        f"{name}: {value!r} is not one of {', '.join(choices)}"
+        for name, value, choices in (
             ("cache", cache, caches),
             ("clocks", clocks, policies),
         )
-        if value not in known
+        if value not in choices
     ]
-    if wrong:
-        raise MeasureError("; ".join(wrong), remedy="give one of them")
+    if mistakes:
+        raise MeasureError("; ".join(mistakes), remedy="give one of them")
     return Modes(caches[cache], policies[clocks])
 
 
 class _Options(tuple[str, ...]):  # noqa: SLOT001 - a tuple has no room for slots
-    """All options of a command, which remember what the caller had given."""
+    """All options of a command, with those of the caller in `from_caller`."""
 
-    given: tuple[str, ...]
+    from_caller: tuple[str, ...]
 
 
 class Command(Frozen, frozen=True, kw_only=True):
     """
-    One start of ncu: what it profiles, what it asks for, and where the report goes.
+    One run of ncu: the program, the metrics and the report.
 
-    It is compared and hashed by value. An option that a field stands for may be in
-    `opts` instead; it then becomes the field's value.
+    It is compared and hashed by value. A field's option may be in `opts` instead; it
+    then becomes the field's value.
 
     Attributes:
         executable: The program to profile.
 
-        output: The report; ncu appends `.ncu-rep` where the name does not end so.
+        output: The report; ncu appends `.ncu-rep` if the name lacks it.
 
-        opts: Options of ncu; once built, all of them except the paths: the given ones
-            first, then those that follow from the other fields.
+        opts: Options of ncu; once built, all of them except the paths: the caller's
+            first, then those of the other fields.
 
-        metrics: Metrics, or their names; None: what `opts` ask for, else ncu's own set.
+        metrics: Metrics, or their names; None: those in `opts`, else ncu's default set.
 
         nvtx_includes: Expressions of NVTX ranges; only launches inside one of them are
             profiled. None: all are.
 
         args: Arguments of the program.
 
-        env: Variables to set for ncu and the program, beside the inherited ones.
+        env: Variables to set for ncu and the program, in addition to the inherited ones.
 
         ncu: The profiler, by name or path.
 
@@ -134,28 +133,27 @@ class Command(Frozen, frozen=True, kw_only=True):
 
         cache_control: "all": flush the caches before every pass; "none": do not.
 
-        clock_control: "none", "base", "boost", "force-boost" or "reset"; ncu's own
-            default differs between its versions, so it is always said.
+        clock_control: "none", "base", "boost", "force-boost" or "reset"; always passed,
+            because the default differs between versions of ncu.
 
         graph_profiling: "node": each kernel of a CUDA graph; "graph": the whole graph.
 
         target_processes: "all": the children of the program too; "application-only".
 
-        nvtx_excludes: Expressions of NVTX ranges whose launches are left out; without
-            includes: all launches but these.
+        nvtx_excludes: Expressions of NVTX ranges whose launches are not profiled.
 
         kernel_name: Profile only kernels of this name; `regex:` as ncu has it.
 
         kernel_name_base: What `kernel_name` is compared with: "function" (ncu's own
             default), "demangled" or "mangled".
 
-        kernel_id: Profile only what `context:stream:name:invocation` says.
+        kernel_id: Profile only launches that match `context:stream:name:invocation`.
 
-        launch_skip: Launches to let pass before the first that is profiled, >= 0.
+        launch_skip: Launches to skip before the first that is profiled, >= 0.
 
         launch_count: Launches to profile, >= 1; None: all.
 
-        timeout_s: How long all of it may take [s], > 0.
+        timeout_s: Timeout of the whole run [s], > 0.
 
     References:
         https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
@@ -184,39 +182,39 @@ class Command(Frozen, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """
-        Take what is given apart, and build all options of it.
+        Check the fields and build all options.
 
         Raises:
-            RecordError: Something is wrong; the message names all that is.
+            RecordError: Fields are wrong; the message names all of them.
         """
         refuse([*_shape_mistakes(self)], remedy=_REMEDY)
-        given = tuple(getattr(self.opts, "given", self.opts))
+        options = tuple(getattr(self.opts, "from_caller", self.opts))
         for name in ("metrics", "nvtx_includes", "nvtx_excludes", "args"):
             value = getattr(self, name)
             force_setattr(self, name, None if value is None else tuple(value))
         force_setattr(self, "output", Path(self.output))
         if self.env is not None:
             force_setattr(self, "env", dict(self.env))
-        refuse([*self._adopted(given), *_mistakes(self, given)], remedy=_REMEDY)
+        refuse([*self._adopted(options), *_mistakes(self, options)], remedy=_REMEDY)
         names = gather(self.metrics or ())
-        options = _Options((*given, *_generated(self, given, names)))
-        options.given = given
-        force_setattr(self, "opts", options)
+        all_options = _Options((*options, *_generated(self, options, names)))
+        all_options.from_caller = options
+        force_setattr(self, "opts", all_options)
 
     def __hash__(self) -> int:
-        """Return the hash of all its fields but the metrics and the environment."""
+        """Return the hash of all fields except the metrics and the environment."""
         names = [n for n in self.__struct_fields__ if n not in {"metrics", "env"}]
         return hash(tuple(getattr(self, name) for name in names))
 
     @property
     def report(self) -> Path:
-        """Where ncu puts the report."""
+        """The path of the report."""
         text = os.fspath(self.output)
         return Path(text if text.endswith(_SUFFIX) else text + _SUFFIX)
 
     @property
     def log(self) -> Path:
-        """Where ncu puts its log: the output's name, with `.log` behind it."""
+        """The path of ncu's log: the output's name with `.log` appended."""
         return Path(f"{os.fspath(self.output)}.log")
 
     @property
@@ -231,73 +229,75 @@ class Command(Frozen, frozen=True, kw_only=True):
             "--log-file",
             os.fspath(self.log),
             os.fspath(self.executable),
-            *(os.fspath(each) for each in self.args or ()),
+            *(os.fspath(argument) for argument in self.args or ()),
         )
 
-    def _adopted(self, given: Sequence[str]) -> Iterator[Mistake]:
-        """Take the fields that options stand for; yield those that say two things."""
+    def _adopted(self, opts: Sequence[str]) -> Iterator[Mistake]:
+        """Set fields from their options; yield a mistake where both are given."""
         names = reversed(self.__struct_fields__)
         defaults = dict(zip(names, reversed(self.__struct_defaults__), strict=False))
         for name, options in _OPTIONS.items():
-            found = [value for option in options for value in _said(given, option)]
-            if not found:
+            values = [value for option in options for value in _values_of(opts, option)]
+            if not values:
                 continue
-            value: object = found[-1]
+            value: object = values[-1]
             if name in _COUNTS:
-                value = int(found[-1]) if found[-1].isdecimal() else found[-1]
+                value = int(values[-1]) if values[-1].isdecimal() else values[-1]
             if getattr(self, name) not in {defaults[name], value}:
-                text = f"{getattr(self, name)!r}, and opts say {value!r}"
+                text = f"{getattr(self, name)!r}, and opts have {value!r}"
                 yield Mistake(path=name, text=text)
             force_setattr(self, name, value)
 
 
-def _said(given: Sequence[str], option: str) -> list[str]:
-    """Return the values that an option is given, behind `=` or as the next text."""
+def _values_of(opts: Sequence[str], option: str) -> list[str]:
+    """Return the values of an option, after `=` or in the next argument."""
     return [
-        each.partition("=")[2] if "=" in each else following
-        for each, following in pairwise((*given, ""))
-        if each.partition("=")[0] == option
+        text.partition("=")[2] if "=" in text else following
+        for text, following in pairwise((*opts, ""))
+        if text.partition("=")[0] == option
     ]
 
 
 def _generated(
-    command: Command, given: Sequence[str], names: Sequence[str]
+    command: Command, opts: Sequence[str], names: Sequence[str]
 ) -> Iterator[str]:
-    """Yield the options that follow from the fields, those given left out."""
-    yield from _unless_given(
-        given, (("--print-summary", "per-kernel"), ("--warp-sampling-interval", "0"))
+    """Yield the options of the fields, without those that `opts` have."""
+    yield from _unless_present(
+        opts, (("--print-summary", "per-kernel"), ("--warp-sampling-interval", "0"))
     )
     filters = [
-        *(f"--nvtx-include={each}" for each in command.nvtx_includes or ()),
-        *(f"--nvtx-exclude={each}" for each in command.nvtx_excludes),
+        *(f"--nvtx-include={expression}" for expression in command.nvtx_includes or ()),
+        *(f"--nvtx-exclude={expression}" for expression in command.nvtx_excludes),
     ]
     if filters:
-        if "--nvtx" not in given:
+        if "--nvtx" not in opts:
             yield "--nvtx"
-        yield from _unless_given(given, (("--print-nvtx-rename", "kernel"),))
+        yield from _unless_present(opts, (("--print-nvtx-rename", "kernel"),))
         yield from filters
     if names:
         yield f"--metrics={','.join(names)}"
     fields = ((name, options[0]) for name, options in _OPTIONS.items())
     values = ((option, getattr(command, name)) for name, option in fields)
-    yield from _unless_given(
-        given, ((option, value) for option, value in values if value is not None)
+    yield from _unless_present(
+        opts, ((option, value) for option, value in values if value is not None)
     )
-    yield from _unless_given(given, _SAME_EVERYWHERE)
+    yield from _unless_present(opts, _FIXED_OPTIONS)
 
 
-def _unless_given(
-    given: Sequence[str], options: Iterable[tuple[str, object]]
+def _unless_present(
+    opts: Sequence[str], options: Iterable[tuple[str, object]]
 ) -> Iterator[str]:
-    """Yield options with their values, except those that the caller has given."""
+    """Yield options with their values, without those that `opts` have."""
     same = {option: options for options in _OPTIONS.values() for option in options}
     for option, value in options:
-        if not any(_said(given, each) for each in same.get(option, (option,))):
+        if not any(
+            _values_of(opts, spelling) for spelling in same.get(option, (option,))
+        ):
             yield f"{option}={value}"
 
 
 def _shape_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield the mistakes that keep a command from being taken apart at all."""
+    """Yield the wrong types of fields, which are checked first."""
     for name in ("executable", "output", "ncu"):
         value = getattr(command, name)
         if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
@@ -307,26 +307,28 @@ def _shape_mistakes(command: Command) -> Iterator[Mistake]:
         optional = value is None and name not in {"opts", "nvtx_excludes"}
         one_text = isinstance(value, (str, bytes))
         if not optional and (one_text or not isinstance(value, Iterable)):
-            text = f"{shown(value)} is no tuple with an item for each"
+            text = f"{shown(value)} is not a tuple of single items"
             yield Mistake(path=name, text=text)
         elif name == "opts" and not (
-            isinstance(value, Sequence) and all(isinstance(each, str) for each in value)
+            isinstance(value, Sequence) and all(isinstance(text, str) for text in value)
         ):
-            yield Mistake(path=name, text=f"{shown(value)} does not hold texts alone")
+            yield Mistake(path=name, text=f"{shown(value)} is not a list of texts")
     env: object = {} if command.env is None else command.env
     if not isinstance(env, Mapping) or not all(
-        isinstance(each, str) for pair in env.items() for each in pair
+        isinstance(text, str) for pair in env.items() for text in pair
     ):
-        yield Mistake(path="env", text=f"{shown(env)} does not give texts by name")
-    elif wrong := [name for name in env if not name or "=" in name]:
-        yield Mistake(path="env", text=f"{shown(wrong)}: no variable is called so")
+        yield Mistake(path="env", text=f"{shown(env)} is not a mapping of texts")
+    elif invalid_names := [name for name in env if not name or "=" in name]:
+        yield Mistake(
+            path="env", text=f"{shown(invalid_names)} are not names of variables"
+        )
 
 
-def _mistakes(command: Command, given: Sequence[str]) -> Iterator[Mistake]:
-    """Yield all else that is wrong with a command."""
+def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
+    """Yield the other mistakes of a command."""
     yield from _path_mistakes(command)
-    yield from _option_mistakes(given)
-    yield from _metric_mistakes(command, given)
+    yield from _option_mistakes(opts)
+    yield from _metric_mistakes(command, opts)
     for name, words in _CHOICES.items():
         value = getattr(command, name)
         if value is not None and value not in words:
@@ -335,18 +337,18 @@ def _mistakes(command: Command, given: Sequence[str]) -> Iterator[Mistake]:
     for name, least in _COUNTS.items():
         count = getattr(command, name)
         if count is not None and (type(count) is not int or count < least):
-            text = f"{shown(count)} is no number of launches, {least} or more"
+            text = f"{shown(count)} is not a number of launches >= {least}"
             yield Mistake(path=name, text=text)
     yield from _filter_mistakes(command)
-    wrong = no_number(command.timeout_s)
-    if wrong or command.timeout_s <= 0:
-        text = wrong or f"{shown(command.timeout_s)} is not above zero"
+    problem = no_number(command.timeout_s)
+    if problem or command.timeout_s <= 0:
+        text = problem or f"{shown(command.timeout_s)} is not above zero"
         yield Mistake(path="timeout_s", text=text)
 
 
-def _metric_mistakes(command: Command, given: Sequence[str]) -> Iterator[Mistake]:
-    """Yield what is wrong with the metrics."""
-    if command.metrics and _said(given, "--metrics"):
+def _metric_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
+    """Yield the mistakes of the metrics."""
+    if command.metrics and _values_of(opts, "--metrics"):
         yield Mistake(path="metrics", text="given, and opts have --metrics too")
     try:
         gather(command.metrics or ())
@@ -355,42 +357,42 @@ def _metric_mistakes(command: Command, given: Sequence[str]) -> Iterator[Mistake
 
 
 def _path_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield what is wrong with the places."""
+    """Yield the mistakes of the paths."""
     output = os.fspath(command.output)
     if "%" in output:
-        text = f"{shown(output)} has a %, which ncu replaces by what it stands for"
+        text = f"{shown(output)} has a %, which ncu expands as a macro"
         yield Mistake(path="output", text=text)
     if Path(output).name in {"", ".."}:
-        yield Mistake(path="output", text=f"{shown(output)} names a folder, no file")
+        yield Mistake(path="output", text=f"{shown(output)} is a folder, not a file")
     if os.fspath(command.executable).startswith("-"):
         text = f"{shown(command.executable)} would be an option of ncu"
         yield Mistake(path="executable", text=text)
     args: Sequence[object] = command.args or ()
-    for index, each in enumerate(args):
-        if not isinstance(each, (str, os.PathLike)):
-            yield Mistake(path=f"args[{index}]", text=f"{shown(each)} is no text")
+    for index, argument in enumerate(args):
+        if not isinstance(argument, (str, os.PathLike)):
+            yield Mistake(path=f"args[{index}]", text=f"{shown(argument)} is no text")
 
 
-def _option_mistakes(given: Sequence[str]) -> Iterator[Mistake]:
-    """Yield what is wrong with the given options."""
-    for index, (before, each) in enumerate(pairwise(("", *given))):
+def _option_mistakes(opts: Sequence[str]) -> Iterator[Mistake]:
+    """Yield the mistakes of the caller's options."""
+    for index, (before, option) in enumerate(pairwise(("", *opts))):
         path = f"opts[{index}]"
-        if not each:
+        if not option:
             yield Mistake(path=path, text="it is empty")
-        elif each.partition("=")[0] in _OF_OUTPUT:
-            yield Mistake(path=path, text=f"{each}: it follows from output")
-        elif not each.startswith("-") and ("=" in before or before[:1] != "-"):
-            text = f"ncu would take {each!r} for the program"
+        elif option.partition("=")[0] in _OUTPUT_OPTIONS:
+            yield Mistake(path=path, text=f"{option}: it follows from output")
+        elif not option.startswith("-") and ("=" in before or before[:1] != "-"):
+            text = f"ncu would take {option!r} for the program"
             yield Mistake(path=path, text=text)
 
 
 def _filter_mistakes(command: Command) -> Iterator[Mistake]:
-    """Yield what is wrong with the filters."""
+    """Yield the mistakes of the filters."""
     for name in ("nvtx_includes", "nvtx_excludes"):
-        for index, each in enumerate(getattr(command, name) or ()):
-            # nothing but slashes ends NVIDIA's reader with an exception nobody catches
-            if not isinstance(each, str) or not each.strip().strip("/"):
-                text = f"{shown(each)} names no range"
+        for index, expression in enumerate(getattr(command, name) or ()):
+            # only slashes crash NVIDIA's reader with an uncaught exception
+            if not isinstance(expression, str) or not expression.strip().strip("/"):
+                text = f"{shown(expression)} names no range"
                 yield Mistake(path=f"{name}[{index}]", text=text)
     if command.nvtx_excludes and "range" in str(command.replay_mode):
         text = f"ncu has no excludes with replay_mode={command.replay_mode!r}"
@@ -400,5 +402,5 @@ def _filter_mistakes(command: Command) -> Iterator[Mistake]:
         if value is not None and (not isinstance(value, str) or not value):
             yield Mistake(path=name, text=f"{shown(value)} names no kernel")
     if command.kernel_name_base is not None and command.kernel_name is None:
-        text = "given without kernel_name, which it is about"
+        text = "given without kernel_name"
         yield Mistake(path="kernel_name_base", text=text)

@@ -1,6 +1,6 @@
 """The child process that reads a `.ncu-rep` with NVIDIA's classes and writes JSON.
 
-`text` starts it in an interpreter of its own: NVIDIA's reader keeps every launch in memory
+`text` starts it in a separate interpreter: NVIDIA's reader keeps every launch in memory
 until its process ends, and a damaged file can abort that process.
 """
 
@@ -35,15 +35,15 @@ __all__ = [
 ]
 
 # the forms of an answer
-VALUES = "values"  # the metrics that are named, as `gpuperf show` prints them
-ALL_VALUES = "all-values"  # all metrics that each launch has
-LAUNCHES = "launches"  # the metrics that are named, with their facts
-ADVICE = "advice"  # the rules and samples of the launch whose range and index follow
+VALUES = "values"  # the named metrics, as `gpuperf show` prints them
+ALL_VALUES = "all-values"  # all metrics of each launch
+LAUNCHES = "launches"  # the named metrics, with their facts
+ADVICE = "advice"  # the rules and samples of one launch, by range and index
 
-# names that LAUNCHES understands beside those of metrics
-ALL = "*"  # all metrics that the launch has
-CORRELATED = "correlated:"  # before a name: with its value for each opcode or address
-_LISTS = ("group:", "breakdown:")  # ncu's own: texts that list names of metrics
+# names that LAUNCHES accepts in addition to those of metrics
+ALL = "*"  # all metrics of the launch
+CORRELATED = "correlated:"  # a prefix: with the value for each opcode or address
+_LISTS = ("group:", "breakdown:")  # ncu's prefixes of texts that list metrics
 
 # the exit statuses of sysexits.h: EX_DATAERR, EX_UNAVAILABLE and EX_SOFTWARE
 NOT_A_REPORT = 65
@@ -52,11 +52,11 @@ _FAILED = 70
 
 _MAX_PROCESSES = 8  # each costs a fork of about 110 MB of page tables
 _LAUNCHES_PER_PROCESS = 16  # fewer are read sooner (5 ms) than a process is forked
-_EXACT = 2.0**53  # up to here a double that is integral is that integer and no other
-# samples of a warp that was issuing, or could have been: it did not wait
+_EXACT = 2.0**53  # up to here a double represents every integer exactly
+# samples of a warp that was issuing, or could have: it did not wait
 _NO_STALLS = ("selected", "not_selected")
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
-_NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing at all
+_NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing
 
 _Value: TypeAlias = int | float | str | None
 _Object: TypeAlias = dict[str, Any]  # of JSON
@@ -65,18 +65,18 @@ _Read: TypeAlias = Callable[[Iterable[_Place]], Iterable[_Object]]
 
 
 class _RefusedError(Exception):
-    """A file that NVIDIA's reader opens and that is not a whole report."""
+    """NVIDIA's reader opens the file, but it is not a complete report."""
 
 
 def main(argv: Sequence[str]) -> NoReturn:
     """Write an answer to standard output and end: form, report, processes, names."""
     stdout = os.dup(1)
-    os.dup2(2, 1)  # what the library itself prints is not part of the answer
+    os.dup2(2, 1)  # the library's own output is not part of the answer
     form, report, processes, *names = argv
     status, text = answer(form, report, names, processes=int(processes))
     with os.fdopen(stdout, "w", encoding="ascii", newline="") as stream:
         stream.write(text)
-    os._exit(status)  # the answer is whole: NVIDIA's destructors cannot spoil it
+    os._exit(status)  # without NVIDIA's destructors, which may crash
 
 
 def answer(
@@ -90,9 +90,9 @@ def answer(
 
         report: The file.
 
-        names: What the form asks for.
+        names: The arguments of the form.
 
-        processes: How many share the work; 0: by the size of the report.
+        processes: The number of processes; 0: by the size of the report.
 
     Returns:
         0 and JSON, or `NOT_A_REPORT` or `NO_INTERFACE` and the reason.
@@ -118,7 +118,7 @@ def answer(
 
 
 def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
-    """Return the launches of all ranges as JSON; `counts` says how many each has."""
+    """Return the launches of all ranges as JSON; `counts` has the number in each."""
     places = [(n, index) for n, count in enumerate(counts) for index in range(count)]
     lines = iter(_shared(read, places, processes))
     ranges = (f'{{"launches":[{",".join(islice(lines, n))}]}}' for n in counts)
@@ -130,7 +130,7 @@ def _launches_text(counts: Sequence[int], read: _Read, processes: int) -> str:
 
 
 def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
-    """Return the JSON of each launch: the first part read here, each other in a fork."""
+    """Return the JSON of each launch: the first part from here, the rest from forks."""
     if not _can_fork():
         processes = 1
     elif not processes:
@@ -138,8 +138,8 @@ def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
         processes = min(len(places) // _LAUNCHES_PER_PROCESS, cores, _MAX_PROCESSES)
     processes = max(1, min(processes, len(places)))
     bounds = [len(places) * part // processes for part in range(processes + 1)]
-    first, *others = (places[low:high] for low, high in pairwise(bounds))
-    workers = [_fork(read, part) for part in others]
+    first, *rest = (places[low:high] for low, high in pairwise(bounds))
+    workers = [_fork(read, part) for part in rest]
     lines = [_json(launch) for launch in read(first)]
     for worker in workers:
         lines += _joined(worker)
@@ -147,7 +147,7 @@ def _shared(read: _Read, places: Sequence[_Place], processes: int) -> list[str]:
 
 
 def _can_fork() -> bool:
-    """Return whether a copy of this process would be whole: a fork copies one thread."""
+    """Return whether this process has one thread: a fork copies no others."""
     return sys.platform == "linux" and len(os.listdir("/proc/self/task")) == 1  # noqa: PTH208 - names are enough
 
 
@@ -160,27 +160,27 @@ def _fork(read: _Read, places: Iterable[_Place]) -> tuple[int, int]:
         return worker, source
     try:
         os.close(source)
-        try:  # all of it before a pipe is filled that its reader may not empty yet
+        try:  # read all launches first: the pipe may block until the parent reads it
             status, text = 0, "\n".join(map(_json, read(places)))
         except _RefusedError as error:
             status, text = NOT_A_REPORT, str(error)
         with os.fdopen(sink, "w", encoding="ascii", newline="") as stream:
             stream.write(text)
-    except BaseException:  # noqa: BLE001 - a copy must not go on with its parent's work
+    except BaseException:  # noqa: BLE001 - a fork must not continue its parent's work
         sys.excepthook(*sys.exc_info())
         status = _FAILED
     os._exit(status)
 
 
 def _joined(worker: tuple[int, int]) -> list[str]:
-    """Return the lines of a worker; end like it where it failed."""
+    """Return the lines of a worker; if it failed, end in the same way."""
     process, source = worker
     with os.fdopen(source, encoding="ascii", newline="\n") as stream:
         lines = stream.read().splitlines()
-    _, ended = os.waitpid(process, 0)
-    if os.WIFSIGNALED(ended):
-        os.kill(os.getpid(), os.WTERMSIG(ended))
-    status = os.waitstatus_to_exitcode(ended)
+    _, wait_status = os.waitpid(process, 0)
+    if os.WIFSIGNALED(wait_status):
+        os.kill(os.getpid(), os.WTERMSIG(wait_status))
+    status = os.waitstatus_to_exitcode(wait_status)
     if status == NOT_A_REPORT:
         raise _RefusedError(lines[-1])
     if status:
@@ -222,10 +222,10 @@ class Reader:
         self._facts: dict[tuple[str, int, str], list[str | None]] = {}
 
     def counts(self) -> list[int]:
-        """Return how many launches each range has."""
+        """Return the number of launches in each range."""
         context = self._context
         ranges = [context.range_by_idx(n) for n in range(context.num_ranges())]
-        counts = [each.num_actions() for each in ranges]
+        counts = [section.num_actions() for section in ranges]
         if not counts or not all(counts):
             message = "it holds no launch: nothing was profiled, or it is cut off"
             raise _RefusedError(message)
@@ -252,7 +252,7 @@ class Reader:
     def launches(
         self, names: Sequence[str], places: Iterable[_Place]
     ) -> Iterator[_Object]:
-        """Yield launches with the facts of metrics; what repeats is written once."""
+        """Yield launches with the facts of metrics, which are written when they change."""
         plain = [name for name in names if not name.startswith(CORRELATED)]
         by_place = [name[len(CORRELATED) :] for name in names if name not in plain]
         before: _Object = {}
@@ -284,11 +284,11 @@ class Reader:
         }
 
     def _is_measured(self, action: IAction, place: _Place) -> bool:
-        """Return whether the profile of this launch did not fail."""
+        """Return whether profiling this launch succeeded."""
         if action.metric_by_name("launch__grid_size") is not None:
             return True  # the usual case, without listing all names
         names = action.metric_names()
-        if not names:  # even a failed one has the device's attributes
+        if not names:  # even a failed launch has the device's attributes
             message = f"it is cut off: launch {place[1]} has no metric at all"
             raise _RefusedError(message)
         if action.workload_type() != self._kernel:
@@ -302,11 +302,11 @@ class Reader:
         return None if isinstance(value, float) and not math.isfinite(value) else value
 
     def _whole(self, metric: IMetric, kind: int, *place: int) -> _Value:
-        """Return a value, an integral one as an integer; a total that is absent as None."""
+        """Return a value, an integral one as int; None for an absent total."""
         value = self._value(metric, kind, *place)
         if isinstance(value, float) and value.is_integer() and abs(value) < _EXACT:
             value = int(value)
-        # a metric that has values by address and no total of them reads as 0, too
+        # a metric with values by address and without a total also reads as 0
         if value == 0 and not place and not metric.has_value():
             return None
         return value
@@ -314,7 +314,7 @@ class Reader:
     def _value_and_facts(
         self, action: IAction, name: str
     ) -> tuple[_Value, list[str | None] | None]:
-        """Return a value and what the metric is: unit, kind, type, subtype, roll-up."""
+        """Return a value and its facts: unit, kind, type, subtype, roll-up."""
         metric = action.metric_by_name(name)
         if metric is None:
             return None, None
@@ -333,7 +333,7 @@ class Reader:
     def _listed(
         self, action: IAction, names: Iterable[str], depth: int = 4
     ) -> Iterator[str]:
-        """Yield names, those of a list instead of the list, as deep as lists go."""
+        """Yield names, with lists replaced by their members, down to `depth`."""
         for name in names:
             if name == ALL:
                 yield from action.metric_names()
@@ -341,7 +341,7 @@ class Reader:
                 metric = action.metric_by_name(name)
                 text = metric and metric.as_string()
                 members = text.split(",") if text else [name]
-                # a list that names itself would never end
+                # the depth ends a list that names itself
                 yield from self._listed(action, members, depth - 1)
             else:
                 yield name
@@ -381,7 +381,7 @@ def _nvtx(action: IAction) -> list[tuple[str, list[str], list[str]]]:
 
 
 def _words(owner: object, prefix: str) -> dict[int, str]:
-    """Return what the numbers of one of NVIDIA's enumerations mean."""
+    """Return the names of one of NVIDIA's enumerations by number."""
     return {
         getattr(owner, name): name.removeprefix(prefix).lower()
         for name in dir(owner)
@@ -390,7 +390,7 @@ def _words(owner: object, prefix: str) -> dict[int, str]:
 
 
 def _word(words: dict[int, str], number: int | None) -> str | None:
-    """Return a member of an enumeration; a number that is new stays one."""
+    """Return a name of an enumeration; an unknown number as text."""
     word = words.get(number or 0, str(number))
     return None if word == "none" else word
 
@@ -415,13 +415,13 @@ def _advice(api: ModuleType, context: IContext, number: int, index: int) -> _Obj
         message = f"it holds no launch {index} in range {number}"
         raise _RefusedError(message)
     return {
-        "rules": [_rule(api, each) for each in action.rule_results_as_dicts()],
+        "rules": [_rule(api, rule) for rule in action.rule_results_as_dicts()],
         "stall": _worst_line(action),
     }
 
 
 def _rule(api: ModuleType, rule: _Object) -> _Object:
-    """Return what one rule found."""
+    """Return the result of one rule."""
     message = rule["rule_message"]
     estimate = rule.get("speedup_estimation")
     return {
@@ -447,7 +447,7 @@ def _rule(api: ModuleType, rule: _Object) -> _Object:
 
 
 def _member(enumeration: Callable[[int], Any], number: int) -> str:
-    """Return a member's name; a number that is new stays one."""
+    """Return a member's name; an unknown number as text."""
     try:
         return str(enumeration(number).name).lower()
     except ValueError:
@@ -455,7 +455,7 @@ def _member(enumeration: Callable[[int], Any], number: int) -> str:
 
 
 def _worst_line(action: IAction) -> _Object | None:
-    """Return where warps waited most: samples of waiting, summed by source line."""
+    """Return the source line with the most samples of waiting warps."""
     by_address = _stall_samples(action)
     counts = {address: sum(samples.values()) for address, samples in by_address.items()}
     total = sum(counts.values())

@@ -1,7 +1,7 @@
-"""Metrics that are asked for again and again, by readable names.
+"""Common metrics by readable names.
 
 `L1TEXCache.GlobalLoad.Sectors.create()` is the metric that counts the sectors of global
-loads. What `create` returns unpacks to itself, so that `*...create()` is one metric too;
+loads. A metric unpacks to itself, so that `*...create()` is one metric too;
 `LaunchBlock.create()` yields several.
 """
 
@@ -27,7 +27,7 @@ _SUM: tuple[Sub, ...] = (MetricCounterRollUp.SUM,)
 
 
 class Unit(str, Enum):
-    """Where a metric is counted."""
+    """The unit of the chip that counts a metric."""
 
     L1TEX = "l1tex"
     SM = "sm"
@@ -39,9 +39,9 @@ class _Access:
     One kind of access to memory.
 
     Attributes:
-        pretty: How results call it.
+        pretty: Its name in results.
 
-        op: How the names of its counters end.
+        op: The ending of its counters' names.
     """
 
     pretty: ClassVar[str]
@@ -70,7 +70,7 @@ class _LocalStore(_Access):
 
 
 class _Instructions:
-    """Warp instructions that make such an access."""
+    """Warp instructions with such an access."""
 
     access: ClassVar[type[_Access]]
 
@@ -86,14 +86,14 @@ class _Instructions:
         Return the metric.
 
         Args:
-            unit: Where the instructions are counted: "smsp" or "sm".
+            unit: The unit that counts the instructions: "smsp" or "sm".
 
             mode: "sass": counted by patching the code; None: by the hardware.
 
             subs: Its roll-ups.
 
         Raises:
-            ConfigError: There is no such unit or mode.
+            ConfigError: The unit or the mode is not allowed.
         """
         _one_of("unit", unit, ("smsp", "sm"))
         _one_of("mode", mode, ("sass", None))
@@ -104,13 +104,13 @@ class _Instructions:
             quantity="inst",
             qualifier=f"executed_op_{memory}_{op}",
         )
-        # results of 1.0.x have the key with the blank, also where no mode follows it
+        # results of 1.0.x have the key with the blank, even without a mode
         pretty = f"{cls.access.pretty} instructions {mode or ''}"
         return MetricCounter(str(name), pretty, subs)
 
 
 class _Counted:
-    """What the cache's pipeline counts of such an access."""
+    """Counts of the cache's pipeline for such an access."""
 
     access: ClassVar[type[_Access]]
     quantity: ClassVar[str]
@@ -123,7 +123,7 @@ class _Counted:
 
     @classmethod
     def _metric(cls, subs: tuple[Sub, ...], suffix: str | None) -> MetricCounter:
-        """Return the metric, of the look-ups that end in one way or of all."""
+        """Return the metric of all look-ups, or of hits or misses."""
         lookup = f"_lookup_{suffix}" if suffix else ""
         name = MetricName(
             unit=Unit.L1TEX.value,
@@ -136,7 +136,7 @@ class _Counted:
 
 
 class _Sectors(_Counted):
-    """Sectors of 32 bytes; `suffix` chooses those that were found, or were not."""
+    """Sectors of 32 bytes; `suffix` selects hits or misses."""
 
     quantity = "sectors"
 
@@ -153,14 +153,14 @@ class _Sectors(_Counted):
             subs: Its roll-ups.
 
         Raises:
-            ConfigError: There is no such suffix.
+            ConfigError: The suffix is not allowed.
         """
         _one_of("suffix", suffix, ("hit", "miss", None))
         return cls._metric(subs, suffix)
 
 
 class _SectorsThat(_Counted):
-    """Sectors whose look-up ended in one way."""
+    """Sectors whose look-up hit, or missed."""
 
     quantity = "sectors"
     suffix: ClassVar[str]
@@ -255,7 +255,7 @@ class _LaunchSize:
             dims: Of "x", "y" and "z"; empty: all three.
 
         Raises:
-            ConfigError: There is no such dimension.
+            ConfigError: A dimension is not allowed.
         """
         chosen = tuple(dims) or ("x", "y", "z")
         for dim in chosen:
@@ -282,7 +282,7 @@ class _Stall:
 
     @classmethod
     def create(cls) -> MetricRatio:
-        """Return the metric: warps that waited for it, in each cycle that issued."""
+        """Return the metric: warps that wait for this reason, per issuing cycle."""
         waiting = f"stalled_{cls.reason}_per_issue_active"
         return MetricRatio(f"smsp__average_warps_issue_{waiting}")
 
@@ -311,9 +311,9 @@ class WarpStall:
         reason = "short_scoreboard"
 
 
-def _one_of(name: str, given: object, allowed: tuple[object, ...]) -> None:
-    """Refuse a value that is none of those that there are."""
-    if given not in allowed:
-        message = f"{name}={given!r} is none of them"
-        listed = ", ".join(repr(each) for each in allowed)
+def _one_of(name: str, value: object, allowed: tuple[object, ...]) -> None:
+    """Raise if `value` is not an allowed choice."""
+    if value not in allowed:
+        message = f"{name}={value!r} is not an allowed value"
+        listed = ", ".join(repr(choice) for choice in allowed)
         raise ConfigError(message, remedy=f"write one of: {listed}")

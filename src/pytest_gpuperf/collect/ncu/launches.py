@@ -1,4 +1,4 @@
-"""What the reading process writes of launches, as records."""
+"""Launches from the reading process, as records."""
 
 from __future__ import annotations
 
@@ -32,18 +32,18 @@ _LINK = re.compile(
 
 class MetricFacts(Frozen, frozen=True, array_like=True):
     """
-    What a report says of one of its metrics.
+    A report's facts of one metric.
 
     Attributes:
         unit: As the report spells it, maybe empty.
 
-        kind: How it is stored, as `double`; `unknown` where it has no value.
+        kind: The stored type, as `double`; `unknown` if it has no value.
 
         type: `counter`, `ratio`, `throughput` or `other`.
 
         subtype: As `pct_of_peak_sustained_elapsed`; None: the plain quantity.
 
-        rollup: How it is made of its instances, as `sum`; None: it is not.
+        rollup: The reduction of its instances, as `sum`; None: none.
     """
 
     unit: str
@@ -54,7 +54,7 @@ class MetricFacts(Frozen, frozen=True, array_like=True):
 
     @property
     def is_additive(self) -> bool:
-        """Whether the values of two launches add up to one of both."""
+        """Whether the values of two launches can be added."""
         return (self.type, self.subtype, self.rollup) == ("counter", None, "sum")
 
 
@@ -77,7 +77,7 @@ class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
 
 class ReportedLaunch(Frozen, frozen=True, kw_only=True):
     """
-    One profiled launch with the metrics that were asked for.
+    One profiled launch with the requested metrics.
 
     Attributes:
         index: Its place in the range, from 0.
@@ -88,16 +88,16 @@ class ReportedLaunch(Frozen, frozen=True, kw_only=True):
 
         mangled: The name in the binary.
 
-        workload: `kernel`, or what else was profiled as one, as `range` and `graph`.
+        workload: `kernel`, or another profiled workload, as `range` and `graph`.
 
         nvtx: The open NVTX ranges by domain; none where ncu ran without `--nvtx`.
 
-        measured: False: profiling this launch failed, and its metrics mean nothing.
+        measured: False: profiling this launch failed, and its metrics are meaningless.
 
-        values: By the report's name; None: absent, NaN or infinite. What the report
-            stores as a floating-point number and is integral, is an integer.
+        values: Values by the report's name; None: absent, NaN or infinite. An integral
+            floating-point number is an integer.
 
-        facts: What each metric is; None: the launch has no such metric.
+        facts: The facts of each metric; None: the launch has no such metric.
 
         correlated: Values by opcode or address; None: the metric has none.
     """
@@ -115,20 +115,20 @@ class ReportedLaunch(Frozen, frozen=True, kw_only=True):
 
     @property
     def key(self) -> str:
-        """The launch's name in a tree, as `axpy-0`."""
+        """The name of the launch in a tree, as `axpy-0`."""
         return f"{self.kernel}-{self.index}"
 
 
 class FocusMetric(Frozen, frozen=True, array_like=True):
     """
-    A number that a rule is about.
+    A number on which a rule is based.
 
     Attributes:
         name: A metric's name, or a description.
 
         value: In the tool's own unit; None: not a number.
 
-        info: What the rule says of it, as `0.889 < 1.000`.
+        info: The rule's remark on it, as `0.889 < 1.000`.
     """
 
     name: str
@@ -138,7 +138,7 @@ class FocusMetric(Frozen, frozen=True, array_like=True):
 
 class RuleResult(Frozen, frozen=True, kw_only=True):
     """
-    What one of ncu's rules found.
+    The result of one of ncu's rules.
 
     Attributes:
         rule: The rule's identifier, as `SOLBottleneck`.
@@ -151,13 +151,13 @@ class RuleResult(Frozen, frozen=True, kw_only=True):
 
         title: The heading of the message, maybe empty.
 
-        message: The message with ncu's own links in it; `text` is without.
+        message: The message with ncu's links; `text` is without.
 
-        speedup_fraction: What it estimates could be gained; None: it does not.
+        speedup_fraction: The estimated gain; None: not estimated.
 
         speedup_scope: `global`, of the kernel's time; `local`, of one unit's use.
 
-        focus: The numbers that it is about.
+        focus: The numbers on which it is based.
     """
 
     rule: str
@@ -172,13 +172,13 @@ class RuleResult(Frozen, frozen=True, kw_only=True):
 
     @property
     def text(self) -> str:
-        """The message as a reader needs it, links replaced by their text."""
+        """The message with links replaced by their text."""
         return _LINK.sub(lambda link: link["url"] or link["other"] or "", self.message)
 
 
 class StallLine(Frozen, frozen=True, kw_only=True):
     """
-    Where the warps of a launch waited most, from ncu's samples.
+    The source line where the warps of a launch waited most, from ncu's samples.
 
     Attributes:
         file: The source file, as it was compiled; None: compiled without line numbers.
@@ -187,11 +187,11 @@ class StallLine(Frozen, frozen=True, kw_only=True):
 
         sass: Its machine instruction with most samples; None: not in the report.
 
-        reason: What most of them waited for, as `long_scoreboard`.
+        reason: The most frequent stall reason, as `long_scoreboard`.
 
-        samples_count: How many samples found a warp waiting there, > 0.
+        samples_count: Samples of waiting warps at this line, > 0.
 
-        samples_fraction: Of all samples that found one waiting.
+        samples_fraction: Their share of all samples of waiting warps.
     """
 
     file: str | None
@@ -204,10 +204,10 @@ class StallLine(Frozen, frozen=True, kw_only=True):
 
 class LaunchAdvice(Frozen, frozen=True, kw_only=True):
     """
-    What a report advises about one launch.
+    A report's advice on one launch.
 
     Attributes:
-        rules: What ncu's rules found; empty where none was asked for.
+        rules: The results of ncu's rules; empty if none was collected.
 
         stall: None: the launch has no samples.
     """
@@ -224,8 +224,8 @@ class _Correlated(Frozen, frozen=True, kw_only=True):
     pairs: list[tuple[int | str | None, _Value]] | None = None
 
 
-class _Written(Frozen, frozen=True, kw_only=True):
-    """A launch as it is written: without what is as in the launch before."""
+class _LaunchText(Frozen, frozen=True, kw_only=True):
+    """A launch as written: without fields that are equal in the launch before."""
 
     index: int
     kernel: str
@@ -241,7 +241,7 @@ class _Written(Frozen, frozen=True, kw_only=True):
 
 
 class _Range(Frozen, frozen=True, kw_only=True):
-    launches: list[_Written]
+    launches: list[_LaunchText]
 
 
 class _Report(Frozen, frozen=True, kw_only=True):
@@ -262,9 +262,9 @@ def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
     facts: list[MetricFacts | None] = []
     by_name: Mapping[str, MetricFacts | None] = {}
     ranges = []
-    for each in msgspec.json.decode(text, type=_Report).ranges:
+    for section in msgspec.json.decode(text, type=_Report).ranges:
         launches = []
-        for launch in each.launches:
+        for launch in section.launches:
             if launch.names is not None or launch.facts is not None:
                 names = names if launch.names is None else launch.names
                 facts = facts if launch.facts is None else launch.facts
@@ -276,7 +276,7 @@ def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:
 
 def decode_advice(text: bytes) -> LaunchAdvice:
     """
-    Return what a report advises about one launch.
+    Return a report's advice on one launch.
 
     Args:
         text: An answer of the form `extract.ADVICE`.
@@ -285,7 +285,7 @@ def decode_advice(text: bytes) -> LaunchAdvice:
 
 
 def _launch(
-    launch: _Written, names: list[str], facts: Mapping[str, MetricFacts | None]
+    launch: _LaunchText, names: list[str], facts: Mapping[str, MetricFacts | None]
 ) -> ReportedLaunch:
     return ReportedLaunch(
         index=launch.index,
@@ -297,18 +297,18 @@ def _launch(
         measured=launch.measured,
         values=dict(zip(names, launch.values, strict=True)),
         facts=facts,
-        correlated={n: _data(found) for n, found in launch.correlated.items()},
+        correlated={n: _data(metric) for n, metric in launch.correlated.items()},
     )
 
 
-def _data(found: _Correlated | None) -> MetricCorrelationData | None:
-    """Return a metric by opcode or address; a place without a number is no place."""
-    if found is None or found.pairs is None:
+def _data(metric: _Correlated | None) -> MetricCorrelationData | None:
+    """Return a metric by opcode or address, without the instances that have neither."""
+    if metric is None or metric.pairs is None:
         return None
-    pairs = [(at, value) for at, value in found.pairs if at is not None]
+    pairs = [(at, value) for at, value in metric.pairs if at is not None]
     if len(dict(pairs)) != len(pairs):
-        message = "an opcode or an address comes twice"
+        message = "an opcode or an address is given twice"
         raise RecordError(message, path="correlated")
     correlated = {at: value for at, value in pairs if value is not None}
-    # a few name the parts of the machine, one by one: their values are texts
-    return MetricCorrelationData(correlated=correlated, value=found.value)  # type: ignore[arg-type] # see above
+    # the values of a few metrics are texts: names of parts of the machine
+    return MetricCorrelationData(correlated=correlated, value=metric.value)  # type: ignore[arg-type] # see above

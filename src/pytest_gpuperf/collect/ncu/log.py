@@ -1,4 +1,4 @@
-"""What ncu's log says: its launches, and what went wrong."""
+"""ncu's log: profiled launches and errors."""
 
 from __future__ import annotations
 
@@ -8,26 +8,26 @@ from typing import NamedTuple
 __all__ = ["TROUBLES", "Trouble", "errors_in", "find_trouble", "profiled_launches"]
 
 _LAUNCH = re.compile(r'^==PROF== Profiling ".*" - \d+\b(?P<rest>.*)$', re.MULTILINE)
-# with application replay each launch stands there once a pass
+# with application replay each launch is logged once per pass
 _LATER_PASS = re.compile(r"replay pass (?!1\b)\d")
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)
 
 
 class Trouble(NamedTuple):
     """
-    A thing that goes wrong with ncu, and how its log shows it.
+    A known failure of ncu and its pattern in the log.
 
     Attributes:
-        name: Its name: the slug of its error where it has one of its own.
+        name: Its name, and the slug of its error where it has one.
 
-        pattern: What stands in a line of the log.
+        pattern: A regular expression for a line of the log.
 
-        cause: One sentence without its full stop, for the reader; `{0}` is what the
-            group of the pattern holds, else the line.
+        cause: One sentence without its full stop, for the reader; `{0}` is the text of
+            the pattern's group, else the line.
 
         remedy: One imperative sentence.
 
-        unavailable: Whether it is about the machine, and not about this command.
+        unavailable: Whether the machine is the cause, and not this command.
     """
 
     name: str
@@ -37,9 +37,9 @@ class Trouble(NamedTuple):
     unavailable: bool = False
 
 
-# What was seen of ncu 2020 to 2026, in the order in which they explain one another: the
-# first that is in a log is why the others are. "Failed to profile" and "An error occurred"
-# follow many of them and say nothing by themselves.
+# Failures of ncu 2020 to 2026, causes before their consequences: the first match in a log
+# is the cause. "Failed to profile" and "An error occurred" follow many of them and name no
+# cause.
 TROUBLES = (
     Trouble(
         "counter-permission",
@@ -92,8 +92,8 @@ TROUBLES = (
     Trouble(
         "unsupported-device",
         r"[Pp]rofiling is not supported on (?:this )?device",
-        "this ncu does not know the GPU",
-        "install a newer Nsight Compute; ncu --list-chips prints what it knows",
+        "this ncu does not support the GPU",
+        "install a newer Nsight Compute; ncu --list-chips prints the supported chips",
         unavailable=True,
     ),
     Trouble(
@@ -106,8 +106,8 @@ TROUBLES = (
         "range-replay",
         r"(?P<text>Option \S+) is not supported during range replay"
         r"|(?:[Uu]nsupported|not supported).*range replay",
-        "range replay does not support what it was asked for, or an API that the "
-        "program calls in the range ({0})",
+        "range replay does not support a requested option, or an API that the program "
+        "calls in the range ({0})",
         'leave it out, or give replay_mode="application"',
     ),
     Trouble(
@@ -134,7 +134,7 @@ TROUBLES = (
     Trouble(
         "failed-launch",
         r'Failed to profile "(?P<text>.*)" in process|An error occurred while trying',
-        "ncu could not profile {0}, and gave no reason that is known",
+        "ncu could not profile {0}, for a reason that is not known",
         "read its log, and profile without that kernel or with fewer metrics",
     ),
     Trouble(
@@ -162,14 +162,14 @@ TROUBLES = (
 
 def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
     """
-    Return why profiling failed, as far as the log tells.
+    Return the known failure in a log.
 
     Args:
-        log: All of it.
+        log: The whole log.
 
     Returns:
-        The first trouble of the table that a line of ncu shows, with its cause as a
-        sentence and what its pattern names; None: there is none that is known.
+        The first entry of the table that matches a line of ncu, with its cause as a
+        sentence and what its pattern names; None: no entry matches.
 
     Example:
         >>> trouble, cause, name = find_trouble(
@@ -178,22 +178,22 @@ def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
         >>> cause
         'ncu has no metric dram__byte for this GPU'
     """
-    said = [match["text"] for match in _LINE.finditer(log)]
-    # warnings explain an error; by themselves most of them say that all went well
+    lines = [match["text"] for match in _LINE.finditer(log)]
+    # warnings explain an error; without one most of them are harmless
     relevant = TROUBLES if errors_in(log) else TROUBLES[-1:]
     for trouble in relevant:
-        for text in said:
-            found = re.search(trouble.pattern, text)
-            if found:
-                what = found.groupdict().get("text") or text.rstrip(".")
+        for text in lines:
+            match = re.search(trouble.pattern, text)
+            if match:
+                detail = match.groupdict().get("text") or text.rstrip(".")
                 # ncu shows a name as the regular expression that it made of it
-                what = what.replace("\\.", ".")
-                return trouble, trouble.cause.format(what), what
+                detail = detail.replace("\\.", ".")
+                return trouble, trouble.cause.format(detail), detail
     return None
 
 
 def errors_in(log: str) -> tuple[str, ...]:
-    """Return what ncu called an error, line by line, in its own words."""
+    """Return ncu's error lines."""
     return tuple(
         match["text"]
         for match in _LINE.finditer(log)
@@ -203,11 +203,11 @@ def errors_in(log: str) -> tuple[str, ...]:
 
 def profiled_launches(log: str) -> int:
     """
-    Return how many launches ncu says that it has profiled.
+    Return the number of launches that ncu logged as profiled.
 
-    One that failed halfway is counted: the report has it too.
+    A launch that failed halfway counts: the report has it too.
 
     Args:
-        log: All of it.
+        log: The whole log.
     """
     return sum(not _LATER_PASS.search(match["rest"]) for match in _LAUNCH.finditer(log))

@@ -1,4 +1,4 @@
-"""Metrics of Nsight Compute: their names, what to ask for, and under which key.
+"""Metrics of Nsight Compute: names, requests and keys in results.
 
     name    ::= (kind ":")? base ("." rollup ("." submetric)*)?
     base    ::= (unit "__")? (stage "_")? quantity ("_" qualifier)?
@@ -46,15 +46,15 @@ __all__ = [
 
 
 class _Word(str, Enum):
-    """A word of a metric's name; it is text wherever text is expected."""
+    """A word of a metric's name, which is also a text."""
 
     def __str__(self) -> str:
-        """Return the word, also where Python would return the member's name."""
+        """Return the word instead of the member's name."""
         return str(self.value)
 
 
 class MetricCounterRollUp(_Word):
-    """How one number is made of the instances of a counter or a throughput."""
+    """The reduction of a counter's or throughput's instances to one number."""
 
     SUM = "sum"
     AVG = "avg"
@@ -63,7 +63,7 @@ class MetricCounterRollUp(_Word):
 
 
 class MetricRatioRollUp(_Word):
-    """In which form a ratio is given."""
+    """The form of a ratio."""
 
     PCT = "pct"
     RATIO = "ratio"
@@ -71,14 +71,14 @@ class MetricRatioRollUp(_Word):
 
 
 class MetricCounterRollUpQuantity(_Word):
-    """What a rolled-up number is held against."""
+    """The reference of a rolled-up number."""
 
     PCT_OF_PEAK_SUSTAINED_ACTIVE = "pct_of_peak_sustained_active"
     PCT_OF_PEAK_SUSTAINED_ELAPSED = "pct_of_peak_sustained_elapsed"
 
 
-_COUNTER_ROLLUPS = tuple(each.value for each in MetricCounterRollUp)
-_RATIO_ROLLUPS = tuple(each.value for each in MetricRatioRollUp)
+_COUNTER_ROLLUPS = tuple(member.value for member in MetricCounterRollUp)
+_RATIO_ROLLUPS = tuple(member.value for member in MetricRatioRollUp)
 _ROLL_UPS = _COUNTER_ROLLUPS + _RATIO_ROLLUPS
 _BASE = re.compile(
     r"(?:(?P<unit>[A-Za-z][A-Za-z0-9]*)__)?(?P<rest>[A-Za-z]\w*)", re.ASCII
@@ -102,17 +102,17 @@ class MetricName(NamedTuple):
     The parts of a name.
 
     Attributes:
-        unit: Where it is counted, as `l1tex`; None: the name has none.
+        unit: The unit of the chip that counts, as `l1tex`; None: the name has none.
 
-        quantity: What is counted, as `sectors`.
+        quantity: The counted quantity, as `sectors`.
 
         stage: The part or pipeline stage of the unit, as `t_output`; None: all of it.
 
-        qualifier: Which of them, as `pipe_lsu_mem_global_op_ld`; None: all.
+        qualifier: The counted subset, as `pipe_lsu_mem_global_op_ld`; None: all.
 
         rollup: As `sum`; None: the name has none.
 
-        submetric: What follows the roll-up, as `per_second`; None: nothing.
+        submetric: The text after the roll-up, as `per_second`; None: there is none.
 
         kind: `group`, `breakdown`, `pmsampling` or `regex`; None: a plain metric.
     """
@@ -147,7 +147,7 @@ def parse_name(name: str) -> MetricName:
         name: As Nsight Compute spells it; a `regex:` has no parts and is all quantity.
 
     Raises:
-        ConfigError: It does not parse; all that is wrong is told at once.
+        ConfigError: The name does not parse; the message has all of its mistakes.
 
     Example:
         >>> parse_name("l1tex__t_sectors_pipe_lsu.sum.per_second").quantity
@@ -156,8 +156,8 @@ def parse_name(name: str) -> MetricName:
     mistakes = _name_mistakes(name)
     if mistakes:
         raise _refusal(f"{name!r} is no metric", mistakes)
-    found = _KIND.fullmatch(name)
-    kind, rest = (found["kind"], found["rest"]) if found else (None, name)
+    match = _KIND.fullmatch(name)
+    kind, rest = (match["kind"], match["rest"]) if match else (None, name)
     if kind == "regex":
         return MetricName(unit=None, quantity=rest, kind=kind)
     base, _, after = rest.partition(".")
@@ -177,28 +177,30 @@ def parse_name(name: str) -> MetricName:
 
 
 def _name_mistakes(name: object) -> list[str]:
-    """Return what is wrong with a name, as fragments; empty: nothing."""
+    """Return the mistakes of a name, as fragments."""
     if not isinstance(name, str):
         return [f"{name!r} is no text"]
     if _UNWRITABLE.search(name):
-        return ["blanks, commas and letters beyond ASCII cannot stand in a name"]
-    found = _KIND.fullmatch(name)
-    kind, rest = (found["kind"], found["rest"]) if found else (None, name)
+        return ["a name has no blanks, commas or non-ASCII letters"]
+    match = _KIND.fullmatch(name)
+    kind, rest = (match["kind"], match["rest"]) if match else (None, name)
     if kind == "regex":
-        return [] if rest else ["nothing stands behind regex:"]
+        return [] if rest else ["the pattern after regex: is missing"]
     base, *path = rest.split(".")
     mistakes = [] if _BASE.fullmatch(base) else [f"{base!r} is no unit__quantity"]
     return mistakes + (_path_mistakes(path, _ROLL_UPS) if path else [])
 
 
 def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
-    """Return what is wrong with a roll-up and what follows it, as fragments."""
+    """Return the mistakes of a roll-up and its submetrics, as fragments."""
     rollup, *after = path
     mistakes = []
     if rollup not in allowed:
         close = difflib.get_close_matches(str(rollup), list(allowed), n=1)
-        meant = f"did you mean {close[0]}" if close else f"write {' or '.join(allowed)}"
-        mistakes.append(f"{str(rollup)!r} is no roll-up of it: {meant}")
+        suggestion = (
+            f"did you mean {close[0]}" if close else f"write {' or '.join(allowed)}"
+        )
+        mistakes.append(f"{str(rollup)!r} is no roll-up of it: {suggestion}")
     if after and rollup in _RATIO_ROLLUPS:
         mistakes.append(f"nothing follows {rollup}")
     mistakes += [
@@ -210,17 +212,17 @@ def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
 
 
 def _stage_quantity_qualifier(words: str) -> tuple[str | None, str, str | None]:
-    """Return the three, split at the first word that is known to be counted."""
+    """Return words as stage, quantity and qualifier, split at a known quantity."""
     parts = words.split("_")
     place = next((i for i, part in enumerate(parts) if part in _QUANTITIES), None)
-    if place is None:  # nothing says where the quantity begins
+    if place is None:  # the beginning of the quantity is unknown
         return None, words, None
     stage, qualifier = "_".join(parts[:place]), "_".join(parts[place + 1 :])
     return stage or None, parts[place], qualifier or None
 
 
 def _refusal(what: str, mistakes: Iterable[str]) -> ConfigError:
-    """Return the error that tells all mistakes of one metric."""
+    """Return one error with all mistakes of a metric."""
     return ConfigError(
         f"{what}: {'; '.join(mistakes)}",
         remedy="write it as dram__bytes.sum (`ncu --query-metrics` lists the names)",
@@ -228,7 +230,7 @@ def _refusal(what: str, mistakes: Iterable[str]) -> ConfigError:
 
 
 Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second")
-_OF_PEAK = tuple(each.value for each in MetricCounterRollUpQuantity)
+_OF_PEAK = tuple(member.value for member in MetricCounterRollUpQuantity)
 
 
 class Metric(Frozen, frozen=True):
@@ -237,33 +239,33 @@ class Metric(Frozen, frozen=True):
 
     Attributes:
         name: As Nsight Compute spells it. Without `subs` it must be complete, as
-            `dram__bytes.sum`: asked for a base name ncu collects its roll-ups and no
-            metric of that name.
+            `dram__bytes.sum`: for a base name ncu collects the roll-ups and no metric of
+            that name.
 
-        pretty_name: How results call it; the name where none is given.
+        pretty_name: Its key in results; None: the name.
 
         subs: Its roll-ups, each a text or a path: `("sum", ("sum", "per_second"))`;
-            None: the name says all.
+            None: the name is complete.
 
     Raises:
-        ConfigError: Some of it does not parse; all that is wrong is told at once.
+        ConfigError: The metric does not parse; the message has all of its mistakes.
     """
 
     name: str
     pretty_name: str | None = None
     subs: tuple[Sub, ...] | None = None
 
-    # the roll-ups that its kind of metric has, and the one that goes without saying
+    # the roll-ups of this kind of metric, and the default one, which keys leave out
     rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS + _RATIO_ROLLUPS
     silent: ClassVar[str | None] = None
 
     def __post_init__(self) -> None:
-        """Name it, make it hashable, and refuse what cannot be asked for."""
+        """Set its key, make it hashable, and check it."""
         mistakes = _name_mistakes(self.name)
         if self.subs is not None:
-            subs, wrong = _checked(self.subs, self.rollups)
+            subs, sub_mistakes = _checked(self.subs, self.rollups)
             force_setattr(self, "subs", subs)
-            mistakes += wrong
+            mistakes += sub_mistakes
             if not mistakes and parse_name(self.name).rollup is not None:
                 mistakes.append("its name has a roll-up already: leave subs out")
         if mistakes:
@@ -276,20 +278,20 @@ class Metric(Frozen, frozen=True):
         yield self
 
     def gather(self) -> tuple[str, ...]:
-        """Return the names to ask ncu for."""
+        """Return the names to request from ncu."""
         if self.subs is None:
             return (self.name,)
         return tuple(f"{self.name}.{_dotted(sub)}" for sub in self.subs)
 
     def labels(self) -> tuple[str, ...]:
         """Return the keys of its values in results, in the order of `gather`."""
-        called = self.pretty_name or self.name
+        label = self.pretty_name or self.name
         if self.subs is None:
-            return (called,)
-        return tuple(f"{called}.{_dotted(sub)}" for sub in self.subs)
+            return (label,)
+        return tuple(f"{label}.{_dotted(sub)}" for sub in self.subs)
 
     def newer_labels(self) -> tuple[str, ...]:
-        """Return the keys that newer programs use, which leave `silent` unsaid."""
+        """Return the keys of newer versions, which leave `silent` out."""
         if self.subs is None or self.pretty_name == self.name:
             return self.labels()
         return tuple(
@@ -301,7 +303,7 @@ class Metric(Frozen, frozen=True):
 
 
 class MetricCounter(Metric, frozen=True):
-    """A counter: how often something happened."""
+    """A counter of events."""
 
     subs: tuple[Sub, ...] | None = (MetricCounterRollUp.SUM,)
 
@@ -319,7 +321,7 @@ class MetricRatio(Metric, frozen=True):
 
 
 class MetricThroughput(Metric, frozen=True):
-    """How close a unit came to its peak: the highest of what it is made of."""
+    """The utilization of a unit: the highest of its parts' shares of their peaks."""
 
     subs: tuple[Sub, ...] | None = (
         (
@@ -331,26 +333,26 @@ class MetricThroughput(Metric, frozen=True):
     rollups: ClassVar[tuple[str, ...]] = _COUNTER_ROLLUPS
 
     def __post_init__(self) -> None:
-        """Refuse a roll-up alone too: a throughput has no number but a percentage."""
+        """Also refuse a plain roll-up: a throughput has only percentages."""
         super().__post_init__()
-        wrong = [
+        mistakes = [
             f"{_dotted(sub)!r} is no percentage of a peak: write "
             f"{_path(sub)[0]}.{_OF_PEAK[1]}"
             for sub in self.subs or ()
             if _path(sub)[1:] not in {(word,) for word in _OF_PEAK}
         ]
-        if wrong:
-            raise _refusal(f"{type(self).__name__}({self.name!r})", wrong)
+        if mistakes:
+            raise _refusal(f"{type(self).__name__}({self.name!r})", mistakes)
 
 
 class MetricDeviceAttribute(Metric, frozen=True):
-    """An attribute of the device, as `display_name`; each report holds all of them."""
+    """An attribute of the device, as `display_name`; every report has all of them."""
 
     PREFIX: ClassVar[str] = "device__attribute_"
 
     def __post_init__(self) -> None:
         """Complete the name."""
-        named = not _name_mistakes(self.name)  # what is no name is refused below
+        named = not _name_mistakes(self.name)  # an invalid name is refused below
         if named and not self.name.startswith(self.PREFIX):
             force_setattr(self, "name", f"{self.PREFIX}{self.name}")
         super().__post_init__()
@@ -364,21 +366,21 @@ class MetricCorrelation(Metric, frozen=True):
 
 class MetricCorrelationData(Frozen, frozen=True, kw_only=True):
     """
-    What a correlated metric gave.
+    The values of a correlated metric.
 
     Attributes:
         correlated: Its values, by opcode or by address.
 
-        value: Its value as a whole; None: it has none.
+        value: Its total; None: it has none.
     """
 
     correlated: Mapping[str | int, int | float]
     value: int | float | None = None
 
     def __post_init__(self) -> None:
-        """Keep a copy that nobody can change."""
-        kept = MappingProxyType(dict(self.correlated))
-        force_setattr(self, "correlated", kept)
+        """Replace the mapping by a read-only copy."""
+        copy = MappingProxyType(dict(self.correlated))
+        force_setattr(self, "correlated", copy)
 
     def __hash__(self) -> int:
         """Return the hash of all its values."""
@@ -391,7 +393,7 @@ MetricValue: TypeAlias = int | float | str | MetricCorrelationData | None
 
 def gather(metrics: Iterable[Metric | str]) -> tuple[str, ...]:
     """
-    Return the names to ask ncu for, in order, each once.
+    Return the names to request from ncu, in order, without duplicates.
 
     Args:
         metrics: Metrics, or names as ncu spells them.
@@ -418,7 +420,7 @@ def labels(metrics: Iterable[Metric | str]) -> tuple[str, ...]:
 
 def newer_labels(metrics: Iterable[Metric | str]) -> Mapping[str, str]:
     """
-    Return the keys that newer programs use, as far as they differ from ours.
+    Return the keys of newer versions that differ from ours.
 
     Args:
         metrics: Metrics, or names as ncu spells them.
@@ -438,7 +440,7 @@ def newer_labels(metrics: Iterable[Metric | str]) -> Mapping[str, str]:
 
 
 def _named_once(metrics: Iterable[Metric | str]) -> dict[str, str]:
-    """Return the name to ask for by its key; a metric given twice counts once."""
+    """Return the name to request by key; a metric given twice counts once."""
     named: dict[str, str] = {}
     mistakes = []
     for metric in _all(metrics):
@@ -454,30 +456,32 @@ def _named_once(metrics: Iterable[Metric | str]) -> dict[str, str]:
 
 
 def _all(metrics: Iterable[Metric | str]) -> list[Metric]:
-    """Return metrics, those given by name included."""
-    if isinstance(metrics, str):  # would be taken letter by letter
+    """Return metrics, with names turned into metrics."""
+    if isinstance(metrics, str):  # would be iterated letter by letter
         return [Metric(metrics)]
-    # what is neither is refused where any text would be that is no name
-    return [each if isinstance(each, Metric) else Metric(each) for each in metrics]
+    # anything else is refused like an invalid name
+    return [
+        metric if isinstance(metric, Metric) else Metric(metric) for metric in metrics
+    ]
 
 
 def _checked(
     subs: object, rollups: tuple[str, ...]
 ) -> tuple[tuple[Sub, ...] | None, list[str]]:
-    """Return roll-ups as a tuple, and what is wrong with them."""
+    """Return roll-ups as a tuple, and their mistakes."""
     if isinstance(subs, str) or not isinstance(subs, Iterable):
         return None, [f"subs={subs!r} is no tuple: write subs=({subs!r},)"]
-    kept = tuple(each if isinstance(each, str) else tuple(each) for each in subs)
-    if not kept:
-        return None, ["subs is empty: nothing would be asked for"]
-    mistakes = [m for each in kept for m in _sub_mistakes(each, rollups)]
-    return kept, mistakes
+    paths = tuple(sub if isinstance(sub, str) else tuple(sub) for sub in subs)
+    if not paths:
+        return None, ["subs is empty: nothing would be requested"]
+    mistakes = [m for sub in paths for m in _sub_mistakes(sub, rollups)]
+    return paths, mistakes
 
 
 def _sub_mistakes(sub: Sub, rollups: tuple[str, ...]) -> list[str]:
-    """Return what is wrong with one roll-up."""
+    """Return the mistakes of one roll-up."""
     path = _path(sub)
-    return _path_mistakes(path, rollups) if path else ["a path of no words"]
+    return _path_mistakes(path, rollups) if path else ["an empty path"]
 
 
 def _path(sub: Sub) -> tuple[str, ...]:
@@ -486,5 +490,5 @@ def _path(sub: Sub) -> tuple[str, ...]:
 
 
 def _dotted(sub: Sub) -> str:
-    """Return a roll-up as it stands in a name."""
-    return str(sub) if isinstance(sub, str) else ".".join(str(each) for each in sub)
+    """Return a roll-up as in a name."""
+    return str(sub) if isinstance(sub, str) else ".".join(str(word) for word in sub)

@@ -1,4 +1,4 @@
-"""Which launches an NVTX expression of ncu names.
+"""NVTX expressions of ncu, and the launches that they match.
 
     expression ::= "regex:"? (domain "@")? (pushpop | started)
     pushpop    ::= "["? part ("/" part)* "/"? "]"?      at least one of [ / ]
@@ -9,8 +9,8 @@
 it. A character of the grammar within a name is escaped with a backslash. With `regex:`
 each name is a pattern that is searched for, and keeps its backslashes.
 
-Matched here and not by NVIDIA's reader, which aborts the process on `/` and takes an
-invalid pattern for one that matches nothing.
+NVIDIA's reader is not used for this: it aborts the process on `/`, and an invalid pattern
+matches nothing without an error.
 """
 
 from __future__ import annotations
@@ -26,10 +26,10 @@ if TYPE_CHECKING:
 
 __all__ = ["DEFAULT_DOMAIN", "NvtxFilter", "matches"]
 
-DEFAULT_DOMAIN = "<default domain>"  # how reports call the domain without a name
+DEFAULT_DOMAIN = "<default domain>"  # the name of the unnamed domain in reports
 
 _REGEX = "regex:"
-_ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")  # a backslash before anything else is one
+_ESCAPED = re.compile(r"\\([@,\[\]/*+\\])")  # any other backslash is literal
 _TOKEN = re.compile(r"\\.|.", re.DOTALL)  # a character with its backslash is one
 _Test = Callable[[str], bool]
 _Part = _Test | str  # a string: one of the two quantifiers
@@ -38,7 +38,7 @@ _ANY, _ONE = "*", "+"
 
 class NvtxFilter:
     """
-    Chooses launches by the NVTX ranges that were open.
+    Chooses launches by their open NVTX ranges.
 
     Args:
         includes: Expressions of which one must match; none: each launch is included.
@@ -46,7 +46,7 @@ class NvtxFilter:
         excludes: Expressions of which none may match.
 
     Raises:
-        ConfigError: Expressions that cannot match anything, all of them at once.
+        ConfigError: Expressions cannot match; the message names all of them.
     """
 
     def __init__(
@@ -63,7 +63,7 @@ class NvtxFilter:
             raise ConfigError(message, remedy=remedy)
 
     def __bool__(self) -> bool:
-        """Return whether anything is chosen by NVTX at all."""
+        """Return whether there is any expression."""
         return bool(self._includes or self._excludes)
 
     def chooses(self, domains: Sequence[NvtxDomain]) -> bool:
@@ -71,7 +71,7 @@ class NvtxFilter:
         Return whether a launch is chosen.
 
         Args:
-            domains: What was open when it was launched.
+            domains: The ranges that were open at the launch.
         """
         included = not self._includes or any(e.holds(domains) for e in self._includes)
         return included and not any(e.holds(domains) for e in self._excludes)
@@ -79,7 +79,7 @@ class NvtxFilter:
 
 def matches(expression: str, domains: Sequence[NvtxDomain]) -> bool:
     """
-    Return whether an expression names what was open at a launch.
+    Return whether an expression matches the open ranges of a launch.
 
     Args:
         expression: In ncu's language, see the module.
@@ -87,7 +87,7 @@ def matches(expression: str, domains: Sequence[NvtxDomain]) -> bool:
         domains: The ranges that were open.
 
     Raises:
-        ConfigError: It names no range, or its pattern is not valid.
+        ConfigError: The expression names no range, or its pattern is invalid.
     """
     return NvtxFilter([expression]).chooses(domains)
 
@@ -100,7 +100,7 @@ class _Expression:
         Parse it.
 
         Raises:
-            ValueError: Why it can match nothing, as a fragment.
+            ValueError: The expression can match nothing; the message is a fragment.
         """
         is_regex = text.startswith(_REGEX)
         test = _searched if is_regex else _equal
@@ -115,33 +115,33 @@ class _Expression:
         if not self._is_stack:
             self._started = [test(name) for name in _split(inner, ",")]
             return
-        # ncu, too, takes no notice of a part between two slashes that is empty
+        # like ncu, ignore an empty part between two slashes
         self._parts: list[_Part] = [
             name if name in {_ANY, _ONE} else test(name) for name in names if name
         ]
         if not self._parts and not at and not self._bottom and not self._top:
-            message = "no name stands between its slashes"
+            message = "it has no name between its slashes"
             raise ValueError(message)
 
     def holds(self, domains: Sequence[NvtxDomain]) -> bool:
-        """Return whether it names what was open."""
+        """Return whether it matches the open ranges."""
         return any(
-            self._fits(each.stack) if self._is_stack else self._all_of(each.started)
-            for each in domains
-            if self._domain(each.name)
+            self._fits(domain.stack) if self._is_stack else self._all_of(domain.started)
+            for domain in domains
+            if self._domain(domain.name)
         )
 
     def _all_of(self, started: Sequence[str]) -> bool:
-        """Return whether each name is that of an open start/end range."""
+        """Return whether every name matches an open start/end range."""
         return all(any(map(test, started)) for test in self._started)
 
     def _fits(self, stack: Sequence[str]) -> bool:
-        """Return whether the parts lie in a stack, side by side."""
-        # as ncu: a quantifier stands between two ranges, so none can come first
+        """Return whether the parts match adjacent ranges of a stack."""
+        # as in ncu, a quantifier is between two ranges and cannot be the first part
         if not self._parts or isinstance(self._parts[0], str):
             return False
         depth = len(stack)
-        # where the parts so far may end in the stack
+        # the depths at which the parts so far may end
         ends = {0} if self._bottom else set(range(depth))
         for part in self._parts:
             if not ends:
@@ -160,27 +160,27 @@ class _Expression:
 def _parsed(
     expressions: Iterable[str] | None, title: str, mistakes: list[str]
 ) -> tuple[_Expression, ...]:
-    """Return parsed expressions; what is wrong with the others goes to `mistakes`."""
-    if isinstance(expressions, str):  # would be taken letter by letter
+    """Return parsed expressions; the errors of the others go to `mistakes`."""
+    if isinstance(expressions, str):  # would be iterated letter by letter
         mistakes.append(f"{title}={expressions!r} is one text: give a list of them")
         return ()
-    found = []
+    parsed = []
     for text in expressions or ():
         try:
-            found.append(_Expression(text))
+            parsed.append(_Expression(text))
         except (ValueError, re.error) as error:
             mistakes.append(f"{text!r}: {error}")
-    return tuple(found)
+    return tuple(parsed)
 
 
 def _divided(text: str) -> tuple[str, str, str]:
-    """Return the domain, the `@` where there is one, and what follows it."""
+    """Return the domain, the `@` if there is one, and the rest."""
     domain, *rest = _split(text, "@", 1)
     return (domain, "@", rest[0]) if rest else ("", "", text)
 
 
 def _split(text: str, mark: str, most: int = 0) -> list[str]:
-    """Return the parts between a mark that is not escaped."""
+    """Return the parts between unescaped marks."""
     parts = [""]
     for token in _TOKEN.findall(text):
         if token == mark and not 0 < most < len(parts):
@@ -191,17 +191,19 @@ def _split(text: str, mark: str, most: int = 0) -> list[str]:
 
 
 def _equal(name: str) -> _Test:
-    """Return the test for one name; a range without a name cannot be named."""
+    """Return the test for one name; an unnamed range never matches."""
     plain = _ESCAPED.sub(r"\1", name)
-    return lambda found: bool(found) and found == plain
+    return lambda range_name: bool(range_name) and range_name == plain
 
 
 def _searched(pattern: str) -> _Test:
-    """Return the test for names that contain a pattern; the empty one names nothing."""
+    """Return the test for names with a pattern; an empty pattern matches nothing."""
     compiled = re.compile(pattern)
-    return lambda found: bool(pattern and found and compiled.search(found))
+    return lambda range_name: bool(
+        pattern and range_name and compiled.search(range_name)
+    )
 
 
 def _passes(part: _Part, name: str) -> bool:
-    """Return whether a part that is a name stands for a range."""
+    """Return whether a part is a name that matches a range."""
     return not isinstance(part, str) and part(name)

@@ -1,7 +1,7 @@
-"""NVTX ranges by which Nsight Compute tells measurements apart.
+"""NVTX ranges that mark measurements for Nsight Compute.
 
-NVTX is a C header: what a tool listens to are calls compiled from it. The package nvtx
-has them for Python, with domains, which the bindings inside torch and cupy lack.
+NVTX is a C header: tools receive the calls compiled from it. The package nvtx has them for
+Python, with domains, which the bindings inside torch and cupy lack.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 __all__ = ["DOMAIN", "INCLUDE", "NvtxRanges", "Ranges", "find_ranges", "range_name"]
 
 DOMAIN = "pytest-gpuperf"
-# start/end ranges belong to the process: a launch in a worker thread (autograd has some)
-# is inside too. A name alone, without "/", means a range of that kind.
+# start/end ranges belong to the process, so that they include launches of worker threads
+# (autograd's). A name without "/" means a range of that kind.
 INCLUDE = f"regex:{DOMAIN}@.+"
 _NAME_LENGTH = (
     16  # 64 bits: two of a million ranges share a name once in 40 million runs
@@ -24,10 +24,10 @@ _NAME_LENGTH = (
 
 
 class Ranges(Protocol):
-    """Opens and closes ranges that a profiler sees; tests put another in its place."""
+    """Opens and closes ranges for a profiler; tests replace it with a scripted one."""
 
     def open(self, name: str) -> object:
-        """Open a range of `DOMAIN`; return what closes it."""
+        """Open a range of `DOMAIN`; return its handle."""
 
     def close(self, opened: object) -> None:
         """Close a range."""
@@ -46,12 +46,12 @@ class NvtxRanges:
         self._nvtx = nvtx
 
     def open(self, name: str) -> object:
-        """Open a start/end range of `DOMAIN`; return what closes it."""
+        """Open a start/end range of `DOMAIN`; return its handle."""
         opened: object = self._nvtx.start_range(message=name, domain=DOMAIN)
         return opened
 
     def close(self, opened: object) -> None:
-        """Close a range, from whatever thread."""
+        """Close a range, from any thread."""
         self._nvtx.end_range(opened)
 
 
@@ -73,16 +73,16 @@ def find_ranges() -> Ranges:
 
 def range_name(test_id: str, name: str, repeat: int = 0) -> str:
     """
-    Return what a measurement is called in a profile.
+    Return the name of a measurement's range.
 
-    A hash, because an id may hold any character that a filter of Nsight Compute means.
+    It is a hash, because a test's id may contain the special characters of ncu's filters.
 
     Args:
         test_id: The test.
 
         name: The measurement inside it.
 
-        repeat: Which of several runs of it, from 0.
+        repeat: The index of its run, from 0.
     """
     from blake3 import blake3
 

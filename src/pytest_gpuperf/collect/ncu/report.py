@@ -1,7 +1,7 @@
 """A report of Nsight Compute as a tree of launches.
 
-NVIDIA's reader keeps every launch that it has read and aborts its process at will: it
-runs in a process of its own each time, and here are only the answers.
+NVIDIA's reader keeps every launch in memory and may abort its process: each reading runs
+in a separate process, and only its text comes here.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _MANY = 10  # kernels or ranges are enough for a message
 
 
 class Demangler(Protocol):
-    """A class that turns the name a binary has into the one a reader writes."""
+    """Turns a mangled name into the source name."""
 
     def demangle(self, name: str) -> str:
         """Return the readable name."""
@@ -75,17 +75,17 @@ class Report:
 
         command: Instead of both: the command that wrote it.
 
-        runner: What starts the reading process.
+        runner: Starts the reading process.
 
         python:
-            The interpreter to read with; its version must fit the installed ncu-report.
+            The interpreter to read with; its version must match the installed ncu-report.
 
-        timeout_s: How long one reading may take [s], > 0.
+        timeout_s: Timeout of one reading [s], > 0.
 
     Raises:
         ConfigError: Neither a file nor a command is named, or both are.
 
-        CaptureFormatError: There is no such file, or it is no report.
+        CaptureFormatError: The file is missing, or is not a report.
     """
 
     def __init__(
@@ -103,12 +103,12 @@ class Report:
         self._runner = ProcessRunner() if runner is None else runner
         self._python = python
         self._timeout_s = timeout_s
-        # one reading is kept: choosing other launches of it needs no other
-        self._kept: tuple[tuple[str, ...], tuple[tuple[ReportedLaunch, ...], ...]]
-        self._kept = ((), ())
+        # the last reading is cached: other launches of it need no new process
+        self._cached: tuple[tuple[str, ...], tuple[tuple[ReportedLaunch, ...], ...]]
+        self._cached = ((), ())
 
     def __repr__(self) -> str:
-        """Return what makes the same report again."""
+        """Return the expression that creates this report."""
         return f"Report({self._file!r})"
 
     @property
@@ -118,14 +118,14 @@ class Report:
 
     @property
     def range_count(self) -> int:
-        """How many ranges it has, >= 1: contexts in which launches ran."""
-        return len(self._kept[1] or self._read(()))
+        """The number of ranges, contexts in which launches ran, >= 1."""
+        return len(self._cached[1] or self._read(()))
 
     def launches(
         self, range_idx: int = 0, *, names: Iterable[str] = ()
     ) -> tuple[ReportedLaunch, ...]:
         """
-        Return the launches of a range, each with all that it says of itself.
+        Return the launches of a range with their metrics.
 
         Args:
             range_idx: The range, from 0.
@@ -154,13 +154,13 @@ class Report:
         """
         Return the values of some launches as a tree of NVTX ranges.
 
-        A launch lies under the push/pop ranges that were open, once for each domain
-        that had any: `ProfilingResults.iter_launches` yields it once. `mangled` and
-        `demangled` stand beside its metrics.
+        A launch is under its open push/pop ranges, once for each domain that has any:
+        `ProfilingResults.iter_launches` yields it once. `mangled` and `demangled` are
+        keys in addition to its metrics.
 
         Args:
-            metrics: Metrics or names; a group or breakdown stands for its members, as
-                the report lists them. None: all that each launch has.
+            metrics: Metrics or names; a group or breakdown means its members, as the
+                report lists them. None: all metrics of each launch.
 
             range_idx: The range, from 0.
 
@@ -168,11 +168,11 @@ class Report:
 
             excludes: NVTX expressions of which none may match.
 
-            demangler: Makes the readable name; None: the report's own is taken.
+            demangler: Makes the readable name; None: the report's name is used.
 
             kernels: Patterns of base or demangled names, with `*`, `?` and `[]`.
 
-            indices: Launches by their place in the range.
+            indices: Launches by their index in the range.
 
             domain: The NVTX domain whose ranges make the tree; None: all of them.
 
@@ -183,42 +183,42 @@ class Report:
 
             MetricUnavailableError: A launch that was measured lacks a metric.
 
-            ConfigError: A metric or an expression is none, or two metrics have one key.
+            ConfigError: A metric or an expression is invalid, or two metrics have one key.
 
-            WrongEntryError: An NVTX range is called like a launch beside it.
+            WrongEntryError: An NVTX range has the name of a launch beside it.
         """
         by_nvtx = NvtxFilter(includes, excludes)
         selection = _Selection(metrics)
-        every = self.launches(range_idx, names=selection.names)
-        if kernels is not None:  # asked for each launch, so what is given once is kept
+        launches = self.launches(range_idx, names=selection.names)
+        if kernels is not None:  # read for each launch, so an iterator is stored
             kernels = (kernels,) if isinstance(kernels, str) else tuple(kernels)
         places = None if indices is None else frozenset(indices)
         chosen = [
             launch
-            for launch in every
+            for launch in launches
             if by_nvtx.chooses(launch.nvtx) and _is_among(launch, kernels, places)
         ]
         if not chosen:
             raise self._nothing_chosen(
-                every, by_nvtx=bool(by_nvtx), by_index=places is not None
+                launches, by_nvtx=bool(by_nvtx), by_index=places is not None
             )
         self._check_metrics(chosen, selection, range_idx)
         return _tree(chosen, selection, _naming(demangler), domain)
 
     def advice(self, index: int, range_idx: int = 0) -> LaunchAdvice:
         """
-        Return what ncu's rules say of a launch, and where its warps waited most.
+        Return the results of ncu's rules and the worst source line of a launch.
 
         Args:
-            index: The launch's place in its range, from 0.
+            index: The launch's index in its range, from 0.
 
             range_idx: The range, from 0.
 
         Raises:
             MissingEntryError: The report has no such range or launch.
         """
-        launches = self._range(self._kept[1] or self._read(()), range_idx)
-        if not _is_place(index, launches):
+        launches = self._range(self._cached[1] or self._read(()), range_idx)
+        if not _is_index(index, launches):
             message = f"range {range_idx} of {self.path.name} has no launch {index!r}"
             remedy = f"give an index from 0 to {len(launches) - 1}"
             raise MissingEntryError(message, remedy=remedy)
@@ -227,15 +227,15 @@ class Report:
 
     def _read(self, names: tuple[str, ...]) -> tuple[tuple[ReportedLaunch, ...], ...]:
         """Return the launches of all ranges with some metrics."""
-        kept, ranges = self._kept
-        if not ranges or kept != names:
+        cached_names, ranges = self._cached
+        if not ranges or cached_names != names:
             text = self._text(LAUNCHES, names)
             ranges = decode_launches(text)
-            self._kept = (names, ranges)
+            self._cached = (names, ranges)
         return ranges
 
     def _text(self, form: str, names: Sequence[str]) -> bytes:
-        """Return one form of what the report says, read by another process."""
+        """Return one form of the report, read by another process."""
         return report_text(
             self._file,
             form,
@@ -248,66 +248,68 @@ class Report:
     def _range(
         self, ranges: Sequence[tuple[ReportedLaunch, ...]], range_idx: int
     ) -> tuple[ReportedLaunch, ...]:
-        """Return one range; a negative number counts from no end."""
-        if not _is_place(range_idx, ranges):
+        """Return one range; a negative index is an error."""
+        if not _is_index(range_idx, ranges):
             message = f"{self.path.name} has no range {range_idx!r}"
             remedy = f"give range_idx from 0 to {len(ranges) - 1}"
             raise MissingEntryError(message, remedy=remedy)
         return ranges[range_idx]
 
     def _nothing_chosen(
-        self, every: Sequence[ReportedLaunch], *, by_nvtx: bool, by_index: bool
+        self, launches: Sequence[ReportedLaunch], *, by_nvtx: bool, by_index: bool
     ) -> EntryCountError:
-        """Return the error that says what could have been chosen."""
-        domains = [domain for launch in every for domain in launch.nvtx]
-        names = {name for each in domains for name in (*each.stack, *each.started)}
-        remedy = f"choose from {_few(launch.kernel for launch in every)}"
+        """Return the error with the launches and ranges to choose from."""
+        domains = [domain for launch in launches for domain in launch.nvtx]
+        names = {
+            name for domain in domains for name in (*domain.stack, *domain.started)
+        }
+        remedy = f"choose from {_few(launch.kernel for launch in launches)}"
         if by_nvtx and not domains:
             remedy = "profile with ncu --nvtx: the report holds no NVTX range"
         elif by_nvtx and names:
             remedy += f" and from the NVTX ranges {_few(sorted(names))}"
         if by_index:
-            remedy += f"; indices are from 0 to {len(every) - 1}"
-        message = f"none of the {len(every)} launches of {self.path.name} is chosen"
+            remedy += f"; indices are from 0 to {len(launches) - 1}"
+        message = f"none of the {len(launches)} launches of {self.path.name} is chosen"
         return EntryCountError(message, remedy=remedy)
 
     def _check_metrics(
         self, chosen: Iterable[ReportedLaunch], selection: _Selection, range_idx: int
     ) -> None:
-        """Refuse a metric that a measured launch does not have."""
+        """Raise if a measured launch lacks a metric."""
         for launch in chosen:
             missing = selection.missing(launch) if launch.measured else ()
             if not missing:
                 continue
-            first, *others = missing
-            every = self.launches(range_idx, names=(ALL,))[launch.index].facts
+            first, *more = missing
+            facts = self.launches(range_idx, names=(ALL,))[launch.index].facts
             what = (
-                "values of it by opcode or address" if first in every else "such metric"
+                "values of it by opcode or address" if first in facts else "such metric"
             )
             reason = f"launch {launch.key} of {self.path.name} has no {what}"
-            if others:
-                reason += f", nor {_few(others)}"
-            raise MetricUnavailableError(first, reason, remedy=_instead(first, every))
+            if more:
+                reason += f", nor {_few(more)}"
+            raise MetricUnavailableError(first, reason, remedy=_instead(first, facts))
 
 
 class _Selection:
     """
-    The metrics that were asked for, and their keys.
+    The requested metrics and their keys.
 
     Args:
-        metrics: Metrics or names; None: all that each launch has.
+        metrics: Metrics or names; None: all metrics of each launch.
 
     Attributes:
-        names: What to ask the reading process for.
+        names: The names to request from the reading process.
 
         keys: The keys of each metric, by the report's name.
 
-        correlated: The same of those with values by opcode or address.
+        correlated: The keys of metrics with values by opcode or address.
 
-        aliases: The key by another spelling of it.
+        aliases: Keys by their other spelling.
 
     Raises:
-        ConfigError: A text is no name, or two values would have one key.
+        ConfigError: A text is not a name, or two values would have one key.
     """
 
     def __init__(self, metrics: Iterable[Metric | str] | None) -> None:
@@ -318,7 +320,7 @@ class _Selection:
         if metrics is None:
             self.names: tuple[str, ...] = (ALL,)
             return
-        # every text is a metric, too: what is no name is refused alike
+        # a single text is one metric
         metrics = [metrics] if isinstance(metrics, str) else list(metrics)
         self.aliases = newer_labels(metrics)  # refuses keys that two metrics share, too
         for metric in metrics:
@@ -332,7 +334,7 @@ class _Selection:
         taken = [key for key in (*plain, *correlated) if key in NAME_KEYS]
         taken += [key for key in correlated if key in plain]
         if taken:
-            message = f"the key {taken[0]!r} would stand for two values"
+            message = f"the key {taken[0]!r} would have two values"
             remedy = "give the metric another pretty_name"
             raise ConfigError(message, remedy=remedy)
         self.names = (*self.keys, *(f"{CORRELATED}{name}" for name in self.correlated))
@@ -349,7 +351,7 @@ class _Selection:
         ]
 
     def facts(self, launch: ReportedLaunch) -> Mapping[str, MetricFacts | None]:
-        """Return what each metric of a launch is, by key; one mapping for many."""
+        """Return the facts of a launch's metrics by key; launches share the mapping."""
         facts, by_key = self._facts
         if facts is not launch.facts:  # launches share them as long as they are equal
             by_key = self._by_key(launch.facts)
@@ -366,7 +368,7 @@ class _Selection:
         return values
 
     def _by_key(self, by_name: Mapping[str, _T]) -> dict[str, _T]:
-        """Return what belongs to metrics by their keys; members of a list keep their names."""
+        """Return items by the metrics' keys; members of a list keep their names."""
         return {
             key: item
             for name, item in by_name.items()
@@ -393,9 +395,9 @@ def _tree(
             aliases=selection.aliases,
         )
         stacks = [
-            each.stack
-            for each in launch.nvtx
-            if each.stack and domain in {None, each.name}
+            nvtx_domain.stack
+            for nvtx_domain in launch.nvtx
+            if nvtx_domain.stack and domain in {None, nvtx_domain.name}
         ]
         for stack in dict.fromkeys(stacks or [()]):
             try:
@@ -403,7 +405,7 @@ def _tree(
             except WrongEntryError as error:
                 remedy = "leave it out with excludes=, or rename the NVTX range"
                 raise WrongEntryError(
-                    f"an NVTX range is called like a launch: {error.message}",
+                    f"an NVTX range has the name of a launch: {error.message}",
                     remedy=remedy,
                 ) from error
     return results
@@ -412,7 +414,7 @@ def _tree(
 def _file(
     path: str | os.PathLike[str] | None, name: str | None, command: Command | None
 ) -> str:
-    """Return the file that is meant."""
+    """Return the path of the report."""
     if command is not None and path is None and name is None:
         return str(command.report)
     if path is None or command is not None:
@@ -423,7 +425,7 @@ def _file(
         raise ConfigError(message, remedy=remedy)
     if name is None:
         return os.fspath(path)
-    # appended and never replaced: ncu calls the report of `-o a.b` a.b.ncu-rep
+    # appended, never replaced: the report of `-o a.b` is a.b.ncu-rep
     file = name if name.endswith(_SUFFIX) else name + _SUFFIX
     return str(Path(path, file))
 
@@ -431,24 +433,24 @@ def _file(
 def _naming(
     demangler: Demangler | Callable[[str], str] | None,
 ) -> Callable[[ReportedLaunch], str]:
-    """Return what names a launch for its reader, asked once for each kernel."""
+    """Return the function that names a launch, cached by kernel."""
     if demangler is None:
         return lambda launch: launch.demangled
-    # a class may have it as well as one of its objects, and a class can be called
+    # the method may be of a class or of an object, and a class is callable too
     demangle: Callable[[str], str] = getattr(demangler, "demangle", None) or demangler  # type: ignore[assignment] # what lacks the method is a function
-    known: dict[str, str] = {}
+    demangled: dict[str, str] = {}
 
     def name_of(launch: ReportedLaunch) -> str:
-        if launch.mangled not in known:
-            known[launch.mangled] = demangle(launch.mangled)
-        return known[launch.mangled]
+        if launch.mangled not in demangled:
+            demangled[launch.mangled] = demangle(launch.mangled)
+        return demangled[launch.mangled]
 
     return name_of
 
 
-def _is_place(number: object, every: Sequence[object]) -> bool:
+def _is_index(index: object, items: Sequence[object]) -> bool:
     """Return whether `number` is a valid index, counted from 0."""
-    return isinstance(number, int) and 0 <= number < len(every)
+    return isinstance(index, int) and 0 <= index < len(items)
 
 
 def _is_among(
@@ -456,11 +458,11 @@ def _is_among(
     patterns: Iterable[str] | None,
     indices: frozenset[int] | None,
 ) -> bool:
-    """Return whether a launch is chosen by its name and by its place."""
+    """Return whether a launch is chosen by its name and its index."""
     if indices is not None and launch.index not in indices:
         return False
     return patterns is None or any(
-        # a demangled name has brackets and stars of its own
+        # a demangled name may contain brackets and stars
         pattern in {launch.kernel, launch.demangled}
         or fnmatchcase(launch.kernel, pattern)
         or fnmatchcase(launch.demangled, pattern)
@@ -468,17 +470,17 @@ def _is_among(
     )
 
 
-def _instead(name: str, every: Iterable[str]) -> str:
-    """Return what to do about a metric that a launch does not have."""
-    names = sorted(every)
-    of_it = [each for each in names if each.startswith(f"{name}.")]
-    close = of_it or difflib.get_close_matches(name, names, n=3)
-    other = f"ask for {_few(close)}, or " if close else ""
-    return f"{other}profile with ncu --metrics={name}"
+def _instead(name: str, metrics: Iterable[str]) -> str:
+    """Return the remedy for a metric that a launch lacks."""
+    names = sorted(metrics)
+    complete = [metric for metric in names if metric.startswith(f"{name}.")]
+    close = complete or difflib.get_close_matches(name, names, n=3)
+    choice = f"ask for {_few(close)}, or " if close else ""
+    return f"{choice}profile with ncu --metrics={name}"
 
 
 def _few(names: Iterable[str]) -> str:
-    """Return names for a message, each once."""
-    found = list(dict.fromkeys(names))
-    more = f" and {len(found) - _MANY} more" if len(found) > _MANY else ""
-    return ", ".join(found[:_MANY]) + more
+    """Return names for a message, without duplicates."""
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _MANY} more" if len(distinct) > _MANY else ""
+    return ", ".join(distinct[:_MANY]) + more

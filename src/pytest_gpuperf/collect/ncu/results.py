@@ -1,4 +1,4 @@
-"""What was measured, launch by launch, in a tree of NVTX ranges."""
+"""Values of launches in a tree of NVTX ranges."""
 
 from __future__ import annotations
 
@@ -27,9 +27,9 @@ if TYPE_CHECKING:
 
 __all__ = ["NAME_KEYS", "Aggregate", "ProfilingMetrics", "ProfilingResults"]
 
-NAME_KEYS = ("mangled", "demangled")  # what every launch has beside its metrics
-_DEVICE = "device__attribute_"  # what a launch whose profile failed still says truly
-_FEW = 5  # names are enough to recognise what is there
+NAME_KEYS = ("mangled", "demangled")  # keys of every launch, in addition to metrics
+_DEVICE = "device__attribute_"  # metrics that are valid even if profiling failed
+_FEW = 5  # names in a message are enough
 _TITLE = "Profiling results"
 _WIDTH = 200  # columns of the tree as text: a demangled name alone may have 7,000
 
@@ -52,18 +52,18 @@ class Aggregate(dict[str, int | float]):
 @dataclass(frozen=True, slots=True, eq=False)  # a Struct cannot be a Mapping
 class ProfilingMetrics(Mapping[str, MetricValue]):
     """
-    The values of one launch by key; reading one that was not measured is an error.
+    The values of one launch by key; reading an unmeasured one is an error.
 
     Attributes:
-        data: The values as the report has them; None: absent, NaN or infinite.
+        data: The values as in the report; None: absent, NaN or infinite.
 
-        facts: What the report says of each metric, by key; none for what a caller made.
+        facts: The report's facts of each metric, by key; a caller's own values have none.
 
         name: The launch, as `axpy-0`.
 
-        measured: False: profiling this launch failed, and its metrics mean nothing.
+        measured: False: profiling this launch failed, and its metrics are meaningless.
 
-        aliases: The key by another spelling of it.
+        aliases: Keys by their other spelling.
     """
 
     data: Mapping[str, MetricValue]
@@ -79,7 +79,7 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
         Raises:
             MissingEntryError: The launch has no such key; it is a KeyError.
 
-            MetricUnavailableError: It has no value that means something.
+            MetricUnavailableError: It has no valid value.
         """
         key = key if key in self.data else self.aliases.get(key, key)
         if key not in self.data:
@@ -96,7 +96,7 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
         return iter(self.data)
 
     def __len__(self) -> int:
-        """Return how many keys there are."""
+        """Return the number of keys."""
         return len(self.data)
 
     def __eq__(self, other: object) -> bool:
@@ -112,7 +112,7 @@ class ProfilingMetrics(Mapping[str, MetricValue]):
         return key in self.data or key in self.aliases
 
     def why_not(self, key: str) -> str:
-        """Return why a key has no value that means something; empty: it has one."""
+        """Return why a key has no valid value; "": it has one."""
         if not self.measured and not (key in NAME_KEYS or key.startswith(_DEVICE)):
             return "profiling it failed"
         if self.data[key] is None:
@@ -138,7 +138,7 @@ class ProfilingResults(Frozen, frozen=True):
     )
 
     def __len__(self) -> int:
-        """Return how many direct entries there are."""
+        """Return the number of direct entries."""
         return len(self.data)
 
     def __str__(self) -> str:
@@ -153,20 +153,20 @@ class ProfilingResults(Frozen, frozen=True):
         Return an entry.
 
         Args:
-            accessors: The names on the way to it; none: this node itself.
+            accessors: The names on the path to it; none: this node itself.
 
         Raises:
-            MissingEntryError: There is none; it is a KeyError.
+            MissingEntryError: There is no such entry; it is a KeyError.
 
-            WrongEntryError: The way leads through a launch; it is a TypeError.
+            WrongEntryError: The path leads through a launch; it is a TypeError.
         """
         entry: ProfilingResults | ProfilingMetrics = self
-        way = _checked(accessors)
-        for depth, name in enumerate(way):
+        path = _checked(accessors)
+        for depth, name in enumerate(path):
             if isinstance(entry, ProfilingMetrics):
-                raise _wrong(way[:depth], "is a launch and has no entries")
+                raise _wrong(path[:depth], "is a launch and has no entries")
             if name not in entry.data:
-                message = f"{_shown(way[:depth])} has no entry {name!r}"
+                message = f"{_shown(path[:depth])} has no entry {name!r}"
                 raise MissingEntryError(message, remedy=_one_of(entry.data))
             entry = entry.data[name]
         return entry
@@ -178,7 +178,7 @@ class ProfilingResults(Frozen, frozen=True):
         Return the direct entries of a node whose name passes a test.
 
         Args:
-            accessors: The names on the way to the node.
+            accessors: The names on the path to the node.
 
             predicate: The test.
 
@@ -193,13 +193,13 @@ class ProfilingResults(Frozen, frozen=True):
         Return a launch.
 
         Args:
-            accessors: The names on the way to it.
+            accessors: The names on the path to it.
 
         Raises:
             WrongEntryError: It is a node; and the errors of `query`.
         """
-        way = _checked(accessors)
-        return _launch(self.query(way), way)
+        path = _checked(accessors)
+        return _launch(self.query(path), path)
 
     def query_single_next(
         self, accessors: Iterable[str] = ()
@@ -208,17 +208,17 @@ class ProfilingResults(Frozen, frozen=True):
         Return the only entry of a node, with its name.
 
         Args:
-            accessors: The names on the way to the node.
+            accessors: The names on the path to the node.
 
         Raises:
             EntryCountError: It has none or several; it is a RuntimeError.
 
             WrongEntryError: It is no node; and the errors of `query`.
         """
-        way = _checked(accessors)
-        node = self._node(way)
+        path = _checked(accessors)
+        node = self._node(path)
         if len(node) != 1:
-            message = f"one entry is expected in {_shown(way)}, and it has {len(node)}"
+            message = f"one entry is expected in {_shown(path)}, and it has {len(node)}"
             raise EntryCountError(message, remedy=_one_of(node.data))
         return next(iter(node.data.items()))
 
@@ -229,14 +229,14 @@ class ProfilingResults(Frozen, frozen=True):
         Return the only entry of a node, which is a launch, with its name.
 
         Args:
-            accessors: The names on the way to the node.
+            accessors: The names on the path to the node.
 
         Raises:
             WrongEntryError: The entry is a node; and as `query_single_next`.
         """
-        way = _checked(accessors)
-        name, entry = self.query_single_next(way)
-        return name, _launch(entry, (*way, name))
+        path = _checked(accessors)
+        name, entry = self.query_single_next(path)
+        return name, _launch(entry, (*path, name))
 
     def iter_metrics(
         self, accessors: Iterable[str] = ()
@@ -245,51 +245,51 @@ class ProfilingResults(Frozen, frozen=True):
         Yield the launches directly in a node, each with its name.
 
         Args:
-            accessors: The names on the way to the node.
+            accessors: The names on the path to the node.
 
         Raises:
-            WrongEntryError: When it comes to an entry that is a node.
+            WrongEntryError: An entry is a node; raised when it is reached.
         """
-        way = _checked(accessors)
-        for name, entry in self._node(way).data.items():
-            yield name, _launch(entry, (*way, name))
+        path = _checked(accessors)
+        for name, entry in self._node(path).data.items():
+            yield name, _launch(entry, (*path, name))
 
     def iter_launches(self) -> Iterator[tuple[tuple[str, ...], ProfilingMetrics]]:
-        """Yield all launches with the way to each; one in two domains comes once."""
-        seen: set[int] = set()
-        for way, entry in self._walk(()):
-            if id(entry) not in seen:
-                seen.add(id(entry))
-                yield way, entry
+        """Yield all launches with their paths, without duplicates of several domains."""
+        visited: set[int] = set()
+        for path, entry in self._walk(()):
+            if id(entry) not in visited:
+                visited.add(id(entry))
+                yield path, entry
 
     def assign_metrics(
         self, accessors: Iterable[str], data: Mapping[str, MetricValue]
     ) -> None:
         """
-        Put a launch into the tree, with the nodes on the way to it.
+        Add a launch to the tree, with the nodes on the path to it.
 
         Args:
-            accessors: The names on the way, the launch's last.
+            accessors: The names on the path, the launch's last.
 
             data: Its values by key.
 
         Raises:
-            WrongEntryError: A launch lies on the way, or a node where it ends.
+            WrongEntryError: A launch is on the path, or a node at its end.
         """
-        way = _checked(accessors)
-        if not way:
+        path = _checked(accessors)
+        if not path:
             message = "a launch needs a name in the tree"
             raise WrongEntryError(message, remedy="give at least one accessor")
         node = self
-        for depth, name in enumerate(way[:-1], 1):
+        for depth, name in enumerate(path[:-1], 1):
             entry = node.data.setdefault(name, ProfilingResults())
             if isinstance(entry, ProfilingMetrics):
-                raise _wrong(way[:depth], "is a launch and cannot hold another")
+                raise _wrong(path[:depth], "is a launch and cannot hold another")
             node = entry
-        if isinstance(node.data.get(way[-1]), ProfilingResults):
-            raise _wrong(way, "is a node, which a launch would replace")
+        if isinstance(node.data.get(path[-1]), ProfilingResults):
+            raise _wrong(path, "is a node, which a launch would replace")
         leaf = data if isinstance(data, ProfilingMetrics) else ProfilingMetrics(data)
-        node.data[way[-1]] = leaf
+        node.data[path[-1]] = leaf
 
     def aggregate_metrics(
         self, accessors: Iterable[str] = (), keys: Iterable[str] | None = None
@@ -297,42 +297,42 @@ class ProfilingResults(Frozen, frozen=True):
         """
         Return sums over the launches directly in a node.
 
-        Only what is additive is added: counters that are summed over their instances
-        and related to nothing. Percentages, averages, maxima and launch sizes are not.
-        Numbers of which no report says what they are, are the caller's and are added.
+        Only counters that are summed over their instances are added, and a caller's own
+        numbers, which have no facts. Percentages, averages, maxima and launch sizes are
+        not additive.
 
         Args:
-            accessors: The names on the way to the node.
+            accessors: The names on the path to the node.
 
-            keys: What to add; None: all that can be.
+            keys: The keys to add; None: all that can be.
 
         Returns:
-            The sums; with `keys=None` its `left_out` says why any other key has none.
+            The sums; with `keys=None` its `left_out` has the reason for each other key.
 
         Raises:
-            MeasureError: A key that was asked for has no sum, all of them at once.
+            MeasureError: Requested keys have no sum; the message has all of them.
 
             EntryCountError: The node has no launch.
 
             WrongEntryError: It has an entry that is a node.
         """
-        way = _checked(accessors)
-        leaves = [leaf for _, leaf in self.iter_metrics(way)]
+        path = _checked(accessors)
+        leaves = [leaf for _, leaf in self.iter_metrics(path)]
         if not leaves:
-            message = f"{_shown(way)} has no launch to add up"
+            message = f"{_shown(path)} has no launch to add up"
             raise EntryCountError(message, remedy="name a node that holds launches")
-        named = None if keys is None else _checked(keys, "keys")
-        sums = _added(leaves, named)
-        if named is not None and sums.left_out:
-            told = "; ".join(f"{key}: {why}" for key, why in sums.left_out.items())
-            message = f"there is no sum over {_shown(way)} of {told}"
+        names = None if keys is None else _checked(keys, "keys")
+        sums = _added(leaves, names)
+        if names is not None and sums.left_out:
+            reasons = "; ".join(f"{key}: {why}" for key, why in sums.left_out.items())
+            message = f"there is no sum over {_shown(path)} of {reasons}"
             remedy = "read it launch by launch with iter_metrics"
             raise MeasureError(message, remedy=remedy)
         return sums
 
     def to_tree(self) -> Tree:
         """
-        Return the tree as one of the package rich.
+        Return the tree for the package rich.
 
         Raises:
             CollectorUnavailableError: rich is not installed; `str()` needs no package.
@@ -349,25 +349,25 @@ class ProfilingResults(Frozen, frozen=True):
 
     def _node(self, accessors: Iterable[str]) -> ProfilingResults:
         """Return a node."""
-        way = _checked(accessors)
-        entry = self.query(way)
+        path = _checked(accessors)
+        entry = self.query(path)
         if isinstance(entry, ProfilingMetrics):
-            raise _wrong(way, "is a launch and has no entries")
+            raise _wrong(path, "is a launch and has no entries")
         return entry
 
     def _walk(
-        self, way: tuple[str, ...]
+        self, path: tuple[str, ...]
     ) -> Iterator[tuple[tuple[str, ...], ProfilingMetrics]]:
-        """Yield each leaf with the way to it."""
+        """Yield each leaf with its path."""
         for name, entry in self.data.items():
             if isinstance(entry, ProfilingMetrics):
-                yield (*way, name), entry
+                yield (*path, name), entry
             else:
-                yield from entry._walk((*way, name))  # noqa: SLF001 - our own class
+                yield from entry._walk((*path, name))  # noqa: SLF001 - our own class
 
 
 def _checked(names: Iterable[str], title: str = "accessors") -> tuple[str, ...]:
-    """Return names as a tuple; a text would be taken letter by letter."""
+    """Return names as a tuple; raise for a single text."""
     if isinstance(names, str):
         message = f"{title}={names!r} is one text and not a list of names"
         raise WrongEntryError(message, remedy=f"write {title}=({names!r},)")
@@ -375,11 +375,11 @@ def _checked(names: Iterable[str], title: str = "accessors") -> tuple[str, ...]:
 
 
 def _launch(
-    entry: ProfilingResults | ProfilingMetrics, way: Sequence[str]
+    entry: ProfilingResults | ProfilingMetrics, path: Sequence[str]
 ) -> ProfilingMetrics:
     """Return an entry that is a launch."""
     if isinstance(entry, ProfilingResults):
-        raise _wrong(way, "is a node and no launch")
+        raise _wrong(path, "is a node, not a launch")
     return entry
 
 
@@ -416,44 +416,37 @@ def _value(value: object) -> str:
 
 
 def _cut(line: str) -> str:
-    """Return a line without control characters that fits the width."""
+    """Return a line without control characters, cut at the width."""
     line = "".join(c if c.isprintable() else repr(c)[1:-1] for c in line)
     return line if len(line) <= _WIDTH else line[: _WIDTH - 1] + "…"
 
 
-def _wrong(way: Sequence[str], what: str) -> WrongEntryError:
+def _wrong(path: Sequence[str], what: str) -> WrongEntryError:
     return WrongEntryError(
-        f"{_shown(way)} {what}", remedy="print the results to see their tree"
+        f"{_shown(path)} {what}", remedy="print the results to see their tree"
     )
 
 
-def _shown(way: Sequence[str]) -> str:
-    """Return the way to an entry as a message names it."""
-    return "/".join(way) if way else "the tree's root"
+def _shown(path: Sequence[str]) -> str:
+    """Return the path of an entry for a message."""
+    return "/".join(path) if path else "the tree's root"
 
 
 def _added(
     leaves: Sequence[ProfilingMetrics], keys: Iterable[str] | None = None
 ) -> Aggregate:
-    """
-    Return sums over launches of what is additive.
-
-    Args:
-        leaves: The launches.
-
-        keys: What to add; None: all that any launch has, but for its names.
-    """
-    every = (key for leaf in leaves for key in leaf if key not in NAME_KEYS)
-    asked = tuple(dict.fromkeys(every if keys is None else keys))
-    reasons = {key: _why_no_sum(key, leaves) for key in asked}
+    """Return the sums of some keys over launches; None: of all keys but the names."""
+    all_keys = (key for leaf in leaves for key in leaf if key not in NAME_KEYS)
+    names = tuple(dict.fromkeys(all_keys if keys is None else keys))
+    reasons = {key: _why_no_sum(key, leaves) for key in names}
     return Aggregate(
-        {key: _sum(key, leaves) for key in asked if not reasons[key]},
+        {key: _sum(key, leaves) for key in names if not reasons[key]},
         {key: reason for key, reason in reasons.items() if reason},
     )
 
 
 def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
-    """Return why a key has no sum over launches; empty: it has one."""
+    """Return why a key has no sum over launches; "": it has one."""
     for leaf in leaves:
         if key not in leaf:
             return f"{leaf.name or 'a launch'} has no such value"
@@ -470,7 +463,7 @@ def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
 
 
 def _not_additive(facts: MetricFacts) -> str:
-    """Return why a metric does not add up."""
+    """Return why a metric is not additive."""
     if facts.subtype is not None:
         return f"{facts.subtype} does not add up"
     if facts.type != "counter":
@@ -479,15 +472,15 @@ def _not_additive(facts: MetricFacts) -> str:
 
 
 def _sum(key: str, leaves: Iterable[ProfilingMetrics]) -> int | float:
-    """Return a sum; of integers exact, of others rounded once."""
-    found = [leaf[key] for leaf in leaves]
-    values = [value for value in found if isinstance(value, (int, float))]
+    """Return a sum: exact for integers, else rounded once."""
+    entries = [leaf[key] for leaf in leaves]
+    values = [value for value in entries if isinstance(value, (int, float))]
     whole = [value for value in values if isinstance(value, int)]
     return sum(whole) if len(whole) == len(values) else math.fsum(values)
 
 
 def _one_of(entries: Iterable[str]) -> str:
-    """Return what to ask for instead, as the remedy of an error."""
+    """Return the remedy that lists the entries."""
     names = list(entries)
     if not names:
         return "it is empty: choose other launches"

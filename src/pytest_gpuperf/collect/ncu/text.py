@@ -1,4 +1,4 @@
-"""A `.ncu-rep` as text, read by a process of its own."""
+"""A `.ncu-rep` as text, read in a separate process."""
 
 from __future__ import annotations
 
@@ -24,8 +24,8 @@ from pytest_gpuperf.errors import (
 
 __all__ = ["capture_text", "check_file", "report_text"]
 
-_MAGIC = b"NVR\0"  # how all 257 public reports start that were looked at
-# isolated: of this environment's packages the process needs ours and ncu-report alone
+_MAGIC = b"NVR\0"  # the first bytes of 257 public reports
+# isolated: the process needs only this package and ncu-report
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
 _START = (
     "import sys; sys.path += sys.argv[1:3]; "
@@ -33,8 +33,8 @@ _START = (
 )
 _PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
 _LONGEST_REASON = 500
-# what the dynamic loader and a temporary file need; nothing else of the caller's
-# environment may change what a report says
+# for the dynamic loader and temporary files; no other variable of the caller may change
+# the text of a report
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
 
 
@@ -54,7 +54,7 @@ def capture_text(
 
         runner: As in `report_text`, like `python`, `timeout_s` and the errors.
 
-        metrics: Names in the order of the answer; None: all that each launch has.
+        metrics: Names in the order of the answer; None: all metrics of each launch.
 
         python: See `report_text`.
 
@@ -76,25 +76,24 @@ def report_text(
     timeout_s: float,
 ) -> bytes:
     """
-    Return what a report says, as JSON text.
+    Return a report as JSON text.
 
-    A report that was cut off is refused when the cut went through a launch. One that
-    ends exactly between two launches is a valid report of fewer launches: whoever
-    knows how many there should be has to compare.
+    A report that was cut off inside a launch is refused. One that ends between two
+    launches is a valid report of fewer launches: the caller has to compare the number.
 
     Args:
         path: The `.ncu-rep` file.
 
         form: One of the forms of `extract`.
 
-        names: What the form asks for.
+        names: The arguments of the form.
 
-        runner: What starts the reading process.
+        runner: Starts the reading process.
 
         python:
-            The interpreter to read with; its version must fit the installed ncu-report.
+            The interpreter to read with; its version must match the installed ncu-report.
 
-        timeout_s: How long reading may take [s], > 0.
+        timeout_s: Timeout of the reading [s], > 0.
 
     Raises:
         CaptureFormatError: The file is not a whole report.
@@ -103,7 +102,7 @@ def report_text(
 
         CollectorFailedError: The reading process crashed.
 
-        CollectorTimeoutError: It took longer than it may.
+        CollectorTimeoutError: The reading process took too long.
     """
     file = os.path.abspath(path)  # noqa: PTH100 - links stay as they are
     check_file(file)
@@ -118,9 +117,9 @@ def report_text(
 
 
 def check_file(file: str) -> None:
-    """Refuse what cannot be a report, before a process is started for it."""
+    """Raise if a file cannot be a report, before a process is started for it."""
     try:
-        # a folder has no bytes, and a pipe would be waited for
+        # a folder has no bytes, and a pipe would block
         if not stat.S_ISREG(Path(file).stat().st_mode):
             message = "it is a folder or a device, not a file"
             raise _refusal(file, message, "name the .ncu-rep file itself")
@@ -130,7 +129,7 @@ def check_file(file: str) -> None:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
     if file.encode("utf-8", "replace") != os.fsencode(file):
-        message = "its name is not UTF-8, and NVIDIA's reader opens no other"
+        message = "its name is not UTF-8: NVIDIA's reader cannot open it"
         raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
         raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
@@ -153,7 +152,7 @@ def _interface() -> str:
 
 
 def _check_end(file: str, finished: Finished) -> None:
-    """Turn every end of the reading process but a good one into an error."""
+    """Raise the error of a reading process that failed."""
     text = finished.stdout
     reason = text[:_LONGEST_REASON].decode("ascii", "replace")
     if finished.exit_code == NOT_A_REPORT:
@@ -165,12 +164,12 @@ def _check_end(file: str, finished: Finished) -> None:
     if finished.exit_code == 0 and is_whole:
         return
     if finished.exit_code < 0:
-        how = f"was ended by signal {-finished.exit_code}"
+        end = f"was ended by signal {-finished.exit_code}"
     else:
-        how = f"ended with status {finished.exit_code}"
+        end = f"ended with status {finished.exit_code}"
     if finished.exit_code == 0:
-        how += " and half an answer"
-    message = f"the process that read {file} {how}"
+        end += " and half an answer"
+    message = f"the process that read {file} {end}"
     raise CollectorFailedError(
         message,
         remedy="copy or profile it again: NVIDIA's reader can crash on a damaged file",

@@ -143,6 +143,6 @@ def test_a_stall_is_a_ratio(stall: type[WarpStall.LGThrottle], reason: str) -> N
 )
 def test_what_there_is_not_is_refused(make: Callable[[], object]) -> None:
     """The choices are told."""
-    with pytest.raises(ConfigError, match="is none of them") as caught:
+    with pytest.raises(ConfigError, match="is not an allowed value") as caught:
         make()
     assert "write one of" in caught.value.remedy

@@ -181,7 +181,7 @@ def test_a_newer_key_that_means_two_values_is_none() -> None:
         (lambda: Metric(""), ["is no unit__quantity"]),
         (lambda: Metric("a b"), ["blanks, commas"]),
         (lambda: Metric("a__b.sum,c__d.sum"), ["blanks, commas"]),
-        (lambda: Metric("regex:"), ["nothing stands behind regex:"]),
+        (lambda: Metric("regex:"), ["the pattern after regex:"]),
         (lambda: Metric("a__b."), ["'' is no roll-up"]),
         (
             lambda: Metric("a__b.smu.sometimes"),
@@ -199,7 +199,7 @@ def test_a_newer_key_that_means_two_values_is_none() -> None:
         (lambda: MetricCounter("a__b.sum"), ["has a roll-up already"]),
         (lambda: MetricRatio("a__b", subs=("sum",)), ["'sum' is no roll-up"]),
         (lambda: Metric("a__b", subs=()), ["subs is empty"]),
-        (lambda: Metric("a__b", subs=((),)), ["a path of no words"]),
+        (lambda: Metric("a__b", subs=((),)), ["an empty path"]),
         (lambda: Metric("a__b", subs="sum"), [r"write subs=\('sum',\)"]),  # type: ignore[arg-type] # refused
         (lambda: Metric(None), ["None is no text"]),  # type: ignore[arg-type] # refused
         (lambda: MetricDeviceAttribute(5), ["5 is no text"]),  # type: ignore[arg-type] # refused

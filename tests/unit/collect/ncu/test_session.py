@@ -410,7 +410,7 @@ class TestRealProcesses:
             changed(real, ncu="/nowhere/ncu").run()
         gone = tmp_path / "a" / "b"
         runner = replace(changed(real, output=tmp_path / "out2"))
-        with pytest.raises(CollectorUnavailableError, match="a folder that is there"):
+        with pytest.raises(CollectorUnavailableError, match="a folder that exists"):
             runner.run(cwd=gone)
 
     @needs_groups
