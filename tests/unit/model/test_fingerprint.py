@@ -139,7 +139,9 @@ def test_names_that_differ_in_signs_alone_share_a_folder() -> None:
     assert differences({"gpu_name": "A-100 (x)"}, {"gpu_name": "a 100 x"})
 
 
-@pytest.mark.parametrize("metric", ["roofline.fraction", "roofline.at_clock_fraction", "mfu"])
+@pytest.mark.parametrize(
+    "metric", ["roofline.fraction", "roofline.at_clock_fraction", "mfu"]
+)
 def test_a_share_of_a_peak_shares_its_peak(metric: str) -> None:
     """Half of one peak is no third of another: the same time gives both."""
     facts = {"host-time": {"cpu_model": "x", "peak": "dram 20 GB/s (declared)"}}
