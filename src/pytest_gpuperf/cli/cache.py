@@ -65,7 +65,7 @@ def _print(
 ) -> int:
     """Print what is there, and what was done."""
     from pytest_gpuperf.report import display
-    from pytest_gpuperf.report.display import escape
+    from pytest_gpuperf.report.escape import escape
     from pytest_gpuperf.report.lines import markdown_table, text_table
 
     if form == "json":

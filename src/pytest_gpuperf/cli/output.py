@@ -49,7 +49,7 @@ def print_bytes(content: bytes) -> int:
 
 def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print."""
-    from pytest_gpuperf.report.display import escape
+    from pytest_gpuperf.report.escape import escape
 
     if sys.stderr is not None:  # where nobody listens, the exit code tells
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))

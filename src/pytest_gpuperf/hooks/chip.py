@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.metric import is_counter
-from pytest_gpuperf.report.display import escape
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Sequence

@@ -17,7 +17,7 @@ from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.mistakes import has_lone_surrogate
 from pytest_gpuperf.model.work import Work
-from pytest_gpuperf.report.display import escape
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

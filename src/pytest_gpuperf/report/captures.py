@@ -15,7 +15,7 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import prose
+from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,

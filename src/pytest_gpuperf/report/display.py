@@ -10,12 +10,12 @@ from __future__ import annotations
 import datetime
 import functools
 import re
-import unicodedata
 from collections.abc import Iterable
 from decimal import Context, Decimal
 
 from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.report.escape import code, escape, quoted
 
 __all__ = [
     "beside",
@@ -27,15 +27,12 @@ __all__ = [
     "exactly",
     "interval",
     "plural",
-    "prose",
     "quoted",
     "spread",
     "value",
     "verbatim",
 ]
 
-# below this character: digits and letter of its escape, as Python writes them
-_ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
 _DIGITS = 3  # significant digits of a measured value
 _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
@@ -352,65 +349,3 @@ def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
     if shown == 0:
         return f"{abs(shown):f}"
     return f"{shown:+f}" if signed else f"{shown:f}"
-
-
-def escape(text: str) -> str:
-    r"""
-    Return a text that can do nothing to a terminal.
-
-    Control characters, line breaks, marks of writing direction, invisible characters and
-    lone surrogates are written as Python would: \x1b, \u202e.
-    """
-    if text.isprintable():
-        return text
-    return "".join(_visible(character) for character in text)
-
-
-def code(text: str) -> str:
-    """Return a name as Markdown code that is safe in a cell: nothing in it is markup."""
-    plain = escape(text).replace("|", "\\|")
-    fence = "`"
-    while fence in plain:
-        fence += "`"
-    gap = " " if plain.startswith("`") or plain.endswith("`") else ""
-    return f"{fence}{gap}{plain}{gap}{fence}" if plain else ""
-
-
-def prose(text: str) -> str:
-    r"""
-    Return a text that Markdown shows as it is, on one line.
-
-    Example:
-        >>> prose("a_b | c")
-        'a\\_b \\| c'
-    """
-    text = escape(text)
-    for letter in "\\`*_{}[]<>|~&":
-        text = text.replace(letter, f"\\{letter}")
-    for letter in "@#":  # a forge looks for people and issues after Markdown is read
-        text = text.replace(letter, f"{letter}\u200b")
-    return text
-
-
-def quoted(text: str) -> str:
-    """
-    Return a text as one word of a shell, in double quotes where these are enough.
-
-    Example:
-        >>> quoted("test_a.py::test_b[4]"), quoted(".gpuperf")
-        ('"test_a.py::test_b[4]"', '.gpuperf')
-    """
-    if text and all(letter.isalnum() or letter in "_-./:=,%+@" for letter in text):
-        return text
-    if any(letter in '"$`\\!' for letter in text):
-        return "'" + text.replace("'", "'\"'\"'") + "'"
-    return f'"{text}"'
-
-
-def _visible(character: str) -> str:
-    """Return a character, or its code where it is not one that is seen."""
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
-        number = ord(character)
-        width, letter = next(spelling for end, spelling in _ESCAPES if number < end)
-        return f"\\{letter}{number:0{width}x}"
-    return character

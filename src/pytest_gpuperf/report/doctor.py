@@ -8,7 +8,7 @@ from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.finding import Finding, Readiness, Status
 from pytest_gpuperf.model.roofline import Peaks
-from pytest_gpuperf.report.display import code, escape, prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.forms import peaks_bytes
 from pytest_gpuperf.report.lines import Column, Line, Style, markdown_table, wrapped
 

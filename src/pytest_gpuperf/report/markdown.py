@@ -9,7 +9,7 @@ from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import capture_markdown
-from pytest_gpuperf.report.display import prose
+from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import Column, markdown_table
 from pytest_gpuperf.report.rows import (
     Row,

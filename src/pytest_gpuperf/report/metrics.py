@@ -13,7 +13,7 @@ from pytest_gpuperf.model.counters import (
     PassCost,
     ReplayGroup,
 )
-from pytest_gpuperf.report.display import escape
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
 
 __all__ = [

@@ -22,7 +22,7 @@ from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.display import code, escape, prose
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
 
 __all__ = [
