@@ -10,10 +10,9 @@ import pytest
 
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices
-from pytest_gpuperf.collect.nvml.deltas import Deltas
+from pytest_gpuperf.collect.nvml.deltas import Deltas, second_pass
 from pytest_gpuperf.collect.nvml.library import Board, open_board
 from pytest_gpuperf.collect.nvml.sampler import Sampler
-from pytest_gpuperf.collect.nvml.second_pass import second_pass
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.compute.utilization import asserted_class, compute
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas

@@ -281,10 +281,10 @@ class Observers:
         deltas = self._deltas(gpm=True)
         if deltas is None:
             return
-        from pytest_gpuperf.collect.nvml import second_pass
+        from pytest_gpuperf.collect.nvml.deltas import second_pass
 
         next_call = calls(request)
-        observations.second = second_pass.second_pass(
+        observations.second = second_pass(
             lambda: next_call()(),  # noqa: PLW0108 - each call has arguments of its own
             deltas,
             self._site.clock,

@@ -13,9 +13,8 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, FakeLibrary, Script, binding, scripted
-from pytest_gpuperf.collect.nvml.deltas import Deltas
+from pytest_gpuperf.collect.nvml.deltas import Deltas, second_pass
 from pytest_gpuperf.collect.nvml.library import Board, Neighbours, gap_of, open_board
-from pytest_gpuperf.collect.nvml.second_pass import second_pass
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import GapCode
