@@ -153,3 +153,77 @@ def test_examples_in_docstrings_are_true(path: Path) -> None:
 
     assert found.attempted > 0
     assert found.failed == 0
+
+
+SENTENCES = {"message", "reason", "remedy", "text"}  # attributes that people read
+READING = {"startswith", "endswith", "find", "index", "count", "partition"}
+PATTERNS = {"match", "search", "fullmatch", "findall", "finditer"}
+FOR_PEOPLE = {
+    ("hooks/outcomes", "self.text.partition('\\n')")
+}  # it draws the first line
+
+
+def is_sentence(node: ast.expr) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr in SENTENCES
+
+
+def reads_a_sentence(node: ast.AST) -> bool:
+    """Return whether an expression looks into a sentence, or compares it."""
+    if isinstance(node, ast.Compare):
+        parts = (node.left, *node.comparators)
+        by_value = not all(isinstance(op, ast.Is | ast.IsNot) for op in node.ops)
+        # a verdict's reason is a code: it is compared by identity, as codes are
+        return by_value and any(map(is_sentence, parts))
+    if isinstance(node, ast.Call) and isinstance(node.func, ast.Attribute):
+        method = node.func.attr
+        looked_into = method in READING and is_sentence(node.func.value)
+        return looked_into or (method in PATTERNS and any(map(is_sentence, node.args)))
+    return False
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_nothing_branches_on_a_sentence(path: Path) -> None:
+    """Rewording a message changes no behaviour: programs branch on codes alone."""
+    found = {
+        (name(path), ast.unparse(node))
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if reads_a_sentence(node)
+    }
+
+    assert found <= FOR_PEOPLE
+
+
+@pytest.mark.parametrize(
+    ("text", "reads"),
+    [
+        ("gap.remedy.startswith('collect it')", True),
+        ("name in error.message", True),
+        ("gap.reason == NOWHERE", True),
+        ("PATTERN.search(error.message)", True),
+        ("void.text.partition('; ')", True),
+        ("verdict.reason is Reason.VOID", False),
+        ("gap.code is GapCode.VOID", False),
+        ("print(gap.reason)", False),
+    ],
+)
+def test_the_search_finds_what_reads_a_sentence(text: str, *, reads: bool) -> None:
+    """The rule above is about something."""
+    (node,) = (each for each in ast.parse(text).body if isinstance(each, ast.Expr))
+
+    assert reads_a_sentence(node.value) == reads
+
+
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_every_gap_has_a_code(path: Path) -> None:
+    """Only a file of an earlier version has a gap without one."""
+    made = (
+        node
+        for node in ast.walk(ast.parse(path.read_text(encoding="utf-8")))
+        if isinstance(node, ast.Call)
+        and isinstance(node.func, ast.Name)
+        and node.func.id in {"CounterGap", "Gap", "Unmeasured"}
+    )
+
+    assert [
+        ast.unparse(n) for n in made if "code" not in {k.arg for k in n.keywords}
+    ] == []

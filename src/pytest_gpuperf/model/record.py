@@ -127,8 +127,6 @@ class VoidCode(str, Enum):
     OUTLIVES_EVENTS = "outlives-events"
     PASSES_MISSING = "passes-missing"
     POWER_BRAKE = "power-brake"
-    SAMPLES_LOST = "samples-lost"
-    SAMPLES_UNDECODED = "samples-undecoded"
     TOO_MANY_RECORDS = "too-many-records"
     USES_UP_ITS_INPUTS = "uses-up-its-inputs"
 
