@@ -1,4 +1,4 @@
-"""What a run was asked to do, free of pytest."""
+"""The settings of a run and the plan of a test, without pytest."""
 
 from __future__ import annotations
 
@@ -57,7 +57,7 @@ class Update(str, Enum):
 
 
 class JitCache(str, Enum):
-    """Whether confirming processes compile and tune anew."""
+    """Whether confirming processes have fresh compilation caches."""
 
     FRESH = "fresh"
     KEEP = "keep"
@@ -72,7 +72,7 @@ class Lock(str, Enum):
 
 
 class NcuReplay(str, Enum):
-    """How Nsight Compute repeats what it counts: by its own names."""
+    """How Nsight Compute replays kernels, by its own names."""
 
     KERNEL = "kernel"
     APPLICATION = "application"
@@ -80,7 +80,7 @@ class NcuReplay(str, Enum):
 
 
 class NcuClocks(str, Enum):
-    """What Nsight Compute does about clocks while it counts: by its own names."""
+    """How Nsight Compute treats clocks while it counts, by its own names."""
 
     NONE = "none"
     BASE = "base"
@@ -93,17 +93,17 @@ class Config(Frozen, frozen=True, kw_only=True):
     Attributes:
         root: The project's root folder.
 
-        baseline: The store to compare with; None: there is none.
+        baseline: The store to compare with; None: no store.
 
-        baseline_named: Whether a person named it; one that was found only shows.
+        baseline_named: Whether an option names it; a default store only shows changes.
 
         update: What to store; None: nothing.
 
-        max_regression: Largest rise of `time` that passes [fraction]; None: only shown.
+        max_regression: Largest increase of `time` that passes [fraction]; None: only shown.
 
         min_judged: Share of the tests that must be judged [fraction]; None: any.
 
-        strict: Whether what could not be decided fails.
+        strict: Whether unmeasured and undecided tests fail.
 
         compare_across: Hard facts that may differ.
 
@@ -111,26 +111,26 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         runs: Processes that measure every test, >= 1.
 
-        jit_cache: Whether each process that confirms has compilation and autotuning
-            caches of its own, so that choices are drawn anew.
+        jit_cache: Whether each confirming process has fresh compilation and autotuning
+            caches, so that kernels are chosen again.
 
-        ncu_replay: How ncu repeats what it counts.
+        ncu_replay: How ncu replays kernels.
 
-        ncu_clocks: What ncu does about clocks while it counts.
+        ncu_clocks: How ncu treats clocks while it counts.
 
-        ncu_timeout_s: How long counting may take under ncu [s], > 0; None: as the number
-            of tests says.
+        ncu_timeout_s: The timeout of counting under ncu [s], > 0; None: computed from the
+            number of tests and passes.
 
         disable: Whether bodies run unmeasured.
 
-        collectors: What was asked for; empty: the best that is there.
+        collectors: The requested collectors; empty: the best available.
 
-        chip: The chip for which names of counters are checked while collecting; "off":
-            for none; None: for that of this machine's GPU.
+        chip: The chip for which counter names are checked at collection; "off": no check;
+            None: the chip of this machine's GPU.
 
-        record: The folder to keep readings in; None: they are not kept.
+        record: The folder for readings; None: not recorded.
 
-        replay: The folder to judge again; None: measure.
+        replay: The recording to judge again; None: measure.
 
         json: The file to write the run to; None: none.
 
@@ -139,19 +139,19 @@ class Config(Frozen, frozen=True, kw_only=True):
         device: The GPU to measure, by its index or the beginning of its UUID; None: the
             first that CUDA shows.
 
-        lock: How this process shares the GPU with others that measure.
+        lock: How this process shares the GPU with other runs.
 
-        lock_timeout_s: How long to wait for one test that has the GPU [s], > 0.
+        lock_timeout_s: How long to wait for a test that holds the GPU [s], > 0.
 
-        telemetry: How often the sensors of the GPU in use are sampled while tests are
-            measured [Hz], > 0 and <= 100; None: they are not.
+        telemetry: Sampling rate of the sensors of the GPU in use [Hz], > 0 and <= 100;
+            None: not sampled.
 
-        given: The options that a person set, as text, credentials masked; `rootdir` where
-            it is not the folder in which pytest was started, seen from there.
+        given: The options that were set, as text, credentials masked; `rootdir`, relative
+            to the folder in which pytest was started, where the two differ.
 
         peaks: Declared peak by device and field [B/s or FLOP/s].
 
-        grades: Where grades begin, by roof; those not named are the plugin's own.
+        grades: Where grades begin, by roof; absent roofs have the plugin's defaults.
     """
 
     root: str
@@ -186,29 +186,29 @@ class Config(Frozen, frozen=True, kw_only=True):
 
 class Plan(BulkRecord, frozen=True, kw_only=True):
     """
-    What the markers of one test ask for, the closest first.
+    The requests of a test's markers, merged.
 
     Attributes:
         limits: Bounds on its metrics.
 
         max_regression: Largest change by metric [fraction]; None as a value: only shown;
-            empty: what the run says, for `time`.
+            empty: the run's setting, for `time`.
 
         min_grade: The lowest grade that passes; None: any.
 
         counters: Hardware counters that the test reads.
 
-        work: The work of one call, where the test does not say it itself.
+        work: The work of one call, where the test does not declare it.
 
         group: A heading in reports.
 
-        cache: "cold" or "warm"; None: the measuring method's own.
+        cache: "cold" or "warm"; None: the default of the measuring method.
 
-        iterations: A fixed number of samples; None: until the value is known.
+        iterations: A fixed number of samples; None: until the interval is narrow enough.
 
-        requires: What must be there before the body runs.
+        requires: What must be available before the body runs.
 
-        uses_fixture: Whether the test takes the fixture; if not, its call is one range.
+        uses_fixture: Whether the test takes the fixture; otherwise its call is one range.
     """
 
     limits: tuple[Limit, ...] = ()
@@ -230,7 +230,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
 
 
 def parse_percent(text: str) -> float:
-    """Return "5 %" as 0.05; only a percentage is meant here, so the sign is required."""
+    """Return "5 %" as 0.05; the sign is required."""
     if re.fullmatch(f"{_NUMBER}%\\s*", text) is None:
         message = "write a percentage, as 5%"
         raise ValueError(message)
@@ -241,7 +241,7 @@ def parse_share(text: str) -> float:
     """Return a percentage of all tests."""
     share = parse_percent(text)
     if share > 1:
-        message = "there are no more than 100% of the tests"
+        message = "a share of the tests is at most 100%"
         raise ValueError(message)
     return share
 
@@ -258,20 +258,20 @@ def parse_regression(text: str) -> float | None:
 
 
 def parse_hertz(text: str) -> float | None:
-    """Return how often to sample [1/s], or None for "off"."""
+    """Return a sampling rate [Hz], or None for "off"."""
     if text.strip() == "off":
         return None
     match = re.fullmatch(_NUMBER, text)
     if match is None or not 0 < float(match[1]) <= _HIGHEST_HZ:
         message = (
-            f"write samples a second, more than 0 and at most {_HIGHEST_HZ:g}, or off"
+            f"write samples per second, above 0 and at most {_HIGHEST_HZ:g}, or off"
         )
         raise ValueError(message)
     return float(match[1])
 
 
 def parse_device(text: str) -> str:
-    """Return the index of a GPU, or the beginning of the UUID of one or of a part."""
+    """Return the index of a GPU, or the beginning of the UUID of a GPU or MIG instance."""
     if not re.fullmatch(r"\d{1,3}|(GPU|MIG)-[\w/-]+", text.strip(), re.IGNORECASE):
         message = "write an index, as 0, or a UUID, as GPU-1c8e… or MIG-…"
         raise ValueError(message)
@@ -279,10 +279,10 @@ def parse_device(text: str) -> str:
 
 
 def parse_count(least: int, most: int = 9999) -> Callable[[str], int]:
-    """Return a reader of whole numbers from `least` to `most`."""
+    """Return a parser of whole numbers from `least` to `most`."""
 
     def parse(text: str) -> int:
-        # ten digits are enough for any of them, and no number that takes long to read
+        # at most ten digits: a longer number could take long to parse
         if not (re.fullmatch(r"\s*\d{1,10}\s*", text) and least <= int(text) <= most):
             message = f"write a whole number from {least} to {most}"
             raise ValueError(message)
@@ -291,38 +291,38 @@ def parse_count(least: int, most: int = 9999) -> Callable[[str], int]:
     return parse
 
 
-def _names(text: str, known: tuple[str, ...], what: str) -> tuple[str, ...]:
-    """Return names of a list that are all known."""
+def _names(text: str, allowed: tuple[str, ...], what: str) -> tuple[str, ...]:
+    """Return the names of a comma-separated list; raise if one is not allowed."""
     names = tuple(part.strip() for part in text.split(",") if part.strip())
-    wrong = [name for name in names if name not in known]
+    wrong = [name for name in names if name not in allowed]
     if wrong or not names:
-        message = f"{', '.join(wrong) or 'nothing'} is no {what}; there are {', '.join(known)}"
+        message = f"{', '.join(wrong) or 'nothing'} is not a {what}; write some of {', '.join(allowed)}"
         raise ValueError(message)
     return names
 
 
 def parse_collectors(text: str) -> tuple[str, ...]:
-    """Return the collectors that were asked for; empty for auto."""
+    """Return the requested collectors; empty for auto."""
     names = _names(text, ("auto", *COLLECTORS), "collector")
     return () if names == ("auto",) else tuple(n for n in names if n != "auto")
 
 
 def parse_facts(text: str) -> frozenset[str]:
-    """Return the facts that may differ."""
+    """Return the hard facts that may differ."""
     from pytest_gpuperf.model.fingerprint import HARD_FACTS
 
-    known = sorted({name for names in HARD_FACTS.values() for name in names})
-    return frozenset(_names(text, tuple(known), "fact"))
+    facts = sorted({name for names in HARD_FACTS.values() for name in names})
+    return frozenset(_names(text, tuple(facts), "fact"))
 
 
 def parse_word(kind: type[_Word]) -> Callable[[str], _Word]:
-    """Return a reader of the words of an Enum."""
+    """Return a parser of the values of an Enum."""
 
     def parse(text: str) -> _Word:
         try:
             return kind(text.strip())
         except ValueError:
-            *words, last = (each.value for each in kind)
+            *words, last = (member.value for member in kind)
             message = f"write {', '.join(words)} or {last}"
             raise ValueError(message) from None
 

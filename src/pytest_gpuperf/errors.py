@@ -4,23 +4,23 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 ├── ConfigError                       an option, ini value or marker is wrong
 │   ├── LimitSyntaxError              .text .column
 │   └── UnknownMetricError            .name .close_matches
-├── CollectError                      no samples could be had
+├── CollectError                      no samples could be collected
 │   ├── CollectorUnavailableError     a tool, library or device is not there
-│   │   ├── CounterPermissionError    the driver keeps its counters for admins
+│   │   ├── CounterPermissionError    the driver restricts counters to administrators
 │   │   ├── CountersBusyError         another program holds the GPU's counters
 │   │   └── DeviceHeldError           .path .holder; another run holds the GPU
 │   ├── CollectorTimeoutError         a tool did not end in time
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   │   ├── NothingProfiledError      a profiler ended well and saw no kernel
 │   │   └── UnknownCounterError       .counter; a profiler does not know its name
-│   └── CaptureFormatError            .path; a file that is not what it says
+│   └── CaptureFormatError            .path; a file of another format, or damaged
 ├── MeasureError                      a question without meaning
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
 │   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
-│   └── EntryCountError(RuntimeError) more entries than the one asked for, or none
-├── MetricUnavailableError            .metric .reason .code; a value that this run does not have
-│   ├── MissingPeakError              .fields; a roof whose height is not known
-│   └── WeakSourceError               .label .least; a value of a weaker source than asked
+│   └── EntryCountError(RuntimeError) several entries where one was requested, or none
+├── MetricUnavailableError            .metric .reason .code; this run has no value of it
+│   ├── MissingPeakError              .fields; a roof whose peak is not known
+│   └── WeakSourceError               .label .least; a weaker source than required
 ├── RecordError(ValueError)           .path; a record broke an invariant
 │   ├── UnitError                     a unit that is unknown or does not fit
 │   └── SchemaVersionError            .found .supported
@@ -72,19 +72,19 @@ __all__ = [
 
 
 class VerdictLike(Protocol):
-    """What a failed limit carries, as far as this module needs to know it."""
+    """The part of a verdict that this module needs."""
 
     @property
     def reason(self) -> str:
-        """The stable code of why."""
+        """The stable reason code."""
 
 
 class GpuPerfError(Exception):
     """
-    Anything that keeps the plugin from doing what it was asked.
+    Base of every error of the plugin.
 
     Attributes:
-        remedy: One imperative sentence: what the reader can do about it.
+        remedy: One imperative sentence: what the reader can do.
 
         slug: The error's stable name, as reports print it.
     """
@@ -92,7 +92,7 @@ class GpuPerfError(Exception):
     slug: ClassVar[str] = "gpuperf"
 
     def __init_subclass__(cls) -> None:
-        """Name a kind of error as its class is called: CollectorFailed, collector-failed."""
+        """Derive the slug from the class name: CollectorFailedError, collector-failed."""
         super().__init_subclass__()
         name = cls.__name__.removesuffix("Error")
         cls.slug = "".join(f"-{c}" if c.isupper() else c for c in name)[1:].lower()
@@ -122,7 +122,7 @@ class LimitSyntaxError(ConfigError):
     Attributes:
         text: The whole limit as it was written.
 
-        column: Where it stopped making sense, from 0.
+        column: The 0-based column of the mistake.
     """
 
     def __init__(self, message: str, *, remedy: str, text: str, column: int) -> None:
@@ -155,11 +155,11 @@ class UnknownMetricError(ConfigError):
 
 
 class CollectError(GpuPerfError):
-    """No samples could be had."""
+    """No samples could be collected."""
 
 
 class CollectorUnavailableError(CollectError):
-    """A tool, a library or a device is not there."""
+    """A tool, a library or a device is not available."""
 
 
 class CounterPermissionError(CollectorUnavailableError):
@@ -167,17 +167,17 @@ class CounterPermissionError(CollectorUnavailableError):
 
 
 class CountersBusyError(CollectorUnavailableError):
-    """Another program holds the GPU's counters: only one can have them."""
+    """Another program holds the GPU's counters, which have one user at a time."""
 
 
 class DeviceHeldError(CollectorUnavailableError):
     """
-    Another run held the GPU for longer than this one waits.
+    Another run held the GPU for longer than the lock timeout.
 
     Attributes:
         path: The lock's file.
 
-        holder: The id of the process that holds it; None: it did not say.
+        holder: The id of the process that holds it; None: not known.
     """
 
     def __init__(
@@ -194,14 +194,14 @@ class CollectorTimeoutError(CollectError):
 
 class CollectorFailedError(CollectError):
     """
-    A tool ended without giving what it was asked for.
+    A tool ended without the requested output.
 
     Attributes:
-        argv: The command as it was started.
+        argv: The command that was run.
 
         exit_code: Its exit status, None where it never started.
 
-        log_tail: The last lines that it printed.
+        log_tail: The last lines of its output.
     """
 
     def __init__(
@@ -220,7 +220,7 @@ class CollectorFailedError(CollectError):
 
 
 class NothingProfiledError(CollectorFailedError):
-    """A profiler ended well and saw no kernel: nobody launched one, or a filter."""
+    """A profiler succeeded and saw no kernel: none was launched, or none passed a filter."""
 
 
 class UnknownCounterError(CollectorFailedError):
@@ -249,7 +249,7 @@ class UnknownCounterError(CollectorFailedError):
 
 class CaptureFormatError(CollectError):
     """
-    A file that is not what it says.
+    A file of another format than its name says, or a damaged one.
 
     Attributes:
         path: The file.
@@ -261,7 +261,7 @@ class CaptureFormatError(CollectError):
 
 
 class MeasureError(GpuPerfError):
-    """The test asked for a measurement that has no meaning."""
+    """The test requested a measurement without meaning."""
 
 
 class MissingEntryError(MeasureError, KeyError):
@@ -273,7 +273,7 @@ class WrongEntryError(MeasureError, TypeError):
 
 
 class EntryCountError(MeasureError, RuntimeError):
-    """Results have more entries than the one that was asked for, or none."""
+    """Results have several entries where one was requested, or none."""
 
 
 class MetricUnavailableError(GpuPerfError):
@@ -281,11 +281,11 @@ class MetricUnavailableError(GpuPerfError):
     This run has no value of a metric.
 
     Attributes:
-        metric: The name that was asked for.
+        metric: The requested name.
 
-        reason: Why there is none, as a fragment.
+        reason: Why there is no value, as a fragment.
 
-        code: What kind of gap that is: one of model.gap.GapCode; "": the error's slug.
+        code: The kind of gap: one of model.gap.GapCode; "": the error's slug.
     """
 
     def __init__(
@@ -299,7 +299,7 @@ class MetricUnavailableError(GpuPerfError):
 
 class MissingPeakError(MetricUnavailableError):
     """
-    A roof whose height is not known: nothing can be held against it.
+    A roof whose peak is not known.
 
     Attributes:
         fields: The peaks that are missing, as `peak_flop_per_s`.
@@ -312,16 +312,16 @@ class MissingPeakError(MetricUnavailableError):
 
 class WeakSourceError(MetricUnavailableError):
     """
-    A value was asked for from a stronger source than it has.
+    A value whose source is weaker than required.
 
     Attributes:
-        label: The value's own label.
+        label: The value's label.
 
-        least: The weakest label that was asked for.
+        least: The weakest label that is accepted.
     """
 
     def __init__(self, metric: str, *, label: str, least: str, remedy: str) -> None:
-        reason = f"it is {label}, and {least} or better was asked for"
+        reason = f"it is {label}, but {least} or better is required"
         super().__init__(metric, reason, remedy=remedy)
         self.label = label
         self.least = least
@@ -349,7 +349,7 @@ class UnitError(RecordError):
 
 class SchemaVersionError(RecordError):
     """
-    A file of a schema that this version does not read.
+    A file of a schema version that this release does not read.
 
     Attributes:
         found: The schema that the file names.
@@ -368,16 +368,16 @@ class SchemaVersionError(RecordError):
 
 
 class BaselineError(GpuPerfError):
-    """The store of baselines could not be used."""
+    """The baseline store could not be used."""
 
 
 class BaselineMissingError(BaselineError):
-    """The store that was named is not there."""
+    """The named store does not exist."""
 
 
 class BaselineCorruptError(BaselineError):
     """
-    A store that cannot be read.
+    A file of the store is damaged.
 
     Attributes:
         path: The file.
@@ -394,10 +394,10 @@ class ReportError(GpuPerfError):
 
 class PerfAssertionError(AssertionError):
     """
-    A limit that was measured and missed: a test failure, not an error of ours.
+    A measured value missed its limit: a test failure, not an error of the plugin.
 
     Attributes:
-        verdict: The judgement with its evidence.
+        verdict: The verdict with its evidence.
 
         slug: The error's stable name.
     """

@@ -18,7 +18,7 @@ __all__ = ["pytest_gpuperf_recommendations", "pytest_gpuperf_run_finished"]
 @pytest.hookspec
 def pytest_gpuperf_run_finished(config: pytest.Config, run: Run) -> None:
     """
-    Be told of a run once it has been judged, before its reports are written.
+    Receive a judged run, before its reports are written.
 
     Called once, in the controller or the only process, never in an xdist worker.
 
@@ -34,17 +34,17 @@ def pytest_gpuperf_recommendations(
     scorecard: TrainingScorecard | MeasuredScorecard, profile: StepProfile
 ) -> list[Recommendation] | None:
     """
-    Give advice of your own on a training step.
+    Return further advice on a training step.
 
-    Called once for each loop whose `steps.scorecard` is read, where the test runs. What
-    is returned is added behind the advice of pytest-gpuperf.
+    Called once for each loop whose `steps.scorecard` is read, in the process of the test.
+    The returned advice is appended to that of pytest-gpuperf.
 
     Args:
-        scorecard: The scorecard with the advice that it has; read-only. It is a
-            `MeasuredScorecard` where the hardware is not known.
+        scorecard: The scorecard with its advice; read-only. It is a `MeasuredScorecard`
+            where the hardware is not known.
 
-        profile: What it was made from; read-only.
+        profile: The step profile of the scorecard; read-only.
 
     Returns:
-        Recommendations, each with the id of its rule; None for none.
+        Recommendations, each with the id of its rule; None: no advice.
     """

@@ -22,16 +22,16 @@ if TYPE_CHECKING:
 __all__ = [
     "CHILD_VARIABLE",
     "MARKER",
-    "asked",
     "config_of",
     "declare",
+    "is_active",
+    "is_configured",
     "is_controller",
     "masked",
     "measures",
-    "told",
 ]
 
-CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file that tells a child run what to do
+CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
 MARKER = (
     "gpuperf(limits, max_regression, min_grade, counters, records, work, group, cache, "
     "iterations, requires): measure this test, hold it to its limits and its baseline"
@@ -39,20 +39,22 @@ MARKER = (
 
 
 class _Option(NamedTuple):
-    """One option: its name without dashes in front, what it takes, what it does."""
+    """One option: name without dashes, metavar, help text."""
 
     name: str
     metavar: str | None  # None: a flag
     text: str
 
 
-# literals alone: they are declared in every pytest start, used or not
+# literals only: they are declared at every start of pytest, used or not
 _OPTIONS = (
     _Option(
         "gpuperf-baseline", "PATH", "compare with this store: a folder, a .json file"
     ),
     _Option("gpuperf-update", "WHAT", "store what was measured: new, improved or all"),
-    _Option("gpuperf-max-regression", "PERCENT", "largest rise of time (5 %), or off"),
+    _Option(
+        "gpuperf-max-regression", "PERCENT", "largest increase of time (5 %), or off"
+    ),
     _Option("gpuperf-min-judged", "PERCENT", "fail when fewer tests were judged"),
     _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
     _Option("gpuperf-compare-across", "FACTS", "judge although these facts differ"),
@@ -61,7 +63,7 @@ _OPTIONS = (
     _Option("gpuperf-disable", None, "run bodies unmeasured"),
     _Option("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
     _Option(
-        "gpuperf-chip", "CHIP", "check names of counters for it: GH100, sm_90; off"
+        "gpuperf-chip", "CHIP", "check counter names for this chip: GH100, sm_90; off"
     ),
     _Option(
         "gpuperf-ncu-replay", "HOW", "ncu repeats a kernel, the application or a range"
@@ -76,20 +78,20 @@ _OPTIONS = (
     _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
-_DAY_S = 86_400  # whoever waits longer has stopped waiting
+_DAY_S = 86_400  # the longest timeout that makes sense
 
-# of the ini file alone: what a project decides once, or needs several lines for
+# ini values without an option: decided once for a project, or of several lines
 _INI = (
     (
         "gpuperf_jit_cache",
-        "compilation caches of the processes that confirm: fresh (default), or keep",
+        "compilation caches of confirming processes: fresh (default), or keep",
     ),
     (
         "gpuperf_peaks",
         "peaks of devices, as NVIDIA H200: fp8 1.5 PFLOP/s, l2 5.5 TB/s",
     ),
-    ("gpuperf_lock_timeout", "seconds to wait for one test that has the GPU (600)"),
-    ("gpuperf_ncu_timeout", "seconds that counting may take under ncu"),
+    ("gpuperf_lock_timeout", "seconds to wait for a test that holds the GPU (600)"),
+    ("gpuperf_ncu_timeout", "timeout of counting under ncu [s]"),
     ("gpuperf_grades", "least shares of grades, as memory: A 85%, B 70%, C 50%, D 25%"),
 )
 
@@ -120,8 +122,8 @@ def measures(item: pytest.Item) -> bool:
     )
 
 
-def told(config: pytest.Config) -> bool:
-    """Return whether any option was set, on the command line or in the ini file."""
+def is_configured(config: pytest.Config) -> bool:
+    """Return whether any option is set, on the command line or in the ini file."""
     names = [option.name.replace("-", "_") for option in _OPTIONS]
     names += [name for name, _ in _INI]
     return any(
@@ -131,13 +133,13 @@ def told(config: pytest.Config) -> bool:
     )
 
 
-def asked(config: pytest.Config) -> bool:
-    """Return whether any option was set, or a store is there to compare with."""
-    return told(config) or (config.rootpath / _DEFAULT_STORE).is_dir()
+def is_active(config: pytest.Config) -> bool:
+    """Return whether any option is set, or the default store exists."""
+    return is_configured(config) or (config.rootpath / _DEFAULT_STORE).is_dir()
 
 
 def config_of(config: pytest.Config) -> Config:
-    """Return what the run was asked to do, read once; see `_read`."""
+    """Return the settings of the run, read once; see `_read`."""
     read: Config | None = getattr(config, _READ, None)
     if read is None:
         read = _read(config)
@@ -150,10 +152,10 @@ _READ = "_gpuperf_config"  # a StashKey[Config] would import Config at plugin st
 
 def _read(config: pytest.Config) -> Config:
     """
-    Return what the run was asked to do; the command line wins over the ini file.
+    Return the settings of the run; the command line wins over the ini file.
 
     Raises:
-        pytest.UsageError: Values are wrong; all of them are named at once.
+        pytest.UsageError: Values are wrong; the error names all of them.
     """
     from pytest_gpuperf import config as texts
     from pytest_gpuperf.config import (
@@ -217,7 +219,7 @@ def _read(config: pytest.Config) -> Config:
 
 
 class _Reader:
-    """Reads values one by one and keeps their mistakes until all have been read."""
+    """Reads the options and collects their mistakes."""
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
@@ -226,7 +228,7 @@ class _Reader:
         self._folder = config.rootpath  # of relative paths in the value being read
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
-        """Return a value as text, and where it was written."""
+        """Return a value as text, with the option or ini value it comes from."""
         flag = "--" + dest.replace("_", "-")
         value = self.config.getoption(dest, default=None)
         if value is not None:
@@ -237,13 +239,13 @@ class _Reader:
         return (None, "") if value in (None, "") else (str(value), f"ini option {dest}")
 
     def read(self, dest: str, parse: Callable[[str], _T], default: _T) -> _T:
-        """Return a value as `parse` reads it; its mistake is kept for later."""
+        """Return a parsed value; collect its mistake and return the default."""
         text, place = self._raw(dest)
         if text is None:
             return default
         self.given[dest] = masked(text)
         try:
-            return parse(_given(text))
+            return parse(_not_empty(text))
         except ValueError as error:
             self.mistakes.append(f"{place}={masked(text)}: {error}")
             return default
@@ -256,56 +258,56 @@ class _Reader:
         return text == "True"
 
     def path(self, text: str) -> str:
-        """Return a path: a typed one from where pytest was started, else from the root."""
+        """Return a path: an option's from the start folder, an ini value's from the root."""
         return str(self._folder / text)
 
     def existing_folder(self, text: str) -> str:
-        """Return the path of a folder that is there."""
+        """Return the path of a folder that exists."""
         path = self.path(text)
         if not Path(path).is_dir():
-            message = "there is no such folder; make one with --gpuperf-record"
+            message = "the folder does not exist; record one with --gpuperf-record"
             raise ValueError(message)
         return path
 
     def writable_file(self, text: str) -> str:
-        """Return the path of a file that can be made."""
+        """Return the path of a file that can be created."""
         path = self.path(text)
         if Path(path).is_dir():
-            message = "this is a folder; name a file"
+            message = "the path is a folder; name a file"
             raise ValueError(message)
         if not Path(path).parent.is_dir():
-            message = "its folder does not exist; make it first"
+            message = "its folder does not exist; create it first"
             raise ValueError(message)
         return path
 
     def device(self, text: str) -> str:
-        """Return a GPU that is there and that CUDA shows; a replay asks for none."""
+        """Return a GPU that exists and is visible to CUDA; a replay needs none."""
         from pytest_gpuperf.collect.devices import choose_device, query_devices
         from pytest_gpuperf.config import parse_device
         from pytest_gpuperf.errors import ConfigError
 
-        asked = parse_device(text)
+        device = parse_device(text)
         if self._raw("gpuperf_replay")[0] is None:
             try:
-                choose_device(query_devices(), asked, os.environ)
+                choose_device(query_devices(), device, os.environ)
             except ConfigError as error:
                 raise ValueError(str(error)) from error
-        return asked
+        return device
 
     def baseline(self) -> tuple[str | None, bool]:
-        """Return the store, and whether a person named it."""
+        """Return the store, and whether an option names it."""
         named = self.read("gpuperf_baseline", self._store, None)
         if named is not None:
             return named, True
-        found = self.config.rootpath / _DEFAULT_STORE
-        return (str(found), False) if found.is_dir() else (None, False)
+        folder = self.config.rootpath / _DEFAULT_STORE
+        return (str(folder), False) if folder.is_dir() else (None, False)
 
     def _store(self, text: str) -> str:
-        """Return a store's place: a path, or a URL."""
+        """Return a store as a path or a URL."""
         return text if "://" in text else self.path(text)
 
     def together(self, read: Config) -> None:
-        """Note values that cannot stand together."""
+        """Collect mistakes of options that exclude each other."""
         if read.record and read.replay:
             self.mistakes.append(
                 "--gpuperf-record and --gpuperf-replay exclude each other: "
@@ -317,46 +319,46 @@ class _Reader:
             self.mistakes += refusals(read.collectors)
         if read.disable and (read.update or read.record):
             self.mistakes.append(
-                "--gpuperf-disable measures nothing that could be kept: drop it, or "
+                "--gpuperf-disable measures nothing to store or record: drop it, or "
                 "drop --gpuperf-update and --gpuperf-record"
             )
 
     def finish(self) -> None:
-        """Raise all mistakes at once."""
+        """Raise all mistakes as one error."""
         if self.mistakes:
             raise pytest.UsageError("\n".join(f"gpuperf: {m}" for m in self.mistakes))
 
 
 def _place(config: pytest.Config) -> dict[str, str]:
-    """Return where the root lies for who typed a command elsewhere; for others nothing."""
+    """Return the root folder, relative to the start folder, where the two differ."""
     try:
         place = os.path.relpath(config.rootpath, config.invocation_params.dir)
-    except ValueError:  # it is on another drive
+    except ValueError:  # on another drive
         place = str(config.rootpath)
     return {} if place == "." else {"rootdir": place}
 
 
 def is_controller(config: pytest.Config) -> bool:
-    """Return whether xdist runs the tests in other processes, which report to this one."""
+    """Return whether this process is xdist's controller."""
     distributed = getattr(config.option, "dist", "no") != "no"
     return distributed and not hasattr(config, "workerinput")
 
 
 def masked(text: str) -> str:
-    """Return a text without the credentials of a URL in it."""
+    """Return a text with the credentials of URLs masked."""
     return re.sub(r"(\w+://)[^/@\s]+@", r"\1***@", text)
 
 
-def _given(text: str) -> str:
-    """Return a value that is not empty, as that of an unset variable would be."""
+def _not_empty(text: str) -> str:
+    """Return a value; raise if it is empty, as that of an unset variable."""
     if not text.strip():
-        message = "it is empty; leave it out, or give it a value"
+        message = "the value is empty; drop the option, or give it a value"
         raise ValueError(message)
     return text
 
 
 def _peaks(text: str) -> DeclaredPeaks:
-    """Return the peaks that a project declares of its devices."""
+    """Return the peaks that a project declares for its devices."""
     from pytest_gpuperf.model.roofline import parse_peaks
 
     return _parsed(parse_peaks, text)
@@ -370,7 +372,7 @@ def _grades(text: str) -> Mapping[str, Bands]:
 
 
 def _parsed(parse: Callable[[str], _T], text: str) -> _T:
-    """Return what a grammar of ours reads; its mistakes are those of a value."""
+    """Return a parsed value, with a ConfigError raised as a ValueError."""
     from pytest_gpuperf.errors import ConfigError
 
     try:

@@ -319,7 +319,7 @@ def test_a_closed_stream_is_no_traceback(stored: str, closed: str, code: int) ->
     )
 
     assert done.returncode == code
-    assert (b"no standard output" in done.stderr) is (closed == "1")
+    assert (b"standard output is closed" in done.stderr) is (closed == "1")
     assert b"Traceback" not in done.stderr
 
 

@@ -131,7 +131,7 @@ def test_a_recording_is_found_beside_the_runs_file(project: Project) -> None:
 
     assert "test_it.py::test_range outer: 2 launches" in beside.stdout
     assert (other.returncode, other.stdout) == (4, "")
-    assert "run.json: its launches are in the recording kept, which" in other.stderr
+    assert "run.json: the recording kept, which has its launches" in other.stderr
 
 
 def test_launches_are_printed_as_text_and_as_markdown(project: Project) -> None:
@@ -194,11 +194,13 @@ def test_what_has_no_launches_says_why(project: Project) -> None:
 
     for name in ("none", "none.json"):
         assert error(name)[0] == 4
-        assert "none: it has no launches: nobody saw what the GPU" in error(name)[1]
-    assert "unkept.json: its launches were not kept" in error("unkept.json")[1]
-    assert "recording kept, which is not here" in error("run.json")[1]
+        assert "none: the recording has no launches: CUPTI did not" in error(name)[1]
+    assert "unkept.json: the run has no recording" in error("unkept.json")[1]
+    assert (
+        "recording kept, which has its launches, does not exist" in error("run.json")[1]
+    )
     assert "gpuperf show DIR --launches" in error("run.json")[1]
     assert error("x.ncu-rep")[0] == error("moved", "--metrics=time")[0] == 2
-    assert "x.ncu-rep is no recording, and no run" in error("x.ncu-rep")[1]
+    assert "x.ncu-rep is neither a recording nor a run" in error("x.ncu-rep")[1]
     assert "exclude each other" in error("moved", "--metrics=time")[1]
     assert error("moved") == (0, "")

@@ -40,17 +40,17 @@ SAID = (
     "test_it.py::test_limits: limit 'tme <= 60 us': unknown metric 'tme'",
     "test_it.py::test_limits: limit 'time <= 60': time needs a unit",
     "test_it.py::test_keyword: the gpuperf marker has no keyword 'limit'; did you mean limits",
-    "test_it.py::test_position: the gpuperf marker takes keywords alone: write limits=['time <= 60 us']",
-    "test_it.py::test_no_fixture: time <= 60 us: one call of a test is no measurement of time",
+    "test_it.py::test_position: the gpuperf marker takes keywords only: write limits=['time <= 60 us']",
+    "test_it.py::test_no_fixture: time <= 60 us: one call of a test is not a measurement of time",
     "test_it.py::test_everything: a limit is text, as 'time <= 60 us': 3",
     "test_it.py::test_everything: max_regression: 0.05 is no text",
     "test_it.py::test_everything: min_grade: 'E' is no grade",
-    "test_it.py::test_everything: counters: 'dram bytes': no counter's name",
+    "test_it.py::test_everything: counters: 'dram bytes': not a counter's name",
     "test_it.py::test_everything: work: 5 is no Work",
     "test_it.py::test_everything: group: 3 is no text",
     "test_it.py::test_everything: cache: 'hot' is not a cache mode",
     "test_it.py::test_everything: iterations: 0 is no number of samples",
-    "test_it.py::test_everything: requires: 'tpu': nothing that can be required",
+    "test_it.py::test_everything: requires: 'tpu': not a known requirement",
 )
 
 
@@ -307,4 +307,4 @@ def test_a_name_that_nobody_can_record_is_refused(project: Project, names: str) 
         """
     )
 
-    assert lines(project.run(), "records: ", "no name of a number of your own")
+    assert lines(project.run(), "records: ", "not a name that gpuperf.record takes")

@@ -163,7 +163,7 @@ def test_a_measurement_that_raised_is_why_nothing_was_measured(
     ended = project.run("-rs")
 
     assert ended.parseoutcomes() == {"skipped": 1}
-    assert lines(ended, "the test caught what its measurement raised (", raised)
+    assert lines(ended, "the test caught the exception of its measurement (", raised)
     assert not lines(ended, "never measured anything")
 
 

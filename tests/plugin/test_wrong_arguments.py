@@ -70,8 +70,8 @@ WRONG_MARKERS = {
     "max_regression='five %'": 'does not begin with a number; write "5 %", "off"',
     "max_regression={'\\x1b': '5 %'}": r"unknown metric '\x1b'",
     "min_grade=['A']": "min_grade: ['A'] is no grade",
-    "requires={'gpu'}": "requires: {'gpu'}: nothing that can be required",
-    "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: no counter's name",
+    "requires={'gpu'}": "requires: {'gpu'}: not a known requirement",
+    "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: not a counter's name",
     "group='\\ud800'": r"group: '\ud800' holds half a character",
 }
 
@@ -169,7 +169,7 @@ def test_a_payload_that_is_none_fails_its_test(
     ended = project.run("-rf", *workers)
 
     assert ended.parseoutcomes() == {"failed": 1, "passed": 1}
-    assert lines(ended, "gpuperf: its measurements", text)
+    assert lines(ended, "gpuperf: the test's measurements", text)
     assert lines(ended, "INTERNALERROR") == []
 
 

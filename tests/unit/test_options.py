@@ -191,7 +191,7 @@ def test_a_wrong_ini_value_is_a_usage_error(
     pytester.makeini("[pytest]\ngpuperf_jit_cache = frsh\n")
     config = pytester.parseconfig(*PLUGIN)
 
-    assert options.told(config)
+    assert options.is_configured(config)
     with pytest.raises(
         pytest.UsageError,
         match="ini option gpuperf_jit_cache=frsh: write fresh or keep",
@@ -204,7 +204,7 @@ def test_defaults_are_those_of_config(pytester: pytest.Pytester, root: str) -> N
     config = pytester.parseconfig(*PLUGIN)
 
     assert options.config_of(config) == Config(root=root)
-    assert options.told(config) is False
+    assert options.is_configured(config) is False
 
 
 def test_a_found_store_is_not_a_named_one(pytester: pytest.Pytester, root: str) -> None:

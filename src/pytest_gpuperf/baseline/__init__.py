@@ -1,10 +1,9 @@
 """Room baseline: records that outlive a run.
 
-In: sessions to keep, the name of a store.
+In: sessions to store, the name of a store.
 Out: the stored sessions of a test, whole or not at all.
 Never: a decision, arithmetic, pytest, a write from a worker.
 
-store names a place and opens it; directory and single are the two kinds there are;
-layout is their text, files is how text reaches a disk whole, history is what happens
-to the sessions in between.
+store opens a store by name: a single file, or a directory; text is the file format, files
+reads and writes whole files under a lock, history merges sessions.
 """

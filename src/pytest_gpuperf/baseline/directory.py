@@ -1,4 +1,4 @@
-"""A store in a folder: a folder for each slug, a file for each module."""
+"""A store in a folder: one folder for each slug, one file for each module."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = ["DirectoryStore", "file_name", "folder_name"]
 _LOCK = "store.lock"
 _IGNORED = f"*.lock\n*{TEMPORARY}\n".encode()
 
-# A plain name may stand as it is on every file system: one case, no leading dash or dot,
-# short. Any other gets a tilde and a digest, which no plain name has.
+# A plain name is valid on every file system: one case, no leading dash or dot, short. Any
+# other name gets a tilde and a digest, which no plain name has.
 _PART = r"[a-z0-9_][a-z0-9_-]*"
 _PLAIN_MODULE = re.compile(rf"(?=.{{1,100}}\Z)(?P<stem>{_PART}(?:/{_PART})*)\.py")
 _PLAIN_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:~[0-9a-f]{16})?")
 _READABLE_LENGTH = 80
 _DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\Z|\.)")  # files of Windows
 
-_Found = dict[RecordKey, tuple[StoredRecord, ...]]
+_Sessions = dict[RecordKey, tuple[StoredRecord, ...]]
 
 
 def file_name(module: str) -> str:
     """
-    Return the name of a module's file; no two modules share one.
+    Return the file name of a module, unique for each module.
 
     Args:
         module: The path of a test file as test ids have it, or any other text.
@@ -59,7 +59,7 @@ def file_name(module: str) -> str:
 
 
 def folder_name(slug: str) -> str:
-    """Return the name of a slug's folder: the slug itself where it can be one."""
+    """Return the folder name of a slug: the slug itself where it is a plain name."""
     if _PLAIN_SLUG.fullmatch(slug) and not _DEVICES.match(slug):
         return slug
     return _mangled(slug)
@@ -67,12 +67,12 @@ def folder_name(slug: str) -> str:
 
 class DirectoryStore:
     """
-    A folder that is kept under version control, beside the tests.
+    A folder under version control, next to the tests.
 
     Args:
         path: The folder.
 
-        lock_timeout_s: How long a write waits for another run [s], >= 0.
+        lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
     """
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
@@ -83,9 +83,9 @@ class DirectoryStore:
         """Return the slugs that have sessions, sorted."""
         folders = listed(self._path, "*")
         return tuple(
-            each.name
-            for each in folders
-            if kind_of(each) == "folder" and listed(each, "*.json")
+            folder.name
+            for folder in folders
+            if kind_of(folder) == "folder" and listed(folder, "*.json")
         )
 
     def load(
@@ -96,33 +96,35 @@ class DirectoryStore:
         if test_ids is None:
             paths = listed(folder, "*.json")
         else:
-            modules = {_module(each) for each in test_ids}
-            paths = sorted(folder / file_name(each) for each in modules)
-        found: _Found = {}
+            modules = {_module(test_id) for test_id in test_ids}
+            paths = sorted(folder / file_name(module) for module in modules)
+        sessions: _Sessions = {}
         for path in paths:
             for records in _read(path, test_ids).values():
-                found.update(records)
-        return found
+                sessions.update(records)
+        return sessions
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """Return in which other slugs each measurement has sessions."""
-        others = (each for each in self.slugs() if each != folder_name(slug))
-        return slugs_holding(keys, others, self.load)
+        """Return the other slugs that have sessions of each measurement."""
+        candidates = (name for name in self.slugs() if name != folder_name(slug))
+        return slugs_holding(keys, candidates, self.load)
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
-        """Change what is stored, in the order given; two runs at once lose nothing."""
+        """Apply changes in order, under the store's lock."""
         folder = self._path / folder_name(slug)
         if not changes:
             return
         with locked(folder / _LOCK, timeout_s=self._lock_timeout_s):
             sweep(folder)
             texts = {}
-            for module, own in _by_module(changes).items():
+            for module, module_changes in _by_module(changes).items():
                 path = folder / file_name(module)
                 stored = _read(path).get(module, {})
-                text = encode({module: applied(stored, own)}, keyed_by="module")
+                text = encode(
+                    {module: applied(stored, module_changes)}, keyed_by="module"
+                )
                 if text != read_whole(path):
                     texts[path] = text
             write_new(self._path / ".gitignore", _IGNORED)
@@ -130,7 +132,7 @@ class DirectoryStore:
 
 
 def _mangled(text: str) -> str:
-    """Return a text as a name, made unique by a digest of all of it."""
+    """Return a text as a file name, made unique by a digest of the text."""
     unique = digest(text.encode("utf-8", "surrogatepass"), length=16)
     return f"{slugged(text)[:_READABLE_LENGTH]}~{unique}"
 
@@ -147,8 +149,8 @@ def _by_module(changes: Iterable[StoreChange]) -> dict[str, list[StoreChange]]:
     return lists
 
 
-def _read(path: Path, test_ids: Collection[str] | None = None) -> dict[str, _Found]:
-    """Return what a module's file holds; without a file nothing."""
+def _read(path: Path, test_ids: Collection[str] | None = None) -> dict[str, _Sessions]:
+    """Return the sessions of a module's file; empty where it does not exist."""
     text = read_whole(path)
     if text is None:
         return {}
@@ -156,8 +158,8 @@ def _read(path: Path, test_ids: Collection[str] | None = None) -> dict[str, _Fou
     for module in sections:
         if file_name(module) != path.name:
             raise BaselineCorruptError(
-                f"it holds {module!r}, which belongs in {file_name(module)}",
-                remedy="give it its old name back, or remove it if it is a copy",
+                f"the file holds {module!r}, which belongs in {file_name(module)}",
+                remedy="rename it back, or remove it if it is a copy",
                 path=str(path),
             )
     return sections

@@ -1,4 +1,4 @@
-"""Files that are read whole and replaced whole."""
+"""Whole files: read, replaced atomically, locked."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ __all__ = [
     "write_whole",
 ]
 
-# what a killed run leaves behind; .gitignore keeps it out of diffs, the next run sweeps
+# left behind by a killed run; .gitignore keeps it out of diffs, the next run removes it
 TEMPORARY = ".tmp"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
@@ -32,10 +32,10 @@ _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}
 
 def kind_of(path: Path) -> Literal["folder", "file"] | None:
     """
-    Return what stands at a path; None: nothing does.
+    Return what kind of entry a path is; None: it does not exist.
 
     Raises:
-        BaselineError: It cannot be known.
+        BaselineError: The path cannot be read.
     """
     try:
         mode = path.stat().st_mode
@@ -48,10 +48,10 @@ def kind_of(path: Path) -> Literal["folder", "file"] | None:
 
 def read_whole(path: Path) -> bytes | None:
     """
-    Return the bytes of a file; None: there is none.
+    Return the bytes of a file; None: it does not exist.
 
     Raises:
-        BaselineError: It is there and cannot be read.
+        BaselineError: It exists and cannot be read.
     """
     try:
         return path.read_bytes()
@@ -63,13 +63,13 @@ def read_whole(path: Path) -> bytes | None:
 
 def listed(folder: Path, pattern: str) -> list[Path]:
     """
-    Return what a folder holds, sorted by name; nothing where there is no folder.
+    Return the entries of a folder, sorted by name; empty where it does not exist.
 
     Raises:
-        BaselineError: It is there and cannot be listed.
+        BaselineError: It exists and cannot be listed.
     """
     try:
-        paths = sorted(folder.iterdir())  # glob would hide a folder that is shut
+        paths = sorted(folder.iterdir())  # glob would hide a folder without permission
     except FileNotFoundError:
         return []
     except OSError as error:
@@ -80,15 +80,15 @@ def listed(folder: Path, pattern: str) -> list[Path]:
 @contextlib.contextmanager
 def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
     """
-    Keep every other process out while the block runs; make the lock's folder.
+    Hold an exclusive lock while the block runs; create the lock's folder.
 
     Args:
-        lock: The lock's file; it stays behind, for removing it would let two in.
+        lock: The lock's file; it is not removed, because that would admit two holders.
 
         timeout_s: How long to wait for another process [s], >= 0.
 
     Raises:
-        BaselineError: Another process held it all the time, or the place is no good.
+        BaselineError: Another process held it for the whole time, or it cannot be created.
     """
     from filelock import FileLock, Timeout
 
@@ -98,12 +98,12 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
         guard.acquire()
     except Timeout as error:
         raise BaselineError(
-            f"another run has held {lock} for {timeout_s:g} s",
-            remedy="wait until it has ended, then store again",
+            f"another run held the lock {lock} for {timeout_s:g} s",
+            remedy="wait until that run has ended, then store again",
         ) from error
     except NotImplementedError as error:
         raise BaselineError(
-            f"{lock}: this file system has no locks ({error})",
+            f"{lock}: the file system does not support locks ({error})",
             remedy="name a store on a local disk",
         ) from error
     except OSError as error:
@@ -116,17 +116,17 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
 
 def write_whole(texts: Mapping[Path, bytes]) -> None:
     """
-    Replace files, each of them whole or not at all; call it under their lock.
+    Replace files atomically; call it under their lock.
 
     All texts are on the disk before the first file is replaced: a full disk or a refused
     permission leaves every file as it was. A process that is killed in between leaves
     each file either old or new.
 
     Args:
-        texts: What each file is to hold, files of one folder.
+        texts: The new bytes by file, files of one folder.
 
     Raises:
-        BaselineError: One could not be written.
+        BaselineError: A file could not be written.
     """
     waiting = {path: path.with_name(path.name + TEMPORARY) for path in texts}
     current = Path()
@@ -146,7 +146,7 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
 
 def write_new(path: Path, text: bytes) -> None:
     """
-    Write a file that is not there yet; leave one that is.
+    Write a file unless it exists.
 
     Raises:
         BaselineError: It could not be written.
@@ -161,15 +161,15 @@ def write_new(path: Path, text: bytes) -> None:
 
 
 def sweep(folder: Path) -> None:
-    """Remove what killed runs left in a folder; call it under the folder's lock."""
+    """Remove temporary files of killed runs; call it under the folder's lock."""
     for path in listed(folder, f"*{TEMPORARY}"):
-        with contextlib.suppress(OSError):  # in nobody's way if it stays
+        with contextlib.suppress(OSError):  # harmless if it stays
             path.unlink()
 
 
 def _write_synced(path: Path, text: bytes) -> None:
-    """Write a file anew; when this returns its bytes are on the disk."""
-    path.unlink(missing_ok=True)  # what a killed run left, or somebody's link
+    """Write a new file and wait until its bytes are on the disk."""
+    path.unlink(missing_ok=True)  # left by a killed run, or a link
     with path.open("xb") as stream:
         stream.write(text)
         stream.flush()
@@ -177,7 +177,7 @@ def _write_synced(path: Path, text: bytes) -> None:
 
 
 def _sync_folder(folder: Path) -> None:
-    """Put a folder's names on the disk, where the system can."""
+    """Sync a folder's entries to the disk, where the system can."""
     if os.name == "nt":  # a folder cannot be opened there
         return
     descriptor = os.open(folder, os.O_RDONLY)
@@ -187,13 +187,13 @@ def _sync_folder(folder: Path) -> None:
         os.close(descriptor)
 
 
-def _unusable(deed: str, error: OSError, path: Path) -> BaselineError:
-    """Return an error that says what could not be done, and what to do."""
+def _unusable(action: str, error: OSError, path: Path) -> BaselineError:
+    """Return the error for a path that cannot be read or written."""
     reason = error.strerror or str(error)
     if error.errno in _FULL:
-        remedy = "make room on the disk and store again; what was stored is unharmed"
+        remedy = "free space on the disk and store again; stored sessions are intact"
     elif error.errno in _SHUT:
-        remedy = "give yourself the permission, or name another store"
+        remedy = "change its permissions, or name another store"
     else:
-        remedy = "name a directory or a .json file that can be used"
-    return BaselineError(f"{path}: cannot be {deed} ({reason})", remedy=remedy)
+        remedy = "name a writable directory or .json file"
+    return BaselineError(f"{path}: cannot be {action} ({reason})", remedy=remedy)

@@ -27,11 +27,11 @@ SESSION_LIMIT = 20
 
 class Append(Frozen, frozen=True, kw_only=True):
     """
-    Add one session to what is stored.
+    Add one session to the store.
 
     Attributes:
-        record: The session; without values it adds nothing. It replaces what the same
-            session had stored for the same measurement and choice.
+        record: The session; without values it adds nothing. It replaces an earlier record
+            of the same session, measurement and choice.
     """
 
     record: StoredRecord
@@ -42,11 +42,11 @@ class Restart(Frozen, frozen=True, kw_only=True):
     Drop the stored sessions of a measurement, then add one.
 
     Attributes:
-        record: The session to add, as in `Append`; its key and choice say what to drop.
+        record: The session to add, as in `Append`; its key and choice select what to drop.
 
         metrics: Drop only the values of these metrics; None: whole sessions.
 
-        every_choice: Drop the sessions of every choice, not only of the record's own.
+        every_choice: Drop the sessions of every choice, not only of the record's.
     """
 
     record: StoredRecord
@@ -69,7 +69,7 @@ def keep_newest(
 
         limit: The most to keep of each choice, >= 1.
     """
-    unique = {(each.choice, each.session.id): each for each in records}
+    unique = {(record.choice, record.session.id): record for record in records}
     ordered = sorted(unique.values(), key=_age)
     if len(ordered) <= limit:
         return tuple(ordered)
@@ -97,30 +97,31 @@ def applied(
     stored: Mapping[RecordKey, Sequence[StoredRecord]], changes: Iterable[StoreChange]
 ) -> dict[RecordKey, tuple[StoredRecord, ...]]:
     """
-    Return what is stored after some changes, in the order of the keys.
+    Return the stored sessions after some changes, in the order of the keys.
 
     Args:
         stored: The sessions of each measurement before.
 
-        changes: What to do, in this order.
+        changes: The changes, in order.
     """
     lists = {key: list(records) for key, records in stored.items()}
     for change in changes:
         key = change.record.key
-        kept = lists.get(key, [])
+        sessions = lists.get(key, [])
         if isinstance(change, Restart):
-            kept = _restarted(kept, change)
+            sessions = _restarted(sessions, change)
         if change.record.values:
-            kept = [*kept, change.record]
-        lists[key] = kept
+            sessions = [*sessions, change.record]
+        lists[key] = sessions
     return {key: keep_newest(lists[key]) for key in sorted(lists) if lists[key]}
 
 
 def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
     """
-    Return what one session measured in several processes, as a baseline keeps it.
+    Return one session's records, of several processes, as a baseline stores them.
 
-    Values of single kernels are left out; key, choice and facts are the first's.
+    Values of single kernels are dropped; key, choice and facts are those of the first
+    record.
 
     Args:
         records: One for each process, of one key and none void, >= 1 of them.
@@ -130,10 +131,10 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
     first = records[0]
     series: dict[tuple[str, str, str], list[Estimate]] = {}
     for record in records:
-        for each in record.estimates:
-            if each.kernel is None:
-                name = (each.metric, each.unit, each.source)
-                series.setdefault(name, []).append(each)
+        for estimate in record.estimates:
+            if estimate.kernel is None:
+                name = (estimate.metric, estimate.unit, estimate.source)
+                series.setdefault(name, []).append(estimate)
     return StoredRecord(
         key=first.key,
         session=session,
@@ -150,30 +151,30 @@ def slugs_holding(
     load: Callable[[str, Collection[str]], Mapping[RecordKey, object]],
 ) -> dict[RecordKey, tuple[str, ...]]:
     """
-    Return in which of some slugs each measurement has sessions.
+    Return the slugs that have sessions of each measurement.
 
     Args:
-        keys: The measurements that are looked for.
+        keys: The measurements to look for.
 
-        slugs: Where to look.
+        slugs: The slugs to search.
 
-        load: Gives what one slug has of some test ids.
+        load: Loads the sessions of some test ids from a slug.
 
     Returns:
-        The slugs by measurement, in the order given; one that nobody has is left out.
+        The slugs by measurement, in the order given; measurements without any are absent.
     """
     test_ids = {key.test_id for key in keys}
-    found: dict[RecordKey, tuple[str, ...]] = {}
+    holding: dict[RecordKey, tuple[str, ...]] = {}
     for slug in slugs if test_ids else ():
         held = load(slug, test_ids)
         for key in keys:
             if key in held:
-                found[key] = (*found.get(key, ()), slug)
-    return found
+                holding[key] = (*holding.get(key, ()), slug)
+    return holding
 
 
 def _age(record: StoredRecord) -> tuple[float, str, bool, str]:
-    """Return what orders sessions, whatever order they come in."""
+    """Return the sort key of sessions: oldest first, ties by id and choice."""
     choice = record.choice
     return (
         record.session.started_unix_s,
@@ -184,21 +185,21 @@ def _age(record: StoredRecord) -> tuple[float, str, bool, str]:
 
 
 def _restarted(records: list[StoredRecord], change: Restart) -> list[StoredRecord]:
-    """Return the stored sessions without what a restart drops."""
-    kept = []
+    """Return the stored sessions that a restart leaves."""
+    remaining = []
     for record in records:
         concerned = change.every_choice or record.choice == change.record.choice
         left = _without(record, change.metrics) if concerned else record
         if left is not None:
-            kept.append(left)
-    return kept
+            remaining.append(left)
+    return remaining
 
 
 def _without(
     record: StoredRecord, metrics: frozenset[str] | None
 ) -> StoredRecord | None:
-    """Return a session without some metrics; None: nothing is left of it."""
+    """Return a session without some metrics; None: no value is left."""
     if metrics is None:
         return None
-    values = tuple(each for each in record.values if each.metric not in metrics)
+    values = tuple(value for value in record.values if value.metric not in metrics)
     return replace(record, values=values) if values else None

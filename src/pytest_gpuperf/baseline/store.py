@@ -1,4 +1,4 @@
-"""The stores that sessions can be kept in."""
+"""Stores of sessions: the interface, the single file, and opening one by name."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ _KINDS = "name a directory or a .json file"
 
 class Store(Protocol):
     """
-    Sessions by slug: by what they were measured on.
+    Sessions by slug: the device they were measured on.
 
     Every method may raise BaselineError, BaselineCorruptError or SchemaVersionError.
     """
@@ -43,7 +43,7 @@ class Store(Protocol):
         Return the sessions of each measurement, oldest first.
 
         Args:
-            slug: What they were measured on; one that is not stored has nothing.
+            slug: The device; an unknown one has no sessions.
 
             test_ids: The tests to read; None: all.
         """
@@ -52,30 +52,30 @@ class Store(Protocol):
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """
-        Return in which other slugs each measurement has sessions.
+        Return the other slugs that have sessions of each measurement.
 
         Args:
-            slug: The slug that is left out.
+            slug: The slug to skip.
 
             keys: The measurements to look for.
 
         Returns:
-            Slugs by measurement; one that has none is left out.
+            Slugs by measurement; measurements without any are absent.
         """
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
         """
-        Change what is stored, in the order given; two runs at once lose nothing.
+        Apply changes in order, under the store's lock.
 
-        At most 20 sessions are kept of each measurement and choice, the newest.
+        The newest 20 sessions of each measurement and choice are kept.
 
         Args:
-            slug: What the sessions were measured on.
+            slug: The device of the sessions.
 
-            changes: What to do.
+            changes: The changes.
 
         Raises:
-            RecordError: A session holds what could not be read back; nothing is written.
+            RecordError: A session could not be read back; nothing is written.
         """
 
 
@@ -86,34 +86,33 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
     Args:
         place: A directory, or a file whose name ends in .json.
 
-        root: The folder that a relative name is relative to.
+        root: The folder that a relative name starts from.
 
-        create: Whether a store that is not there is an empty one; the first write makes
-            it.
+        create: Whether a missing store counts as empty; the first write creates it.
 
     Raises:
-        ConfigError: The name is of no kind of store that there is.
+        ConfigError: The name is not that of a store.
 
-        BaselineMissingError: It is not there, and `create` was not given.
+        BaselineMissingError: It does not exist, and `create` was not given.
 
-        BaselineError: It is there and is something else.
+        BaselineError: It exists and is not a store.
     """
     scheme = _SCHEME.match(place)
     if scheme is not None:
         raise ConfigError(
-            f"a store of kind {scheme['scheme'].lower()} cannot be opened",
-            remedy=f"not in this version: {_KINDS}",
+            f"{scheme['scheme'].lower()} stores are not supported in this version",
+            remedy=_KINDS,
         )
     if not place.strip() or "\0" in place:
-        raise ConfigError(f"{place!r} is no name of a store", remedy=_KINDS)
+        raise ConfigError(f"{place!r} is not the name of a store", remedy=_KINDS)
     path = Path(root) / Path(place).expanduser()
     kind = kind_of(path)
     single = path.suffix.lower() == ".json" and kind != "folder"
     if kind == "file" and not single:
-        raise BaselineError(f"{path} is a file, and not a .json file", remedy=_KINDS)
+        raise BaselineError(f"{path} is a file without the .json suffix", remedy=_KINDS)
     if kind is None and not create:
         raise BaselineMissingError(
-            f"there is no baseline at {path}", remedy="--gpuperf-update=new creates it"
+            f"there is no baseline at {path}", remedy="create it: --gpuperf-update=new"
         )
     return SingleFileStore(path) if single else DirectoryStore(path)
 
@@ -125,7 +124,7 @@ class SingleFileStore:
     Args:
         path: The file.
 
-        lock_timeout_s: How long a write waits for another run [s], >= 0.
+        lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
     """
 
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
@@ -146,13 +145,13 @@ class SingleFileStore:
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
-        """Return in which other slugs each measurement has sessions."""
+        """Return the other slugs that have sessions of each measurement."""
         held = self._sections(test_ids={key.test_id for key in keys})
-        others = (each for each in sorted(held) if each != slug)
-        return slugs_holding(keys, others, lambda each, _: held[each])
+        candidates = (name for name in sorted(held) if name != slug)
+        return slugs_holding(keys, candidates, lambda name, _: held[name])
 
     def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
-        """Change what is stored, in the order given; two runs at once lose nothing."""
+        """Apply changes in order, under the store's lock."""
         if not changes:
             return
         lock = self._path.with_name(f".{self._path.name}.lock")
@@ -169,7 +168,7 @@ class SingleFileStore:
         section: str | None = None,
         test_ids: Collection[str] | None = None,
     ) -> dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]:
-        """Return what the file holds; without a file nothing."""
+        """Return the sessions of the file; empty where it does not exist."""
         text = read_whole(self._path)
         if text is None:
             return {}

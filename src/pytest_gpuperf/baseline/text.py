@@ -1,4 +1,4 @@
-"""Records of a store as lines of text."""
+"""The text format of a store: one line for each record."""
 
 from __future__ import annotations
 
@@ -38,9 +38,9 @@ SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 
-_V = TypeVar("_V")  # a SessionValue when it is read, a list when it is written
+_V = TypeVar("_V")  # a SessionValue when reading, a list when writing
 
-KeyedBy = str  # "module", of whose name the lines leave out the beginning, or "slug"
+KeyedBy = str  # "module", whose name the lines omit from test ids, or "slug"
 
 
 class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
@@ -48,7 +48,7 @@ class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     A StoredRecord: one line.
 
     Attributes:
-        test: The test id; where sections are modules, what follows the module.
+        test: The test id; where sections are modules, without the module.
 
         session: The digest of the session's head.
 
@@ -60,7 +60,7 @@ class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
 
         choice: Hash of the kernels that ran.
 
-        soft_facts: Those that the session's head does not have.
+        soft_facts: Soft facts that the session's head does not have.
     """
 
     test: str
@@ -93,7 +93,7 @@ class Section(Frozen, frozen=True):
 
 
 class Content(Frozen, frozen=True):
-    """All that a file holds."""
+    """The whole file."""
 
     schema: str
     keyed_by: str
@@ -121,7 +121,7 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
         keyed_by: What the sections are.
 
     Raises:
-        RecordError: A session holds what could not be read back.
+        RecordError: A session could not be read back.
     """
     lines = [f'{{"schema":"{SCHEMA_VERSION}","keyed_by":"{keyed_by}","sections":[']
     try:
@@ -131,7 +131,7 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
         _DECODER.decode(text)
     except UnicodeEncodeError as error:
         raise RecordError(
-            f"{error.object!a} is no text that UTF-8 can write",
+            f"{error.object!a} cannot be encoded as UTF-8",
             path="baseline",
             remedy="rename the test",
         ) from error
@@ -141,9 +141,9 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
 
 
 def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterator[str]:
-    """Yield the lines of one section, each of them without its end."""
+    """Yield the lines of one section, without line ends."""
     prefix = name if keyed_by == "module" else ""
-    ordered = [each for key in sorted(records) for each in records[key]]
+    ordered = [record for key in sorted(records) for record in records[key]]
     heads = _Heads(ordered)
     facts = _FactTable()
     rows = [
@@ -161,14 +161,14 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield f'{{"name":{_json(name)},"sessions":{{'
     yield from (f'"{key}":{head},' for key, head in heads.table())
     yield '"":null},"facts":{'
-    yield from (f'"{key}":{each},' for key, each in facts.table())
+    yield from (f'"{key}":{text},' for key, text in facts.table())
     yield '"":null},"records":['
     yield from (f"{_json(row)}," for row in rows)
     yield "null]},"
 
 
 def _value(value: SessionValue) -> list[object]:
-    """Return a value as a line has it, without what it need not say."""
+    """Return a value as a list, without trailing defaults."""
     named: list[object] = [value.metric, value.unit, value.source]
     named.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
     if value.half_widths or value.better is not None:
@@ -183,13 +183,15 @@ class _Heads:
 
     def __init__(self, records: Iterable[StoredRecord]) -> None:
         self._shared = _shared_soft_facts(records)
-        self._texts = {each: _head(each, soft) for each, soft in self._shared.items()}
+        self._texts = {
+            session: _head(session, soft) for session, soft in self._shared.items()
+        }
         self._digests = {
-            each: digest(text.encode()) for each, text in self._texts.items()
+            session: digest(text.encode()) for session, text in self._texts.items()
         }
 
     def digest(self, session: Session) -> str:
-        """Return what the lines call a session."""
+        """Return the key of a session in the lines."""
         return self._digests[session]
 
     def rest(self, record: StoredRecord) -> dict[str, str]:
@@ -204,9 +206,10 @@ class _Heads:
     def table(self) -> list[tuple[str, str]]:
         """Return digest and text of each head, oldest session first."""
         sessions = sorted(
-            self._texts, key=lambda each: (each.started_unix_s, self._texts[each])
+            self._texts,
+            key=lambda session: (session.started_unix_s, self._texts[session]),
         )
-        return [(self._digests[each], self._texts[each]) for each in sessions]
+        return [(self._digests[session], self._texts[session]) for session in sessions]
 
 
 class _FactTable:
@@ -214,16 +217,18 @@ class _FactTable:
 
     def __init__(self) -> None:
         self._texts: dict[str, str] = {}
-        self._known: dict[int, str] = {}  # by identity: what was read shares its facts
+        self._keys: dict[
+            int, str
+        ] = {}  # by identity: decoded records share their facts
 
     def digest(self, facts: Mapping[str, Mapping[str, str]]) -> str:
-        """Return what the lines call a set of facts, and keep the set."""
-        known = self._known.get(id(facts))
-        if known is None:
-            text = _json({family: dict(each) for family, each in facts.items()})
-            known = self._known[id(facts)] = digest(text.encode())
-            self._texts[known] = text
-        return known
+        """Return the key of a set of facts in the lines, and register the set."""
+        key = self._keys.get(id(facts))
+        if key is None:
+            text = _json({family: dict(names) for family, names in facts.items()})
+            key = self._keys[id(facts)] = digest(text.encode())
+            self._texts[key] = text
+        return key
 
     def table(self) -> list[tuple[str, str]]:
         """Return digest and text of each set, by digest."""
@@ -267,16 +272,16 @@ _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
 # a line of the file never begins so: it begins with a brace, a quote, or null
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
 
-# of the catalogue; a number of the user's own may be a difference
+# metrics of the catalogue; a user's own number may be a difference
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
-_BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # in a list of numbers; most files have none
+_BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # a negative number in a list; rare
 _LINE = msgspec.json.Decoder(Row[SessionValue])
 
 
 class _SchemaOnly(Frozen, frozen=True):
-    """As much of a file as every version has."""
+    """The one field that every version of the format has."""
 
     schema: str = ""
 
@@ -290,7 +295,7 @@ def decode(
     test_ids: Collection[str] | None = None,
 ) -> dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]:
     """
-    Return what a file holds.
+    Return the sessions of a file.
 
     Args:
         text: Its bytes.
@@ -307,21 +312,21 @@ def decode(
         By section, the sessions of each measurement, oldest first.
 
     Raises:
-        BaselineCorruptError: It cannot be read; the place is named.
+        BaselineCorruptError: It is damaged; the message names the place.
 
-        SchemaVersionError: It is a baseline of another schema.
+        SchemaVersionError: It is a baseline of another schema version.
     """
-    wanted = None if test_ids is None else frozenset(test_ids)
+    selected = None if test_ids is None else frozenset(test_ids)
     try:
         with collector_paused():
             content = _DECODER.decode(text)
             _check_kind(content, keyed_by, path=path)
-            found: dict[str, list[StoredRecord]] = {}  # a merge may double a section
-            for each in content.sections:
-                if each is not None and section in {None, each.name}:
-                    records = found.setdefault(each.name, [])
-                    records += _records(each, keyed_by, wanted, text)
-            return {name: by_key(records) for name, records in found.items()}
+            records: dict[str, list[StoredRecord]] = {}  # a merge may double a section
+            for part in content.sections:
+                if part is not None and section in {None, part.name}:
+                    rows = records.setdefault(part.name, [])
+                    rows += _records(part, keyed_by, selected, text)
+            return {name: by_key(rows) for name, rows in records.items()}
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
         _refuse_other_text(text, path=path)
         raise BaselineCorruptError(
@@ -334,14 +339,14 @@ def decode(
 
 
 def _records(
-    section: Section, keyed_by: KeyedBy, wanted: frozenset[str] | None, text: bytes
+    section: Section, keyed_by: KeyedBy, selected: frozenset[str] | None, text: bytes
 ) -> list[StoredRecord]:
     """Return the sessions of one section."""
     prefix = section.name if keyed_by == "module" else ""
     rows = [
         row
         for row in section.records
-        if row is not None and (wanted is None or prefix + row.test in wanted)
+        if row is not None and (selected is None or prefix + row.test in selected)
     ]
     keys = {
         names: RecordKey(test_id=prefix + names[0], name=names[1])
@@ -388,23 +393,23 @@ def _session(head: Head) -> Session:
 
 
 def _dangling(row: Row[SessionValue], field: str, key: str) -> RecordError:
-    """Return the error for a line that refers to what is not there."""
-    message = f"{key!r}, of {row.test!r}, is not in the file"
+    """Return the error for a line with a dangling reference."""
+    message = f"{key!r}, which {row.test!r} refers to, is not in the file"
     return RecordError(message, path=f"records.{field}")
 
 
 def _refuse_negative(row: Row[SessionValue], text: bytes) -> None:
-    """Refuse a value that cannot be below zero and is."""
+    """Refuse a negative value of a metric that cannot be negative."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
             raise _negative(value, row, text)
 
 
 def _negative(value: SessionValue, row: Row[SessionValue], text: bytes) -> RecordError:
-    """Return the error for a value below zero, with its line where it has its own."""
+    """Return the error for a negative value, with its line number where there is one."""
     message = (
         f"{value.metric} of {row.test!r} is {min(value.run_values):g} {value.unit}, "
-        "and is never below zero"
+        "but cannot be negative"
     )
     for number, line in enumerate(text.splitlines(), start=1):
         with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
@@ -414,48 +419,48 @@ def _negative(value: SessionValue, row: Row[SessionValue], text: bytes) -> Recor
 
 
 def _check_kind(content: Content, keyed_by: KeyedBy, *, path: str) -> None:
-    """Refuse another schema, and a file that is not for this kind of store."""
+    """Refuse another schema, and the file of another kind of store."""
     _check_schema(content.schema, path=path)
     if content.keyed_by != keyed_by:
         raise BaselineCorruptError(
-            f"its sections are by {content.keyed_by}, not by {keyed_by}",
-            remedy="name the whole store: its folder, or a .json file of its own",
+            f"the file is keyed by {content.keyed_by}, not by {keyed_by}",
+            remedy="name the whole store: its folder, or a single-file store",
             path=path,
         )
 
 
-def _check_schema(found: str, *, path: str) -> None:
-    if not found.startswith(_SCHEMAS):
+def _check_schema(schema: str, *, path: str) -> None:
+    if not schema.startswith(_SCHEMAS):
         raise BaselineCorruptError(
-            f"is not a baseline (schema {found!r})",
+            f"is not a baseline (schema {schema!r})",
             remedy="name a store that --gpuperf-update has written",
             path=path,
         )
-    if found != SCHEMA_VERSION:
-        raise SchemaVersionError(found=found, supported=SCHEMA_VERSION, path=path)
+    if schema != SCHEMA_VERSION:
+        raise SchemaVersionError(found=schema, supported=SCHEMA_VERSION, path=path)
 
 
 def _refuse_other_text(text: bytes, *, path: str) -> None:
-    """Refuse what could not be read for a reason that has a remedy of its own."""
+    """Refuse a merge conflict, another schema, or JSON that is not a baseline."""
     conflict = _CONFLICT.search(text)
     if conflict is not None:
         line = text.count(b"\n", 0, conflict.start()) + 1
         raise BaselineCorruptError(
-            f"line {line}: a merge conflict is not resolved",
-            remedy="remove the marker lines; keeping both sides' lines is right",
+            f"line {line}: unresolved merge conflict",
+            remedy="remove the marker lines and keep the lines of both sides",
             path=path,
         )
     try:
-        found = msgspec.json.decode(text, type=_SchemaOnly).schema
+        schema = msgspec.json.decode(text, type=_SchemaOnly).schema
     except msgspec.ValidationError:
-        found = ""
+        schema = ""
     except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
-        return  # no JSON at all: the caller says where it stops being any
-    _check_schema(found, path=path)
+        return  # not JSON: the caller reports where it breaks off
+    _check_schema(schema, path=path)
 
 
 def _fault(error: Exception, text: bytes) -> str:
-    """Return what is wrong, with the place."""
+    """Return the fault with its place."""
     if isinstance(error, msgspec.ValidationError):
         what, _, field = str(error).partition(" - at `$")
         return f"{field.rstrip('`').lstrip('.') or 'the whole'}: {what}"
@@ -463,7 +468,7 @@ def _fault(error: Exception, text: bytes) -> str:
         return f"not JSON ({error})"
     match = _BYTE.match(str(error))
     if match is None:
-        return f"cut off after line {len(text.splitlines())} ({error})"
+        return f"truncated after line {len(text.splitlines())} ({error})"
     before = text[: int(match["byte"])]
     line, column = before.count(b"\n") + 1, len(before) - before.rfind(b"\n")
     return f"line {line}, column {column}: {match['what']}"

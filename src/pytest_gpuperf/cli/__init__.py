@@ -1,8 +1,8 @@
 """Room cli: door 2, the `gpuperf` command.
 
-In: the words of a command line.
-Out: text on standard output, what went wrong on standard error, an exit code.
-Never: a measurement, a decision; nor any import but argparse before a command is known.
+In: the arguments of a command line.
+Out: text on standard output, errors on standard error, an exit code.
+Never: a measurement, a decision, an import other than argparse before the command is known.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
-        # what is still buffered would raise once more when Python ends
+        # the buffered rest would raise again when Python exits
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except KeyboardInterrupt:
@@ -42,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
 
 
 def _reported(arguments: argparse.Namespace) -> int:
-    """Run a command and say on standard error what kept it from its work."""
+    """Run a command and report its error on standard error."""
     try:
         return _run(arguments)
     except GpuPerfError as error:

@@ -1,7 +1,7 @@
-"""The command line: what each command takes, and what runs it.
+"""The command line: the arguments of each command and its function.
 
-A command is named as "module:function" of this package, so that only the one that runs
-is imported.
+A command's function is named as "module:function" of this package and imported only when
+it runs.
 """
 
 from __future__ import annotations
@@ -24,12 +24,12 @@ _EXIT_CODES = """\
 exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
 3 nothing could be decided (only with --strict); 4 an input file is unreadable;
 of doctor: 0 ready; 1 degraded: no GPU, or counters, launches, energy or memory
-cannot be measured; 2 blocked: a GPU whose time cannot be measured, or what was
-asked for was not done"""
+cannot be measured; 2 blocked: a GPU whose time cannot be measured, or
+--measure-peaks failed"""
 
 
 class _Joined(argparse.Action):
-    """Several arguments of several names each are one list of names."""
+    """Joins the names of several arguments into one list."""
 
     def __call__(
         self,
@@ -38,8 +38,10 @@ class _Joined(argparse.Action):
         values: str | Sequence[Any] | None,
         option_string: str | None = None,  # noqa: ARG002 - as argparse calls it
     ) -> None:
-        """Keep the names."""
-        setattr(namespace, self.dest, [name for each in values or () for name in each])
+        """Store the joined names."""
+        setattr(
+            namespace, self.dest, [name for names in values or () for name in names]
+        )
 
 
 def parser() -> argparse.ArgumentParser:
@@ -77,7 +79,7 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
     show.add_argument(
         "--launches",
         action="store_true",
-        help="every kernel launch, of a folder of --gpuperf-record or a run that kept one",
+        help="every kernel launch, of a folder of --gpuperf-record or a run with one",
     )
     show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
     show.set_defaults(command="show:show")
@@ -97,7 +99,7 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         help="largest change for the worse that passes, as 5%%, or off (5%%)",
     )
     compare.add_argument(
-        "--strict", action="store_true", help="exit 3 where nothing was decided"
+        "--strict", action="store_true", help="exit 3 if nothing could be decided"
     )
     compare.set_defaults(command="compare:compare")
 
@@ -107,12 +109,12 @@ def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:
     doctor = commands.add_parser(
         "doctor",
         parents=[form],
-        help="print what stops or bends measurements here, and the GPUs' peaks",
+        help="print what stops or bends measurements here, and the peaks of the GPUs",
     )
     doctor.add_argument(
         "--measure-peaks",
         action="store_true",
-        help="measure what DRAM and matrix products reach, and keep it for this user",
+        help="measure the peaks of DRAM and matrix products and store them for this user",
     )
     doctor.set_defaults(command="doctor:doctor")
 
@@ -130,44 +132,39 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--hardware",
         required=True,
         metavar="NAME|FILE.json|GB/S,BYTES",
-        help="peak bandwidth, and bytes that a token moves",
+        help="peak bandwidth, and bytes moved per token",
     )
     scorecard.add_argument(
         "--baseline",
         action="append",
         default=[],
         metavar="SCORECARD.json",
-        help="an older one; several, the oldest first, say how much sessions differ",
+        help="an older scorecard; several, oldest first, give the spread of sessions",
     )
     scorecard.add_argument(
         "--invariant",
         action="append",
         default=[],
         metavar='"A / B between X and Y"',
-        help="what must hold of the step; several may be given",
+        help="a condition that the step must meet; may be repeated",
     )
     scorecard.add_argument(
         "--policy",
         choices=("reference", "measured"),
         default="reference",
-        help="whose rules; measured says what it does not know (reference)",
+        help="the rules; measured reports unknowns as unknown (reference)",
     )
     scorecard.set_defaults(command="scorecard:scorecard")
 
 
 def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
-    """Add `cache` and what can be done with it."""
-    cache = commands.add_parser(
-        "cache", help="look after the values that ncu has measured before"
-    )
+    """Add `cache` with its own commands."""
+    cache = commands.add_parser("cache", help="manage the cache of ncu's values")
     actions = cache.add_subparsers(metavar="ACTION", required=True)
     for name, words in (
-        ("info", "print what it holds"),
-        (
-            "verify",
-            "read all of it and remove what is damaged; exit 1 if something was",
-        ),
-        ("clear", "remove all of it"),
+        ("info", "print its contents"),
+        ("verify", "read all entries and remove damaged ones; exit 1 if there are any"),
+        ("clear", "remove all entries"),
     ):
         action = actions.add_parser(name, parents=[form], help=words)
         action.add_argument(
@@ -181,7 +178,7 @@ def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `metrics` with its own commands."""
     metrics = commands.add_parser(
-        "metrics", help="names of hardware counters, chips and passes, with no GPU"
+        "metrics", help="names of hardware counters, chips and passes, without a GPU"
     )
     within = metrics.add_subparsers(metavar="WHAT", required=True)
     chip = argparse.ArgumentParser(add_help=False)
@@ -194,13 +191,13 @@ def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
     listed = within.add_parser("list", parents=of_chip, help="every metric of a chip")
     listed.add_argument("--kind", choices=("counter", "ratio", "throughput"))
     listed.set_defaults(command="metrics:listed")
-    search = within.add_parser("search", parents=of_chip, help="metrics with words")
+    search = within.add_parser("search", parents=of_chip, help="metrics by words")
     search.add_argument("words", metavar="WORD", nargs="+")
     search.set_defaults(command="metrics:search")
     for name, text in (
-        ("describe", "all that is known of metrics"),
-        ("check", "are these names metrics? 1: one is not"),
-        ("passes", "how often a kernel must run to give metrics"),
+        ("describe", "the description of metrics"),
+        ("check", "whether names are metrics; exit 1 if one is not"),
+        ("passes", "the passes that a kernel needs for metrics"),
     ):
         command = within.add_parser(name, parents=of_chip, help=text)
         command.add_argument(
@@ -210,7 +207,7 @@ def _add_metrics(commands: _Commands, form: argparse.ArgumentParser) -> None:
 
 
 def _metric_names(text: str) -> tuple[str, ...]:
-    """Return names that stand in one argument, as ncu takes them."""
+    """Return the comma-separated names of one argument."""
     names = tuple(filter(None, map(str.strip, text.split(","))))
     if not names:
         message = "no metric is named"
@@ -224,17 +221,17 @@ def _finite(text: str) -> float:
         number = float(text)
     except ValueError:
         number = float("nan")
-    if number - number != 0:  # of NaN and infinity; math is not imported here
+    if number - number != 0:  # NaN or infinite; math is not imported here
         message = f"{text!r} is not a finite number"
         raise argparse.ArgumentTypeError(message)
     return number
 
 
 def _rate(text: str) -> float:
-    """Return a finite number of things per second."""
+    """Return a finite rate that is not negative."""
     number = _finite(text)
     if number < 0:
-        message = f"{text!r} is below 0: nothing is done so often"
+        message = f"{text!r} is below 0"
         raise argparse.ArgumentTypeError(message)
     return number
 
@@ -250,6 +247,6 @@ def _share(text: str) -> float | None:
     except UnitError:
         quantity = None
     if quantity is None or quantity.si != "fraction" or quantity.value < 0:
-        message = f"{text!r} is no share: write 5% or off"
+        message = f"{text!r} is not a share: write 5% or off"
         raise argparse.ArgumentTypeError(message)
     return quantity.value

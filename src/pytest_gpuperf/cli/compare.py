@@ -1,4 +1,4 @@
-"""The command `compare`: the last run against the sessions of those before it."""
+"""The command `compare`: the last run against the sessions of the older runs."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ __all__ = ["compare"]
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Judge the last run against the sessions of those before it."""
-    if len(arguments.files) < 2:  # noqa: PLR2004 - one run has nothing beside it
-        message = "one file has nothing to be compared with"
-        raise ConfigError(message, remedy="give the older runs first, the newest last")
+    """Judge the last run against the sessions of the older runs."""
+    if len(arguments.files) < 2:  # noqa: PLR2004 - a comparison needs two runs
+        message = "a comparison needs at least two files"
+        raise ConfigError(message, remedy="name the older runs first, the newest last")
     runs = read_runs(arguments.files)
     judged = compare_runs(runs, max_regression=arguments.max_regression)
     print_bytes(run_bytes(judged, arguments.format))

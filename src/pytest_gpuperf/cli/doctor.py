@@ -1,4 +1,4 @@
-"""`gpuperf doctor`: what stops a measurement here."""
+"""The command `doctor`: what stops a measurement on this machine."""
 
 from __future__ import annotations
 
@@ -29,25 +29,31 @@ if TYPE_CHECKING:
 
 __all__ = ["Examined", "doctor", "examine", "measure"]
 
-_GPU = "gpu"  # the finding that says whether there is one
-# what a GPU is there for; that its time is taken is the least
-_FOR: tuple[Concern, ...] = ("timing", "counters", "launches", "energy", "memory")
+_GPU = "gpu"  # the finding on the presence of a GPU
+# the concerns that need a GPU; timing is the minimum
+_GPU_CONCERNS: tuple[Concern, ...] = (
+    "timing",
+    "counters",
+    "launches",
+    "energy",
+    "memory",
+)
 
 
 class Examined(Frozen, frozen=True, kw_only=True):
     """
-    What a machine has.
+    The doctor's examination of a machine.
 
     Attributes:
         peaks: The peaks of each GPU.
 
-        findings: What stands in the way of measuring, and what does not.
+        findings: One finding for each topic.
 
-        remarks: What is to be said besides, a sentence each.
+        remarks: Further remarks, a sentence each.
 
-        state: Whether all that a GPU is there for can be measured.
+        state: Whether every concern of a GPU can be measured.
 
-        verdict: The same as a sentence, with why.
+        verdict: The state as a sentence, with its reason.
     """
 
     peaks: tuple[Peaks, ...]
@@ -58,7 +64,7 @@ class Examined(Frozen, frozen=True, kw_only=True):
 
     @property
     def ready(self) -> bool:
-        """Whether all that a GPU is there for can be measured."""
+        """Whether every concern of a GPU can be measured."""
         return self.state is Readiness.READY
 
 
@@ -73,32 +79,32 @@ def examine(
     Return the GPUs of this machine with their peaks, and whether it is ready.
 
     Args:
-        runtime: Knows what the driver says of them.
+        runtime: Gives the driver's facts of a GPU.
 
         query: The GPUs; None: those of this machine.
 
-        findings: What was found on this machine.
+        findings: The findings on this machine.
 
-        refused: What was asked for and could not be done, as a sentence; None: nothing.
+        refused: The error of a failed `--measure-peaks`, as a sentence; None: no failure.
     """
     query = query or query_devices()
-    found: list[Peaks] = []
+    gpu_peaks: list[Peaks] = []
     remarks = [] if query.reason is None else [f"{query.reason}."]
     for device in query.devices:
-        kept = kept_peaks(device)
-        known = with_driver_facts(device, runtime.facts_of(device.uuid))
-        found.append(find_peaks(known, measured=kept.values))
-        remarks += [f"{kept.reason}."] if kept.reason else []
+        measured = kept_peaks(device)
+        detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
+        gpu_peaks.append(find_peaks(detailed, measured=measured.values))
+        remarks += [f"{measured.reason}."] if measured.reason else []
     remarks.append(
-        "Peaks that an ini file declares (gpuperf_peaks) are not read here: they belong "
-        "to its project."
+        "Peaks declared in an ini file (gpuperf_peaks) are not read here: they belong to "
+        "that project."
     )
-    there = bool(found) or any(
-        each.id == _GPU and each.status is Status.OK for each in findings
+    has_gpu = bool(gpu_peaks) or any(
+        finding.id == _GPU and finding.status is Status.OK for finding in findings
     )
-    state, verdict = _readiness(findings, there=there, refused=refused)
+    state, verdict = _readiness(findings, has_gpu=has_gpu, refused=refused)
     return Examined(
-        peaks=tuple(found),
+        peaks=tuple(gpu_peaks),
         findings=tuple(findings),
         remarks=tuple(remarks),
         state=state,
@@ -107,27 +113,27 @@ def examine(
 
 
 def _readiness(
-    findings: Sequence[Finding], *, there: bool, refused: str | None
+    findings: Sequence[Finding], *, has_gpu: bool, refused: str | None
 ) -> tuple[Readiness, str]:
-    """Return whether a machine is ready, and why; what bends a number leaves it ready."""
+    """Return the state of a machine and its reason; bent numbers leave it ready."""
     stopped = {
         concern
-        for each in findings
-        if each.status is Status.STOPS
-        for concern in each.concerns
+        for finding in findings
+        if finding.status is Status.STOPS
+        for concern in finding.concerns
     }
     if refused is not None:
-        return Readiness.BLOCKED, "what was asked for could not be done"
-    if not there:
+        return Readiness.BLOCKED, "--measure-peaks failed"
+    if not has_gpu:
         return Readiness.DEGRADED, "there is no GPU to measure with"
     if "timing" in stopped:
         return (
             Readiness.BLOCKED,
-            "there is a GPU, and not even its time can be measured",
+            "there is a GPU, but its time cannot be measured",
         )
-    if lost := [each for each in _FOR if each in stopped]:
-        return Readiness.DEGRADED, f"stopped on this machine: {', '.join(lost)}"
-    return Readiness.READY, "nothing stops a measurement of the GPU"
+    if lost := [concern for concern in _GPU_CONCERNS if concern in stopped]:
+        return Readiness.DEGRADED, f"cannot be measured here: {', '.join(lost)}"
+    return Readiness.READY, "everything on the GPU can be measured"
 
 
 def measure(
@@ -137,32 +143,32 @@ def measure(
     query: DeviceQuery | None = None,
 ) -> tuple[str, bool]:
     """
-    Measure the GPU that a framework uses and keep its peaks for this user.
+    Measure the GPU that a framework uses and store its peaks for this user.
 
     Args:
         find: Returns the framework to measure with.
 
-        runtime: Knows which GPU it uses.
+        runtime: Tells which GPU it uses.
 
         clock: Gives the time.
 
         query: The GPUs; None: those of this machine.
 
     Returns:
-        One sentence, and whether it was done.
+        One sentence, and whether the peaks were measured.
     """
     query = query or query_devices()
     try:
         framework = find()
-        framework.synchronize()  # from now on it has a context on its GPU
+        framework.synchronize()  # creates a context on its GPU
         device = _used(runtime, query)
-        known = with_driver_facts(device, runtime.facts_of(device.uuid))
-        values = measure_peaks(framework, clock, l2_bytes=known.l2_bytes)
+        detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
+        values = measure_peaks(framework, clock, l2_bytes=detailed.l2_bytes)
         file = keep_peaks(device, values)
     except CollectError as error:
         return f"Nothing was measured: {error}.", False
     names = ", ".join(values)
-    return f"{names} of {device.name} were measured and are kept in {file}.", True
+    return f"{names} of {device.name} were measured and stored in {file}.", True
 
 
 def _used(runtime: DeviceRuntime, query: DeviceQuery) -> Device:
@@ -193,20 +199,22 @@ def doctor(arguments: argparse.Namespace) -> int:
     from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
     from pytest_gpuperf.report.doctor import doctor_bytes
 
-    findings = look()  # before this process has a context on a GPU itself
+    findings = look()  # before this process has a context on a GPU
     runtime = CudaRuntime(load_driver)
-    said, done = "", True
+    sentence, measured = "", True
     if arguments.measure_peaks:
-        said, done = measure(find_framework, runtime, SystemClock())
-    found = examine(runtime, findings=findings, refused=None if done else said)
+        sentence, measured = measure(find_framework, runtime, SystemClock())
+    examined = examine(
+        runtime, findings=findings, refused=None if measured else sentence
+    )
     print_bytes(
         doctor_bytes(
-            found.findings,
-            found.peaks,
-            (*found.remarks, *filter(None, (said,))),
+            examined.findings,
+            examined.peaks,
+            (*examined.remarks, *filter(None, (sentence,))),
             arguments.format,
-            state=found.state,
-            verdict=found.verdict,
+            state=examined.state,
+            verdict=examined.verdict,
         )
     )
-    return _CODES[found.state.value]
+    return _CODES[examined.state.value]

@@ -1,4 +1,4 @@
-"""What `show --launches` prints: every launch of a recording."""
+"""The option `show --launches`: every launch of a recording."""
 
 from __future__ import annotations
 
@@ -25,16 +25,16 @@ _RECORDINGS = ("gpuperf_record", "gpuperf_replay")  # options that name one
 
 def show_launches(file: str, form: str, *, is_run: bool) -> int:
     """
-    Print every launch that a recording has; a run names its recording.
+    Print every launch of a recording, or of the recording that a run names.
 
     Raises:
         ConfigError: It is neither a recording nor a run.
 
-        CaptureFormatError: The recording is damaged, has no launches or is not there.
+        CaptureFormatError: The recording is damaged, empty or missing.
     """
     is_folder = Path(file).is_dir()
     if not is_folder and not is_run:
-        message = f"--launches: {file} is no recording, and no run"
+        message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"
         raise ConfigError(message, remedy=remedy)
     folder = file if is_folder else _recording_of(read_run(file), file)
@@ -45,10 +45,10 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
 
 def _traces(folder: str) -> Iterator[tuple[Record, Trace]]:
     """
-    Yield the measurements of a recording that have a trace, each with it.
+    Yield the measurements of a recording with their traces; those without one are skipped.
 
     Raises:
-        CaptureFormatError: It is no recording, is damaged, or has no trace.
+        CaptureFormatError: It is not a recording, is damaged, or has no trace.
     """
     is_empty = True
     for record in read_recording(folder).records.values():
@@ -57,35 +57,35 @@ def _traces(folder: str) -> Iterator[tuple[Record, Trace]]:
             is_empty = False
             yield record, read_trace(folder, place)
     if is_empty:
-        message = "it has no launches: nobody saw what the GPU did"
-        remedy = "record where the header of a run names cupti; see gpuperf doctor"
+        message = "the recording has no launches: CUPTI did not record them"
+        remedy = "record on a machine where CUPTI works; see gpuperf doctor"
         raise CaptureFormatError(message, remedy=remedy, path=folder)
 
 
 def _recording_of(run: Run, path: str) -> str:
     """
-    Return the recording that a run made, or was judged from.
+    Return the recording that a run wrote, or was judged from.
 
     Args:
         run: The run.
 
-        path: Its file: a folder may be named from where that lies, or from here.
+        path: Its file; the recording's path starts from its folder, or from the current one.
 
     Raises:
-        CaptureFormatError: The run kept none, or it is not there any more.
+        CaptureFormatError: The run has no recording, or it is missing.
     """
     options = run.header.options
     named = next((options[name] for name in _RECORDINGS if name in options), None)
     if named is None:
-        message = "its launches were not kept"
-        remedy = "measure with --gpuperf-record=DIR: the launches are kept in there"
+        message = "the run has no recording, so its launches were not stored"
+        remedy = "measure with --gpuperf-record=DIR, which stores every launch"
         raise CaptureFormatError(message, remedy=remedy, path=path)
     for folder in (Path(named), Path(path).parent / named):
         if folder.is_dir():
             session = read_recording(str(folder)).session
             if session.id == run.header.session.id:
                 return str(folder)
-    message = f"its launches are in the recording {named}, which is not here"
+    message = f"the recording {named}, which has its launches, does not exist here"
     raise CaptureFormatError(
-        message, remedy="name that folder: gpuperf show DIR --launches", path=path
+        message, remedy="name its folder: gpuperf show DIR --launches", path=path
     )

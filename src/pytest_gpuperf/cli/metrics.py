@@ -1,4 +1,4 @@
-"""The commands `metrics …`: names, chips and passes, with no GPU."""
+"""The commands `metrics …`: names, chips and passes, without a GPU."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ __all__ = ["check", "chips", "describe", "listed", "passes", "search"]
 
 
 def chips(arguments: argparse.Namespace) -> int:
-    """Print every chip that can be asked for."""
+    """Print every supported chip."""
     from pytest_gpuperf.collect.cupti.chips import chip_entries
     from pytest_gpuperf.report.metrics import chip_bytes
 
@@ -24,7 +24,7 @@ def chips(arguments: argparse.Namespace) -> int:
 
 
 def listed(arguments: argparse.Namespace) -> int:
-    """Print a chip's metrics, those of a kind if one was named."""
+    """Print a chip's metrics, or those of one kind."""
     from pytest_gpuperf.collect.cupti.nvperf import MetricType
     from pytest_gpuperf.report.metrics import entry_bytes
 
@@ -35,21 +35,21 @@ def listed(arguments: argparse.Namespace) -> int:
 
 
 def search(arguments: argparse.Namespace) -> int:
-    """Print the metrics in whose name or description every word stands."""
+    """Print the metrics whose name or description has every word."""
     from pytest_gpuperf.report.metrics import entry_bytes
 
     catalogue = _catalogue(arguments)
-    found = catalogue.search(arguments.words)
-    print_bytes(entry_bytes(catalogue.chip, found, arguments.format))
-    if not found:
+    entries = catalogue.search(arguments.words)
+    print_bytes(entry_bytes(catalogue.chip, entries, arguments.format))
+    if not entries:
         words = ", ".join(map(repr, arguments.words))
         what = "no metric with all of these in its name or description"
         say([f"gpuperf: {catalogue.chip} has {what}: {words}"])
-    return GOOD if found else WORSE
+    return GOOD if entries else WORSE
 
 
 def describe(arguments: argparse.Namespace) -> int:
-    """Print all that is known of metrics."""
+    """Print the descriptions of metrics."""
     from pytest_gpuperf.report.metrics import described_bytes
 
     catalogue = _catalogue(arguments)
@@ -58,17 +58,17 @@ def describe(arguments: argparse.Namespace) -> int:
 
 
 def check(arguments: argparse.Namespace) -> int:
-    """Print whether names are metrics of a chip; return 1 where one is not."""
+    """Print whether names are metrics of a chip; return 1 if one is not."""
     from pytest_gpuperf.report.metrics import check_bytes
 
     catalogue = _catalogue(arguments)
     checks = [catalogue.check(name) for name in arguments.names]
     print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
-    return GOOD if all(each.known for each in checks) else WORSE
+    return GOOD if all(result.known for result in checks) else WORSE
 
 
 def passes(arguments: argparse.Namespace) -> int:
-    """Print in how many passes a kernel gives metrics together."""
+    """Print the passes that a kernel needs for some metrics together."""
     from pytest_gpuperf.report.metrics import cost_bytes
 
     catalogue = _catalogue(arguments)
@@ -76,7 +76,7 @@ def passes(arguments: argparse.Namespace) -> int:
 
 
 def _catalogue(arguments: argparse.Namespace) -> Catalogue:
-    """Return the catalogue of the chip that was named, or of this machine's GPU."""
+    """Return the catalogue of the named chip, or of this machine's GPU."""
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 
     chip = arguments.chip
@@ -85,6 +85,6 @@ def _catalogue(arguments: argparse.Namespace) -> Catalogue:
 
         chip = chip_here()
     if chip is None:
-        message = "no chip is named, and no GPU is here"
+        message = "no chip is named, and this machine has no GPU"
         raise ConfigError(message, remedy="name one: --chip=GH100, or --chip=sm_90")
     return Catalogue(chip)

@@ -1,4 +1,4 @@
-"""What the commands share: exit codes, standard output, runs read from files."""
+"""Shared by the commands: exit codes, output, reading runs."""
 
 from __future__ import annotations
 
@@ -26,24 +26,24 @@ __all__ = [
 ]
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
-DEGRADED, BLOCKED = 1, 2  # of doctor: what they mean is told in docs/doctor.md
+DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
 
 
 def print_bytes(content: bytes) -> int:
-    """Write to standard output, whatever its encoding is."""
-    if sys.stdout is None:  # closed by whoever started this: `>&-`
-        message = "there is no standard output to write to"
-        raise ReportError(message, remedy="leave it open, or send it to a file")
+    """Write bytes to standard output, independent of its encoding."""
+    if sys.stdout is None:  # closed by the caller: `>&-`
+        message = "standard output is closed"
+        raise ReportError(message, remedy="leave it open, or redirect it to a file")
     rest = memoryview(content)
     try:
         while rest:  # with PYTHONUNBUFFERED a pipe takes 64 KiB at a time
             rest = rest[sys.stdout.buffer.write(rest) :]
         sys.stdout.buffer.flush()
-    except BrokenPipeError:  # whoever reads has seen enough
+    except BrokenPipeError:  # the reader has closed the pipe
         raise
     except OSError as error:
         message = f"standard output cannot be written ({error.strerror})"
-        raise ReportError(message, remedy="make room, or write elsewhere") from error
+        raise ReportError(message, remedy="free space, or write elsewhere") from error
     return GOOD
 
 
@@ -51,7 +51,7 @@ def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print."""
     from pytest_gpuperf.report.escape import escape
 
-    if sys.stderr is not None:  # where nobody listens, the exit code tells
+    if sys.stderr is not None:  # where it is closed, the exit code must do
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
 
 
@@ -71,7 +71,7 @@ def read_run(path: str) -> Run:
 
 
 def read_runs(paths: Sequence[str]) -> list[Run]:
-    """Return the runs of JSON files; all that cannot be read are named at once."""
+    """Return the runs of JSON files; the error names every unreadable one."""
     runs: list[Run] = []
     errors: list[RecordError] = []
     for path in paths:

@@ -1,4 +1,4 @@
-"""What `show` prints of runs and captures once they are records."""
+"""The command `show` for runs and captures as records."""
 
 from __future__ import annotations
 
@@ -37,14 +37,14 @@ __all__ = [
     "show_run",
 ]
 
-_LIKENESS = 0.6  # difflib's own bound of what a person may have meant
-_SHOWN_NAMES = 3  # more names of one mistake hide the right one
+_LIKENESS = 0.6  # difflib's default cutoff
+_SHOWN_NAMES = 3  # more suggestions hide the right one
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
 
 def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
-    """Print a run; the metrics that it lacks are named on standard error."""
+    """Print a run, and on standard error the metrics that it lacks."""
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
@@ -56,7 +56,7 @@ def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
 def show_capture(
     file: str, form: str, metrics: tuple[str, ...] | None, text: bytes | None
 ) -> int:
-    """Print a capture as text or Markdown; `text` is all of it where it was read."""
+    """Print a capture as text or Markdown; `text` is the whole capture if already read."""
     if text is not None:
         capture = decode_capture(text)
         limits = analyses(capture)
@@ -66,7 +66,7 @@ def show_capture(
 
 
 def say_what_lacks(file: str, metrics: Sequence[str]) -> None:
-    """Name the counters that a capture lacks on standard error; it is read once more."""
+    """Read a capture again and print the counters that it lacks on standard error."""
     _remark(selected(_reader(file), metrics)[1])
 
 
@@ -95,15 +95,17 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
     capture = read(report_counters(metrics))
     catalogue = [name for name in metrics if name in METRICS]
     gaps: dict[str, Unmeasured] = {}
-    launches = [launch for each in capture.ranges for launch in each.launches]
+    launches = [launch for captured in capture.ranges for launch in captured.launches]
     measured = [launch for launch in launches if launch.measured]
     if measured and catalogue:
         gaps = {gap.metric: gap for gap in capture_values(measured, catalogue, None)[1]}
     ranges = tuple(
         CapturedRange(
-            launches=tuple(_with(one, catalogue, gaps) for one in each.launches)
+            launches=tuple(
+                _with(launch, catalogue, gaps) for launch in captured.launches
+            )
         )
-        for each in capture.ranges
+        for captured in capture.ranges
     )
     remarks = [f"{gap.metric} n/a: {gap.reason}; {gap.remedy}" for gap in gaps.values()]
     present = METRICS.keys() | _counters(capture)
@@ -119,7 +121,7 @@ def refuse_catalogue(metrics: Iterable[str]) -> None:
     Refuse metrics of the catalogue where a report's own counters are printed.
 
     Raises:
-        ConfigError: Some are; the counters that they are made of are named.
+        ConfigError: Some are of the catalogue; the remedy names their counters.
     """
     catalogue = [name for name in metrics if name in METRICS]
     if not catalogue:
@@ -130,16 +132,18 @@ def refuse_catalogue(metrics: Iterable[str]) -> None:
         if name not in CAPABILITY
     ]
     message = (
-        "JSON has the report's own counters, and no counter is called "
-        f"{' or '.join(catalogue)}"
+        "JSON output has the report's own counters only, and "
+        f"{' or '.join(catalogue)} is not a counter"
     )
-    named = f"name what it is made of, --metrics={','.join(counters)}, or "
-    raise ConfigError(message, remedy=f"{named if counters else ''}leave --format out")
+    named = f"name its counters, --metrics={','.join(counters)}, or "
+    raise ConfigError(message, remedy=f"{named if counters else ''}drop --format")
 
 
 def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
-    """Return a sentence for each metric that a run does not have."""
-    present = {each.metric for record in run.records for each in record.estimates}
+    """Return a sentence for each metric that a run lacks."""
+    present = {
+        estimate.metric for record in run.records for estimate in record.estimates
+    }
     present |= {verdict.metric for verdict in run.verdicts}
     return tuple(
         _unknown(name, "run", _alike(name, present))
@@ -151,33 +155,33 @@ def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
 def _with(
     launch: CapturedLaunch, metrics: Sequence[str], gaps: dict[str, Unmeasured]
 ) -> CapturedLaunch:
-    """Return a launch with metrics of the catalogue; `gaps` gets those it lacks."""
+    """Return a launch with metrics of the catalogue; add the missing ones to `gaps`."""
     if not (launch.measured and metrics):
         return launch
     estimates, absent = capture_values([launch], metrics, None)
     for gap in absent:
         gaps.setdefault(gap.metric, gap)
     values = {
-        each.metric: CapturedValue(value=each.value, unit=each.unit)
-        for each in estimates
-        if each.kernel is None
+        estimate.metric: CapturedValue(value=estimate.value, unit=estimate.unit)
+        for estimate in estimates
+        if estimate.kernel is None
     }
     return replace(launch, metrics={**launch.metrics, **values})
 
 
 def _counters(capture: Capture) -> set[str]:
-    """Return the counters that any launch has."""
+    """Return the counters with a value in any launch."""
     return {
         name
-        for each in capture.ranges
-        for launch in each.launches
+        for captured in capture.ranges
+        for launch in captured.launches
         for name, counter in launch.metrics.items()
         if counter.value is not None
     }
 
 
 def _uncollected(name: str, counters: set[str]) -> str:
-    """Return that no launch has a counter, and how to collect it."""
+    """Return the sentence for a counter that no launch has, with how to collect it."""
     if not is_counter(name):
         alike = _alike(name, counters | METRICS.keys())
         return _unknown(name, "capture", alike)
@@ -187,13 +191,13 @@ def _uncollected(name: str, counters: set[str]) -> str:
 
 
 def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
-    """Return that a name is not there, with what may have been meant."""
+    """Return the sentence for a missing name, with suggestions."""
     meant = f"; did you mean {', '.join(alike)}?" if alike else ""
     return f"not in this {where}: {name}{meant}"
 
 
 def _alike(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names that come close to a mistyped one."""
+    """Return the names closest to a mistyped one."""
     return difflib.get_close_matches(
         name, sorted(names), n=_SHOWN_NAMES, cutoff=_LIKENESS
     )

@@ -1,4 +1,4 @@
-"""`gpuperf scorecard`: the scorecard of a profile in a file."""
+"""The command `scorecard`: the scorecard of a step profile in a file."""
 
 from __future__ import annotations
 
@@ -27,11 +27,11 @@ if TYPE_CHECKING:
 
 __all__ = ["is_worse", "score_file", "scorecard"]
 
-# a quantity that the baseline has and this run lost must not pass either
+# a quantity that the baseline has and this run lacks must not pass either
 _WORSE = frozenset({Outcome.REGRESSED, Outcome.FAILED, Outcome.UNMEASURED})
 _MEASURED = "add --policy=measured"
 
-# what a scorecard has as well (bottleneck, wall_coverage) is no sign of a profile
+# fields that a scorecard has too (bottleneck, wall_coverage) do not identify a profile
 _PROFILE_FIELDS = frozenset(
     {"avg_step_ms", "gemm_pct", "per_layer", "phases", "steps", "total_ms"}
 )
@@ -63,13 +63,13 @@ def score_file(
 
         measured: Whether it is scored by the measured policy.
 
-        invariants: What must hold of the step, as `parse_invariant` reads it.
+        invariants: Conditions on the step, as `parse_invariant` reads them.
 
     Raises:
-        ConfigError: There is no such hardware, the baseline is of the wrong policy, or
-            the reference policy is asked for what it does not do.
+        ConfigError: The hardware is unknown, the baseline is of another policy, or the
+            reference policy does not support an argument.
 
-        RecordError: A file cannot be read; all mistakes of it are named.
+        RecordError: A file cannot be read; all its mistakes are named.
     """
     limits = _hardware(hardware, measured=measured)
     steps = _of(profile, lambda obj: _step_profile(obj, ours=measured))
@@ -83,7 +83,7 @@ def score_file(
             invariants=invariants,
         )
     if invariants or len(older) > 1:
-        message = "the reference policy knows one baseline, and no invariants"
+        message = "the reference policy takes one baseline and no invariants"
         raise ConfigError(message, remedy=_MEASURED)
     base = older[0] if older else None
     if isinstance(base, MeasuredScorecard):
@@ -95,19 +95,16 @@ def score_file(
 
 
 def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
-    """
-    Return whether something is worse than in the baseline, or was lost since, or must
-    hold and is not known to.
-    """
+    """Return whether a quantity regressed or was lost, or an invariant does not hold."""
     if isinstance(scorecard, TrainingScorecard):
         return bool(scorecard.regressions)
-    outcomes = [each.outcome for each in scorecard.decisions]
-    outcomes += [each.outcome for each in scorecard.invariants]
+    outcomes = [decision.outcome for decision in scorecard.decisions]
+    outcomes += [invariant.outcome for invariant in scorecard.invariants]
     return not _WORSE.isdisjoint(outcomes)
 
 
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
-    """Return what a JSON file holds; a mistake names the file too."""
+    """Return the decoded content of a JSON file; errors name the file."""
     try:
         text = Path(path).read_bytes()
     except OSError as error:
@@ -124,12 +121,12 @@ def _of(path: str, decode: Callable[[object], _T]) -> _T:
 
 def _step_profile(obj: object, *, ours: bool) -> StepProfile:
     """
-    Return a step profile that says something of a step.
+    Return a step profile with at least one field of its own.
 
-    Other readers let every field be missing, and so take any object for a profile.
+    The other decoders accept a profile without any field, and so any object.
 
     Raises:
-        RecordError: It has no field that only a profile has; or what they refuse.
+        RecordError: It has no field of a profile, or a field is wrong.
     """
     profile = decode_step_profile(obj, ours=ours)
     if profile.absent >= _PROFILE_FIELDS and not profile.step_ms:
@@ -137,27 +134,27 @@ def _step_profile(obj: object, *, ours: bool) -> StepProfile:
         raise RecordError(
             message,
             path="",
-            remedy="name the profile of the steps; a scorecard is given as --baseline",
+            remedy="name a step profile; pass a scorecard as --baseline",
         )
     return profile
 
 
 def _any_scorecard(obj: object) -> TrainingScorecard | MeasuredScorecard:
-    """Return a scorecard of either policy; only ours names it."""
+    """Return a scorecard of either policy; only a measured one names its policy."""
     if isinstance(obj, Mapping) and obj.get("policy") == "measured":
         return from_builtins(obj, MeasuredScorecard)
     return decode_scorecard(obj)
 
 
 def _hardware(text: str, *, measured: bool) -> Hardware:
-    """Return the hardware that a person named."""
-    known = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
-    if known is not None:
-        return known
+    """Return hardware by name, by file or by two numbers."""
+    hardware = HARDWARE.get(text.lower().replace("_", "-").replace(" ", "-"))
+    if hardware is not None:
+        return hardware
     if "," in text and not Path(text).exists():
         return _declared(text)
     if not Path(text).exists() and not text.endswith(".json"):
-        message = f"no hardware is called {text!r}"
+        message = f"unknown hardware {text!r}"
         raise ConfigError(
             message,
             remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, or GB/s,bytes",
@@ -171,11 +168,11 @@ def _declared(text: str) -> Hardware:
     try:
         bandwidth, size = (float(part) for part in text.split(","))
         hardware = Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
-    except ValueError as error:  # a RecordError is one too
+    except ValueError as error:  # includes RecordError
         message = f"{text!r} is not two finite numbers"
         raise ConfigError(message, remedy=remedy) from error
     if min(bandwidth, size) <= 0:
-        message = f"{text!r}: bandwidth and bytes of a token are above 0"
+        message = f"{text!r}: bandwidth and bytes per token must be above 0"
         raise ConfigError(message, remedy=remedy)
     return hardware
 

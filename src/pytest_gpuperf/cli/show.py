@@ -1,7 +1,7 @@
-"""The command `show`: of a capture as JSON it prints the reader's bytes and parses nothing.
+"""The command `show`: a capture as JSON is printed as the reader's bytes, unparsed.
 
-The rest of it is in `records`, which takes 60 ms to import: that is a fifth of the time
-in which a capture of 154 launches and three metrics is printed as JSON.
+The other forms are in `records`, which takes 60 ms to import: a fifth of the time in which
+a capture of 154 launches and three metrics is printed as JSON.
 """
 
 from __future__ import annotations
@@ -22,8 +22,8 @@ if TYPE_CHECKING:
 
 __all__ = ["show"]
 
-_CAPTURE = b"NVR\0"  # how every report of Nsight Compute begins
-_NO_VALUE = b'"value":null'  # what the reader writes of a counter that a launch lacks
+_CAPTURE = b"NVR\0"  # the first bytes of every report of Nsight Compute
+_NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
 
 
 def show(arguments: argparse.Namespace) -> int:
@@ -55,7 +55,7 @@ def _show_launches(
     """Print the launches of a recording."""
     if metrics is not None:
         message = "--launches and --metrics exclude each other"
-        raise ConfigError(message, remedy="a launch has no metrics: drop one of them")
+        raise ConfigError(message, remedy="drop one of them")
     from pytest_gpuperf.cli.launches import show_launches
 
     return show_launches(file, form, is_run=is_run)
@@ -77,11 +77,11 @@ def _show_counters(file: str, metrics: tuple[str, ...] | None) -> int:
 
 
 def _is_run(path: str) -> bool:
-    """Return whether a file is a run: its bytes say so, or its name where they do not."""
+    """Return whether a file is a run, by its first bytes or else by its name."""
     start = b""
-    if Path(path).is_file():  # a pipe would be waited for
+    if Path(path).is_file():  # reading a pipe would block
         with (
-            contextlib.suppress(OSError),  # whoever reads it says what is wrong
+            contextlib.suppress(OSError),  # the reader reports the error
             Path(path).open("rb") as file,
         ):
             start = file.read(64).lstrip()

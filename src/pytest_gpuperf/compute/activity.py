@@ -1,4 +1,4 @@
-"""Times and counts of a measurement's activity on the device."""
+"""Times and counts of the device activity of a measurement."""
 
 from __future__ import annotations
 
@@ -33,21 +33,21 @@ Span = tuple[int, int]  # start and end [ns]; 0: not known
 
 class DeviceUse:
     """
-    What a window used the device for.
+    The use of the device in a window.
 
-    Launches are taken in pieces: there may be more than memory should hold.
+    Launches are read in pieces: there may be too many to hold in memory.
 
     Args:
-        trace: What was seen.
+        trace: The recorded activity.
 
     Attributes:
-        counts: Launches by the place of their shape.
+        counts: Launches by the index of their shape.
 
-        total_ns: How long they ran, likewise [ns].
+        total_ns: Their total time by the index of their shape [ns].
 
-        starts_ns: When something began to run after nothing did, in order [ns].
+        starts_ns: Starts of the busy intervals, in order [ns].
 
-        ends_ns: When nothing ran any more, likewise [ns].
+        ends_ns: Their ends [ns].
     """
 
     def __init__(self, trace: Trace) -> None:
@@ -66,10 +66,10 @@ class DeviceUse:
         self._ran(trace.graphs)
 
     def _ran(self, spans: Iterable[Span]) -> None:
-        """Take more times in which something ran; those without both ends are none."""
+        """Merge more spans into the busy intervals; skip those without both ends."""
         starts, ends = self.starts_ns, self.ends_ns
         last_start, last_end = (starts[-1], ends[-1]) if starts else (0, 0)
-        late: list[Span] = []  # what began before the last that is known
+        late: list[Span] = []  # spans that start before the last interval
         for start, end in spans:
             if not start or not end or start == end:
                 continue
@@ -90,7 +90,7 @@ class DeviceUse:
 
 
 def length_ns(start_ns: int, end_ns: int) -> int:
-    """Return how long something took [ns]; 0: one end of it is not known."""
+    """Return the length of a span [ns]; 0: one end is not known."""
     return end_ns - start_ns if start_ns and end_ns else 0
 
 
@@ -101,7 +101,7 @@ _WAITS = ("event", "stream", "context")
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
 _CHOICE_DIGITS = 16  # of SHA-256: two of a million choices collide once in 10^7 suites
 
-_NEEDS = {  # kind of record -> metrics that come of it alone
+_NEEDS = {  # kind of record -> metrics computed from it alone
     "SYNCHRONIZATION": ("synchronizations.count",),
     "MEMORY2": ("allocations.count",),
     "JIT": ("compile.count", "compile.time"),
@@ -113,12 +113,12 @@ def summarise(
     trace: Trace, *, demangle: Callable[[str], str | None] = lambda _: None
 ) -> ActivitySummary:
     """
-    Return what a window amounts to.
+    Return the summary of a window.
 
     Args:
-        trace: What was seen.
+        trace: The recorded activity.
 
-        demangle: Returns a readable name; None: it does not know.
+        demangle: Returns a demangled name, or None where it cannot.
     """
     use = DeviceUse(trace)
     counts, shapes = use.counts, trace.launches.shapes
@@ -165,8 +165,8 @@ def choice_of(counts: Mapping[KernelShape, int]) -> str:
     """
     Return a hash of which kernels ran, and how often.
 
-    Two runs with different choices are different experiments. The part of a name that
-    changes with every build, of what lies in an anonymous namespace, is left out.
+    Two runs with different choices are different experiments. Parts of names that change
+    with every build, those of anonymous namespaces, are left out.
 
     Args:
         counts: How often each shape was launched.
@@ -193,78 +193,78 @@ def estimates(
     summary: ActivitySummary,
 ) -> tuple[tuple[Estimate, ...], tuple[Unmeasured, ...]]:
     """
-    Return the metrics of a window, and those that it cannot give.
+    Return the metrics of a window, and the unmeasured ones with their reasons.
 
-    A count that may lack something is never given: it is unmeasured, with the reason.
+    A count that may be incomplete is unmeasured.
     """
     if summary.unseen:
-        lost = gpu_metrics(_SOURCE, Kind.RANGE)  # what a child process would add to
+        lost = gpu_metrics(_SOURCE, Kind.RANGE)  # a child process would add to them
         return (), tuple(_not_here(name, summary.unseen) for name in lost)
-    found, unmeasured = [], []
+    estimated, unmeasured = [], []
     gaps = _gaps(summary)
     for name, value in _values(summary):
         if value is None:
             unmeasured.append(Unmeasured.of_metric(name, gaps[name]))
         else:
             unit = METRICS[name].unit or ""
-            found.append(
+            estimated.append(
                 Estimate(metric=name, value=float(value), unit=unit, source=_SOURCE)
             )
-    return tuple(found), tuple(unmeasured)
+    return tuple(estimated), tuple(unmeasured)
 
 
 def notes(summary: ActivitySummary) -> tuple[Note, ...]:
-    """Return what the reader of a window should know."""
-    found = []
+    """Return notes on work that a window's times or counts may lack."""
+    remarks = []
     if summary.unlabelled_count:
         text = (
-            f"{_pieces_of(summary.unlabelled_count)} launched by threads without a label"
-            " and counted by when that was"
+            f"{_pieces_of(summary.unlabelled_count)} launched by threads without a label,"
+            " and assigned by time"
         )
-        found.append(Note(code="unlabelled-work", text=text))
+        remarks.append(Note(code="unlabelled-work", text=text))
     if summary.untimed_count:
         text = (
-            f"{_pieces_of(summary.untimed_count)} given no time by CUPTI: that lacks"
-            " in time.busy and time.idle_fraction"
+            f"{_pieces_of(summary.untimed_count)} not timed by CUPTI, and missing in"
+            " time.busy and time.idle_fraction"
         )
-        found.append(Note(code="untimed-work", text=text))
+        remarks.append(Note(code="untimed-work", text=text))
     if summary.children and not summary.unseen:
         text = (
-            f"child processes ran beside it ({', '.join(summary.children)}): what they"
-            " may have done on a GPU is not counted"
+            f"child processes ran meanwhile ({', '.join(summary.children)}): their work on"
+            " a GPU is not counted"
         )
-        found.append(Note(code="child-processes", text=text))
-    return tuple(found)
+        remarks.append(Note(code="child-processes", text=text))
+    return tuple(remarks)
 
 
 def _pieces_of(count: int) -> str:
-    """Return some work as a subject, with its verb."""
+    """Return a number of pieces of work as a subject with its verb."""
     return f"{count} piece{'s' * (count > 1)} of work {'were' if count > 1 else 'was'}"
 
 
 def _not_here(name: str, processes: Sequence[str]) -> Unmeasured:
-    """Return why a metric is not known of work in other processes."""
+    """Return a metric as unmeasured, because other processes did the work."""
     return Unmeasured(
         metric=name,
         code=GapCode.UNSUPPORTED,
-        reason=f"child processes ran beside it ({', '.join(processes)}), and CUPTI sees"
-        " its own process alone",
+        reason=f"child processes ran meanwhile ({', '.join(processes)}), and CUPTI records"
+        " its own process only",
         remedy="do the work in the test's own process",
     )
 
 
 def _gaps(summary: ActivitySummary) -> dict[str, Gap]:
-    """Return why each metric that may be missing is."""
+    """Return the gap of each metric that may be missing."""
     timeless = Gap(
         code=GapCode.NO_KERNEL,
         reason="nothing that CUPTI could time ran on the device",
-        remedy="measure something that does",
+        remedy="measure a call that uses the device",
     )
     gaps = dict.fromkeys(("time.busy", "time.idle_fraction"), timeless)
     gaps["launches.latency"] = Gap(
         code=GapCode.NO_KERNEL,
-        reason="no call that launches a kernel was seen",
-        remedy="measure something that launches one",
+        reason="no call launched a kernel",
+        remedy="measure a call that launches a kernel",
     )
     for kind, names in _NEEDS.items():
         unrecorded = Gap(
@@ -321,8 +321,8 @@ def _unseen(trace: Trace) -> tuple[str, ...]:
     """
     Return the child processes whose work is missing.
 
-    Those known to use a GPU; where nothing ran here and nobody knows, all of them: that
-    is how a test looks that leaves its work to another process.
+    These are the children known to use a GPU; where that is not known and nothing ran
+    here, all children: the test may have left its work to one of them.
     """
     if trace.device_children:
         return tuple(map(str, trace.device_children))
@@ -333,7 +333,7 @@ def _unseen(trace: Trace) -> tuple[str, ...]:
 def _kernels(
     use: DeviceUse, shapes: Sequence[KernelShape], demangle: Callable[[str], str | None]
 ) -> tuple[KernelUse, ...]:
-    """Return what ran, most time first."""
+    """Return the kernels that ran, longest total time first."""
     total_ns = use.total_ns
     order = sorted(use.counts, key=lambda place: (-total_ns[place], place))
     return tuple(
@@ -367,13 +367,13 @@ def _transfers(copies: tuple[Copy, ...]) -> tuple[TransferUse, ...]:
 
 
 def _median_s(values_ns: Sequence[int]) -> float | None:
-    """Return a median [s]; None: there is nothing."""
+    """Return a median [s]; None: there are no values."""
     return median(values_ns) / _NS_PER_S if values_ns else None
 
 
 def _family(name: str) -> str:
     """
-    Return a mangled name without what changes from build to build.
+    Return a mangled name without the parts that change from build to build.
 
     An anonymous namespace is spelled with its own length before it, as all names are:
     `_ZN51_GLOBAL__N__4b7ac2d5_7_code_cu_0f1e2d3c_1234kernelEv`.

@@ -95,7 +95,7 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
     @property
     def difference(self) -> float:
-        """How far the current session is from the stored ones."""
+        """The current session's distance from the mean of the stored ones."""
         return self.now - self.mean
 
     @property
@@ -130,8 +130,10 @@ def contrasts(
 
 
 def fit_priors(comparisons: Iterable[Comparison]) -> dict[str, Prior]:
-    """Return what the variances of each group have in common, where it can be known."""
-    return _fitted((each.comparison.group, each) for each in contrasts(comparisons))
+    """Return the prior of each group's variances, where it can be estimated."""
+    return _fitted(
+        (contrast.comparison.group, contrast) for contrast in contrasts(comparisons)
+    )
 
 
 def moderated_variances(
@@ -140,55 +142,58 @@ def moderated_variances(
     sessions: Mapping[str, Sessions],
 ) -> list[tuple[float, float]]:
     """
-    Return the variance of each one's sessions, and its degrees of freedom.
+    Return the moderated variance of each comparison, and its degrees of freedom.
 
-    Where the machine's spread was taken out, the variances left are smaller, and have a
-    prior of their own if there are enough of them.
+    Where session shifts were subtracted, the remaining variances are smaller, and have
+    a separate prior if there are enough of them.
 
     Args:
-        several: All there are.
+        several: The comparisons of a run.
 
-        priors: What the variances of each group have in common; absent: nothing.
+        priors: The prior of each group's variances; absent: none.
 
-        sessions: The shifts that were taken out, by shift group.
+        sessions: The subtracted session shifts, by shift group.
     """
-    own = _fitted(
-        ((each.comparison.group, each.comparison.shift_group), each)
-        for each in several
-        if each.comparison.shift_group in sessions
+    own_priors = _fitted(
+        ((contrast.comparison.group, contrast.comparison.shift_group), contrast)
+        for contrast in several
+        if contrast.comparison.shift_group in sessions
     )
-    found = []
-    for each in several:
-        group, shift_group = each.comparison.group, each.comparison.shift_group
-        prior = own.get((group, shift_group), priors.get(group))
-        variance, dof = moderated(each.variance, each.dof, prior)
-        found.append((max(variance, each.floor * each.floor, _LEAST_VARIANCE), dof))
-    return found
+    variances = []
+    for contrast in several:
+        group, shift_group = contrast.comparison.group, contrast.comparison.shift_group
+        prior = own_priors.get((group, shift_group), priors.get(group))
+        variance, dof = moderated(contrast.variance, contrast.dof, prior)
+        variances.append(
+            (max(variance, contrast.floor * contrast.floor, _LEAST_VARIANCE), dof)
+        )
+    return variances
 
 
 def _fitted(named: Iterable[tuple[_Name, Contrast]]) -> dict[_Name, Prior]:
-    """Return what the variances under each name have in common."""
-    own: dict[_Name, list[tuple[float, float]]] = {}
-    for name, each in named:
-        own.setdefault(name, []).append((each.variance, each.dof))
-    fitted = {name: fit_prior(several) for name, several in own.items()}
+    """Return the prior of the variances under each name."""
+    variances: dict[_Name, list[tuple[float, float]]] = {}
+    for name, contrast in named:
+        variances.setdefault(name, []).append((contrast.variance, contrast.dof))
+    fitted = {name: fit_prior(several) for name, several in variances.items()}
     return {name: prior for name, prior in fitted.items() if prior is not None}
 
 
-def _contrast(comparison: Comparison, known: Sessions | None) -> Contrast:
-    """Return a comparison as numbers, stored sessions without their known shifts."""
+def _contrast(comparison: Comparison, session_shifts: Sessions | None) -> Contrast:
+    """Return a comparison as numbers, with the shifts of stored sessions subtracted."""
     sessions = (*comparison.stored, comparison.current)
     values = [value for session in sessions for value in session.run_values]
     scale = 0.0 if min(values) > 0 else _size(comparison.stored)
     scaled = [value / scale for value in values] if scale else [*map(math.log, values)]
     within, run_share, process_variance = 0.0, 1.0, 0.0
-    if len(values) > len(sessions):  # as a rule each has one process
+    if len(values) > len(sessions):  # usually each session has one process
         runs = _split(scaled, [len(session.run_values) for session in sessions])
-        scaled = [sum(each) / len(each) for each in runs]
+        scaled = [sum(run) / len(run) for run in runs]
         within, run_share, process_variance = _between_processes(runs)
     *stored, now = scaled
-    if known:
-        shifts = [known.get(session_id, 0.0) for session_id in comparison.session_ids]
+    if session_shifts:
+        ids = comparison.session_ids
+        shifts = [session_shifts.get(session_id, 0.0) for session_id in ids]
         stored = [*map(operator.sub, stored, shifts)]
     mean, squares = moments(stored)
     return Contrast(
@@ -205,26 +210,26 @@ def _contrast(comparison: Comparison, known: Sessions | None) -> Contrast:
 
 
 def _size(stored: Sequence[SessionValue]) -> float:
-    """Return the size of the stored sessions' mean; 1 where it is 0."""
-    means = [sum(each.run_values) / len(each.run_values) for each in stored]
+    """Return the absolute mean of the stored sessions; 1 where it is 0."""
+    means = [sum(session.run_values) / len(session.run_values) for session in stored]
     return abs(sum(means) / len(means)) or 1.0
 
 
 def _split(values: Iterable[float], counts: Iterable[int]) -> list[list[float]]:
-    """Return values in runs of so many."""
+    """Return values split into runs of the given lengths."""
     rest = iter(values)
     return [list(islice(rest, count)) for count in counts]
 
 
 def _between_processes(runs: Sequence[Sequence[float]]) -> tuple[float, float, float]:
     """
-    Return what is known of sessions whose processes differ.
+    Return the spread between the processes of sessions.
 
     Args:
         runs: The processes of each session, the current one last; some have several.
 
     Returns:
-        The standard error that they leave to a session; `run_share` and
+        The standard error of a session from its processes; `run_share` and
         `process_variance` of the contrast.
     """
     *counts, now = map(len, runs)
@@ -242,43 +247,44 @@ def log_differences(
     comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]
 ) -> list[float]:
     """
-    Return how far each comparison's current session is from its stored ones.
+    Return the distance of each comparison's current session from its stored ones.
 
     Args:
         comparisons: What to compare, all of one scale.
 
-        shifts: By shift group; of these the stored sessions' shifts are taken away.
+        shifts: By shift group; the shifts of stored sessions are subtracted.
     """
     sessions = {group: shift.sessions for group, shift in shifts.items()}
-    return [each.difference for each in contrasts(comparisons, sessions)]
+    return [contrast.difference for contrast in contrasts(comparisons, sessions)]
 
 
 def session_shifts(
     comparisons: Sequence[Comparison], *, least_count: int
 ) -> dict[str, dict[str, float]]:
     """
-    Return how far each stored session moved the tests of each shift group together.
+    Return the common shift of each stored session in each shift group.
 
     Args:
-        comparisons: All there are.
+        comparisons: The comparisons of a run.
 
-        least_count: Tests of a group that a session needs for it.
+        least_count: Fewest tests of a group that give a session's shift.
 
     Returns:
         Median log ratio of a session's values to their tests' means, by session id, by
         shift group.
     """
     residuals: dict[tuple[str, str], list[float]] = {}
-    for each in contrasts(comparisons):
-        group = each.comparison.shift_group
-        ids = each.comparison.session_ids
-        for session_id, value in zip(ids, each.stored, strict=True):
-            residuals.setdefault((group, session_id), []).append(value - each.mean)
-    found: dict[str, dict[str, float]] = {}
-    for (group, session_id), several in residuals.items():
-        if group and len(several) >= least_count:
-            found.setdefault(group, {})[session_id] = median(several)
-    return found
+    for contrast in contrasts(comparisons):
+        group = contrast.comparison.shift_group
+        ids = contrast.comparison.session_ids
+        for session_id, value in zip(ids, contrast.stored, strict=True):
+            residual = value - contrast.mean
+            residuals.setdefault((group, session_id), []).append(residual)
+    shifts: dict[str, dict[str, float]] = {}
+    for (group, session_id), group_residuals in residuals.items():
+        if group and len(group_residuals) >= least_count:
+            shifts.setdefault(group, {})[session_id] = median(group_residuals)
+    return shifts
 
 
 def class_centres(
@@ -289,16 +295,16 @@ def class_centres(
     least_count: int,
 ) -> dict[str, Shift]:
     """
-    Return what the current session did to each shift group, as all its tests show.
+    Return the common shift of the current session in each shift group.
 
     Args:
-        comparisons: All there are, by their first values.
+        comparisons: The comparisons of a run, by their first values.
 
-        priors: What the variances of each group have in common.
+        priors: The prior of each group's variances.
 
         sessions: The shifts of the stored sessions, by id, by shift group.
 
-        least_count: Tests of a group that it takes to know.
+        least_count: Fewest tests of a group that give a shift.
 
     Returns:
         Shifts without controls yet, by shift group.
@@ -306,24 +312,24 @@ def class_centres(
     several = contrasts(comparisons, sessions)
     moderated = moderated_variances(several, priors, sessions)
     members: dict[str, list[tuple[float, float]]] = {}
-    for each, (variance, _) in zip(several, moderated, strict=True):
-        expected = math.sqrt(variance * each.session_ratio)
-        member = (each.difference, expected)
-        members.setdefault(each.comparison.shift_group, []).append(member)
-    found = {}
-    for group, own in members.items():
-        if not group or len(own) < least_count:
+    for contrast, (variance, _) in zip(several, moderated, strict=True):
+        expected = math.sqrt(variance * contrast.session_ratio)
+        member = (contrast.difference, expected)
+        members.setdefault(contrast.comparison.shift_group, []).append(member)
+    centres = {}
+    for group, group_members in members.items():
+        if not group or len(group_members) < least_count:
             continue
-        centre = median(difference for difference, _ in own)
-        apart = median(abs(difference - centre) / usual for difference, usual in own)
-        found[group] = Shift(
+        centre = median(difference for difference, _ in group_members)
+        apart = median(abs(moved - centre) / usual for moved, usual in group_members)
+        centres[group] = Shift(
             log_shift=centre,
             control_count=0,
-            test_count=len(own),
+            test_count=len(group_members),
             widening=max(1.0, _NORMAL_MAD * apart),
             sessions=sessions.get(group, {}),
         )
-    return found
+    return centres
 
 
 _P_99 = 0.995  # two-sided 99 %
@@ -375,17 +381,21 @@ def changes(
     Args:
         comparisons: What to compare.
 
-        priors: What the variances of each group have in common; absent: nothing.
+        priors: The prior of each group's variances; absent: none.
 
-        level: How sure a change must be.
+        level: The significance that a change needs.
 
-        shifts: By shift group, what the machine did; absent: not known.
+        shifts: The machine's shift by shift group; absent: not known.
     """
     exact = [is_exact(comparison) for comparison in comparisons]
     pairs = list(zip(comparisons, exact, strict=True))
     noisy = [comparison for comparison, equal in pairs if not equal]
-    found = iter(_noisy_changes(noisy, priors=priors, level=level, shifts=shifts))
-    return tuple(exact_change(c) if equal else next(found) for c, equal in pairs)
+    noisy_changes = iter(
+        _noisy_changes(noisy, priors=priors, level=level, shifts=shifts)
+    )
+    return tuple(
+        exact_change(c) if equal else next(noisy_changes) for c, equal in pairs
+    )
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -427,110 +437,119 @@ def _noisy_changes(
     noisy = contrasts(comparisons, sessions)
     variances = moderated_variances(noisy, priors, sessions)
     pooled = _pooled_shares(noisy, variances)
-    found = []
-    for each, (variance, dof) in zip(noisy, variances, strict=True):
-        shift = shifts.get(each.comparison.shift_group, _NO_SHIFT)
-        between = each.process_variance / variance
-        part = min(1.0, pooled.get(each.comparison.group, 0.0), between)
-        own = variance * _variance_ratio(each, part, shift)
-        common = shift.common_variance * each.session_ratio
-        error, freedom = _error(own, dof, common, shift.common_dof)
-        difference = each.difference - shift.log_shift
-        found.append(_noisy_change(each, difference, error, freedom, level))
-    return found
+    noisy_changes = []
+    for contrast, (variance, dof) in zip(noisy, variances, strict=True):
+        shift = shifts.get(contrast.comparison.shift_group, _NO_SHIFT)
+        between = contrast.process_variance / variance
+        part = min(1.0, pooled.get(contrast.comparison.group, 0.0), between)
+        own_variance = variance * _variance_ratio(contrast, part, shift)
+        common = shift.common_variance * contrast.session_ratio
+        error, freedom = _error(own_variance, dof, common, shift.common_dof)
+        difference = contrast.difference - shift.log_shift
+        noisy_changes.append(_noisy_change(contrast, difference, error, freedom, level))
+    return noisy_changes
 
 
 def _pooled_shares(
     noisy: Sequence[Contrast], variances: Sequence[tuple[float, float]]
 ) -> dict[str, float]:
     """
-    Return how much of the stored sessions' variance is that between processes, by group.
+    Return the share of process variance in the stored sessions' variance, by group.
 
-    The current session's processes say how they differ. Those of one test are few: the
-    share is that of its whole group, or the test's own where that is smaller, so that a
-    test whose sessions differ for other reasons does not profit from the others.
+    It is estimated from the current session's processes, pooled over a group because one
+    test has few. A test whose own share is smaller has that instead, so that sessions that
+    differ for other reasons do not count as processes that differ.
     """
     between: dict[str, float] = {}
     whole: dict[str, float] = {}
-    for each, (variance, _) in zip(noisy, variances, strict=True):
-        if each.run_count > 1:
-            group = each.comparison.group
-            between[group] = between.get(group, 0.0) + each.process_variance
+    for contrast, (variance, _) in zip(noisy, variances, strict=True):
+        if contrast.run_count > 1:
+            group = contrast.comparison.group
+            between[group] = between.get(group, 0.0) + contrast.process_variance
             whole[group] = whole.get(group, 0.0) + variance
     return {group: between[group] / whole[group] for group in whole}
 
 
-def _variance_ratio(each: Contrast, part: float, shift: Shift) -> float:
+def _variance_ratio(contrast: Contrast, part: float, shift: Shift) -> float:
     """
     Return the variance of a difference over that of a stored session.
 
     Args:
-        each: The sessions.
+        contrast: The sessions.
 
-        part: How much of a stored session's variance is that between processes: with
-            more of them, the current session has less.
+        part: Share of process variance in a stored session's variance: it shrinks with
+            more processes in the current session.
 
-        shift: What is taken out. It is not known exactly either, and adds its own.
+        shift: The subtracted shift, whose own uncertainty is added.
     """
-    now = 1 - part + part / (each.run_share * each.run_count)
-    ratio = 1 / len(each.stored) + now + (shift.widening**2 - 1) * each.session_ratio
+    now = 1 - part + part / (contrast.run_share * contrast.run_count)
+    ratio = (
+        1 / len(contrast.stored)
+        + now
+        + (shift.widening**2 - 1) * contrast.session_ratio
+    )
     controls = shift.control_count
     if controls and shift.test_count:
-        again = part / each.run_share * (1 + 1 / each.run_count) / controls
-        ratio += _MEDIAN_VARIANCE * (each.session_ratio / shift.test_count + again)
+        control_variance = (
+            part / contrast.run_share * (1 + 1 / contrast.run_count) / controls
+        )
+        ratio += _MEDIAN_VARIANCE * (
+            contrast.session_ratio / shift.test_count + control_variance
+        )
     elif controls:
-        ratio += _MEDIAN_VARIANCE * each.session_ratio / controls
+        ratio += _MEDIAN_VARIANCE * contrast.session_ratio / controls
     return ratio
 
 
 def _error(
-    own: float, dof: float, common: float, common_dof: float
+    variance: float, dof: float, common: float, common_dof: float
 ) -> tuple[float, float]:
     """
-    Return the standard error with what moves all tests together, and its freedom.
+    Return the standard error including the common variance, and its degrees of freedom.
 
-    A suite has as many draws of the machine as sessions, not as tests: the two variances
-    have the freedom of Satterthwaite's sum. A test of no freedom gets none by what moves
-    the others.
+    A suite has as many draws of the machine as sessions, not as tests: the sum of the two
+    variances has Satterthwaite's degrees of freedom. A test without freedom gains none
+    from the common variance.
     """
-    total = own + common
+    total = variance + common
     if common > 0 and dof > 0:
-        parts = own * own / dof + common * common / max(common_dof, 1.0)
+        parts = variance * variance / dof + common * common / max(common_dof, 1.0)
         dof = total * total / parts
     return math.sqrt(total), dof
 
 
 def _noisy_change(
-    each: Contrast, difference: float, error: float, dof: float, level: Level
+    contrast: Contrast, difference: float, error: float, dof: float, level: Level
 ) -> Change:
-    """Return a difference as a change: without freedom, or against 0, little is known."""
-    reference = each.in_unit(each.mean)
+    """Return a difference as a change, without p-values where it has no freedom."""
+    reference = contrast.in_unit(contrast.mean)
     change = partial(
         Change,
-        effect=each.relative(difference) if reference != 0 else None,
-        current=each.in_unit(each.now),
+        effect=contrast.relative(difference) if reference != 0 else None,
+        current=contrast.in_unit(contrast.now),
         reference=reference,
-        session_count=len(each.stored),
-        run_count=each.run_count,
+        session_count=len(contrast.stored),
+        run_count=contrast.run_count,
     )
-    if reference == 0 or not dof > 0:  # where a variance overflowed it is no number
+    if reference == 0 or not dof > 0:  # not dof > 0: NaN after an overflow
         return change()
     threshold = level.noise_threshold
-    noise = threshold if each.scale else math.log1p(threshold)
+    noise = threshold if contrast.scale else math.log1p(threshold)
     worse = cumulative(dof, (noise - difference) / error)
     better = cumulative(dof, (noise + difference) / error)
-    if each.comparison.better is Better.HIGHER:
+    if contrast.comparison.better is Better.HIGHER:
         worse, better = better, worse
     half = quantile(dof, _P_99) * error
-    low, high = each.relative(difference - half), each.relative(difference + half)
+    low = contrast.relative(difference - half)
+    high = contrast.relative(difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
         return change(p_worse=worse, p_better=better)
     surely = quantile(dof, 1 - level.alpha / level.pair_count)
-    seen = noise + (surely + quantile(dof, level.power)) * error
+    detectable = noise + (surely + quantile(dof, level.power)) * error
     return change(
         p_worse=worse,
         p_better=better,
         low=low,
         high=high,
-        detectable_effect=each.relative(seen),
+        detectable_effect=contrast.relative(detectable),
     )

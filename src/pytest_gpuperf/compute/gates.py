@@ -1,8 +1,8 @@
-"""What a GPU's sensors mean for what was measured meanwhile.
+"""Voids and notes on a measurement from the GPU's sensors.
 
-Void: something outside the test changed the machine, and no number of it may be judged.
-Capped: the driver's power or temperature limit held the clock down, which is the normal
-state of large matrix products; kept, and void only where the clock went on drifting.
+Void: something outside the test disturbed the GPU, so the measurement is not judged.
+Capped: the driver's power or temperature limit held the clock down, which is normal for
+large matrix products; it is a note, and void only where the clock kept drifting.
 
 References:
     docs/judging.md, section 1.
@@ -125,7 +125,7 @@ def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
 
 
 def _health(deltas: DeviceDeltas) -> Iterable[Void]:
-    """Yield what befell the GPU itself."""
+    """Yield voids for a lost GPU and for memory errors."""
     if deltas.lost is not None:
         reason = f"the GPU was lost: {deltas.lost.reason}"
         remedy = deltas.lost.remedy
@@ -142,18 +142,18 @@ def _health(deltas: DeviceDeltas) -> Iterable[Void]:
 
 
 def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
-    """Yield what the hardware itself did to the clock."""
+    """Yield voids for clocks that the hardware held down."""
     for reason in _VOID_REASONS:
         if _held(deltas, reason):
             yield Void(
                 code=VoidCode(reason.value.replace(" ", "-")),
-                reason=f"{_said(deltas, reason)} held the clock down",
+                reason=f"{_cause(deltas, reason)} held the clock down",
                 remedy=_REMEDIES[reason],
             )
 
 
 def _foreign(deltas: DeviceDeltas) -> Void:
-    """Return that others computed on the GPU."""
+    """Return the void for other processes on the GPU."""
     pids = ", ".join(map(str, deltas.foreign_pids))
     several = len(deltas.foreign_pids) > 1
     return Void(
@@ -166,12 +166,12 @@ def _foreign(deltas: DeviceDeltas) -> Void:
 def _capped(
     deltas: DeviceDeltas, clocks_hz: Sequence[float]
 ) -> tuple[list[Void], list[Note]]:
-    """Return what a limit of the driver's means: void where the clock drifted on."""
-    said = [_said(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
-    if not said:
+    """Return the note on a driver's limit, or the void where the clock drifted."""
+    causes = [_cause(deltas, reason) for reason in _CAPPING if _held(deltas, reason)]
+    if not causes:
         return [], _blindness(deltas)
     drift_fraction = clock_drift_fraction(clocks_hz)
-    text = f"{' and '.join(said)} held the clock down"
+    text = f"{' and '.join(causes)} held the clock down"
     if drift_fraction is None:
         return [], [
             Note(code="capped", text=f"{text}; whether it drifted is not known")
@@ -190,41 +190,41 @@ def _capped(
 
 
 def _blindness(deltas: DeviceDeltas) -> list[Note]:
-    """Return that nobody counts how long the clock was held down."""
+    """Return the note that throttling times are not counted on this GPU."""
     if deltas.throttled_s or deltas.lost is not None:
         return []
     text = (
-        "this GPU does not count how long its clock was held down: only the moments"
-        " before and after were looked at"
+        "this GPU does not count throttling time: its clock was checked only before and"
+        " after"
     )
     return [Note(code="throttling-uncounted", text=text)]
 
 
 def _events(deltas: DeviceDeltas) -> Iterable[Note]:
-    """Yield what the driver reported without a judgement on the machine."""
+    """Yield notes on XID errors and PCIe replays."""
     if deltas.xids:
         codes = ", ".join(map(str, deltas.xids))
         text = f"the driver reported XID {codes}: see the kernel's log"
         yield Note(code="xid", text=text)
     if deltas.pcie_replay_count:
-        text = f"{deltas.pcie_replay_count} PCIe packets were sent again"
+        text = f"{deltas.pcie_replay_count} PCIe packets were replayed"
         yield Note(code="pcie-replay", text=text)
 
 
 def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
-    """Yield why sensors that should speak do not, each reason once."""
+    """Yield notes on silent sensors, one for each reason."""
     named: dict[str, list[str]] = {}
     for sensor, gap in deltas.silent.items():
         if gap.code is not GapCode.UNSUPPORTED:  # that is not news
             why = f"{gap.reason}; {gap.remedy}"
             named.setdefault(why, []).append(sensor)
     for why, sensors in named.items():
-        text = f"nothing from the sensor of {', '.join(sensors)}: {why}"
+        text = f"no reading of {', '.join(sensors)}: {why}"
         yield Note(code="sensor-silent", text=text)
 
 
 def _held(deltas: DeviceDeltas, reason: ClockReason) -> bool:
-    """Return whether a reason held the clock down, at either moment or in between."""
+    """Return whether a reason held the clock down before, during or after."""
     if reason is ClockReason.THERMAL and _split(deltas):
         return False  # the two kinds are counted by themselves
     return reason in deltas.reasons or deltas.throttled_s.get(reason, 0.0) > 0
@@ -238,7 +238,7 @@ def _split(deltas: DeviceDeltas) -> bool:
     )
 
 
-def _said(deltas: DeviceDeltas, reason: ClockReason) -> str:
-    """Return a reason with the time for which it held, where that was counted."""
+def _cause(deltas: DeviceDeltas, reason: ClockReason) -> str:
+    """Return a reason with its throttling time, where that was counted."""
     held_s = deltas.throttled_s.get(reason, 0.0)
     return f"{reason.value} ({held_s * 1e3:.3g} ms)" if held_s > 0 else reason.value

@@ -1,4 +1,4 @@
-"""What limits a launch, by its counters."""
+"""The limiter of a launch, from its counters."""
 
 from __future__ import annotations
 
@@ -98,7 +98,7 @@ class IdleShare(Frozen, frozen=True, kw_only=True):
 
 
 class _Roof(NamedTuple):  # some fifteen are made of each launch
-    """One roof: how much of it was used."""
+    """One roof with its used share."""
 
     side: BoundSide
     limiter: LimiterName
@@ -107,7 +107,7 @@ class _Roof(NamedTuple):  # some fifteen are made of each launch
 
     @property
     def evidence(self) -> Evidence:
-        """The roof as a number that decides."""
+        """The roof as evidence."""
         return Evidence(name=self.name, value=self.fraction)
 
 
@@ -162,7 +162,7 @@ def limiter(
 
 
 def _bound(roofs: list[_Roof]) -> Bound | None:
-    """Return the closest of some roofs; None: none is near."""
+    """Return the closest of some roofs; None: none is close."""
     closest = max(roofs, key=_fraction, default=None)
     if closest is None or closest.fraction < _NEAR:
         return None
@@ -186,24 +186,24 @@ def _limiter(
 
 
 def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
-    """Return the limiter of a launch that reaches a roof, the first of these."""
+    """Return the limiter of a launch that reaches a roof: the first of these."""
     reached, *rest = ranked
-    others = [roof.evidence for roof in rest]
+    other_evidence = [roof.evidence for roof in rest]
     if reached.limiter is LimiterName.L1 and _LSU in values:
         # whether it is the number of accesses or what they move
-        others.insert(0, Evidence(name="lsu", value=values[_LSU]))
+        other_evidence.insert(0, Evidence(name="lsu", value=values[_LSU]))
     is_pipe = reached.limiter is LimiterName.PIPE
     return Limiter(
         name=reached.limiter,
         detail=reached.name if is_pipe else None,
-        evidence=(reached.evidence, *others[:_SHOWN]),
+        evidence=(reached.evidence, *other_evidence[:_SHOWN]),
     )
 
 
 def _too_small(
     waves: float, values: Mapping[str, float], ranked: list[_Roof]
 ) -> Limiter:
-    """Return the limiter of a launch that does not fill the device once."""
+    """Return the limiter of a launch with less than one wave of blocks."""
     return Limiter(
         name=LimiterName.GRID,
         evidence=(
@@ -215,10 +215,10 @@ def _too_small(
 
 
 def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | CounterGap:
-    """Return the limiter of a launch below every roof, or why it is not known."""
+    """Return the limiter of a launch below every roof, or why it is unknown."""
     lacking = _unseen(values, ranked)
     if lacking:
-        reason = "no counter says how busy it was"
+        reason = "no counter of its utilization was collected"
         return CounterGap(code=GapCode.NOT_COLLECTED, reason=reason, missing=lacking)
     if not values["warps_active_fraction"] > 0:
         return CounterGap(code=GapCode.NOT_DEFINED, reason="no warp was resident")
@@ -240,7 +240,7 @@ def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | Coun
 
 
 def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
-    """Return the occupancy that a launch could have, where something limits it."""
+    """Return the theoretical occupancy of a launch as evidence, where it is limited."""
     occupancy = launch_occupancy(values)
     if occupancy is None or occupancy.fraction >= 1:
         return ()
@@ -249,7 +249,7 @@ def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
 
 
 def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
-    """Return the counters without which nobody knows that no other rule holds."""
+    """Return the missing counters that could make another rule hold."""
     needed = [_WHOLE[BoundSide.COMPUTE], "warps_active_fraction"]
     if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
         needed.insert(0, _WHOLE[BoundSide.MEMORY])
@@ -258,7 +258,7 @@ def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
 
 
 def _roofs(values: Mapping[str, float]) -> list[_Roof]:
-    """Return the roofs that were collected, in the order that decides between equals."""
+    """Return the collected roofs, in the order that breaks ties."""
     measured = [
         *((*head, value_of(metric, values)) for head, metric in _DERIVED_ROOFS),
         *((*head, values.get(counter)) for head, counter in _PIPE_ROOFS),
@@ -272,28 +272,28 @@ def _roofs(values: Mapping[str, float]) -> list[_Roof]:
 
 
 def _wholes(values: Mapping[str, float], named: list[_Roof]) -> list[_Roof]:
-    """Return the sides that are busier than any part of them that was seen."""
+    """Return the sides that are busier than all their collected parts."""
     accounted = dict.fromkeys(BoundSide, 0.0)
     accounted[BoundSide.COMPUTE] = values.get(_LSU, 0.0)
     for roof in named:
         accounted[roof.side] = max(accounted[roof.side], roof.fraction)
-    found = {
+    sides = {
         BoundSide.MEMORY: (LimiterName.MEMORY, "memory"),
         BoundSide.COMPUTE: (LimiterName.PIPE, "sm"),
     }
     return [
         _Roof(side, name, text, values[_WHOLE[side]])
-        for side, (name, text) in found.items()
+        for side, (name, text) in sides.items()
         if values.get(_WHOLE[side], 0.0) > accounted[side] + _SLACK
     ]
 
 
 def _named(values: Mapping[str, float], metrics: Mapping[str, str]) -> list[Evidence]:
-    """Return quantities as evidence, those that are known and not zero."""
-    found = ((name, value_of(metric, values)) for name, metric in metrics.items())
-    return [Evidence(name=name, value=value) for name, value in found if value]
+    """Return known nonzero quantities as evidence."""
+    quantities = ((name, value_of(metric, values)) for name, metric in metrics.items())
+    return [Evidence(name=name, value=value) for name, value in quantities if value]
 
 
 def _fraction(roof: _Roof) -> float:
-    """Return how much of a roof was used."""
+    """Return the used share of a roof."""
     return roof.fraction

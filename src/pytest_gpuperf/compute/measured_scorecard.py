@@ -90,23 +90,23 @@ def parse_invariant(text: str) -> Invariant:
             `op["softmax"]` and `counter["dram_bytes"]`; a bound may be in percent.
 
     Raises:
-        RecordError: It is none, or asks for a quantity that there is not.
+        RecordError: It does not parse, or names an unknown quantity.
 
     Example:
         >>> invariant = parse_invariant("backward / forward between 1.5 and 3")
         >>> invariant.part, invariant.whole, invariant.low, invariant.high
         ('backward', 'forward', 1.5, 3.0)
     """
-    found = _INVARIANT.fullmatch(text)
-    if found is None:
-        message = f"{text!r} is no invariant"
+    match = _INVARIANT.fullmatch(text)
+    if match is None:
+        message = f"{text!r} is not an invariant"
         raise RecordError(message, path="invariants", remedy=_EXAMPLE)
     invariant = Invariant(
         name=" ".join(text.split()),
-        part=found["part"],
-        whole=found["whole"],
-        low=_bound(found["low"] or found["least"]),
-        high=_bound(found["high"] or found["most"]),
+        part=match["part"],
+        whole=match["whole"],
+        low=_bound(match["low"] or match["least"]),
+        high=_bound(match["high"] or match["most"]),
     )
     refuse(list(_unknown(invariant)), remedy=_EXAMPLE)
     return invariant
@@ -118,7 +118,7 @@ def checked(
     profile: StepProfile,
 ) -> tuple[InvariantResult, ...]:
     """
-    Return whether invariants hold of a step; what cannot be known is unmeasured.
+    Return whether invariants hold for a step; unknown ones are unmeasured.
 
     Args:
         invariants: Made, or as text that `parse_invariant` reads.
@@ -128,26 +128,26 @@ def checked(
         profile: What it was made from.
 
     Raises:
-        RecordError: One is none, or asks for a quantity that there is not; all of the
-            mistakes are named.
+        RecordError: One does not parse, or names an unknown quantity; all mistakes are
+            named.
     """
     mistakes: list[Mistake] = []
-    known: list[Invariant] = []
-    for place, each in enumerate(invariants):
+    parsed: list[Invariant] = []
+    for place, entry in enumerate(invariants):
         try:
-            invariant = parse_invariant(each) if isinstance(each, str) else each
+            invariant = parse_invariant(entry) if isinstance(entry, str) else entry
         except RecordError as error:
             path = f"invariants[{place}]"
             mistakes.append(Mistake(path=path, text=error.message))
             continue
-        if invariant is each:
+        if invariant is entry:
             mistakes += _unknown(invariant)
-        known.append(invariant)
+        parsed.append(invariant)
     refuse(mistakes, remedy=_EXAMPLE)
-    if not known:
+    if not parsed:
         return ()
     values = _values(scorecard, profile)
-    return tuple(_held(invariant, values) for invariant in known)
+    return tuple(_held(invariant, values) for invariant in parsed)
 
 
 def _held(invariant: Invariant, values: Mapping[str, float | None]) -> InvariantResult:
@@ -172,7 +172,7 @@ def _held(invariant: Invariant, values: Mapping[str, float | None]) -> Invariant
 def _ratio(
     invariant: Invariant, values: Mapping[str, float | None]
 ) -> tuple[float | None, str]:
-    """Return what is held against the bounds, or why it is not known."""
+    """Return the ratio of an invariant, or why it is unknown."""
     names = [name for name in (invariant.part, invariant.whole) if name is not None]
     lacking = [name for name in names if values.get(name) is None]
     if lacking:
@@ -189,7 +189,7 @@ def _ratio(
 def _values(
     scorecard: MeasuredScorecard, profile: StepProfile
 ) -> dict[str, float | None]:
-    """Return every quantity that a step has, by the name that asks for it."""
+    """Return every quantity of a step by its name."""
     values: dict[str, float | None] = {s.kind: s.ms for s in scorecard.shares}
     values |= {name: getattr(scorecard, name) for name in _NUMBERS}
     if scorecard.step is not None:
@@ -199,7 +199,9 @@ def _values(
         values |= {name: getattr(device, f"{name}_ms") for name in _DEVICE}
     phases = profile.phases.items()
     values |= {f'phase["{name}"]': _own_ms(phase) for name, phase in phases}
-    values |= {f'op["{each.name}"]': each.ms for each in scorecard.operations}
+    values |= {
+        f'op["{operation.name}"]': operation.ms for operation in scorecard.operations
+    }
     values |= {f'counter["{name}"]': v for name, v in profile.counters.items()}
     return values
 
@@ -210,18 +212,18 @@ def _own_ms(phase: Phase) -> float:
 
 
 def _unknown(invariant: Invariant) -> Iterator[Mistake]:
-    """Yield the quantities of an invariant that there are not."""
+    """Yield a mistake for each unknown quantity of an invariant."""
     for name in (invariant.part, invariant.whole):
         if name is None or name in QUANTITIES:
             continue
         one = _ONE.fullmatch(name)
         if one is None or one["kind"] not in _NAMED:
-            text = f"{name} is no quantity of a step; there are {', '.join(_ALL)}"
+            text = f"{name} is not a quantity of a step; write one of {', '.join(_ALL)}"
             yield Mistake(path=invariant.name, text=text)
 
 
 def _bound(text: str | None) -> float | None:
-    """Return a bound; None where there is none."""
+    """Return a bound as a number; None where it is absent."""
     if text is None:
         return None
     number, percent, _ = text.partition("%")
@@ -261,8 +263,8 @@ class _Roof(Frozen, frozen=True, kw_only=True):
     @property
     def attainable(self) -> float | None:
         """Units per second under the lower roof."""
-        known = [each for each in (self.by_memory, self.by_compute) if each is not None]
-        return min(known, default=None)
+        roofs = [roof for roof in (self.by_memory, self.by_compute) if roof is not None]
+        return min(roofs, default=None)
 
     @property
     def bound(self) -> str | None:
@@ -284,7 +286,7 @@ def measured_scorecard(
     unit: str = "token",
 ) -> MeasuredScorecard:
     """
-    Return the scorecard of a training step, with None wherever the profile is silent.
+    Return the scorecard of a training step, with None wherever the profile has no value.
 
     Args:
         profile: Where the time of a step goes; a phase without a kind has that of its
@@ -352,13 +354,13 @@ def _numbers(
     policy: MeasuredPolicy,
     unit: str,
 ) -> MeasuredScorecard:
-    """Return the numbers of a step; nothing is judged yet."""
+    """Return the numbers of a step, without decisions."""
     rate = throughput if throughput > 0 else None
     efficiency = _over(rate, roof.attainable)
     step = _step_time(profile)
     shares, coverage = _shares(profile, step)
     layers = tuple(map(_layer, profile.per_layer))
-    ratios = [each.ratio for each in layers if each.ratio is not None]
+    ratios = [layer.ratio for layer in layers if layer.ratio is not None]
     return MeasuredScorecard(
         unit=unit,
         grade=_grade(efficiency, roof, policy),
@@ -386,7 +388,7 @@ def _numbers(
 
 
 def _impossible(profile: StepProfile) -> Iterator[Mistake]:
-    """Yield the times that no step can take."""
+    """Yield a mistake for each impossible time."""
     times = {"avg_step_ms": profile.avg_step_ms}
     times |= {f"step_ms[{at}]": ms for at, ms in enumerate(profile.step_ms)}
     for name, phase in profile.phases.items():
@@ -403,14 +405,14 @@ def _impossible(profile: StepProfile) -> Iterator[Mistake]:
         times["device.waiting_ms"] = device.waiting_ms
     for path, ms in times.items():
         if not 0 <= ms <= _LONGEST_MS:
-            yield Mistake(path=path, text=f"{ms!r} ms is no time of a step")
+            yield Mistake(path=path, text=f"{ms!r} ms is not a time of a step")
 
 
 def _no_counters(counters: Mapping[str, float]) -> Iterator[Mistake]:
-    """Yield the counters that there are not, and values that none has."""
+    """Yield a mistake for each unknown counter and negative value."""
     for name, value in counters.items():
         if name not in STANDARD:
-            yield Mistake(path=f"counters.{name}", text="there is no such counter")
+            yield Mistake(path=f"counters.{name}", text="unknown counter")
         elif value < 0:
             yield Mistake(path=f"counters.{name}", text=f"{value!r} is below zero")
 
@@ -421,7 +423,7 @@ def _exclusive(phase: Phase) -> float:
 
 
 def _roof(hardware: Hardware) -> _Roof:
-    """Return what the hardware allows; what is unavailable or not above 0 is none."""
+    """Return the roofs of the hardware; None where unavailable or not above 0."""
     flop_per_s, flop = hardware.peak_flop_per_s, hardware.flop_per_token
     by_memory = _over(hardware.peak_bw_gb_s * 1e9, hardware.bytes_per_token)
     by_compute = _over(flop_per_s, flop)
@@ -432,35 +434,35 @@ def _roof(hardware: Hardware) -> _Roof:
 
 
 def _labelled(hardware: Hardware, names: Iterable[str]) -> bool:
-    """Return whether some numbers of hardware come from somewhere."""
+    """Return whether all these numbers of the hardware have a source."""
     return all(hardware.label(name) is not SourceLabel.UNAVAILABLE for name in names)
 
 
 def _sources(
     scorecard: MeasuredScorecard, hardware: Hardware
 ) -> dict[str, SourceLabel]:
-    """Return the weakest label of what each known number is made of."""
+    """Return the weakest source label behind each known number."""
     roofs = ("bandwidth_fraction", "compute_fraction")
-    known = {
+    made_of = {
         name: parts
         for name, parts in _MADE_OF.items()
         if getattr(scorecard, name) is not None
     }
-    used = [part for roof in roofs for part in known.get(roof, ())]
+    used = [part for roof in roofs for part in made_of.get(roof, ())]
     if scorecard.efficiency is not None:
-        known["efficiency"] = tuple(used)
+        made_of["efficiency"] = tuple(used)
     if scorecard.grade is not None:
-        known["grade"] = tuple(used)
+        made_of["grade"] = tuple(used)
     return {
         name: weakest(SourceLabel.MEASURED, *map(hardware.label, parts))
-        for name, parts in known.items()
+        for name, parts in made_of.items()
     }
 
 
 def _of_machine(
     scorecard: MeasuredScorecard, older: Sequence[MeasuredScorecard | TrainingScorecard]
 ) -> Iterator[str]:
-    """Yield that nobody knows whether the baseline is of this machine."""
+    """Yield a note where the baseline's machine is unknown."""
     if not older:
         return
     base = older[-1]
@@ -473,7 +475,7 @@ def _of_machine(
 def _grade(
     efficiency: float | None, roof: _Roof, policy: MeasuredPolicy
 ) -> Grade | None:
-    """Return the grade of an efficiency that can be true."""
+    """Return the grade of a plausible efficiency."""
     if efficiency is None or efficiency > policy.above_roof:
         return None
     bands = policy.compute_bands if roof.bound == "compute" else policy.memory_bands
@@ -481,7 +483,7 @@ def _grade(
 
 
 def _over(part: float | None, whole: float | None) -> float | None:
-    """Return a quotient of two numbers above zero; None where one is not, or missing."""
+    """Return a quotient; None unless both numbers are known and above zero."""
     if part is None or whole is None or part <= 0 or whole <= 0:
         return None
     quotient = part / whole
@@ -492,8 +494,8 @@ def _step_time(profile: StepProfile) -> StepTime | None:
     """Return how long a step takes; None where no time is known."""
     samples = profile.step_ms
     if not samples:
-        known = profile.avg_step_ms > 0
-        return StepTime(mean_ms=profile.avg_step_ms) if known else None
+        has_mean = profile.avg_step_ms > 0
+        return StepTime(mean_ms=profile.avg_step_ms) if has_mean else None
     mean = math.fsum(samples) / len(samples)
     if mean <= 0:
         return None
@@ -511,7 +513,7 @@ def _step_time(profile: StepProfile) -> StepTime | None:
 def _shares(
     profile: StepProfile, step: StepTime | None
 ) -> tuple[tuple[PhaseShare, ...], float | None]:
-    """Return the time of each kind of phase, and the share that all explain together."""
+    """Return the time of each kind of phase, and their total share of the step."""
     if step is None or not profile.phases:
         return (), None
     times: dict[str, list[float]] = {}
@@ -549,10 +551,12 @@ def _operations(layers: Iterable[Layer]) -> tuple[OperationTime, ...]:
     for layer in layers:
         for name, ms in layer.ops.items():
             times.setdefault(name, []).append(ms)
-    totals = {name: math.fsum(each) for name, each in times.items()}
+    totals = {name: math.fsum(ms) for name, ms in times.items()}
     total = math.fsum(totals.values())
-    found = (
+    operations = (
         OperationTime(name=name, ms=ms, fraction=ms / total if total > 0 else None)
         for name, ms in totals.items()
     )
-    return tuple(sorted(found, key=lambda each: (-each.ms, each.name)))
+    return tuple(
+        sorted(operations, key=lambda operation: (-operation.ms, operation.name))
+    )

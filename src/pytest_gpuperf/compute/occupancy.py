@@ -1,4 +1,4 @@
-"""How full of warps a multiprocessor gets, and why those that are there wait."""
+"""Occupancy of a multiprocessor, and the stalls of its warps."""
 
 from __future__ import annotations
 
@@ -40,7 +40,7 @@ def theoretical_occupancy(
     barriers_count: int = 0,
 ) -> Occupancy:
     """
-    Return how full a kernel's blocks can make a multiprocessor of one chip.
+    Return the theoretical occupancy of a kernel on one chip.
 
     The rules are those of NVIDIA's occupancy calculator, with shared memory at its
     largest setting, which the driver chooses unless it is told otherwise.
@@ -122,7 +122,7 @@ def kernel_occupancy(
 
 def stall_shares(values: Mapping[str, float]) -> dict[str, float] | None:
     """
-    Return how the stalls of a launch's warps divide.
+    Return the share of each stall reason of a launch.
 
     Args:
         values: Standard counters of the launch.
@@ -135,18 +135,18 @@ def stall_shares(values: Mapping[str, float]) -> dict[str, float] | None:
         Nsight Compute, Kernel Profiling Guide, section "Statistical Sampler".
     """
     for kind in _KINDS:
-        found = {
+        samples = {
             reason: values[name] for reason, name in kind.items() if name in values
         }
-        total = fsum(found.values())
-        if total > 0 and all(reason in found for reason in _CORE):
-            return {reason: number / total for reason, number in found.items()}
+        total = fsum(samples.values())
+        if total > 0 and all(reason in samples for reason in _CORE):
+            return {reason: number / total for reason, number in samples.items()}
     return None
 
 
 def top_stall(shares: Mapping[str, float]) -> tuple[str, float] | None:
     """
-    Return the stall that takes most, and its share; None where none takes anything.
+    Return the most frequent stall and its share; None where no warp stalled.
 
     A warp that was ready while another one issued is left out: it costs nothing.
     """
@@ -163,7 +163,7 @@ def _by_threads(warps: int, threads_per_block: int, limits: ChipLimits) -> int:
 
 
 def _by_registers(warps: int, registers_count: int, limits: ChipLimits) -> int | None:
-    """Return the blocks that fit the register file, part by part of it."""
+    """Return the blocks that fit the register file, partition by partition."""
     if registers_count == 0:
         return None
     if registers_count > limits.max_registers_per_thread_count:
@@ -197,5 +197,5 @@ def _by_barriers(barriers_count: int, limits: ChipLimits) -> int | None:
 
 
 def _round_up(value: int, unit: int) -> int:
-    """Return the first multiple of the unit that is not less."""
+    """Return a number rounded up to a multiple of the unit."""
     return -(-value // unit) * unit

@@ -1,4 +1,4 @@
-"""Two sides that were measured in turns: change and ratio."""
+"""Change and ratio of two interleaved sides."""
 
 from __future__ import annotations
 
@@ -37,7 +37,7 @@ def paired_change(
     level: Level | None = None,
 ) -> Change | None:
     """
-    Return the change between two sides that were measured in turns.
+    Return the change between two interleaved sides.
 
     Args:
         pairs: Current and reference value of each block, > 0.
@@ -65,7 +65,7 @@ def paired_change(
     less = cumulative(spread.dof, (noise + spread.mean) / error)
     worse, better_p = (less, more) if better is Better.HIGHER else (more, less)
     sure = quantile(spread.dof, 1 - level.alpha / level.pair_count)
-    seen = quantile(spread.dof, level.power)
+    power_t = quantile(spread.dof, level.power)
     reference = math.exp(fmean(math.log(then) for _, then in pairs))
     return Change(
         effect=math.expm1(spread.mean),
@@ -77,13 +77,13 @@ def paired_change(
         run_count=spread.pair_count,
         p_worse=worse,
         p_better=better_p,
-        detectable_effect=math.expm1(noise + (sure + seen) * error),
+        detectable_effect=math.expm1(noise + (sure + power_t) * error),
     )
 
 
 class PairedRatio(Frozen, frozen=True, kw_only=True):
     """
-    How many times the first of two sides takes what the second takes.
+    The ratio of the first side to the second.
 
     Attributes:
         value: The ratio, > 0.
@@ -100,7 +100,7 @@ class PairedRatio(Frozen, frozen=True, kw_only=True):
 
 class PairedSpread(Frozen, frozen=True, kw_only=True):
     """
-    The mean log ratio of some pairs, and how surely it is known.
+    The mean log ratio of pairs, with its standard error.
 
     Attributes:
         mean: Mean of log(current / reference).
@@ -126,7 +126,7 @@ def paired_ratio(
     process_spread: float = HOST_PROCESS_SPREAD,
 ) -> PairedRatio:
     """
-    Return the ratio of two sides that were sampled in turns.
+    Return the ratio of two interleaved sides.
 
     One process draws one placement and one choice of kernels for each side, which no
     number of samples averages out: unless 3 processes or more were measured, the interval
@@ -190,8 +190,8 @@ def paired_spread(
     count = len(pairs)
     ratios = [math.log(now / then) for now, then in pairs]
     mean = math.fsum(ratios) / count
-    own = math.fsum((x - mean) ** 2 for x in ratios) / max(1, count - 1)
-    variance, dof = moderated(own, count - 1, prior)
+    pair_variance = math.fsum((x - mean) ** 2 for x in ratios) / max(1, count - 1)
+    variance, dof = moderated(pair_variance, count - 1, prior)
     if dof == 0:
         return None
     processes = count if process_count is None else process_count

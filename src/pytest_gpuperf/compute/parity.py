@@ -1,4 +1,4 @@
-"""Two runtimes that do the same work, compared."""
+"""Comparison of two runtimes on the same work."""
 
 from __future__ import annotations
 
@@ -71,10 +71,13 @@ def compare_parity(ours: ParityProfile, reference: ParityProfile) -> ParityCompa
 def _gaps(ours: ParityProfile, reference: ParityProfile) -> Iterator[ParityGap]:
     """Yield the operations that take time in both, by name."""
     for name in sorted(ours.ops.keys() & reference.ops.keys()):
-        mine, others = ours.ops[name], reference.ops[name]
-        if mine > 0 and others > 0:
+        ours_ms, reference_ms = ours.ops[name], reference.ops[name]
+        if ours_ms > 0 and reference_ms > 0:
             yield ParityGap(
-                op=name, ours_ms=mine, reference_ms=others, ratio=mine / others
+                op=name,
+                ours_ms=ours_ms,
+                reference_ms=reference_ms,
+                ratio=ours_ms / reference_ms,
             )
 
 
@@ -134,8 +137,8 @@ def measured_parity(
         docs/scorecard.md, section 2.
     """
     refuse([*_impossible("ours", ours), *_impossible("reference", reference)])
-    mine, others = _renamed(ours.ops, policy.aliases), dict(reference.ops)
-    gaps = _operation_gaps(mine, others, policy)
+    our_ops, reference_ops = _renamed(ours.ops, policy.aliases), dict(reference.ops)
+    gaps = _operation_gaps(our_ops, reference_ops, policy)
     shared_ours = math.fsum(gap.ours_ms for gap in gaps)
     shared_reference = math.fsum(gap.reference_ms for gap in gaps)
     comparison = MeasuredParity(
@@ -143,18 +146,18 @@ def measured_parity(
         reference_runtime=reference.runtime,
         achieved=None,
         reasons=(),
-        # 0 is no throughput, of either side
+        # a throughput of 0 was not measured
         throughput_ratio=_over(reference.throughput_tok_s, ours.throughput_tok_s)
         or None,
         launch_ratio=_over(
             ours.kernel_launches_per_step, reference.kernel_launches_per_step
         ),
         matched_ratio=_over(shared_ours, shared_reference),
-        ours_overlap=_share(shared_ours, mine),
-        reference_overlap=_share(shared_reference, others),
+        ours_overlap=_share(shared_ours, our_ops),
+        reference_overlap=_share(shared_reference, reference_ops),
         gaps=gaps,
-        ours_only=_only(mine, others),
-        reference_only=_only(others, mine),
+        ours_only=_only(our_ops, reference_ops),
+        reference_only=_only(reference_ops, our_ops),
     )
     unknown = tuple(_unknown(comparison, policy))
     slower = tuple(_slower(comparison, policy))
@@ -163,40 +166,43 @@ def measured_parity(
 
 
 def _impossible(side: str, profile: ParityProfile) -> Iterator[Mistake]:
-    """Yield the times that no step can take."""
+    """Yield a mistake for each impossible time."""
     for name in sorted(profile.ops):
         ms = profile.ops[name]
         if not 0 <= ms <= _LONGEST_MS:
             yield Mistake(
-                path=f"{side}.ops.{name}", text=f"{ms!r} ms is no time of a step"
+                path=f"{side}.ops.{name}", text=f"{ms!r} ms is not a time of a step"
             )
 
 
 def _renamed(ops: Mapping[str, float], aliases: Mapping[str, str]) -> dict[str, float]:
-    """Return times under the reference's names; those of one name add up."""
+    """Return times by the reference's names, summed by name."""
     times: dict[str, list[float]] = {}
     for name, ms in ops.items():
         times.setdefault(aliases.get(name, name), []).append(ms)
-    return {name: math.fsum(each) for name, each in times.items()}
+    return {name: math.fsum(parts) for name, parts in times.items()}
 
 
 def _operation_gaps(
-    mine: Mapping[str, float], others: Mapping[str, float], policy: ParityPolicy
+    our_ops: Mapping[str, float],
+    reference_ops: Mapping[str, float],
+    policy: ParityPolicy,
 ) -> tuple[OperationGap, ...]:
     """Return the shared operations, the largest loss first."""
-    shared = sorted(mine.keys() & others.keys())
-    lost = math.fsum(max(0.0, mine[name] - others[name]) for name in shared)
-    totals = math.fsum(mine.values()), math.fsum(others.values())
+    shared = sorted(our_ops.keys() & reference_ops.keys())
+    lost = math.fsum(max(0.0, our_ops[name] - reference_ops[name]) for name in shared)
+    totals = math.fsum(our_ops.values()), math.fsum(reference_ops.values())
     least = policy.least_op_fraction
     gaps = (
         OperationGap(
             op=name,
-            ours_ms=mine[name],
-            reference_ms=others[name],
-            gap_ms=mine[name] - others[name],
-            gap_fraction=_over(mine[name] - others[name], lost),
-            ratio=_over(mine[name], others[name]),
-            counts=mine[name] >= least * totals[0] or others[name] >= least * totals[1],
+            ours_ms=our_ops[name],
+            reference_ms=reference_ops[name],
+            gap_ms=our_ops[name] - reference_ops[name],
+            gap_fraction=_over(our_ops[name] - reference_ops[name], lost),
+            ratio=_over(our_ops[name], reference_ops[name]),
+            counts=our_ops[name] >= least * totals[0]
+            or reference_ops[name] >= least * totals[1],
         )
         for name in shared
     )
@@ -204,7 +210,7 @@ def _operation_gaps(
 
 
 def _over(part: float, whole: float) -> float | None:
-    """Return a quotient of two numbers; None where it means nothing."""
+    """Return a quotient of two numbers; None where it is undefined."""
     if part < 0 or whole <= 0:
         return None
     quotient = part / whole
@@ -212,27 +218,27 @@ def _over(part: float, whole: float) -> float | None:
 
 
 def _share(shared: float, ops: Mapping[str, float]) -> float | None:
-    """Return the share of the operations' time that is shared; None: they take none."""
+    """Return the shared part of the operations' time; None: they take no time."""
     return _over(shared, math.fsum(ops.values()))
 
 
-def _only(mine: Mapping[str, float], others: Mapping[str, float]) -> dict[str, float]:
-    """Return what one side has alone, longest first, then by name."""
-    alone = sorted(mine.keys() - others.keys(), key=lambda name: (-mine[name], name))
-    return {name: mine[name] for name in alone}
+def _only(ops: Mapping[str, float], other_ops: Mapping[str, float]) -> dict[str, float]:
+    """Return the operations of one side only, longest first, then by name."""
+    alone = sorted(ops.keys() - other_ops.keys(), key=lambda name: (-ops[name], name))
+    return {name: ops[name] for name in alone}
 
 
 def _unknown(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    """Yield why parity cannot be said to hold."""
+    """Yield the reasons why parity is unknown."""
     if comparison.throughput_ratio is None:
-        yield "a side has no throughput"
+        yield "the throughput of a side is unknown"
     overlaps = comparison.ours_overlap, comparison.reference_overlap
     if any(share is None or share < policy.least_overlap for share in overlaps):
-        yield "too little of the time is in operations that both have"
+        yield "shared operations take too little of the time"
 
 
 def _slower(comparison: MeasuredParity, policy: ParityPolicy) -> Iterator[str]:
-    """Yield what is slower than it may be."""
+    """Yield the quantities that are slower than tolerated."""
     most = 1 + policy.tolerance
     if (comparison.throughput_ratio or 0.0) > most:
         yield "throughput"

@@ -1,4 +1,4 @@
-"""The roofline: what a device allows, and what a call reached."""
+"""The roofline: a device's attainable rate, and the share that a call reached."""
 
 from __future__ import annotations
 
@@ -52,7 +52,7 @@ _SAY_USE = (
 
 class Roof(Frozen, frozen=True, kw_only=True):
     """
-    What a record says of the roof of its measurement.
+    The roofline metrics of a record.
 
     Attributes:
         attained: How much of it was reached; None: not known.
@@ -93,7 +93,7 @@ def roofline(
     peak_bytes_per_s: float | None,
 ) -> Roofline:
     """
-    Return where a call stands under the roof of its device.
+    Return the share of its device's roof that a call reached.
 
     Everything is checked before anything is computed.
 
@@ -171,7 +171,7 @@ def declared_roofline(
     least: SourceLabel | None = None,
 ) -> Attainment:
     """
-    Return how much of its roof a call with declared work reached.
+    Return the share of its roof that a call with declared work reached.
 
     Bytes alone are held against the bandwidth of the memory, FLOP alone against the peak
     of their data type, both against the roofline of the two.
@@ -208,7 +208,7 @@ def declared_roofline(
     fraction, bound = _reached(work, time_s, compute, memory)
     used = {"memory": memory, "compute": compute}
     roof = used[bound]
-    found = Attainment(
+    attained = Attainment(
         fraction=fraction,
         bound=bound,
         roof=level if bound == "memory" else work.dtype or "",
@@ -219,24 +219,24 @@ def declared_roofline(
     )
     reason = _no_clock(compute, clock_hz)
     if compute is None or clock_hz is None or reason:
-        found = replace(found, at_clock_reason=reason)
+        attained = replace(attained, at_clock_reason=reason)
     else:
         scaled = _at_clock(compute, clock_hz)
         at_clock, _ = _reached(work, time_s, scaled, memory)
-        found = replace(found, at_clock_fraction=at_clock)
-    if least is not None and weakest(found.label, least) is not least:
+        attained = replace(attained, at_clock_fraction=at_clock)
+    if least is not None and weakest(attained.label, least) is not least:
         raise WeakSourceError(
             "roofline.fraction",
-            label=found.label.value,
+            label=attained.label.value,
             least=least.value,
             remedy=_DECLARE,
         )
-    return found
+    return attained
 
 
 def time_bound(work: Work, peaks: Peaks) -> TimeBound:
     """
-    Return the time that no call with some work can be faster than.
+    Return the least possible time of a call with some work.
 
     It is a bound, to be compared with a time; an efficiency made of it would only say
     which of its two parts is the larger.
@@ -271,7 +271,7 @@ def roof_of(
     use_unknown: bool = False,
 ) -> Roof:
     """
-    Return how much of its roof a measurement reached, or why that is not known.
+    Return the share of its roof that a measurement reached, or why it is unknown.
 
     Args:
         work: What a call has to do; None: the test does not say.
@@ -284,7 +284,7 @@ def roof_of(
 
         clock_hz: The multiprocessor clock during the calls [Hz]; None: not measured.
 
-        use_unknown: Whether nobody knows if it used the device: then it has no roof.
+        use_unknown: Whether the use of the device is unknown: then there is no roof.
     """
     if work is None:
         return _UNDECLARED
@@ -293,21 +293,23 @@ def roof_of(
         if use_unknown
         else _fraction_estimate(work, time, peaks, warm=warm, clock_hz=clock_hz)
     )
-    found = (
+    figures = (
         fraction,
         _intensity_estimate(work, time.source),
         _at_clock_estimate(fraction, attained),
     )
     return Roof(
         attained=attained,
-        estimates=tuple(each for each in found if isinstance(each, Estimate)),
-        unmeasured=tuple(each for each in found if isinstance(each, Unmeasured)),
+        estimates=tuple(figure for figure in figures if isinstance(figure, Estimate)),
+        unmeasured=tuple(
+            figure for figure in figures if isinstance(figure, Unmeasured)
+        ),
     )
 
 
 def peak_fact(peaks: Peaks | None, name: str | None) -> dict[str, str]:
     """
-    Return what a share is a share of, as `dram 3350 GB/s (datasheet)`.
+    Return the peak behind a share, as `dram 3350 GB/s (datasheet)`.
 
     Args:
         peaks: The roofs of what it ran on; None: not known.
@@ -336,7 +338,7 @@ def _missing(**peaks: float | None) -> MissingPeakError:
 
 
 def _in_range(**numbers: float) -> None:
-    """Refuse what is no finite number above zero, all at once."""
+    """Raise for all numbers that are not finite and above zero."""
     wrong = [
         f"{name}={shown(value)} is not a finite number above zero"
         for name, value in numbers.items()
@@ -349,10 +351,10 @@ def _in_range(**numbers: float) -> None:
 
 def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
     """
-    Return the level of memory that declared bytes are held against.
+    Return the memory level whose peak bounds declared bytes.
 
     Raises:
-        MissingPeakError: The data are warm, and whether the L2 holds them is not known.
+        MissingPeakError: The data are warm, and the size of the L2 is not known.
     """
     if not warm or work.bytes is None or _fed_by_dram(work, peaks):
         return "dram"
@@ -363,7 +365,7 @@ def _level(work: Work, peaks: Peaks, *, warm: bool) -> str:
 
 
 def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
-    """Return whether even DRAM's bandwidth leaves some work under the compute peak."""
+    """Return whether work is compute-bound even with its data in DRAM."""
     if work.flop is None or work.bytes is None or work.dtype is None:
         return False
     compute, memory = peaks.of_dtype(work.dtype).value, peaks.of_memory("dram").value
@@ -374,10 +376,10 @@ def _fed_by_dram(work: Work, peaks: Peaks) -> bool:
 
 def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | None]:
     """
-    Return the peaks of computing and of memory that some work needs; None: not needed.
+    Return the compute and memory peaks that some work needs; None: not needed.
 
     Raises:
-        MissingPeakError: One that it needs is not known.
+        MissingPeakError: A needed peak is not known.
     """
     compute = memory = None
     if work.flop is not None:
@@ -402,30 +404,30 @@ def _roofs(work: Work, peaks: Peaks, level: str) -> tuple[Peak | None, Peak | No
 def _reached(
     work: Work, time_s: float, compute: Peak | None, memory: Peak | None
 ) -> tuple[float, Bound]:
-    """Return the fraction of the roof, and the part of the roof that it is of."""
+    """Return the fraction of the roof, and which part of the roof bounds it."""
     if work.flop is not None and work.bytes is not None:
-        found = roofline(
+        standing = roofline(
             flop=work.flop,
             bytes_moved=work.bytes,
             time_s=time_s,
             peak_flop_per_s=compute.value if compute else None,
             peak_bytes_per_s=memory.value if memory else None,
         )
-        return found.fraction, found.bound
+        return standing.fraction, standing.bound
     if work.flop is None:
         return _quotient(work.bytes, memory) / time_s, "memory"
     return _quotient(work.flop, compute) / time_s, "compute"
 
 
 def _quotient(amount: float | None, peak: Peak | None) -> float:
-    """Return the time that an amount takes at its peak [s]; 0 where there is none."""
+    """Return the time of an amount at its peak [s]; 0 where there is none."""
     if amount is None or peak is None or peak.value is None:
         return 0.0
     return amount / peak.value
 
 
 def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
-    """Return why there is no fraction at the clock of a call; "": there is one."""
+    """Return why the fraction at the call's clock is unknown; "": it is known."""
     if compute is None:
         return "the declared work has no FLOP, and memory does not follow the SM clock"
     if compute.clock_hz is None:
@@ -434,7 +436,7 @@ def _no_clock(compute: Peak | None, clock_hz: float | None) -> str:
 
 
 def _at_clock(compute: Peak, clock_hz: float) -> Peak:
-    """Return a compute peak, whose clock is known, at another clock."""
+    """Return a compute peak scaled to another clock."""
     scale = clock_hz / (compute.clock_hz or clock_hz)
     return replace(compute, value=(compute.value or 0.0) * scale)
 
@@ -454,18 +456,20 @@ def _fraction_estimate(
     warm: bool,
     clock_hz: float | None,
 ) -> tuple[Estimate | Unmeasured, Attainment | None]:
-    """Return the fraction of the roof with what it was made of, or why there is none."""
+    """Return the fraction of the roof with its attainment, or why it is unknown."""
     if peaks is None:
         reason = "the peaks of this device are not known"
         return _unmeasured(
             _FRACTION, GapCode.NO_DEVICE, reason, "run it on a GPU"
         ), None
     try:
-        found = declared_roofline(work, time.value, peaks, warm=warm, clock_hz=clock_hz)
+        attained = declared_roofline(
+            work, time.value, peaks, warm=warm, clock_hz=clock_hz
+        )
     except MissingPeakError as error:
-        said = (error.reason, *(note.rstrip(".") for note in peaks.notes))
+        reasons = (error.reason, *(note.rstrip(".") for note in peaks.notes))
         return _unmeasured(
-            _FRACTION, GapCode.MISSING_PEAK, "; ".join(said), error.remedy
+            _FRACTION, GapCode.MISSING_PEAK, "; ".join(reasons), error.remedy
         ), None
     except RecordError as error:  # a time of zero: no clock is that fine
         return _unmeasured(
@@ -473,21 +477,21 @@ def _fraction_estimate(
         ), None
     fraction = Estimate(
         metric=_FRACTION,
-        value=found.fraction,
+        value=attained.fraction,
         unit="fraction",
         source=time.source,
-        label=found.label,
-        low=_fraction_at(found, time, time.high),
-        high=_fraction_at(found, time, time.low),
+        label=attained.label,
+        low=_fraction_at(attained, time, time.high),
+        high=_fraction_at(attained, time, time.low),
         sample_count=time.sample_count,
     )
-    return fraction, found
+    return fraction, attained
 
 
 def _at_clock_estimate(
     fraction: Estimate | Unmeasured, attained: Attainment | None
 ) -> Estimate | Unmeasured:
-    """Return the fraction under the roof of the clock that was read, or why not."""
+    """Return the fraction at the measured clock, or why it is unknown."""
     if isinstance(fraction, Unmeasured) or attained is None:
         return replace(fraction, metric=_AT_CLOCK)
     at_clock = attained.at_clock_fraction
@@ -504,7 +508,7 @@ def _at_clock_estimate(
 
 
 def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
-    """Return the intensity of declared work, which needs no peak."""
+    """Return the arithmetic intensity of declared work."""
     if work.flop is None or work.bytes is None:
         missing = "FLOP" if work.flop is None else "bytes"
         remedy = "declare both: Work(flop=…, bytes=…, dtype=…)"
@@ -529,7 +533,7 @@ def _intensity_estimate(work: Work, source: str) -> Estimate | Unmeasured:
 
 
 def _fraction_at(
-    found: Attainment, time: Estimate, other_s: float | None
+    attained: Attainment, time: Estimate, other_s: float | None
 ) -> float | None:
     """Return the fraction at another time: it falls as the time grows."""
-    return None if not other_s else found.fraction * (time.value / other_s)
+    return None if not other_s else attained.fraction * (time.value / other_s)

@@ -1,4 +1,4 @@
-"""The scorecard of a training step, by the rules in the wild.
+"""The scorecard of a training step, by the rules of other tools.
 
 Every sum runs from left to right, in the order of the names' bytes: with numbers of
 different size the last bit depends on it. So `sum` is not used: it compensates.
@@ -49,7 +49,7 @@ _COPIES = ("h2d", "d2h")  # a phase with one of them in its name is a copy
 
 class ReferencePolicy(Frozen, frozen=True, kw_only=True):
     """
-    The numbers that the rules in the wild leave to nobody; here they can be set.
+    The limits that other tools have built in, as parameters.
 
     Attributes:
         bands: Where the grades begin.
@@ -110,8 +110,8 @@ def training_scorecard(
         The scorecard. Finite input may overflow: a ratio can be infinite.
 
     Raises:
-        RecordError: An argument is no record, or the throughput or a number of the
-            baseline is no finite number; all of them are named.
+        RecordError: An argument has the wrong type, or the throughput or a number of the
+            baseline is not finite; all mistakes are named.
 
     References:
         docs/scorecard.md, section 1.
@@ -147,12 +147,12 @@ def training_scorecard(
         launch_fraction=launch,
     )
     worse = () if baseline is None else tuple(_worse(scorecard, baseline, policy))
-    found = recommendations(scorecard, profile, rules=rules)
-    return replace(scorecard, regressions=worse, recommendations=found)
+    advice = recommendations(scorecard, profile, rules=rules)
+    return replace(scorecard, regressions=worse, recommendations=advice)
 
 
 def transfer_fraction(phases: Mapping[str, Phase]) -> float:
-    """Return the share of a step in phases whose name says that they copy."""
+    """Return the share of a step in phases whose name marks a copy."""
     copies = (
         phases[name].pct
         for name in sorted(phases)
@@ -177,11 +177,11 @@ def hotspots(layers: Iterable[Layer]) -> tuple[Hotspot, ...]:
         for name, ms in layer.ops.items():
             times[name] = times.get(name, 0.0) + ms
     total = added(times[name] for name in sorted(times))
-    found = (
+    spots = (
         Hotspot(name=name, ms=times[name], pct=percent(times[name], total))
         for name in sorted(times)
     )
-    return tuple(sorted(found, key=lambda spot: spot.ms, reverse=True))
+    return tuple(sorted(spots, key=lambda spot: spot.ms, reverse=True))
 
 
 def percent(part: float, total: float) -> float:
@@ -200,7 +200,7 @@ def _within_one(share: float) -> float:
 
 
 def _layer_summary(layer: Layer) -> LayerSummary:
-    """Return a layer in short; of equally long operations the last name counts."""
+    """Return the summary of a layer; among equally long operations the last name wins."""
     names = sorted(layer.ops)
     total = added(layer.ops[name] for name in names)
     top = max(names, key=lambda name: (layer.ops[name], name), default="")
@@ -216,14 +216,14 @@ def _layer_summary(layer: Layer) -> LayerSummary:
 
 def _mean_ratio(layers: Sequence[LayerSummary]) -> float:
     """Return the mean of the layers' ratios, of those that have both passes."""
-    ratios = [each.ratio for each in layers if each.ratio > 0 and each.bwd_ms > 0]
+    ratios = [layer.ratio for layer in layers if layer.ratio > 0 and layer.bwd_ms > 0]
     return added(ratios) / len(ratios) if ratios else 0.0
 
 
 def _worse(
     now: TrainingScorecard, base: TrainingScorecard, policy: ReferencePolicy
 ) -> Iterator[ScorecardRegression]:
-    """Yield what got worse; a number that one of the two does not have is passed over."""
+    """Yield regressions; numbers that one of the two lacks are skipped."""
     if base.throughput_tok_s > 0:
         delta = (now.throughput_tok_s - base.throughput_tok_s) / base.throughput_tok_s
         yield from _flagged("throughput_tok_s", delta, delta, policy)
@@ -248,7 +248,7 @@ def _flagged(
 
 
 def _unfit(baseline: TrainingScorecard | None) -> Iterator[Mistake]:
-    """Yield what keeps a baseline from being compared with."""
+    """Yield the mistakes of a baseline."""
     if baseline is None:
         return
     yield from not_made("baseline", baseline, TrainingScorecard, "decode_scorecard")

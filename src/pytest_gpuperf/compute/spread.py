@@ -1,7 +1,7 @@
-"""How much sessions differ, and what a whole suite adds to knowing it.
+"""The spread between sessions, moderated by the variances of the suite.
 
-Few sessions of one test say little about their variance; many tests of one suite say much
-about what variances are usual. The two are weighed by empirical Bayes:
+Few sessions of one test give a poor estimate of its variance; the tests of a suite
+together show which variances are usual. Empirical Bayes combines the two:
 
     s^2 = (d0 s0^2 + d s_own^2) / (d0 + d)
 
@@ -50,10 +50,10 @@ _HUGE, _TINY = 1e7, 1e-6  # outside them the inverse trigamma is its own asympto
 
 class Prior(Frozen, frozen=True, kw_only=True):
     """
-    What the variances of a suite's tests have in common.
+    The prior distribution of the variances of a suite's tests.
 
     Attributes:
-        dof: How many degrees of freedom it is worth (d0), >= 0.
+        dof: The degrees of freedom that it is worth (d0), >= 0.
 
         variance: The usual variance of a session's value, on a log scale (s0^2), > 0.
     """
@@ -64,15 +64,14 @@ class Prior(Frozen, frozen=True, kw_only=True):
 
 class Spread(Frozen, frozen=True, kw_only=True):
     """
-    How much one metric of one test differs between sessions.
+    The spread of one metric of one test between sessions.
 
     Attributes:
         fraction: Standard deviation of a session's value, relative to it, >= 0.
 
-        dof: Degrees of freedom that it was estimated with, > 0; None: it is given and
-            not estimated.
+        dof: Degrees of freedom of the estimate, > 0; None: it is declared, not estimated.
 
-        session_count: Sessions it was estimated from; 0 where it is given.
+        session_count: Sessions of the estimate; 0 where it is declared.
     """
 
     fraction: float
@@ -84,17 +83,17 @@ def session_spread(
     stored: Sequence[SessionValue], prior: Prior | None = None
 ) -> Spread | None:
     """
-    Return how much stored sessions of one metric of one test differ.
+    Return the spread of the stored sessions of one metric of one test.
 
-    Never less than what the samples and the processes of a session leave open.
+    It is at least the standard error within a session.
 
     Args:
         stored: Its sessions, with values > 0.
 
-        prior: What the suite's variances have in common.
+        prior: The prior of the suite's variances.
 
     Returns:
-        None where there are fewer than 3 of them, or a value is not positive.
+        None where there are fewer than 3 sessions, or a value is not positive.
     """
     values = [value for session in stored for value in session.run_values]
     if len(stored) < LEAST_SESSIONS or min(values) <= 0:
@@ -149,7 +148,7 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
 
 def sampling_error(sessions: Iterable[SessionValue]) -> float:
     """
-    Return the standard error that samples leave to a process's value; 0: unknown.
+    Return the standard error of a process's value from its samples; 0: unknown.
 
     Args:
         sessions: Those of one metric of one test.
@@ -160,7 +159,7 @@ def sampling_error(sessions: Iterable[SessionValue]) -> float:
 
 def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:
     """
-    Return a test's variance weighed with its suite's, and its degrees of freedom.
+    Return a test's variance moderated by its suite's, and its degrees of freedom.
 
     Args:
         variance: The test's own, >= 0.
@@ -175,32 +174,32 @@ def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, 
     return (prior.dof * prior.variance + dof * variance) / total, total
 
 
-def fit_prior(own: Iterable[tuple[float, float]]) -> Prior | None:
+def fit_prior(variances: Iterable[tuple[float, float]]) -> Prior | None:
     """
-    Return what the variances of a suite's tests have in common.
+    Return the prior of the variances of a suite's tests.
 
     Args:
-        own: Variance and degrees of freedom of each test; those without freedom are left
+        variances: Variance and degrees of freedom of each test; those without freedom are left
             out.
 
     Returns:
-        The prior; None where fewer than 10 tests say anything, or none of them varies.
+        The prior; None where fewer than 10 tests have degrees of freedom, or none varies.
     """
-    usable = [(variance, dof) for variance, dof in own if dof > 0]
+    usable = [(variance, dof) for variance, dof in variances if dof > 0]
     if len(usable) < LEAST_TESTS:
         return None
     least = _LEAST_SHARE * median([variance for variance, _ in usable])
     if least <= 0:
         return None
-    # few of them: most tests have as many sessions as others
+    # few distinct values: most tests have equally many sessions
     halves = {dof: dof / 2 for _, dof in usable}
     offset = {dof: math.log(half) - digamma(half) for dof, half in halves.items()}
     expected = {dof: trigamma(half) for dof, half in halves.items()}
-    logs = [math.log(max(one, least)) + offset[dof] for one, dof in usable]
+    logs = [math.log(max(s2, least)) + offset[dof] for s2, dof in usable]
     mean = fmean(logs)
     scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
     excess = scatter - fmean(expected[dof] for _, dof in usable)
-    # the prior cannot be worth more than what it is made of
+    # the prior cannot be worth more than the tests behind it
     most = math.fsum(dof for _, dof in usable)
     if excess <= 0:  # no more scatter than equal variances would show
         return Prior(dof=most, variance=math.exp(mean))
@@ -217,8 +216,8 @@ def _inverse_trigamma(value: float) -> float:
         return 1 / value
     x = 0.5 + 1 / value
     for _ in range(_NEWTON_STEPS):
-        found = trigamma(x)
-        step = found * (1 - found / value) / tetragamma(x)
+        estimate = trigamma(x)
+        step = estimate * (1 - estimate / value) / tetragamma(x)
         x += step
         if -step / x < _CONVERGED:
             break

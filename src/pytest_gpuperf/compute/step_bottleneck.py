@@ -1,4 +1,4 @@
-"""What a training step waits for."""
+"""The bottleneck of a training step, and its change against older sessions."""
 
 from __future__ import annotations
 
@@ -67,7 +67,7 @@ _STRADDLES = "the interval reaches over the tolerance"
 
 
 class _Side(Frozen, frozen=True, kw_only=True):
-    """What one scorecard says of speed; None: not measured."""
+    """The speed of one scorecard; None: not measured."""
 
     throughput: float | None
     step_ms: float | None
@@ -89,7 +89,7 @@ def decisions(
     now: MeasuredScorecard, older: Sequence[Card], tolerances: Tolerances
 ) -> tuple[Decision, ...]:
     """
-    Return what became of every quantity that the baseline has.
+    Return a decision on every quantity that the baseline has.
 
     Throughput and step time are one quantity as long as a step does the same work:
     then the step time is judged and the throughput shares its decision. Nothing is
@@ -106,18 +106,19 @@ def decisions(
     if not older:
         return ()
     sides = _side(now), _side(older[-1])
-    other = _other_machine(now, older[-1])
-    found = (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
-    if other:
-        return tuple(_incomparable(each, other) for each in found)
-    alike = [_side(each) for each in older if not _other_machine(now, each)]
+    difference = _other_machine(now, older[-1])
+    judged = (*_speed(*sides, tolerances), *_coverage(*sides, tolerances))
+    if difference:
+        return tuple(_incomparable(decision, difference) for decision in judged)
+    alike = [_side(card) for card in older if not _other_machine(now, card)]
     return tuple(
-        _with_noise(each, _noise(each.metric, alike), tolerances) for each in found
+        _with_noise(decision, _noise(decision.metric, alike), tolerances)
+        for decision in judged
     )
 
 
 def _other_machine(now: MeasuredScorecard, older: Card) -> str:
-    """Return how the machine of an older scorecard differs; "": not that anyone knows."""
+    """Return how the machine of an older scorecard differs; "": no known difference."""
     then = older.machine if isinstance(older, MeasuredScorecard) else {}
     moved = [
         f"{name} {then[name]}, now {now.machine[name]}"
@@ -128,7 +129,7 @@ def _other_machine(now: MeasuredScorecard, older: Card) -> str:
 
 
 def _incomparable(decision: Decision, why: str) -> Decision:
-    """Return that two values are of two machines; one that was lost stays lost."""
+    """Return a decision as incomparable, unless the value is unmeasured."""
     if decision.outcome is Outcome.UNMEASURED:
         return decision
     return Decision(
@@ -143,21 +144,21 @@ def _incomparable(decision: Decision, why: str) -> Decision:
 
 
 def _noise(metric: str, sessions: Sequence[_Side]) -> Spread | None:
-    """Return how much sessions differ in a time or a rate; None: too few say so."""
+    """Return the spread of sessions in a time or a rate; None: too few sessions."""
     field = {"step_time_ms": "step_ms", "throughput": "throughput"}.get(metric)
-    values = [] if field is None else [getattr(each, field) for each in sessions]
-    known = [
+    values = [] if field is None else [getattr(session, field) for session in sessions]
+    measured = [
         SessionValue(metric=metric, unit="", source="", run_values=(value,))
         for value in values
         if value is not None
     ]
-    return session_spread(known)
+    return session_spread(measured)
 
 
 def _with_noise(
     decision: Decision, noise: Spread | None, tolerances: Tolerances
 ) -> Decision:
-    """Return a decision by the larger of the tolerance and what sessions differ."""
+    """Return a decision by the larger of the tolerance and the spread of sessions."""
     if noise is None or decision.basis not in {Basis.SAMPLES, Basis.MEANS}:
         return decision
     sampled = decision.basis is Basis.SAMPLES
@@ -179,7 +180,7 @@ def _with_noise(
 
 
 def _outcome(low: float, high: float, tolerance: float) -> Outcome:
-    """Return what the ends of a log ratio, which may be one, say of a change."""
+    """Return the outcome of a log ratio's interval against a tolerance."""
     most = math.log1p(tolerance)
     if low > most:
         return Outcome.REGRESSED
@@ -191,7 +192,7 @@ def _outcome(low: float, high: float, tolerance: float) -> Outcome:
 
 
 def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
-    """Return what a scorecard of either policy says; what is not above 0 is missing."""
+    """Return the speed of a scorecard of either policy; None where not above 0."""
     if isinstance(scorecard, TrainingScorecard):
         return _Side(
             throughput=_known(scorecard.throughput_tok_s),
@@ -209,7 +210,7 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
 
 
 def _known(number: float) -> float | None:
-    """Return a number above zero; None for another, which means nothing."""
+    """Return a number above zero; None for any other."""
     return number if 0 < number < math.inf else None
 
 
@@ -249,7 +250,7 @@ def _work(side: _Side) -> float | None:
 
 
 def _worse(larger: float | None, smaller: float | None) -> float | None:
-    """Return how much larger one number is, as a log ratio."""
+    """Return the log ratio of two numbers."""
     if larger is None or smaller is None or larger <= 0 or smaller <= 0:
         return None
     return math.log(larger) - math.log(smaller)
@@ -322,7 +323,7 @@ def _of_means(
 
 
 def _coverage(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decision]:
-    """Yield the decision on the coverage: a loss of sight, not of speed."""
+    """Yield the decision on the coverage, a loss of information and not of speed."""
     if base.coverage is None:
         return
     lost = None if now.coverage is None else base.coverage - now.coverage
@@ -490,7 +491,7 @@ def bottleneck(
     named = _waiting(scorecard, idle, policy) if explained else None
     if named is not None:
         return Bottleneck(limiter=named)
-    longest = max(idle or (), key=lambda each: each[1].value, default=None)
+    longest = max(idle or (), key=lambda way: way[1].value, default=None)
     if longest is not None and _idles(idle, policy):
         return Bottleneck(limiter=longest[0], evidence=(longest[1],))
     counted = limiter(counters)
@@ -502,10 +503,10 @@ def bottleneck(
 def _waiting(
     scorecard: MeasuredScorecard, idle: _Idle | None, policy: MeasuredPolicy
 ) -> StepLimiter | None:
-    """Return the largest kind of phase that waits for too long."""
-    beside = idle is not None and not _idles(idle, policy)
+    """Return the largest kind of waiting phase above the threshold."""
+    device_busy = idle is not None and not _idles(idle, policy)
     for share in scorecard.shares:  # largest first
-        if share.kind == SpanKind.DATA.value and beside:
+        if share.kind == SpanKind.DATA.value and device_busy:
             continue  # the device was busy beside it
         if share.kind in _WAITING and share.fraction > policy.waiting_fraction:
             return _WAITING[share.kind]
@@ -513,7 +514,7 @@ def _waiting(
 
 
 def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
-    """Return the two ways in which the device idled; None: not known."""
+    """Return the device's two kinds of idle time; None: not known."""
     device, step = scorecard.device, scorecard.step
     if device is None or step is None or not _adds_up(scorecard, policy):
         return None
@@ -530,13 +531,13 @@ def _idle(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> _Idle | None:
 
 
 def _idles(idle: _Idle | None, policy: MeasuredPolicy) -> bool:
-    """Return whether the device idles for too long."""
+    """Return whether the device's idle time is above the threshold."""
     fraction = sum(evidence.value for _, evidence in idle or ())
     return fraction > policy.waiting_fraction
 
 
 def _adds_up(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> bool:
-    """Return whether the parts of a trace make the step that was timed."""
+    """Return whether the parts of a trace add up to the timed step."""
     device, step = scorecard.device, scorecard.step
     if device is None or step is None:
         return False
@@ -547,7 +548,7 @@ def _adds_up(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> bool:
 def _by_roof(
     scorecard: MeasuredScorecard, policy: MeasuredPolicy
 ) -> StepLimiter | None:
-    """Return the lower of the declared roofs; of one, memory where it is reached."""
+    """Return the lower declared roof; a single one must be memory, and reached."""
     if scorecard.bound is not None:
         return _LOWER[scorecard.bound]
     busy = scorecard.bandwidth_fraction
@@ -557,7 +558,7 @@ def _by_roof(
 
 
 def _explained(coverage: float | None, policy: MeasuredPolicy) -> bool:
-    """Return whether the phases say enough of a step, and nothing twice."""
+    """Return whether the phases cover enough of a step without overlap."""
     return (
         coverage is not None
         and policy.least_coverage <= coverage <= policy.most_coverage
@@ -593,7 +594,7 @@ def unknowns(
 
 
 def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterator[str]:
-    """Yield which numbers of a step are not known."""
+    """Yield the unknown numbers of a step."""
     if scorecard.throughput is None:
         yield "no efficiency: the throughput is not above zero, so it was not measured"
     elif scorecard.efficiency is None:
@@ -603,11 +604,11 @@ def _unmeasured(scorecard: MeasuredScorecard, policy: MeasuredPolicy) -> Iterato
     if scorecard.step is None:
         yield "no step time is known"
     elif scorecard.step.count == 0:
-        yield "only the mean of the steps is known: nothing is said of its noise"
+        yield "only the mean of the steps is known, so its noise is unknown"
 
 
 def _unnamed(coverage: float | None, policy: MeasuredPolicy) -> Iterator[str]:
-    """Yield why no bottleneck is named."""
+    """Yield the reasons for an unnamed bottleneck."""
     if coverage is None:
         yield "no bottleneck: the profile has no phases, or no step time"
     elif coverage < policy.least_coverage:

@@ -41,7 +41,7 @@ def step_profile(
     summary: StepSummary, *, periods_s: Sequence[float] = ()
 ) -> StepProfile:
     """
-    Return a loop as the profile that scorecards are made of.
+    Return the step profile of a loop.
 
     A phase of kind transfer is named so that scorecards, which look at names alone, take
     it for one. Where no data was recorded, the time between steps is a phase of its own:
@@ -124,10 +124,10 @@ def hardware_of(
     work: Work | None,
     units: float,
     peaks: Peaks | None,
-    given: Hardware | None,
+    declared: Hardware | None,
 ) -> Hardware | None:
     """
-    Return what a scorecard must know of the hardware; None: it is not known.
+    Return the hardware of a scorecard; None: it is not known.
 
     Args:
         work: What one step has to do.
@@ -136,10 +136,10 @@ def hardware_of(
 
         peaks: The roofs of the device.
 
-        given: What the test says; it goes before all else.
+        declared: The hardware that the test declares; it has precedence.
     """
-    if given is not None or work is None or work.bytes is None or peaks is None:
-        return given
+    if declared is not None or work is None or work.bytes is None or peaks is None:
+        return declared
     memory = peaks.of_memory("dram")
     if memory.value is None:
         return None
@@ -164,7 +164,7 @@ def utilisation_of(
     hardware: Hardware | None,
 ) -> Estimate | Unmeasured:
     """
-    Return how much of the arithmetic's peak the declared work of a step reached.
+    Return the share of the compute peak that the declared work of a step reached.
 
     The time is a step's mean period, so that waiting for data lowers it.
 
@@ -175,7 +175,7 @@ def utilisation_of(
 
         peaks: The roofs of the device; None: not known.
 
-        hardware: What the test says; it goes before what is known of the device.
+        hardware: What the test declares; it has precedence over the device's peaks.
     """
     if work is None or work.flop is None:
         remedy = 'pass work=Work(flop=…, dtype="bf16"), the FLOP of one step'
@@ -186,23 +186,23 @@ def utilisation_of(
         return _gap(
             "mfu", GapCode.NO_KERNEL, "no step counts", "let a step come to its end"
         )
-    known = peaks_of(work, peaks, hardware)
-    if known is None:
+    device_peaks = peaks_of(work, peaks, hardware)
+    if device_peaks is None:
         remedy = "declare it: hardware=Hardware(peak_flop_per_s=…, …)"
         return _gap(
             "mfu", GapCode.MISSING_PEAK, "the peak of this device is not known", remedy
         )
     alone = Work(flop=work.flop, dtype=work.dtype, label=work.label)
     try:
-        found = declared_roofline(alone, summary.period_s, known)
+        attained = declared_roofline(alone, summary.period_s, device_peaks)
     except MissingPeakError as error:
         return _gap("mfu", GapCode.MISSING_PEAK, error.reason, error.remedy)
     return Estimate(
         metric="mfu",
-        value=found.fraction,
+        value=attained.fraction,
         unit="fraction",
         source="host",
-        label=found.label,
+        label=attained.label,
         sample_count=summary.counted_count,
     )
 
@@ -210,30 +210,30 @@ def utilisation_of(
 def peaks_of(
     work: Work, peaks: Peaks | None, hardware: Hardware | None
 ) -> Peaks | None:
-    """Return the peaks that a loop is held against: what its test says goes first."""
+    """Return the peaks of a loop: declared ones have precedence."""
     return _declared_peaks(work, hardware) or peaks
 
 
 def _phases(summary: StepSummary) -> dict[str, Phase]:
     """Return the phases of a mean step by name."""
     inside = [phase for phase in summary.phases if not phase.beside]
-    found = {_named(phase): _phase(phase, summary.period_s) for phase in inside}
+    phases = {_named(phase): _phase(phase, summary.period_s) for phase in inside}
     if not summary.data_was_recorded and summary.wait_s > 0:
         wait_ms = summary.wait_s * _MS_PER_S
-        found[_BETWEEN] = Phase(
+        phases[_BETWEEN] = Phase(
             total_ms=wait_ms,
             pct=_percent(summary.wait_s, summary.period_s),
             avg_ms=wait_ms,
             kind=SpanKind.DATA,
             exclusive_ms=wait_ms,
         )
-    return found
+    return phases
 
 
 def _named(phase: PhaseTimes) -> str:
-    """Return a phase's name, in which scorecards can see whether it copies."""
-    seen = any(word in phase.name for word in _COPY.split("/"))
-    if phase.kind is SpanKind.TRANSFER and not seen:
+    """Return a phase's name, with a copy marked for scorecards."""
+    names_a_copy = any(word in phase.name for word in _COPY.split("/"))
+    if phase.kind is SpanKind.TRANSFER and not names_a_copy:
         return f"{phase.name} ({_COPY})"
     return phase.name
 
@@ -290,5 +290,5 @@ def _declared_peaks(work: Work, hardware: Hardware | None) -> Peaks | None:
 
 
 def _gap(metric: str, code: GapCode, reason: str, remedy: str) -> Unmeasured:
-    """Return why a figure is not known."""
+    """Return an unmeasured metric with its reason."""
     return Unmeasured(metric=metric, code=code, reason=reason, remedy=remedy)

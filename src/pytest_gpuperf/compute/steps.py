@@ -52,7 +52,7 @@ def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
     Args:
         counted: The steps that count, >= 1 of them.
     """
-    own: dict[_Place, float] = defaultdict(float)
+    own_s: dict[_Place, float] = defaultdict(float)
     calls: Counter[_Place] = Counter()
     kinds: dict[_Place, SpanKind] = {}
     totals: dict[_Place, list[float]] = defaultdict(lambda: [0.0] * len(counted))
@@ -61,16 +61,16 @@ def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
             key = _place(span)
             calls[key] += 1
             kinds.setdefault(key, span.kind)
-            own[key] += span.duration_s
+            own_s[key] += span.duration_s
             if outer:
-                own[_place(outer[0])] -= span.duration_s
-            if all(each.name != span.name for each in outer):
+                own_s[_place(outer[0])] -= span.duration_s
+            if all(parent.name != span.name for parent in outer):
                 totals[key][index] += span.duration_s
-    found = [
+    phases = [
         PhaseTimes(
             name=key[0],
             kind=kind,
-            own_s=max(0.0, own[key]) / len(counted),
+            own_s=max(0.0, own_s[key]) / len(counted),
             total_s=fsum(totals[key]) / len(counted),
             p50_s=stats.median(totals[key]),
             p95_s=stats.quantile(totals[key], _P95),
@@ -79,7 +79,7 @@ def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
         )
         for key, kind in kinds.items()
     ]
-    return tuple(sorted(found, key=lambda p: (p.beside, -p.own_s, p.name)))
+    return tuple(sorted(phases, key=lambda p: (p.beside, -p.own_s, p.name)))
 
 
 def operations_of(counted: Sequence[Step]) -> tuple[OperationTimes, ...]:
@@ -89,25 +89,25 @@ def operations_of(counted: Sequence[Step]) -> tuple[OperationTimes, ...]:
     Args:
         counted: The steps that count, >= 1 of them.
     """
-    own: dict[_Key, float] = defaultdict(float)
+    own_s: dict[_Key, float] = defaultdict(float)
     calls: Counter[_Key] = Counter()
     for step in counted:
         for span, outer in _nested(step.spans, Level.OPERATION):
             calls[span.layer, span.name] += 1
-            own[span.layer, span.name] += span.duration_s
+            own_s[span.layer, span.name] += span.duration_s
             if outer:
-                own[outer[0].layer, outer[0].name] -= span.duration_s
-    found = [
+                own_s[outer[0].layer, outer[0].name] -= span.duration_s
+    operations = [
         OperationTimes(
             name=name,
             layer=layer,
-            own_s=max(0.0, own[layer, name]) / len(counted),
+            own_s=max(0.0, own_s[layer, name]) / len(counted),
             calls_count=count,
         )
         for (layer, name), count in calls.items()
     ]
-    found.sort(key=lambda op: (op.name, op.layer is None, op.layer or 0))
-    return tuple(sorted(found, key=lambda op: -op.own_s))
+    operations.sort(key=lambda op: (op.name, op.layer is None, op.layer or 0))
+    return tuple(sorted(operations, key=lambda op: -op.own_s))
 
 
 def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
@@ -135,7 +135,7 @@ def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
 def _nested(
     spans: Sequence[Span], level: Level
 ) -> Iterator[tuple[Span, tuple[Span, ...]]]:
-    """Yield the spans of a level, each with those of it around it, innermost first."""
+    """Yield the spans of a level with their enclosing spans, innermost first."""
     around: list[tuple[Span, ...]] = []
     for span in spans:
         outer: tuple[Span, ...] = ()
@@ -149,7 +149,7 @@ def _nested(
 
 
 def _place(span: Span) -> _Place:
-    """Return what a phase is counted under."""
+    """Return the key of a phase."""
     return span.name, span.thread != 0
 
 
@@ -160,7 +160,7 @@ Interval = tuple[float, float]  # start and end [s], in this order
 
 def summarize(loop: Loop) -> StepSummary | None:
     """
-    Return what a loop amounts to; None: no step of it counts.
+    Return the summary of a loop; None: no step counts.
 
     Args:
         loop: What was recorded.
@@ -320,19 +320,19 @@ def _covered_s(step: Step) -> float:
 
 
 def _wait_s(step: Step, *, recorded: bool) -> float:
-    """Return how long a step waited for data: in spans of that kind, else before it [s]."""
+    """Return the time a step waited for data: in data spans, else before it [s]."""
     if not recorded:
         return step.wait_s
-    own = [span for span in step.spans if span.thread == 0]
-    return length_s((s.start_s, s.end_s) for s in own if s.kind is SpanKind.DATA)
+    own_thread = [span for span in step.spans if span.thread == 0]
+    return length_s((s.start_s, s.end_s) for s in own_thread if s.kind is SpanKind.DATA)
 
 
 def _exposed_s(loop: Loop) -> float | None:
     """
-    Return the mean time of communication beside which nothing was computed [s].
+    Return the mean time of communication without overlapping computation [s].
 
-    None without communication, and where a device was used: the host does not see what
-    the device does beside it.
+    None without communication, and where a device was used: the host does not see the
+    device's work.
     """
     counted = loop.counted
     kinds = {span.kind for step in counted for span in step.spans}
@@ -342,7 +342,7 @@ def _exposed_s(loop: Loop) -> float | None:
 
 
 def _exposed_of(step: Step) -> float:
-    """Return the time of one step's communication beside which nothing was computed."""
+    """Return the time of one step's communication without computation [s]."""
     pieces = list(own_segments(step.spans))
     talking = [piece for kind, piece in pieces if kind is SpanKind.COMMUNICATION]
     computing = [piece for kind, piece in pieces if kind in _COMPUTE]
@@ -350,16 +350,16 @@ def _exposed_of(step: Step) -> float:
 
 
 def _compiled(steps: Iterable[Step]) -> Compiled | None:
-    """Return what was compiled in some steps; None: nobody could see it in all of them."""
-    found = [step.compiled for step in steps]
-    known = [each for each in found if each is not None]
-    if len(known) < len(found) or not found:
+    """Return the compilations in some steps; None: not recorded in all of them."""
+    compiled = [step.compiled for step in steps]
+    recorded = [record for record in compiled if record is not None]
+    if len(recorded) < len(compiled) or not compiled:
         return None
-    times = [each.time_s for each in known if each.time_s is not None]
+    times = [record.time_s for record in recorded if record.time_s is not None]
     return Compiled(
-        count=sum(each.count for each in known),
-        graph_breaks_count=sum(each.graph_breaks_count for each in known),
-        time_s=fsum(times) if len(times) == len(known) else None,
+        count=sum(record.count for record in recorded),
+        graph_breaks_count=sum(record.graph_breaks_count for record in recorded),
+        time_s=fsum(times) if len(times) == len(recorded) else None,
     )
 
 
@@ -387,7 +387,7 @@ def _t_quantile(dof: int) -> float:
 
 
 def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
-    """Yield the times of a step, what lies between steps left out."""
+    """Yield the times of a step, without the time between steps."""
     times = [step.duration_s for step in counted]
     if not times:
         return
@@ -413,7 +413,7 @@ def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
 
 
 def _first_step(loop: Loop) -> Iterator[Estimate]:
-    """Yield the time of the very first step, where it came to its end."""
+    """Yield the time of the very first step, if it was completed."""
     for first in loop.steps[:1]:
         if first.void is None:
             yield Estimate(
@@ -452,7 +452,7 @@ def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Est
 
 
 def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
-    """Yield what was compiled, what communication cost, and the phases."""
+    """Yield the compilations, the exposed communication and the phases."""
     if summary is None:
         return
     compiled, count = summary.compiled, summary.counted_count
@@ -488,7 +488,7 @@ def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
 
 
 def _memory(loop: Loop) -> Iterator[Estimate]:
-    """Yield the peak of the device's memory, where somebody knows it."""
+    """Yield the peak of the device's memory, where it is known."""
     if loop.peak_memory_bytes is not None:
         yield Estimate(
             metric="memory.peak_bytes",

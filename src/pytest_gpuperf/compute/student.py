@@ -188,7 +188,7 @@ def _fraction(half: float, x: float, y: float) -> float:
     beyond = 1.0 + (half + 0.5) * y - 0.5
     first = 1.0 + 1.0 / half
     a, a_before, b, b_before = 1.0, 0.0, beyond / first, 1.0
-    found = a / b
+    value = a / b
     for n in range(1, _MOST_TERMS):
         weight = n * (0.5 - n) * x
         middle = half + 2 * n - 1
@@ -198,11 +198,11 @@ def _fraction(half: float, x: float, y: float) -> float:
         beta += (half + n) / (half + 2 * n + 1) * (beyond + n * (y + 1.0))
         a, a_before = alpha * a_before + beta * a, a
         b, b_before = alpha * b_before + beta * b, b
-        before, found = found, a / b
-        if abs(found - before) <= 4 * _ULP * found:
+        previous, value = value, a / b
+        if abs(value - previous) <= 4 * _ULP * value:
             break
-        a_before, b_before, a, b = a_before / b, b_before / b, found, 1.0
-    return found
+        a_before, b_before, a, b = a_before / b, b_before / b, value, 1.0
+    return value
 
 
 def _log_density(dof: float, t: float) -> float:

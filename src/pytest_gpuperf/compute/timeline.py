@@ -1,4 +1,4 @@
-"""What a GPU did over time: its classes in seconds, its readings on average.
+"""A GPU's activity over time: seconds of each class, and average readings.
 
 A reading describes the time since the same GPU's reading before. So a class holds for
 that time, and a mean weighs each reading with the part of it inside the window.
@@ -70,7 +70,7 @@ class Scoring(Frozen, frozen=True, kw_only=True):
     def computed(
         self, record: CanonicalRecord, previous: CanonicalRecord | None
     ) -> ComputedRecord:
-        """Return what a reading says, after the one before."""
+        """Return a reading with its class and score, given the previous reading."""
         return compute(
             record,
             previous=previous,
@@ -102,7 +102,7 @@ class Level(Frozen, frozen=True, kw_only=True):
 
 class WindowSummary(Frozen, frozen=True, kw_only=True):
     """
-    What one GPU did in a window.
+    The activity of one GPU in a window.
 
     The seconds add up to the window: those of the classes, and the two kinds below.
 
@@ -149,7 +149,7 @@ def compute_all(
     records: Iterable[CanonicalRecord], scoring: Scoring | None = None
 ) -> Iterator[ComputedRecord]:
     """
-    Yield what each reading says, as they come; no more than one of each GPU is kept.
+    Yield each reading with its class and score, holding one reading of each GPU.
 
     Args:
         records: Readings of any GPUs, each GPU's in order. Instances of one GPU are told
@@ -178,7 +178,7 @@ def summarise(
     scoring: Scoring | None = None,
 ) -> tuple[WindowSummary, ...]:
     """
-    Return what each GPU did in a window.
+    Return the summary of each GPU in a window.
 
     Args:
         records: Readings of any GPUs, each GPU's in order. Those from before the window
@@ -248,10 +248,10 @@ def window_summary(
     Raises:
         ValueError: The window ends before it begins.
     """
-    found = summarise(
+    summaries = summarise(
         records, start_s=start_s, end_s=end_s, longest_s=longest_s, scoring=scoring
     )
-    return tuple(map(_as_window, found))
+    return tuple(map(_as_window, summaries))
 
 
 def _as_window(summary: WindowSummary) -> UtilizationWindow:
@@ -286,7 +286,7 @@ class _Series:
         self.parts_s.append(part_s)
 
     def level(self) -> Level:
-        """Return what the values, of which there is at least one, have in common."""
+        """Return the level of the values, of which there is at least one."""
         weighed = fsum(v * s for v, s in zip(self.values, self.parts_s, strict=True))
         mean = weighed / fsum(self.parts_s)
         return Level(
@@ -337,7 +337,7 @@ class _Window:
                 self.last[name] = value
 
     def summary(self, key: _Key, scoring: Scoring) -> WindowSummary:
-        """Return what was gathered."""
+        """Return the summary of the gathered readings."""
         levels = {name: series.level() for name, series in self.series.items()}
         return WindowSummary(
             gpu_index=key[0],
@@ -360,7 +360,7 @@ class _Window:
     def _average(
         self, levels: Mapping[str, Level], scoring: Scoring
     ) -> ComputedRecord | None:
-        """Return the average reading, judged as one."""
+        """Return the average reading with its class and score."""
         if self.newest is None:
             return None
         means: dict[str, object] = dict.fromkeys(READINGS)

@@ -102,7 +102,10 @@ def preset_of(*weights: float) -> str:
         raise RecordError(message, path="weights", remedy=_REMEDY)
     for name, preset in PRESETS.items():
         pairs = zip(weights, preset, strict=True)
-        if all(abs(own - known) <= at.PRESET_TOLERANCE for own, known in pairs):
+        if all(
+            abs(weight - reference) <= at.PRESET_TOLERANCE
+            for weight, reference in pairs
+        ):
             return name
     return _CUSTOM
 
@@ -177,7 +180,7 @@ def rules(
 
 
 def _number(text: str) -> float | None:
-    """Return a finite number; None where a text is none."""
+    """Return a text as a finite number; None where it is not one."""
     try:
         number = float(text)
     except ValueError:
@@ -186,7 +189,7 @@ def _number(text: str) -> float | None:
 
 
 def _refused(text: str, mistakes: list[str]) -> ConfigError:
-    """Return the error that says all that is wrong with some weights."""
+    """Return the error with all mistakes of some weights."""
     return ConfigError(
         f"weights {text!r}: {'; '.join(mistakes)}",
         remedy=_REMEDY,
@@ -225,7 +228,7 @@ def compute(
     model_name: str | None = None,
 ) -> ComputedRecord:
     """
-    Return what one reading says of its GPU.
+    Return the score, class and health of one reading.
 
     An absent reading counts as 0 in every rule and is named in the answer's `missing`;
     `asserted_class` refuses to take such a class for the truth.
@@ -320,7 +323,7 @@ def asserted_class(computed: ComputedRecord) -> WorkloadClass:
 
 
 def graphics_percent(record: CanonicalRecord) -> float:
-    """Return graphics activity [%], or what stands in for it: the driver's GPU busy."""
+    """Return graphics activity [%], or the driver's GPU-busy share in its place."""
     if record.graphics_active_fraction is not None:
         return record.graphics_active_fraction * 100.0
     return _percent(record.gpu_busy_fraction)
@@ -330,8 +333,8 @@ def graphics_percent(record: CanonicalRecord) -> float:
 def warning_celsius(model_name: str | None) -> float:
     """Return the temperature from which a product is hot [°C]."""
     name = (model_name or "").upper()
-    known = (limit for part, limit in at.WARNING_CELSIUS if part in name)
-    return next(known, at.OTHER_WARNING_CELSIUS)
+    limits = (limit for part, limit in at.WARNING_CELSIUS if part in name)
+    return next(limits, at.OTHER_WARNING_CELSIUS)
 
 
 def _percent(fraction: float | None) -> float:
@@ -342,7 +345,7 @@ def _percent(fraction: float | None) -> float:
 def _replay_rate(
     record: CanonicalRecord, previous: CanonicalRecord | None
 ) -> float | None:
-    """Return the PCIe replays of a second; None where two readings do not say."""
+    """Return PCIe replays per second; None where two readings do not give them."""
     if previous is None or _gpu(previous) != _gpu(record):
         return None
     count, before = record.pcie_replay_count, previous.pcie_replay_count
@@ -369,7 +372,7 @@ def _memory_fraction(used: float | None, total: float | None) -> float | None:
 
 
 def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Health:
-    """Return how the GPU fares; what is absent never speaks against it."""
+    """Return the health of the GPU; absent readings count as good."""
     rows_lost = record.uncorrectable_remapped_row_count or 0
     if record.row_remap_failed is True or rows_lost > 0:
         return Health.CRIT
@@ -382,13 +385,13 @@ def _health(record: CanonicalRecord, rate: float | None, warning: float) -> Heal
 
 
 def _missing(record: CanonicalRecord) -> tuple[str, ...]:
-    """Return the names of the readings that were asked for and are absent."""
+    """Return the names of the needed readings that are absent."""
     values = _inputs(record)
     if None not in values:
         return ()
-    asked = record.graphics_active_fraction is None
+    needs_stand_in = record.graphics_active_fraction is None
     return tuple(
         name
         for name, value in zip(INPUTS, values, strict=True)
-        if value is None and (asked or name != _STANDS_IN)
+        if value is None and (needs_stand_in or name != _STANDS_IN)
     )

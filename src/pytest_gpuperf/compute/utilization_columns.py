@@ -1,4 +1,4 @@
-"""What very many readings say, by columns of numpy.
+"""Scores, classes and health of many readings, by columns of numpy.
 
 The same answers as `compute`, bit for bit, at a tenth of its time and less, of readings
 that a double holds: an integer above 2^53 is rounded first. In a column NaN stands for an
@@ -111,7 +111,7 @@ def compute_columns(
     model_names: Mapping[int, str] | None = None,
 ) -> ComputedColumns:
     """
-    Return what many readings say.
+    Return the scores, classes and health of many readings.
 
     Args:
         columns: By a record's field names: `gpu_index` and `monotonic_s`, and those
@@ -163,15 +163,15 @@ def missing_names(bits: int) -> tuple[str, ...]:
 
 
 def _checked(columns: Mapping[str, Array]) -> dict[str, Array]:
-    """Return the columns that are asked for, those that are not there full of NaN."""
+    """Return the needed columns, absent ones filled with NaN."""
     times = np.asarray(columns["monotonic_s"], dtype=np.float64)
     read = {"monotonic_s": times}
     for name in INPUTS:
-        given = columns.get(name)
+        column = columns.get(name)
         read[name] = (
             np.full(times.shape, np.nan)
-            if given is None
-            else np.asarray(given, dtype=np.float64)
+            if column is None
+            else np.asarray(column, dtype=np.float64)
         )
     for name, column in read.items():
         bad = ~np.isfinite(column) if name == "monotonic_s" else np.isinf(column)
@@ -228,7 +228,7 @@ def _memory(read: Mapping[str, Array]) -> tuple[Array, Array]:
 
 
 def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
-    """Return the PCIe replays of a second, each after its GPU's reading before."""
+    """Return PCIe replays per second since the previous reading of the same GPU."""
     count = read["pcie_replay_count"]
     rates = np.full(count.shape, np.nan)
     if np.isnan(count).all():
@@ -237,8 +237,8 @@ def _rates(entity: Array, read: Mapping[str, Array]) -> Array:
     counts, times = count[order], read["monotonic_s"][order]
     more, elapsed_s = np.diff(counts), np.diff(times)
     same = np.diff(np.asarray(entity)[order]) == 0
-    known = same & (elapsed_s > 0) & (more >= 0)
-    rates[order[1:][known]] = more[known] / elapsed_s[known]
+    valid = same & (elapsed_s > 0) & (more >= 0)
+    rates[order[1:][valid]] = more[valid] / elapsed_s[valid]
     return rates
 
 
@@ -252,7 +252,7 @@ def _warnings(gpu_index: Array, model_names: Mapping[int, str]) -> Array:
 
 
 def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
-    """Return how the GPUs fare, as places in `HEALTHS`; NaN speaks against none."""
+    """Return the health of the GPUs, as places in `HEALTHS`; NaN counts as good."""
     codes = np.full(rate.shape, HEALTHS.index(Health.OK), dtype=np.int8)
     hot = (read["temperature_celsius"] >= warning) | (
         read["memory_temperature_celsius"] >= warning
@@ -266,11 +266,11 @@ def _health(read: Mapping[str, Array], rate: Array, warning: Array) -> Array:
 
 def _missing(absent: Mapping[str, Array]) -> Array:
     """Return which readings are absent: bit i for `INPUTS[i]`."""
-    asked = dict(absent)
-    asked["gpu_busy_fraction"] = (
+    needed = dict(absent)
+    needed["gpu_busy_fraction"] = (
         absent["gpu_busy_fraction"] & absent["graphics_active_fraction"]
     )
-    bits = np.zeros(asked["gpu_busy_fraction"].shape, dtype=np.uint32)
+    bits = np.zeros(needed["gpu_busy_fraction"].shape, dtype=np.uint32)
     for i, name in enumerate(INPUTS):
-        bits |= asked[name].astype(np.uint32) << np.uint32(i)
+        bits |= needed[name].astype(np.uint32) << np.uint32(i)
     return bits

@@ -26,7 +26,7 @@ def register(config: pytest.Config) -> None:
     does both; a child run measures and writes down what it found.
     """
     manager = config.pluginmanager
-    if options.is_controller(config) and not options.asked(config):
+    if options.is_controller(config) and not options.is_active(config):
         from pytest_gpuperf.hooks.controller import Controller
 
         manager.register(Controller(config), "gpuperf-gate")

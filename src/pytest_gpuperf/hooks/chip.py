@@ -1,4 +1,4 @@
-"""Counters checked for a chip while tests are collected."""
+"""Check of declared counters against a chip, at collection."""
 
 from __future__ import annotations
 
@@ -27,29 +27,29 @@ _OFF = "off"
 
 def mistakes_of(item: pytest.Item, plan: Plan) -> list[str]:
     """
-    Return what a test asks to be counted that the chip cannot count, a text each.
+    Return a message for each counter of a test that the chip does not have.
 
     Args:
         item: The test.
 
-        plan: What its markers ask for.
+        plan: The requests of its markers.
     """
     config = item.config
-    if options.CHILD_VARIABLE in os.environ:  # checked where this process came from
+    if options.CHILD_VARIABLE in os.environ:  # checked by the parent process
         return []
     check = config.stash.get(_CHECK, None)
     if check is None:
-        asked = options.config_of(config)
-        # a replayed run is judged wherever it is: it asks for no GPU
-        device = asked.device if asked.replay is None else None
+        settings = options.config_of(config)
+        # a replayed run can be judged on any machine: it needs no GPU
+        device = settings.device if settings.replay is None else None
         load = functools.partial(_catalogue, device=device)
-        check = config.stash[_CHECK] = ChipCheck(asked.chip, load)
+        check = config.stash[_CHECK] = ChipCheck(settings.chip, load)
         config.pluginmanager.register(check, "gpuperf-chip")
     return check.mistakes(item.nodeid, plan)
 
 
 def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
-    """Return the catalogue of a chip; None: none was named, and no GPU is here."""
+    """Return the catalogue of a chip; None: no chip is named, and there is no GPU."""
     if chip is None:
         from pytest_gpuperf.collect.cupti.chips import chip_measured
         from pytest_gpuperf.collect.devices import query_devices
@@ -64,12 +64,12 @@ def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
 
 class ChipCheck:
     """
-    Knows the counters of the chip that tests are collected for.
+    Checks the counters of collected tests against one chip.
 
     Args:
-        chip: What --gpuperf-chip says; None: the chip of the GPU that is measured.
+        chip: The value of --gpuperf-chip; None: the chip of the measured GPU.
 
-        load: Returns the catalogue of a chip, or of that GPU's.
+        load: Returns the catalogue of a chip, or of the measured GPU's chip.
     """
 
     def __init__(
@@ -77,9 +77,9 @@ class ChipCheck:
         chip: str | None,
         load: Callable[[str | None], Catalogue | None] = _catalogue,
     ) -> None:
-        self._wanted: dict[str, tuple[str, ...]] = {}
-        self._mistake: str | None = None  # in the option, told by every file
-        self._unchecked: str | None = None  # why nothing is checked, told once
+        self._counters: dict[str, tuple[str, ...]] = {}  # by test id
+        self._mistake: str | None = None  # in the option, reported for every file
+        self._unchecked: str | None = None  # why nothing is checked, reported once
         self._catalogue: Catalogue | None = None
         try:
             self._catalogue = None if chip == _OFF else load(chip)
@@ -90,7 +90,7 @@ class ChipCheck:
                 self._mistake = f"--gpuperf-chip={chip}: {error}"
 
     def mistakes(self, test_id: str, plan: Plan) -> list[str]:
-        """Return what the chip does not have; remember what it does."""
+        """Return messages for unknown counters; otherwise remember the counters."""
         if self._catalogue is None:
             return [] if self._mistake is None else [escape(self._mistake)]
         limited = [limit.metric for limit in plan.limits if is_counter(limit.metric)]
@@ -100,21 +100,21 @@ class ChipCheck:
             if not checked.known or (checked.kind == "base" and name in limited):
                 wrong.append(f"{test_id}: counter {name!r}: {escape(checked.told)}")
         if not wrong:
-            self._wanted[test_id] = (*plan.counters, *limited)
+            self._counters[test_id] = (*plan.counters, *limited)
         return wrong
 
     @pytest.hookimpl
     def pytest_report_collectionfinish(self, items: Sequence[pytest.Item]) -> list[str]:
-        """Say what counting costs the tests that were selected."""
+        """Report what counting costs the selected tests."""
         if self._unchecked is not None:
             return [escape(self._unchecked)]
         selected = {item.nodeid for item in items}
-        wanted = {
-            test: names for test, names in self._wanted.items() if test in selected
+        counters = {
+            test: names for test, names in self._counters.items() if test in selected
         }
-        if self._catalogue is None or not wanted:
+        if self._catalogue is None or not counters:
             return []
         from pytest_gpuperf.report.metrics import replay_sentence
 
-        groups = self._catalogue.grouped(wanted)
+        groups = self._catalogue.grouped(counters)
         return [escape(replay_sentence(self._catalogue.chip, groups))]

@@ -1,4 +1,4 @@
-"""The markers of a test, merged and checked, as its Plan."""
+"""The markers of a test, merged and checked into its Plan."""
 
 from __future__ import annotations
 
@@ -41,17 +41,12 @@ _KEYWORDS = (
     "requires",
     "records",
 )
-_ADDED_UP = ("limits", "counters", "records")  # of the others the closest marker wins
+_ADDED_UP = ("limits", "counters", "records")  # other keywords: the closest marker wins
 _GRADES = tuple(Grade.__members__)
 _REQUIREMENTS = ("gpu", "cupti", "events", "ncu", "nvml")
 _CHIP = re.compile(r"sm_\d{2,3}a?")
-_NO_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
-_MARKS = {
-    "time",
-    "throughput",
-    "mfu",
-    "roofline",
-}  # what the call of a test as one range cannot give
+_NOT_A_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
+_TIMED = {"time", "throughput", "mfu", "roofline"}  # metrics that need repeated calls
 
 
 def read_markers(
@@ -60,7 +55,7 @@ def read_markers(
     """
     Give every test its plan; turn the report into an error where markers are wrong.
 
-    All mistakes of the report's tests are told at once.
+    The error has all mistakes of the report's tests.
     """
     mistakes: list[str] = []
     for item in measuring:
@@ -82,31 +77,31 @@ def read_markers(
 
 
 class _Reader:
-    """Reads the markers of one test and keeps their mistakes."""
+    """Reads the markers of one test and collects their mistakes."""
 
     def __init__(self, item: pytest.Item) -> None:
         self.item = item
         self.mistakes: list[str] = []
-        self.known: frozenset[str] = frozenset()  # what the test may call a metric
+        self.metrics: frozenset[str] = frozenset()  # names that the test may record
 
     def plan(self) -> Plan:
-        """Return what the markers ask for; what is wrong in them is left out."""
-        said = self._merged()
-        recorded = self._checked(said, "records", _records) or frozenset()
-        if _NAMING & said.keys():
-            self.known = _constants(self.item) | recorded
+        """Return the plan of the markers, without wrong values."""
+        keywords = self._merged()
+        recorded = self._checked(keywords, "records", _records) or frozenset()
+        if _NAMING & keywords.keys():
+            self.metrics = _constants(self.item) | recorded
         uses_fixture = "gpuperf" in getattr(self.item, "fixturenames", ())
         plan = Plan(
-            limits=self._limits(said.get("limits", ())),
-            max_regression=self._checked(said, "max_regression", self._regressions)
+            limits=self._limits(keywords.get("limits", ())),
+            max_regression=self._checked(keywords, "max_regression", self._regressions)
             or {},
-            min_grade=self._checked(said, "min_grade", _grade),
-            counters=self._checked(said, "counters", _counters) or (),
-            work=self._checked(said, "work", _work),
-            group=self._checked(said, "group", _text),
-            cache=self._checked(said, "cache", _cache),
-            iterations=self._checked(said, "iterations", _iterations),
-            requires=self._checked(said, "requires", _requirements) or (),
+            min_grade=self._checked(keywords, "min_grade", _grade),
+            counters=self._checked(keywords, "counters", _counters) or (),
+            work=self._checked(keywords, "work", _work),
+            group=self._checked(keywords, "group", _text),
+            cache=self._checked(keywords, "cache", _cache),
+            iterations=self._checked(keywords, "iterations", _iterations),
+            requires=self._checked(keywords, "requires", _requirements) or (),
             uses_fixture=uses_fixture,
         )
         if not uses_fixture:
@@ -115,24 +110,24 @@ class _Reader:
 
     def _merged(self) -> dict[str, Any]:
         """Return the keywords of all markers: the closest wins, lists add up."""
-        said: dict[str, Any] = {}
+        keywords: dict[str, Any] = {}
         for marker in self.item.iter_markers("gpuperf"):
             if marker.args:
                 self.mistakes.append(
-                    "the gpuperf marker takes keywords alone: write "
+                    "the gpuperf marker takes keywords only: write "
                     f"limits=[{_shown(marker.args[0])}]"
                 )
             for keyword, value in marker.kwargs.items():
                 if keyword not in _KEYWORDS:
                     self.mistakes.append(_unknown_keyword(keyword))
                 elif keyword in _ADDED_UP:
-                    said[keyword] = (*said.get(keyword, ()), *_listed(value))
+                    keywords[keyword] = (*keywords.get(keyword, ()), *_listed(value))
                 else:
-                    said.setdefault(keyword, value)
-        return said
+                    keywords.setdefault(keyword, value)
+        return keywords
 
     def _limits(self, texts: Sequence[object]) -> tuple[Limit, ...]:
-        """Return the limits that parse; the others are mistakes."""
+        """Return the limits that parse; collect the mistakes of the others."""
         if not texts:
             return ()
         from pytest_gpuperf.judge.grammar import parse_limit
@@ -145,9 +140,9 @@ class _Reader:
                 )
                 continue
             try:
-                limits.append(parse_limit(text, known=self.known))
+                limits.append(parse_limit(text, known=self.metrics))
             except GpuPerfError as error:
-                why = _told(error).removeprefix(f"{escape(text.strip())}: ")
+                why = _error_text(error).removeprefix(f"{escape(text.strip())}: ")
                 self.mistakes.append(f"limit {text!r}: {why}")
         return tuple(limits)
 
@@ -159,39 +154,39 @@ class _Reader:
             )
         from pytest_gpuperf.judge.grammar import parse_max_regression
 
-        return dict(parse_max_regression(value, known=self.known))
+        return dict(parse_max_regression(value, known=self.metrics))
 
     def _checked(
-        self, said: dict[str, Any], keyword: str, read: Callable[[Any], Any]
+        self, keywords: dict[str, Any], keyword: str, read: Callable[[Any], Any]
     ) -> Any:  # noqa: ANN401 - each reader's own type
-        """Return a keyword's value as its reader sees it; None where it is not there."""
-        if said.get(keyword) is None:
+        """Return a keyword's parsed value; None where it is absent or wrong."""
+        if keywords.get(keyword) is None:
             return None
         try:
-            return read(said[keyword])
+            return read(keywords[keyword])
         except GpuPerfError as error:
-            self.mistakes.append(f"{keyword}: {_told(error)}")
+            self.mistakes.append(f"{keyword}: {_error_text(error)}")
             return None
 
     def _refuse_time(self, plan: Plan) -> None:
-        """Note limits on time, which the call of a test as one range cannot have."""
+        """Collect a mistake for limits on time of a test without the fixture."""
         timed = [limit.text for limit in plan.limits if _is_timed(limit.metric)]
         timed += [name for name in plan.max_regression if _is_timed(name)]
         timed += ["min_grade"] if plan.min_grade is not None else []
         if timed:
             self.mistakes.append(
-                f"{escape(', '.join(timed))}: one call of a test is no measurement of time; "
-                "take the gpuperf fixture and measure the function with it"
+                f"{escape(', '.join(timed))}: one call of a test is not a measurement of time; "
+                "use the gpuperf fixture to measure the function"
             )
 
 
 def _is_timed(metric: str) -> bool:
-    """Return whether a metric needs many calls."""
-    return metric.partition(".")[0] in _MARKS
+    """Return whether a metric needs repeated calls."""
+    return metric.partition(".")[0] in _TIMED
 
 
 def _unknown_keyword(keyword: str) -> str:
-    """Return the message for a keyword that the marker does not have."""
+    """Return the message for an unknown keyword."""
     close = difflib.get_close_matches(keyword, _KEYWORDS, n=1)
     hint = f"did you mean {close[0]}" if close else f"it has {', '.join(_KEYWORDS)}"
     return f"the gpuperf marker has no keyword {keyword!r}; {hint}"
@@ -205,7 +200,7 @@ def _listed(value: object) -> tuple[object, ...]:
 
 
 def _once(texts: Sequence[object]) -> list[object]:
-    """Return each text once; what is no text may have no hash, and stays."""
+    """Return the texts without duplicates, then the values of other types."""
     texts_alone = dict.fromkeys(text for text in texts if isinstance(text, str))
     return [*texts_alone, *(text for text in texts if not isinstance(text, str))]
 
@@ -214,21 +209,21 @@ _NAMING = frozenset({"limits", "max_regression"})  # keywords that name metrics
 
 
 def _constants(item: pytest.Item) -> frozenset[str]:
-    """Return a test's own texts: what `record("ttft", …)` may call a metric."""
+    """Return a test's string constants: the names that `record("ttft", …)` may use."""
     function = getattr(item, "function", None)
     code = getattr(function, "__code__", None)
     parameters = getattr(getattr(item, "callspec", None), "params", {})
     texts = (*_texts(code), *_texts(tuple(parameters.values())))
-    return frozenset(text for text in texts if not _NO_NAME.search(text))
+    return frozenset(text for text in texts if not _NOT_A_NAME.search(text))
 
 
 def _texts(constant: object) -> Iterator[str]:
-    """Yield the strings in a constant: a function's code may hold more functions."""
+    """Yield the strings in a constant, nested code objects included."""
     if isinstance(constant, str):
         yield constant
     elif isinstance(constant, (tuple, frozenset)):
-        for each in constant:
-            yield from _texts(each)
+        for part in constant:
+            yield from _texts(part)
     elif isinstance(constant, CodeType):
         yield from _texts(constant.co_consts)
 
@@ -239,12 +234,12 @@ def _wrong(message: str, remedy: str) -> ConfigError:
 
 
 def _shown(value: object) -> str:
-    """Return the short text of anything, also of what raises when it is asked for it."""
+    """Return a short repr of any value, even of one whose repr raises."""
     return repr(value) if type(value) is str else reprlib.repr(value)
 
 
-def _told(error: GpuPerfError) -> str:
-    """Return an error's text, in which foreign text can do nothing to a terminal."""
+def _error_text(error: GpuPerfError) -> str:
+    """Return an error's text, escaped for a terminal."""
     if not isinstance(error, LimitSyntaxError):
         return escape(str(error))
     caret = " " * len(escape(error.text[: error.column])) + "^"
@@ -266,7 +261,7 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
     wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
     if wrong:
         listed = ", ".join(_shown(value) for value in wrong)
-        raise _wrong(f"{listed}: no counter's name", "write it as dram__bytes.sum")
+        raise _wrong(f"{listed}: not a counter's name", "write it as dram__bytes.sum")
     return tuple(str(value) for value in dict.fromkeys(values))
 
 
@@ -305,27 +300,28 @@ def _iterations(value: object) -> int:
 
 
 def _records(values: tuple[object, ...]) -> frozenset[str]:
-    """Return names that a helper or a fixture of the test gives to `record`."""
+    """Return names that a helper or a fixture of the test passes to `record`."""
     wrong = [v for v in values if not isinstance(v, str) or not v or v in METRICS]
     if wrong:
         listed = ", ".join(_shown(value) for value in wrong)
         raise _wrong(
-            f"{listed}: no name of a number of your own",
-            'write what is given to record: "ttft"',
+            f"{listed}: not a name that gpuperf.record takes",
+            'write the name that is passed to record: "ttft"',
         )
     return frozenset(str(value) for value in values)
 
 
 def _requirements(value: object) -> tuple[str, ...]:
-    """Return what a test needs."""
-    wanted = _listed(value)
+    """Return the requirements of a test."""
+    requirements = _listed(value)
     wrong = [
-        w
-        for w in wanted
-        if not isinstance(w, str) or (w not in _REQUIREMENTS and not _CHIP.fullmatch(w))
+        requirement
+        for requirement in requirements
+        if not isinstance(requirement, str)
+        or (requirement not in _REQUIREMENTS and not _CHIP.fullmatch(requirement))
     ]
     if wrong:
-        listed = ", ".join(_shown(w) for w in wrong)
-        known = ", ".join((*_REQUIREMENTS, "sm_90"))
-        raise _wrong(f"{listed}: nothing that can be required", f"write {known}…")
-    return tuple(str(w) for w in wanted)
+        listed = ", ".join(_shown(requirement) for requirement in wrong)
+        allowed = ", ".join((*_REQUIREMENTS, "sm_90"))
+        raise _wrong(f"{listed}: not a known requirement", f"write {allowed}…")
+    return tuple(str(requirement) for requirement in requirements)

@@ -1,4 +1,4 @@
-"""Verdicts as outcomes in pytest's own words."""
+"""Verdicts as pytest outcomes."""
 
 from __future__ import annotations
 
@@ -52,13 +52,13 @@ __all__ = [
 ]
 
 
-_STRICT = "[XPASS(strict)] "  # how pytest begins the text of a strict xfail that passed
+_STRICT = "[XPASS(strict)] "  # pytest's prefix for a strict xfail that passed
 _OURS = f"{Path(__file__).parents[1]}{os.sep}"
-_UNBROKEN = 10**6  # characters of a line: whoever prints it knows the terminal
+_UNBROKEN = 10**6  # characters of a line: the printer wraps it for its terminal
 
 
 class _Crash:
-    """Where and in one line: what JUnit and the short summary print."""
+    """Place and first line of a failure, for JUnit and the short summary."""
 
     def __init__(self, path: str, lineno: int, message: str) -> None:
         self.path = path
@@ -72,9 +72,9 @@ class _Crash:
 
 class VerdictRepr:
     """
-    The failure of a test as its verdict tells it, in place of a traceback.
+    The text of a verdict as a test's longrepr, in place of a traceback.
 
-    It has what the terminal, junitxml and pytest-html ask of a longrepr: `toterminal`,
+    It has the attributes that the terminal, junitxml and pytest-html use: `toterminal`,
     `__str__` and `reprcrash.message`.
     """
 
@@ -88,7 +88,7 @@ class VerdictRepr:
         return self.text
 
     def toterminal(self, writer: TerminalWriter) -> None:
-        """Write the text as wide as the terminal is, the first line as the error."""
+        """Write the text wrapped to the terminal, the first line as the error."""
         width = writer.fullwidth - len("E   ")
         first, _, rest = self.text.partition("\n")
         for line in terminal.fitted(first, width=width):
@@ -98,14 +98,14 @@ class VerdictRepr:
 
 
 def fail(report: pytest.TestReport, text: str) -> None:
-    """Turn a report into a failure that says `text`."""
+    """Turn a report into a failure with this text."""
     report.outcome = "failed"
     report.longrepr = VerdictRepr(report.location, text)  # type: ignore[assignment] # duck
-    report.__dict__.pop("wasxfail", None)  # no unexpected pass any more
+    report.__dict__.pop("wasxfail", None)  # it is not an unexpected pass now
 
 
 def expected_failure(report: pytest.TestReport) -> str | None:
-    """Return why a call that passed was expected to fail; None: it was not."""
+    """Return the xfail reason of a call that passed; None: it has no xfail mark."""
     if report.when != "call":
         return None
     if report.passed:
@@ -116,19 +116,19 @@ def expected_failure(report: pytest.TestReport) -> str | None:
 
 
 def passed_unexpectedly(report: pytest.TestReport) -> bool:
-    """Return whether pytest fails a call for passing: its xfail mark is strict."""
+    """Return whether pytest fails a call that passed, for a strict xfail mark."""
     return report.failed and expected_failure(report) is not None
 
 
 def expect_failure(report: pytest.TestReport, why: str, text: str) -> None:
-    """Turn a report into the failure that an xfail mark expects."""
+    """Turn a report into an expected failure."""
     fail(report, text)
     report.outcome = "skipped"
     report.wasxfail = why
 
 
 def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
-    """Return whether a phase ended because a value was not there."""
+    """Return whether a phase ended because a value was unavailable."""
     return call.excinfo is not None and call.excinfo.errisinstance(
         MetricUnavailableError
     )
@@ -136,16 +136,16 @@ def lacked_a_value(call: pytest.CallInfo[None]) -> bool:
 
 def hide_own_frames(error: BaseException) -> None:
     """
-    Leave our own frames out of a traceback, so that it ends where the user wrote it.
+    Remove the plugin's frames from a traceback, so that it ends in the user's code.
 
-    What our code raised unasked keeps all of them: it is a bug of ours.
+    An unexpected exception of the plugin keeps all frames: it is a bug.
 
     Args:
-        error: What ended a phase of a test; its traceback is changed.
+        error: The exception that ended a phase of a test; its traceback is changed.
     """
     frames = _frames(error)
     hidden: list[bool] = []
-    for frame in reversed(frames):  # what called ours for the user is ours, too
+    for frame in reversed(frames):  # stdlib frames that call the plugin are hidden, too
         for_ours = bool(hidden) and hidden[-1] and _is_stdlib(frame)
         hidden.append(for_ours or _is_ours(frame))
     hidden.reverse()
@@ -159,7 +159,7 @@ def hide_own_frames(error: BaseException) -> None:
 
 
 def _forget_our_cause(error: GpuPerfError) -> None:
-    """Leave out how we came to know of a mistake: its message says it."""
+    """Remove an error's cause if it has no frame of the user's."""
     cause = error.__cause__
     if cause is not None and not any(map(_is_users, _frames(cause))):
         error.__cause__ = None
@@ -176,30 +176,30 @@ def _frames(error: BaseException) -> list[TracebackType]:
 
 
 def _after_ours(frames: Sequence[TracebackType]) -> Sequence[TracebackType]:
-    """Return the frames below the last one of ours."""
+    """Return the frames below the plugin's last one."""
     last = max((i for i, frame in enumerate(frames) if _is_ours(frame)), default=-1)
     return frames[last + 1 :]
 
 
 def _is_users(frame: TracebackType) -> bool:
-    """Return whether a frame is neither ours nor of the standard library."""
+    """Return whether a frame is neither the plugin's nor the standard library's."""
     return not (_is_ours(frame) or _is_stdlib(frame))
 
 
 def _is_ours(frame: TracebackType) -> bool:
-    """Return whether a frame is of this package."""
+    """Return whether a frame is the plugin's."""
     return frame.tb_frame.f_code.co_filename.startswith(_OURS)
 
 
 def _is_stdlib(frame: TracebackType) -> bool:
-    """Return whether a frame is of the standard library, which may hold packages."""
+    """Return whether a frame is the standard library's, installed packages excluded."""
     name = frame.tb_frame.f_code.co_filename
     return name.startswith(_stdlib()) and "-packages" not in name
 
 
 @functools.cache
 def _stdlib() -> str:
-    """Return the folder of the standard library; only what raised asks for it."""
+    """Return the folder of the standard library; imported only for a traceback."""
     import sysconfig
 
     return sysconfig.get_path("stdlib")
@@ -242,20 +242,20 @@ def apply_unmeasured(
 
 
 def _reasons(measured: Measured) -> tuple[str, ...]:
-    """Return why a test lacks values; empty where it does not."""
-    said = [f"{r.metric}: {r.reason}; {r.remedy}" for r in measured.refusals]
-    said += [
+    """Return the reasons for missing values of a test."""
+    reasons = [f"{r.metric}: {r.reason}; {r.remedy}" for r in measured.refusals]
+    reasons += [
         _headline(verdict)
         for verdict in measured.verdicts
         if verdict.outcome is Outcome.UNMEASURED
     ]
-    if not said:
-        said += [_without_value(r) for r in measured.records if not r.estimates]
-    return tuple(filter(None, dict.fromkeys(said)))
+    if not reasons:
+        reasons += [_without_value(r) for r in measured.records if not r.estimates]
+    return tuple(filter(None, dict.fromkeys(reasons)))
 
 
 def _without_value(record: Record) -> str:
-    """Return why a measurement gave no value; "" where nobody wanted one."""
+    """Return why a measurement has no value; "" where none was requested."""
     void = record.void
     if void is None or void.code is VoidCode.DISABLED:
         return ""
@@ -268,7 +268,7 @@ def _limit_failed(measured: Measured) -> bool:
 
 
 def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
-    """Return why a test that ran to its end has no value at all."""
+    """Return why a completed test has no value at all."""
     if disabled:
         return Unmeasured(
             metric="time",
@@ -280,8 +280,8 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
         return Unmeasured(
             metric="any metric",
             code=GapCode.FAILED,
-            reason=f"the test caught what its measurement raised ({escape(raised)})",
-            remedy="measure what comes to its end, or drop the fixture and the marker",
+            reason=f"the test caught the exception of its measurement ({escape(raised)})",
+            remedy="measure a call that succeeds, or drop the fixture and the marker",
         )
     return Unmeasured(
         metric="any metric",
@@ -292,17 +292,17 @@ def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:
 
 
 def unreadable(error: Exception) -> str:
-    """Return what a test shows whose measurements arrived, and are none."""
-    return f"gpuperf: its measurements cannot be read: {escape(str(error))}"
+    """Return the failure text of a test whose measurements cannot be decoded."""
+    return f"gpuperf: the test's measurements cannot be read: {escape(str(error))}"
 
 
 def unwritable(error: Exception) -> str:
-    """Return what a test shows whose measurements cannot leave its process."""
-    return f"gpuperf: its measurements cannot be written: {escape(str(error))}"
+    """Return the failure text of a test whose measurements cannot be encoded."""
+    return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
 
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
-    """Return the explanation of a comparison with measured values in it."""
+    """Return the explanation of a comparison of measured values."""
     from pytest_gpuperf.report.assertion import assert_lines
 
     lines = assert_lines(
@@ -319,7 +319,7 @@ def comparison_lines(op: str, left: object, right: object) -> list[str]:
 def failure_text(
     verdicts: Sequence[Verdict], config: Config, perfs: Sequence[Perf] = ()
 ) -> str:
-    """Return what a test that failed for some verdicts shows; `perfs`: behind them."""
+    """Return the failure text of some verdicts, with the advice for their values."""
     lines = [
         line.text
         for verdict in verdicts
@@ -331,7 +331,7 @@ def failure_text(
 
 
 def _advice_lines(perfs: Iterable[Perf]) -> list[str]:
-    """Return what tools say of measurements that a test failed on, each once."""
+    """Return the tools' advice for the failed measurements, without duplicates."""
     notes = (note for perf in dict.fromkeys(perfs) for note in perf.advice())
     return [f"    {escape(note.text)}" for note in notes]
 

@@ -129,7 +129,7 @@ def test_a_full_disk_leaves_the_old_store(place: str, tmp_path: Path) -> None:
 
     output, errors = start(tmp_path / place, code=FULL).communicate(timeout=60)
 
-    assert "make room on the disk" in output, errors
+    assert "free space on the disk" in output, errors
     assert ".json: cannot be written" in output
     assert store.load("h200") == {key(): (stored(1),)}
     assert not list(tmp_path.rglob("*.tmp"))
@@ -237,7 +237,7 @@ def test_a_lock_that_is_held_is_named(tmp_path: Path) -> None:
     assert process.stdout is not None
     assert process.stdout.readline() == b"held\n"
 
-    with pytest.raises(BaselineError, match="another run has held") as caught:
+    with pytest.raises(BaselineError, match="another run held the lock") as caught:
         store.write("h200", [Append(record=stored(2))])
     process.communicate(timeout=60)
 

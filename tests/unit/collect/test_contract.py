@@ -198,7 +198,7 @@ def test_what_is_gone_through_once_is_no_input(
 
     assert void is not None
     assert void.code == "uses-up-its-inputs"
-    assert void.text.startswith(f"{place} ({kind}) can be gone through only once")
+    assert void.text.startswith(f"{place} ({kind}) can be read only once")
     assert "give setup= (of measure or compare) that returns a fresh one" in void.text
 
 
@@ -245,7 +245,7 @@ def test_what_knows_how_far_it_was_read_voids_once_it_was(
 
     assert void is not None
     assert void.code == "uses-up-its-inputs"
-    assert void.text.startswith(f"argument 0 ({kind}) can be gone through only once")
+    assert void.text.startswith(f"argument 0 ({kind}) can be read only once")
 
 
 def test_looking_at_a_file_takes_nothing_of_it(tmp_path: Path) -> None:
@@ -385,7 +385,7 @@ def test_the_object_of_a_method_is_an_input(
 
     assert void is not None
     kind = type(owner).__name__
-    assert void.text.startswith(f"the object of {name} ({kind}) changed while")
+    assert void.text.startswith(f"the object of {name} ({kind}) changed between")
 
 
 def test_the_method_of_an_iterator_uses_it_up() -> None:
@@ -396,7 +396,7 @@ def test_the_method_of_an_iterator_uses_it_up() -> None:
     void = contract.void()
 
     assert void is not None
-    assert void.text.startswith("the object of __next__ (list_iterator) can be gone")
+    assert void.text.startswith("the object of __next__ (list_iterator) can be read")
     assert Contract(TimedCall(fn=Path().exists)).void() is None
 
 
@@ -613,8 +613,8 @@ def test_a_long_first_call_is_told_in_times_of_the_others() -> None:
     (note,) = Contract(TimedCall(fn=nothing)).notes((1e-6,) * 20, None, 0.02)
 
     assert note.text == (
-        "the first call took 20,000 times as long as the others: what it did may be"
-        " kept, or used up"
+        "the first call took 20,000 times the median of the later calls: its work may be"
+        " cached, or its input consumed"
     )
 
 
@@ -671,9 +671,9 @@ def test_an_object_that_the_first_call_emptied_is_told(
     stream.drain(name)
 
     assert used_up(contract, 1e-3) == (
-        f"the first call took 100 times as long as the others, and Stream.{name} is"
-        " empty since: what it did may have been used up; give setup= (of measure or"
-        " compare) that returns it anew"
+        "the first call took 100 times the median of the later calls, and"
+        f" Stream.{name} is now empty: it may have consumed its input; give setup= (of"
+        " measure or compare) that returns a fresh object"
     )
     assert used_up(contract, 1e-4) == ""
     assert used_up(contract, None) == ""
@@ -732,7 +732,7 @@ def test_a_variable_around_the_function_may_be_emptied() -> None:
     contract = Contract(TimedCall(fn=lambda: sum(values)))
     list(values)
 
-    assert "<lambda>.values is empty since" in used_up(contract, 1e-3)
+    assert "<lambda>.values is now empty" in used_up(contract, 1e-3)
 
 
 def test_with_setup_an_object_may_be_emptied() -> None:
@@ -767,7 +767,7 @@ def test_a_result_that_no_later_call_returns_is_told(
 
     text = used_up(contract, 1e-3, last)
 
-    assert ("and returned what no other returned" in text) is told
+    assert ("and its output differs from all later ones" in text) is told
 
 
 def test_what_a_device_returns_first_is_not_fetched() -> None:

@@ -258,7 +258,7 @@ def test_work_that_outlives_the_events_gives_them_up(rig: Rig, beyond_us: int) -
     assert timing.samples == pytest.approx([(42 + beyond_us) * 1e-6] * 10)
     (note,) = timing.notes
     assert note.code == "outlives-events"
-    assert f"events is left out: the device went on for {beyond_us} us" in note.text
+    assert f"events is left out: the device worked for {beyond_us} us" in note.text
 
 
 @pytest.mark.parametrize("streams", [(0, 7), (7, 0)])
@@ -358,7 +358,7 @@ def test_an_error_code_of_an_event_never_fails_the_test(
     (note,) = timing.notes
     if (function, code) == ("cuEventElapsedTime", 600):
         assert note.code == "untimed-samples"
-        assert note.text == "events could not time 10 of 10 samples: it is left out"
+        assert note.text == "events could not time 10 of 10 samples: events is not used"
         return
     assert note.code == "events-failed"
     assert f"{function} failed with " in note.text
@@ -488,7 +488,7 @@ def test_a_sample_at_a_low_clock_is_discarded() -> None:
     assert len(timing.returned) == 12
     (note,) = timing.notes
     assert note.code == "slow-clock"
-    assert note.text.startswith("3 samples were taken at an SM clock below 75%")
+    assert note.text.startswith("3 samples were left out: the SM clock was below 75%")
 
 
 def test_a_low_clock_takes_both_sides_of_a_pair() -> None:
@@ -518,7 +518,7 @@ def test_clocks_that_leave_no_pair_are_an_error() -> None:
 
         return TimedCall(fn=fn, iterations=10)
 
-    with pytest.raises(MeasureError, match="SM clock far below the others'; let"):
+    with pytest.raises(MeasureError, match="SM clock far below the median; let"):
         rig.host.interleave(
             of(lambda number: number < 5), of(lambda number: number >= 5), stop=StopAt()
         )
@@ -695,10 +695,10 @@ def raising() -> object:
 @pytest.mark.parametrize(
     ("modules", "text"),
     [
-        (framework("jax"), "jax does not say which stream"),
-        (torch(SimpleNamespace()), "torch does not say which stream"),
+        (framework("jax"), "jax has no interface for its current stream"),
+        (torch(SimpleNamespace()), "torch does not tell its current stream"),
         (torch(SimpleNamespace(__cuda_stream__=(1, 5))), "version 1 of"),
-        (framework("cupy"), "cupy does not say which stream"),
+        (framework("cupy"), "cupy does not tell its current stream"),
         (
             framework("cupy", cuda=SimpleNamespace(get_current_stream=raising)),
             "not now",

@@ -12,7 +12,11 @@ from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime, FakeTimer
 from pytest_gpuperf.collect.base import TimedCall, Timing
 from pytest_gpuperf.collect.timing.host import HostCollector
-from pytest_gpuperf.collect.timing.readings import Reading, median_clock_hz, sieve
+from pytest_gpuperf.collect.timing.readings import (
+    Reading,
+    counted_samples,
+    median_clock_hz,
+)
 from pytest_gpuperf.model.record import Void, VoidCode
 
 US = 1_000  # ns
@@ -35,14 +39,14 @@ def readings(*values: float | None, clock_hz: Sequence[float] = ()) -> list[Read
     ]
 
 
-# --------------------------------------------------------------- the sieve
+# ------------------------------------------------ the samples that count
 
 
 def test_the_host_is_a_source_of_every_sample() -> None:
     """Without a timer it is the only one."""
-    chosen = sieve([readings(None, None)], (), {})
+    chosen = counted_samples([readings(None, None)], (), {})
 
-    assert (chosen.sources, chosen.kept, chosen.notes) == (("host",), (0, 1), ())
+    assert (chosen.sources, chosen.places, chosen.notes) == (("host",), (0, 1), ())
 
 
 def test_what_used_no_device_has_the_hosts_time() -> None:
@@ -50,19 +54,19 @@ def test_what_used_no_device_has_the_hosts_time() -> None:
     taken = readings(None, None, clock_hz=(2e9, 1e9))
     for reading in taken:
         reading.device_s["events"] = 0.9
-    chosen = sieve([taken], ("cupti", "events"), {}, unused=True)
+    chosen = counted_samples([taken], ("cupti", "events"), {}, unused=True)
 
-    assert (chosen.sources, chosen.kept, chosen.unused) == (("host",), (0, 1), True)
+    assert (chosen.sources, chosen.places, chosen.unused) == (("host",), (0, 1), True)
     assert [note.code for note in chosen.notes] == ["unused-device"]
 
 
 def test_a_sample_that_the_best_source_misses_is_left_out() -> None:
     """By all sources, so that they time the same calls; and it is said."""
     taken = readings(*[0.5] * 19, None)
-    chosen = sieve([taken], ("cupti",), {})
+    chosen = counted_samples([taken], ("cupti",), {})
 
     assert chosen.sources == ("cupti", "host")
-    assert chosen.kept == tuple(range(19))
+    assert chosen.places == tuple(range(19))
     assert chosen.values(taken, "host") == (1.0,) * 19
     assert [note.text for note in chosen.notes] == [
         "cupti could not time 1 of 20 samples: these samples are left out"
@@ -75,16 +79,18 @@ def test_a_sample_that_the_best_source_misses_is_left_out() -> None:
 def test_a_source_that_misses_many_is_left_out(missing_count: int, used: bool) -> None:
     """More than one sample in ten."""
     taken = readings(*[None] * missing_count, *[0.5] * (10 - missing_count))
-    chosen = sieve([taken], ("cupti",), {})
+    chosen = counted_samples([taken], ("cupti",), {})
 
     assert ("cupti" in chosen.sources) is used
-    assert len(chosen.kept) == (10 - missing_count if used else 10)
+    assert len(chosen.places) == (10 - missing_count if used else 10)
     assert len(chosen.notes) == 1
 
 
 def test_a_barred_source_is_left_out_by_its_reason() -> None:
     """And one that did not run is not spoken of."""
-    chosen = sieve([readings(0.5)], ("cupti",), {"cupti": GONE, "events": GONE})
+    chosen = counted_samples(
+        [readings(0.5)], ("cupti",), {"cupti": GONE, "events": GONE}
+    )
 
     assert chosen.sources == ("host",)
     assert [(note.code, note.text) for note in chosen.notes] == [
@@ -97,7 +103,7 @@ def test_a_sample_counts_on_both_sides_or_on_neither() -> None:
     first = readings(*[0.5] * 20)
     second = readings(*[0.5] * 19, None)
 
-    assert sieve([first, second], ("cupti",), {}).kept == tuple(range(19))
+    assert counted_samples([first, second], ("cupti",), {}).places == tuple(range(19))
 
 
 @pytest.mark.parametrize(("clock_hz", "kept"), [(1500e6, True), (1499e6, False)])
@@ -105,7 +111,7 @@ def test_a_clock_is_low_below_three_quarters(clock_hz: float, kept: bool) -> Non
     """Of the median of the set."""
     taken = readings(0.5, 0.5, 0.5, clock_hz=(2000e6, 2000e6, clock_hz))
 
-    assert (2 in sieve([taken], ("cupti",), {}).kept) is kept
+    assert (2 in counted_samples([taken], ("cupti",), {}).places) is kept
 
 
 VALUES = st.none() | st.floats(1e-6, 1.0)
@@ -123,14 +129,14 @@ def test_every_source_has_every_sample_that_counts(
         Reading(wall_s=2.0, clock_hz=clock, device_s={"cupti": a, "events": b})
         for a, b, clock in rows
     ]
-    chosen = sieve([taken], ("cupti", "events"), dict.fromkeys(barred, GONE))
+    chosen = counted_samples([taken], ("cupti", "events"), dict.fromkeys(barred, GONE))
 
     assert chosen.sources[-1] == "host"
     assert not barred & set(chosen.sources)
-    assert list(chosen.kept) == sorted(set(chosen.kept))
+    assert list(chosen.places) == sorted(set(chosen.places))
     for source in chosen.sources:
-        assert len(chosen.values(taken, source)) == len(chosen.kept)
-    left_out = len(taken) - len(chosen.kept)
+        assert len(chosen.values(taken, source)) == len(chosen.places)
+    left_out = len(taken) - len(chosen.places)
     assert bool(left_out) <= bool(chosen.notes)
 
 

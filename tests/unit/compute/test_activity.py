@@ -162,7 +162,7 @@ class TestTimes:
         untimed = replace(columns, start_ns=array("Q", [NOW, 0]))
         found = summarise(replace(known, launches=untimed, untimed_count=1))
         assert found.busy_s == pytest.approx(100e-9)
-        assert "given no time" in notes(found)[0].text
+        assert "not timed" in notes(found)[0].text
         assert found.kernels[0].total_s == pytest.approx(100e-9)
 
     @given(
@@ -367,12 +367,12 @@ class TestEstimates:
                 ("time.busy", "time.idle_fraction"),
                 (
                     "nothing that CUPTI could time ran on the device",
-                    "measure something that does",
+                    "measure a call that uses the device",
                 ),
             ),
             "launches.latency": (
-                "no call that launches a kernel was seen",
-                "measure something that launches one",
+                "no call launched a kernel",
+                "measure a call that launches a kernel",
             ),
             **dict.fromkeys(
                 ("compile.count", "compile.time"),
@@ -391,8 +391,8 @@ class TestEstimates:
         assert {(u.reason, u.remedy) for u in missing} == {
             (
                 (
-                    "child processes ran beside it (7, 8), and CUPTI sees its own"
-                    " process alone"
+                    "child processes ran meanwhile (7, 8), and CUPTI records its own"
+                    " process only"
                 ),
                 "do the work in the test's own process",
             )
@@ -404,15 +404,15 @@ class TestEstimates:
 
         assert {note.code: note.text for note in notes(summarise(seen))} == {
             "unlabelled-work": (
-                "1 piece of work was launched by threads without a label and counted by"
-                " when that was"
+                "1 piece of work was launched by threads without a label, and assigned"
+                " by time"
             ),
             "untimed-work": (
-                "2 pieces of work were given no time by CUPTI: that lacks in time.busy"
-                " and time.idle_fraction"
+                "2 pieces of work were not timed by CUPTI, and missing in time.busy and"
+                " time.idle_fraction"
             ),
             "child-processes": (
-                "child processes ran beside it (7, 8): what they may have done on a GPU"
-                " is not counted"
+                "child processes ran meanwhile (7, 8): their work on a GPU is not"
+                " counted"
             ),
         }

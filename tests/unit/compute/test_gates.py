@@ -174,8 +174,8 @@ def test_silent_sensors() -> None:
     found = gates(around(silent=silent))
     assert found.void is None
     assert [note.text for note in found.notes] == [
-        "nothing from the sensor of a, b: r4; do",
-        "nothing from the sensor of c: r10; do",
+        "no reading of a, b: r4; do",
+        "no reading of c: r10; do",
     ]
 
 
@@ -290,8 +290,8 @@ def test_a_cap_says_how_long_and_how_far() -> None:
 def test_a_gpu_that_counts_nothing_says_what_was_looked_at() -> None:
     """Two moments are not the time between them."""
     assert noted(around(throttled_s={}))["throttling-uncounted"] == (
-        "this GPU does not count how long its clock was held down: only the moments"
-        " before and after were looked at"
+        "this GPU does not count throttling time: its clock was checked only before and"
+        " after"
     )
 
 
@@ -302,8 +302,8 @@ def test_what_the_driver_reports_is_told_in_full() -> None:
 
     assert told == {
         "xid": "the driver reported XID 13, 31: see the kernel's log",
-        "pcie-replay": "2 PCIe packets were sent again",
-        "sensor-silent": "nothing from the sensor of a: r; do",
+        "pcie-replay": "2 PCIe packets were replayed",
+        "sensor-silent": "no reading of a: r; do",
     }
 
 

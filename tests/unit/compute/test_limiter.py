@@ -306,7 +306,7 @@ def test_what_was_not_collected_may_be_the_limiter(name: str) -> None:
     found = unknown(launch(**{name: None}))
 
     assert found.missing == (name,)
-    assert found.reason == "no counter says how busy it was"
+    assert found.reason == "no counter of its utilization was collected"
 
 
 def test_memory_is_seen_by_its_parts_or_as_a_whole() -> None:

@@ -304,7 +304,7 @@ def test_counters_that_say_nothing_leave_the_declared_roof() -> None:
     card = score(steps, 20.0, hardware=BOTH)
 
     assert (card.bottleneck, card.evidence) == (StepLimiter.COMPUTE, ())
-    assert "the counters name no bottleneck: no counter says how busy" in said(card)
+    assert "the counters name no bottleneck: no counter of its" in said(card)
     assert "warps_active_fraction" in said(card)
 
 
@@ -332,7 +332,7 @@ def test_what_no_trace_and_no_counter_says_is_refused() -> None:
         "counters.dram_bytes",
     ):
         assert f"{path}: " in f"{raised.value.path}: {raised.value.message}"
-    assert "counters.flux: there is no such counter;" in raised.value.message
+    assert "counters.flux: unknown counter;" in raised.value.message
     assert "counters.dram_bytes: -1.0 is below zero" in raised.value.message
     with pytest.raises(RecordError, match="launching_ms"):
         DeviceTime(busy_ms=1.0, launching_ms=math.nan, waiting_ms=math.inf)
@@ -657,9 +657,13 @@ def test_a_ratio_that_no_float_holds_is_not_known() -> None:
 @pytest.mark.parametrize(
     ("text", "path", "words"),
     [
-        ("nonsense", "invariants", "'nonsense' is no invariant"),
-        ("forwards <= 3", "forwards <= 3", "forwards is no quantity of a step; there"),
-        ("step / warp <= 3", "step / warp <= 3", "there are step, data, forward, "),
+        ("nonsense", "invariants", "'nonsense' is not an invariant"),
+        (
+            "forwards <= 3",
+            "forwards <= 3",
+            "forwards is not a quantity of a step; write",
+        ),
+        ("step / warp <= 3", "step / warp <= 3", "write one of step, data, forward, "),
     ],
 )
 def test_a_wrong_invariant_says_where_and_how_it_is_written(
@@ -741,7 +745,7 @@ def test_a_profile_without_counters_is_not_told_that_they_name_nothing() -> None
 
 def test_what_was_not_measured_of_a_step_is_told() -> None:
     """A mean alone has no noise, and no work declared has no roof."""
-    alone = "only the mean of the steps is known: nothing is said of its noise"
+    alone = "only the mean of the steps is known, so its noise is unknown"
     unknown = Hardware(peak_bw_gb_s=0.0, bytes_per_token=0.0)
     bare = score(profile(forward=99.0), hardware=unknown).notes
     timed = score(replace(profile(forward=99.0), step_ms=STEPS)).notes
@@ -752,7 +756,7 @@ def test_what_was_not_measured_of_a_step_is_told() -> None:
     assert "no efficiency: neither roof is known" not in timed
 
 
-_MEAN = "only the mean of the steps is known: nothing is said of its noise"
+_MEAN = "only the mean of the steps is known, so its noise is unknown"
 _ONE_ROOF = "no bottleneck: copies are few and the work is declared for one roof only"
 
 
@@ -805,7 +809,7 @@ def test_a_step_without_a_time_has_no_trace_either() -> None:
         (
             {"dram_throughput_fraction": 0.3},
             (
-                "no counter says how busy it was (memory_throughput_fraction, "
+                "no counter of its utilization was collected (memory_throughput_fraction, "
                 "sm_throughput_fraction, warps_active_fraction, waves_count)"
             ),
         ),

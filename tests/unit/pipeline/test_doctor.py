@@ -176,26 +176,30 @@ def stopped(*concerns: Concern, name: str = "x") -> Finding:
 @pytest.mark.parametrize(
     ("findings", "state", "words"),
     [
-        ((), Readiness.READY, "nothing stops"),
-        ((stopped("counters"),), Readiness.DEGRADED, "machine: counters"),
+        ((), Readiness.READY, "everything on the GPU"),
+        ((stopped("counters"),), Readiness.DEGRADED, "here: counters"),
         (
             (stopped("energy", "memory"), stopped("launches", "counters")),
-            *(Readiness.DEGRADED, "machine: counters, launches, energy, memory"),
+            *(Readiness.DEGRADED, "here: counters, launches, energy, memory"),
         ),
-        ((stopped("timing"),), Readiness.BLOCKED, "not even its time"),
-        ((stopped("host", "binary", "sass"),), Readiness.READY, "nothing stops"),
+        ((stopped("timing"),), Readiness.BLOCKED, "its time cannot be measured"),
+        (
+            (stopped("host", "binary", "sass"),),
+            Readiness.READY,
+            "everything on the GPU",
+        ),
         (
             (
                 Topic(id="x", concerns=("timing",)).bends(
                     "it is so", "it", remedy="change it"
                 ),
             ),
-            *(Readiness.READY, "nothing stops"),
+            *(Readiness.READY, "everything on the GPU"),
         ),
         (
             (Topic(id="x", concerns=("timing",)).unknown("nobody says"),),
             Readiness.READY,
-            "nothing",
+            "everything on the GPU",
         ),
     ],
 )
@@ -228,7 +232,7 @@ def test_a_gpu_that_nvml_does_not_list_can_still_be_timed() -> None:
     nobody = query_devices(FakeNvml())
 
     found = examine(runtime(), nobody, (there, stopped("energy", name="nvml")))
-    assert found.verdict == "stopped on this machine: energy"
+    assert found.verdict == "cannot be measured here: energy"
     torn = stopped("timing", "energy", name="nvml")
     assert examine(runtime(), nobody, (there, torn)).state is Readiness.BLOCKED
 
@@ -239,7 +243,7 @@ def test_what_was_asked_for_and_not_done_blocks() -> None:
         found = examine(runtime(), query, refused="Nothing was measured.")
 
         assert found.state is Readiness.BLOCKED
-        assert "asked for" in found.verdict
+        assert "--measure-peaks failed" in found.verdict
 
 
 def test_statuses_are_ordered_from_the_worst() -> None:

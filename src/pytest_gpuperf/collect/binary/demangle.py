@@ -1,4 +1,4 @@
-"""Names of kernels as a reader writes them."""
+"""Demangled names of kernels."""
 
 from __future__ import annotations
 
@@ -20,21 +20,21 @@ def demangled_names(
     names: Sequence[str], *, runner: Runner, tools: Sequence[str] = _TOOLS
 ) -> Mapping[str, str]:
     """
-    Return readable names, as far as a demangler is there.
+    Return demangled names, if a demangler is available.
 
     Args:
-        names: As the binary has them.
+        names: Mangled names.
 
         runner: Starts the demangler.
 
         tools: Programs to try, best first; the first on PATH is used.
 
     Returns:
-        The readable name by the mangled one; empty where no demangler is on PATH or
-        the one that is there fails: a name is no reason to lose a measurement.
+        Demangled by mangled name; empty where no demangler is on PATH or it fails: a
+        name is not worth losing a measurement.
     """
     distinct = sorted(set(names))
-    tool = next((found for each in tools if (found := shutil.which(each))), None)
+    tool = next((path for name in tools if (path := shutil.which(name))), None)
     if tool is None or not distinct:
         return {}
     text = "\n".join(distinct) + "\n"
@@ -50,16 +50,16 @@ def demangled_names(
 
 def native_demangler(library: str = "libstdc++.so.6") -> Callable[[str], str | None]:
     """
-    Return what makes a readable name in this process, with no program started.
+    Return a demangler that runs in this process.
 
-    A name that is not mangled (Triton's, one declared `extern "C"`) is readable as it is.
+    A name that is not mangled (Triton's, one declared `extern "C"`) is returned as it is.
 
     Args:
-        library: The C++ runtime that has `__cxa_demangle`, as the loader knows it.
+        library: The C++ runtime that has `__cxa_demangle`, as the loader names it.
 
     Returns:
-        A function of a name; it returns None where the library is not there or does not
-        know the name.
+        A function of a name; it returns None where the library is missing or cannot
+        demangle the name.
     """
     try:
         demangle = ctypes.CDLL(library)["__cxa_demangle"]
@@ -98,18 +98,18 @@ def base_name(name: str) -> str:
         'fill'
     """
     open_brackets: list[str] = []
-    kept = []
+    letters = []
     for letter in name.replace("(anonymous namespace)::", ""):
         if letter == "(" and not open_brackets:  # its parameters
             break
         if letter in _CLOSED_BY:
             open_brackets.append(_CLOSED_BY[letter])
         elif not open_brackets:
-            kept.append(letter)
+            letters.append(letter)
         elif letter == ")" and letter in open_brackets:
             while open_brackets.pop() != ")":  # a < b inside it opened nothing
                 pass
         elif letter == open_brackets[-1]:
             open_brackets.pop()
-    words = "".join(kept).split()
+    words = "".join(letters).split()
     return (words[-1].rpartition("::")[2] if words else "") or name

@@ -1,4 +1,4 @@
-"""The instructions of a kernel by class, in loops and out of them."""
+"""The instructions of a kernel by class, inside and outside loops."""
 
 from __future__ import annotations
 
@@ -85,7 +85,7 @@ class Listing(Frozen, frozen=True, kw_only=True):
     Attributes:
         instructions: In the order of the file.
 
-        places: Which instruction stands behind a label.
+        places: Index of the instruction after a label.
     """
 
     instructions: Sequence[Instruction]
@@ -97,11 +97,11 @@ class KernelCode(Frozen, frozen=True, kw_only=True):
     The code of one kernel.
 
     Attributes:
-        instructions: All that can be reached.
+        instructions: All reachable instructions.
 
-        in_loops: Those of them that lie in a loop, or are called from one.
+        in_loops: Those inside a loop, or called from one.
 
-        doubt: What keeps this from being all of the code; None: it is all.
+        doubt: Why the code may be incomplete; None: it is complete.
     """
 
     instructions: tuple[Instruction, ...]
@@ -159,18 +159,18 @@ def kernel_code(listing: Listing, kernel: str) -> KernelCode | None:
 
 
 class _Flow:
-    """Where control goes from each instruction."""
+    """The control flow between instructions."""
 
     def __init__(self, listing: Listing) -> None:
         self._code = listing.instructions
         self._places = listing.places
 
     def following(self, at: int) -> list[int]:
-        """Return what may run after an instruction, what it calls included."""
+        """Return the successors of an instruction, called functions included."""
         return self.called(at) + self.within(at)
 
     def within(self, at: int) -> list[int]:
-        """Return what may run after an instruction, in the same function."""
+        """Return the successors of an instruction in the same function."""
         instruction = self._code[at]
         targets = []
         if instruction.base in _JUMPS | _TABLES and not instruction.never_runs:
@@ -186,7 +186,7 @@ class _Flow:
         return self._targets(instruction) if direct else []
 
     def called_from(self, places: Iterable[int]) -> set[int]:
-        """Return all functions, instruction by instruction, that some places call."""
+        """Return the instructions of all functions that some instructions call."""
         bodies: set[int] = set()
         todo = [entry for at in places for entry in self.called(at)]
         while todo:
@@ -199,7 +199,7 @@ class _Flow:
         return bodies
 
     def doubt(self, at: int) -> str | None:
-        """Return why it is not known where control goes; None: it is."""
+        """Return why the successors of an instruction are not known; None: they are."""
         instruction = self._code[at]
         if instruction.base in _TABLES and not self._targets(instruction):
             return "jumps to targets that nvdisasm does not list"
@@ -209,7 +209,7 @@ class _Flow:
         return None
 
     def _targets(self, instruction: Instruction) -> list[int]:
-        """Return the places of the labels that an instruction names."""
+        """Return the places of the labels among an instruction's operands."""
         names = _REFERENCE.findall(instruction.operands)
         if table := _TARGETS.search(instruction.operands):
             names += table[1].split(",")
@@ -217,7 +217,7 @@ class _Flow:
 
 
 def _leaves(instruction: Instruction) -> bool:
-    """Return whether the next instruction cannot be what follows."""
+    """Return whether control never falls through to the next instruction."""
     if instruction.guard not in _ALWAYS:
         return False
     if instruction.base in _TABLES:
@@ -228,7 +228,7 @@ def _leaves(instruction: Instruction) -> bool:
 
 
 def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[int]:
-    """Return the places that can be reached from some."""
+    """Return the places reachable from some."""
     todo = list(start)
     reached = set(todo)
     while todo:
@@ -239,8 +239,8 @@ def _reach(start: Iterable[int], following: Callable[[int], list[int]]) -> set[i
 
 
 def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
-    """Return the places from which the flow can come back (Kosaraju's algorithm)."""
-    order, before = _finished(start, following)
+    """Return the places that lie on a cycle (Kosaraju's algorithm)."""
+    order, before = _post_order(start, following)
     owner: dict[int, int] = {}
     for root in reversed(order):
         todo = [root]
@@ -259,12 +259,10 @@ def _cycles(start: int, following: Callable[[int], list[int]]) -> set[int]:
     }
 
 
-def _finished(
+def _post_order(
     start: int, following: Callable[[int], list[int]]
 ) -> tuple[list[int], dict[int, list[int]]]:
-    """Return places in the order in which a depth-first walk leaves them, and what
-    comes before each.
-    """
+    """Return places in depth-first post-order, and the predecessors of each."""
     order: list[int] = []
     before: dict[int, list[int]] = {start: []}
     walk = [(start, iter(following(start)))]
@@ -393,26 +391,25 @@ def classes_of(instruction: Instruction) -> tuple[str, ...]:
 
 def spilled_bytes(code: KernelCode) -> int | None:
     """
-    Return what a thread spills, stores and loads together [B].
+    Return the bytes that a thread spills, stores and loads together [B].
 
-    A spilled register has a place of its own, so its address is the stack pointer and a
-    number. Where the stack is addressed in another way there are arrays in it too, or
-    arguments of functions outside; where the pointer moves more than once, functions
-    that save registers for their callers: then None.
+    A spilled register has a fixed place: its address is the stack pointer plus a constant.
+    Other addresses mean arrays, or arguments of external functions; several moves of the
+    stack pointer mean functions that save registers of their callers: then None.
     """
     accesses = [i for i in code.instructions if i.base in {"LDL", "STL"}]
     if not accesses:
         return 0
-    own = all(_OWN_PLACE.search(i.operands) for i in accesses)
+    fixed_places = all(_OWN_PLACE.search(i.operands) for i in accesses)
     uses = [i for i in code.instructions if _STACK in _registers(i)]
     moves = sum(instruction.parts[0] == _STACK for instruction in uses)
-    if not own or code.doubt or moves != len(uses) or moves > 1:
+    if not fixed_places or code.doubt or moves != len(uses) or moves > 1:
         return None
     return sum(_width_bytes(instruction) for instruction in accesses)
 
 
 def _mix(kernel: str, code: KernelCode | None) -> InstructionMix:
-    """Return what one kernel consists of."""
+    """Return the instruction mix of one kernel."""
     if code is None:
         doubt = "nvdisasm does not list it"
         return InstructionMix(kernel=kernel, counts=None, doubt=doubt)
@@ -427,7 +424,7 @@ def _mix(kernel: str, code: KernelCode | None) -> InstructionMix:
 
 
 def _counted(instructions: Iterable[Instruction]) -> Counter[str]:
-    """Return how many instructions are in each class."""
+    """Return the number of instructions in each class."""
     counts: Counter[str] = Counter()
     for instruction in instructions:
         if instruction.base != "NOP" and not instruction.never_runs:
@@ -447,9 +444,9 @@ def _tensor_classes(base: str) -> Iterator[str]:
 
 
 def _width_bytes(instruction: Instruction) -> int:
-    """Return what a thread moves in one access [B]."""
-    found = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
-    return next(found, 4)
+    """Return the bytes that a thread moves in one access [B]."""
+    widths = (_WIDTHS[m] for m in instruction.modifiers if m in _WIDTHS)
+    return next(widths, 4)
 
 
 def _only_moves(instruction: Instruction) -> bool:
@@ -461,5 +458,5 @@ def _only_moves(instruction: Instruction) -> bool:
 
 
 def _registers(instruction: Instruction) -> set[str]:
-    """Return what an instruction computes with; nothing where it accesses memory."""
+    """Return the source registers of an instruction; empty for memory accesses."""
     return {part.partition(".")[0] for part in instruction.parts[1:]}

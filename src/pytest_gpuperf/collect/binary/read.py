@@ -1,4 +1,4 @@
-"""Read what a compiled kernel is made of."""
+"""Resources and instructions of the kernels of a binary."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 
 def kind_of(head: bytes) -> str:
     """
-    Return what a file is, from its first bytes.
+    Return the kind of a file, from its first bytes.
 
     Args:
         head: Its first `HEAD_BYTES`.
@@ -69,7 +69,7 @@ def kind_of(head: bytes) -> str:
 
 def cubin_problem(content: bytes) -> Gap | None:
     """
-    Return what keeps a cubin's numbers from being final.
+    Return why a cubin's numbers are not final.
 
     Args:
         content: The whole cubin.
@@ -94,7 +94,7 @@ def cubin_problem(content: bytes) -> Gap | None:
 
 
 def _is_whole(content: bytes) -> bool:
-    """Return whether all that the header promises is there."""
+    """Return whether the file is as long as its header says."""
     if len(content) < _HEADER.size:
         return False
     *_, table_start, _, _, _, _, entry_bytes, count, _ = _HEADER.unpack_from(content)
@@ -114,7 +114,7 @@ _REMEDY = "give the path or the bytes of a cubin or fatbin, or what Triton compi
 
 class LaunchFacts(Frozen, frozen=True, kw_only=True):
     """
-    What a binary does not hold and a launch decides.
+    Resources that a launch sets and a binary does not have.
 
     Attributes:
         threads_per_block: Threads of a block; None: nobody said.
@@ -158,7 +158,7 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     Raises:
         MeasureError: The source is something else, or an empty sequence.
 
-        CaptureFormatError: What Triton's compiler returned holds no cubin.
+        CaptureFormatError: The Triton kernel has no cubin.
     """
     if isinstance(source, str | os.PathLike):
         path = Path(source)
@@ -170,22 +170,22 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     if hasattr(source, "asm"):
         return (_triton_image(source, launch),)
     if isinstance(source, Sequence) and source:
-        return tuple(image for each in source for image in images_of(each, launch))
-    message = f"{type(source).__name__} is no compiled kernel"
+        return tuple(image for part in source for image in images_of(part, launch))
+    message = f"{type(source).__name__} is not a compiled kernel"
     if isinstance(source, Sequence):
         message = "no compiled kernel was given"
     raise MeasureError(message, remedy=_REMEDY)
 
 
 def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
-    """Return the cubin that Triton's compiler left, with what its metadata says."""
+    """Return the cubin of a Triton kernel, with the launch facts of its metadata."""
     metadata = getattr(compiled, "metadata", None)
     label = f"Triton kernel {_fact(metadata, 'name') or '(unnamed)'}"
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
     content = forms.get("cubin")
     if not isinstance(content, bytes):
         held = ", ".join(str(form) for form in forms) or "nothing"
-        message = f"holds no cubin, only {held}"
+        message = f"has no cubin, only {held}"
         remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
         raise CaptureFormatError(message, remedy=remedy, path=label)
     warps = _number(_fact(metadata, "num_warps"))
@@ -218,7 +218,7 @@ _GIVE = "give a cubin, a fatbin or a program that holds one"
 _REFUSED = {
     "empty": ("is empty", "compile or copy it again"),
     "ptx": ("is PTX", "compile it for a chip: ptxas -arch=sm_90 in.ptx -o out.cubin"),
-    "other": ("is no cubin and holds none", _GIVE),
+    "other": ("is not a cubin and has none", _GIVE),
 }
 
 
@@ -247,7 +247,7 @@ def read_binary(
     tool: str | None = None,
 ) -> tuple[KernelResources, ...]:
     """
-    Return what each kernel of a binary needs of the chip it was compiled for.
+    Return the resources of each kernel of a binary.
 
     Arguments and errors are those of `read_cubins`.
 
@@ -277,7 +277,7 @@ def read_cubins(
     tool: str | None = None,
 ) -> tuple[Cubin, ...]:
     """
-    Return the cubins of a binary, with what their kernels need of the chip.
+    Return the cubins of a binary, with the resources of their kernels.
 
     Args:
         source: A path, bytes, what Triton's compiler returns, or a sequence of them.
@@ -341,7 +341,7 @@ def read_mixes(
     cubins: Sequence[Cubin], *, runner: Runner, tool: str | None = None
 ) -> tuple[InstructionMix, ...]:
     """
-    Return of which instructions each kernel consists.
+    Return the instruction mix of each kernel.
 
     Args:
         cubins: What `read_cubins` returned.
@@ -370,7 +370,7 @@ def read_mixes(
 
 
 def _at_least(value: int | None, least: int, name: str) -> int | None:
-    """Return a number that makes sense, or refuse it by its name."""
+    """Return a number; raise with its name if it is below the minimum."""
     if value is not None and value < least:
         message = f"{name} is {value}"
         raise MeasureError(message, remedy=f"give {name} as a number >= {least}")
@@ -378,7 +378,7 @@ def _at_least(value: int | None, least: int, name: str) -> int | None:
 
 
 def _refuse_by_head(image: Image) -> None:
-    """Refuse what no tool need be asked about."""
+    """Refuse an image by its first bytes, without running a tool."""
     kind = kind_of(_head(image))
     if kind in _REFUSED:
         problem, remedy = _REFUSED[kind]
@@ -406,7 +406,7 @@ def _head(image: Image) -> bytes:
 
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
-    """Refuse a cubin whose numbers are not the final ones."""
+    """Refuse a cubin whose numbers are not final."""
     if problem := cubin_problem(content):
         raise CaptureFormatError(
             problem.reason, remedy=problem.remedy, path=image.label
@@ -432,7 +432,7 @@ def _read_image(
             kernels = [_resources(use, of, image.launch, facts) for use in usages]
             cubins.append(Cubin(content=content, kernels=tuple(kernels)))
     if not any(cubin.kernels for cubin in cubins):
-        raise CaptureFormatError("holds no kernel", remedy=_GIVE, path=image.label)
+        raise CaptureFormatError("has no kernel", remedy=_GIVE, path=image.label)
     return cubins
 
 
@@ -448,19 +448,19 @@ def _cubins_of(
     into.mkdir()
     finished, cubins = cuobjdump.extract_cubins(tool, path, into=into, runner=runner)
     if cuobjdump.holds_no_device_code(finished) and kind_of(_head(image)) != "cubin":
-        raise CaptureFormatError("holds no device code", remedy=_GIVE, path=image.label)
+        raise CaptureFormatError("has no device code", remedy=_GIVE, path=image.label)
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
     if not cubins:
         raise CaptureFormatError(
-            "holds no kernel compiled for a chip",
+            "has no kernel compiled for a chip",
             remedy="compile for a chip too: nvcc -gencode arch=compute_90,code=sm_90",
             path=image.label,
         )
     chosen = {file: of for file, of in cubins.items() if target in {None, of}}
     if not chosen:
         held = ", ".join(dict.fromkeys(cubins.values()))
-        message = f"holds no kernel for {target}, only for {held}"
+        message = f"has no kernel for {target}, only for {held}"
         raise CaptureFormatError(
             message, remedy=f"take one of {held}", path=image.label
         )
@@ -473,8 +473,8 @@ def _resources(
     launch: LaunchFacts,
     facts: Mapping[tuple[str, str], CompilerFacts],
 ) -> KernelResources:
-    """Return one kernel's resources in our words."""
-    said = facts.get((usage.name, target))
+    """Return one kernel's resources as a KernelResources."""
+    compiler = facts.get((usage.name, target))
     return KernelResources(
         name=usage.name,
         demangled=None,
@@ -484,16 +484,16 @@ def _resources(
         shared_bytes=_own_shared_bytes(usage.shared_bytes, target),
         constant_bytes=usage.constant_bytes,
         dynamic_shared_bytes=launch.dynamic_shared_bytes,
-        spills_bytes=said.spills_bytes if said else None,
+        spills_bytes=compiler.spills_bytes if compiler else None,
         threads_per_block=launch.threads_per_block,
-        barriers_count=said.barriers_count if said else None,
+        barriers_count=compiler.barriers_count if compiler else None,
     )
 
 
 def _own_shared_bytes(counted_bytes: int, target: str) -> int:
-    """Return a kernel's static shared memory without the driver's share."""
+    """Return a kernel's static shared memory without the driver's reserve [B]."""
     capability = target_capability(target)
-    kept = capability is not None and capability >= _KEPT_FROM
-    if kept and counted_bytes >= _KEPT_BY_DRIVER_BYTES:
+    reserves = capability is not None and capability >= _KEPT_FROM
+    if reserves and counted_bytes >= _KEPT_BY_DRIVER_BYTES:
         return counted_bytes - _KEPT_BY_DRIVER_BYTES
     return counted_bytes

@@ -31,7 +31,7 @@ _NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
 
 class FunctionUsage(Frozen, frozen=True, kw_only=True):
     """
-    What the tool prints of one kernel, in its own numbers.
+    The numbers that the tool prints of one kernel.
 
     Attributes:
         name: As the binary has it.
@@ -81,7 +81,7 @@ def function_usage(
     tool: str, cubin: Path, *, runner: Runner
 ) -> tuple[FunctionUsage, ...]:
     """
-    Return what each kernel of a cubin uses.
+    Return the usage of each kernel of a cubin.
 
     Args:
         tool: The path of cuobjdump.
@@ -103,7 +103,7 @@ def function_usage(
 
 
 def holds_no_device_code(finished: Finished) -> bool:
-    """Return whether the tool says that there is nothing for a GPU in the file."""
+    """Return whether the tool reports a file without device code."""
     return any(words in finished.log_tail for words in _NO_DEVICE_CODE)
 
 
@@ -143,7 +143,7 @@ _BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
 
 class CompilerFacts(Frozen, frozen=True, kw_only=True):
     """
-    What the compiler said of one kernel.
+    The compiler's log on one kernel.
 
     Attributes:
         spills_bytes: Spill stores and loads of a thread [B], those of the functions
@@ -158,7 +158,7 @@ class CompilerFacts(Frozen, frozen=True, kw_only=True):
 
 def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
     """
-    Return what a compiler's log says, by kernel and target.
+    Return the facts of a compiler's log, by kernel and target.
 
     A function that a kernel calls follows it in the log, so its spills are counted
     with the kernel. In a log of separate compilation a function may stand before any
@@ -182,9 +182,9 @@ def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
             if kernel is None:
                 ownerless_bytes += spills_bytes
             else:
-                known = facts[kernel].spills_bytes or 0
+                before_bytes = facts[kernel].spills_bytes or 0
                 facts[kernel] = replace(
-                    facts[kernel], spills_bytes=known + spills_bytes
+                    facts[kernel], spills_bytes=before_bytes + spills_bytes
                 )
         elif kernel is not None and (used := _BARRIERS.search(line)):
             facts[kernel] = replace(facts[kernel], barriers_count=int(used[1]))
@@ -195,5 +195,8 @@ def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
             path="the compiler's log",
         )
     if ownerless_bytes:
-        return {name: replace(said, spills_bytes=None) for name, said in facts.items()}
+        return {
+            name: replace(compiler, spills_bytes=None)
+            for name, compiler in facts.items()
+        }
     return facts

@@ -1,4 +1,4 @@
-"""NVIDIA's command-line tools: where they are."""
+"""The paths of NVIDIA's command-line tools."""
 
 from __future__ import annotations
 
@@ -35,12 +35,12 @@ NVDISASM = Tool(name="nvdisasm", wheel="nvidia-cuda-nvdisasm")
 
 
 def on_path(tool: Tool) -> str | None:
-    """Return the one on PATH."""
+    """Return the path of a tool on PATH."""
     return shutil.which(tool.name)
 
 
 def in_wheel(tool: Tool) -> str | None:
-    """Return the one that PyPI's wheel brought."""
+    """Return the path of a tool in PyPI's wheel."""
     try:
         files = importlib.metadata.files(tool.wheel) or ()
     except importlib.metadata.PackageNotFoundError:
@@ -52,7 +52,7 @@ def in_wheel(tool: Tool) -> str | None:
 
 
 def in_triton(tool: Tool) -> str | None:
-    """Return the one that Triton brought, without importing Triton."""
+    """Return the path of a tool in Triton, without importing Triton."""
     spec = importlib.util.find_spec("triton")
     if spec is None or spec.origin is None:
         return None
@@ -61,7 +61,7 @@ def in_triton(tool: Tool) -> str | None:
 
 
 def in_toolkit(tool: Tool) -> str | None:
-    """Return the one of the CUDA toolkit that the environment names."""
+    """Return the path of a tool in the CUDA toolkit that the environment names."""
     homes = (os.environ.get(name) for name in ("CUDA_HOME", "CUDA_PATH"))
     folders = [str(Path(home) / "bin") for home in homes if home]
     return shutil.which(tool.name, path=os.pathsep.join(folders)) if folders else None
@@ -86,8 +86,8 @@ def find_tool(
         CollectorUnavailableError: It is in none of them.
     """
     for place in places:
-        if found := place(tool):
-            return found
+        if path := place(tool):
+            return path
     raise CollectorUnavailableError(
         f"{tool.name} is not on PATH, in PyPI's wheel, in Triton or in CUDA_HOME",
         remedy='run: pip install "pytest-gpuperf[binary]"',
@@ -95,7 +95,7 @@ def find_tool(
 
 
 def refusal(tool: Tool, finished: Finished) -> CollectorFailedError:
-    """Return the error for a tool that gave no answer, in its own words."""
+    """Return the error of a failed tool, with the tool's output."""
     words = finished.log_tail or f"no output, exit status {finished.exit_code}"
     return CollectorFailedError(
         f"{tool.name} cannot read it: {words}",

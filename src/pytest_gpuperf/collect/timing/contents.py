@@ -1,4 +1,4 @@
-"""The bytes inside arrays, buffers and lists, whoever made them."""
+"""The contents of arrays, buffers and lists as bytes, for any library."""
 
 from __future__ import annotations
 
@@ -27,38 +27,38 @@ from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
 
-# More than this of one array is looked at by evenly spaced elements: a change of a region
-# is seen, a change of a single element may not be. 16 MiB: 10 ms to copy and to hash.
+# A larger array is sampled at evenly spaced elements: a change of a region is seen, a
+# change of a single element may not be. 16 MiB take 10 ms to copy and to hash.
 _MOST_BYTES = 16 * 1024**2
 _MOST_ITEMS = 1_000_000  # the same for a list
 _MOST_DEPTH = 4  # of lists in lists
 _MARSHAL = 2  # the last format in which equal values have equal bytes
 _PLAIN = (bool, int, float, complex, str, bytes, type(None))
 _CONTAINERS = (list, tuple, dict, set, frozenset, deque)
-_EMPTIED = frozenset({list, dict, set, deque})  # of them, what may have fewer items
+_EMPTIED = frozenset({list, dict, set, deque})  # containers that can lose items
 _SAMPLES: tuple[Iterable[object], ...] = (
     *([], (), {}, {}.values(), {}.items(), set(), deque(), b"", bytearray()),
     *(range(0), range(1 << 70), "", "\u00e9", reversed([]), repeat(None, 0)),
 )
-# iterators that know how many items are left, and ask nobody's own code for it
-_COUNTED = frozenset(type(iter(each)) for each in _SAMPLES)
+# iterators that know how many items are left without running the user's code
+_COUNTED = frozenset(type(iter(sample)) for sample in _SAMPLES)
 
 
 class Content(Frozen, frozen=True, kw_only=True):
     """
-    Something whose content can be read again later.
+    A value whose content can be read again later.
 
     Attributes:
-        place: Where it was found, as "argument 0".
+        place: Where it is, as "argument 0".
 
         kind: Its type's name.
 
-        read: Returns its bytes now, of large ones a part; None: they cannot be had. Of
-            what can be gone through only once, how far that has come.
+        read: Returns its bytes now, of large values a part; None: they cannot be read. Of
+            a one-pass value, its position.
 
-        element_bytes: Size of an element of an array [B]; 0: it is no array.
+        element_bytes: Size of an element of an array [B]; 0: it is not an array.
 
-        once: Whether it can be gone through only once, so that nothing is taken of it.
+        once: Whether it can be read only once, so that nothing is consumed.
     """
 
     place: str
@@ -70,14 +70,13 @@ class Content(Frozen, frozen=True, kw_only=True):
 
 def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
     """
-    Yield what can be read of a value: arrays, buffers, lists of them and of numbers.
+    Yield the readable contents of a value: arrays, buffers, lists of them and of numbers.
 
-    Iterators, generators and files that can be read are named, and nothing is taken of
-    them. What never ends is none of them (`itertools.repeat` without times, `cycle`,
-    `count`), nor is a file for writing and reading that has nothing to be read.
+    Iterators, generators and readable files are yielded without consuming anything.
+    Endless iterators (`itertools.repeat` without times, `cycle`, `count`) are not, nor is
+    a file for writing and reading with nothing left to read.
 
-    A plain number or text, and any other object, has nothing that could change and yields
-    nothing.
+    A plain number or text, and any other object, cannot change and yields nothing.
 
     Args:
         value: Any object.
@@ -93,9 +92,9 @@ def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
         yield from _container_contents(value, place, depth)
         return
     for library_reader in (_buffer, _numpy_array, _torch_tensor, _device_array):
-        found = library_reader(value)
-        if found is not None:
-            read, size = found
+        reader = library_reader(value)
+        if reader is not None:
+            read, size = reader
             yield Content(place=place, kind=kind, read=read, element_bytes=size)
             return
     progress = _progress(value)
@@ -110,17 +109,17 @@ def digest(content: Content) -> bytes | None:
 
 
 def scalar_bytes(value: object) -> bytes | None:
-    """Return a plain number or text as bytes; None: it is neither."""
+    """Return a plain number or text as bytes; None: the value is neither."""
     if isinstance(value, _PLAIN) or type(value).__module__ == "numpy":
         return _marshalled(value)
     return None
 
 
-_Found = tuple[Callable[[], "bytes | memoryview | None"], int]
+_Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
 
 
 def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]:  # noqa: ANN401 - any builtin container
-    """Yield a container as one if all in it is plain, else its size and what is in it."""
+    """Yield a plain container as one content, another one as its size and its items."""
     kind = type(value).__name__
     if _marshalled(value) is not None:
         yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
@@ -135,7 +134,7 @@ def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]
 
 
 def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
-    """Return builtins as bytes; None: there is something else among them."""
+    """Return builtins as bytes; None: another type is among them."""
     if isinstance(value, (list, deque)):
         value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
     elif isinstance(value, dict) and type(value) is not dict:
@@ -150,10 +149,10 @@ def holdings(owner: object) -> dict[str, int]:
     """
     Return how many items an object's own attributes hold, or have left to give.
 
-    Of a function those of the variables that it has from around it. Containers are
-    counted, and iterators that know; a generator that may go on counts 1. A module, a
-    plain value and a container have no attributes that a call would empty. No code of
-    the object's class runs: a proxy is not asked what it stands for.
+    Of a function, the variables of its closure. Containers are counted, and iterators
+    that know their length; an unfinished generator counts 1. A module, a plain value and a
+    container have no attributes that a call would empty. No code of the object's class
+    runs: a proxy is not resolved.
     """
     if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
         return {}
@@ -162,29 +161,31 @@ def holdings(owner: object) -> dict[str, int]:
 
 
 def _attributes(owner: object) -> dict[str, object]:
-    """Return what an object keeps in its dictionary and its slots."""
-    found: dict[str, object] = {}
+    """Return the attributes in an object's dictionary, slots and closure."""
+    attributes: dict[str, object] = {}
     if type(owner) is FunctionType:
         cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
-        found |= {name: cell.cell_contents for name, cell in cells if _is_filled(cell)}
+        attributes |= {
+            name: cell.cell_contents for name, cell in cells if _is_filled(cell)
+        }
     for kind in type(owner).__mro__:
-        own = vars(kind)
-        if type(own.get("__dict__")) is GetSetDescriptorType:
-            found |= own["__dict__"].__get__(owner)
-        for name, member in own.items() if "__slots__" in own else ():
+        members = vars(kind)
+        if type(members.get("__dict__")) is GetSetDescriptorType:
+            attributes |= members["__dict__"].__get__(owner)
+        for name, member in members.items() if "__slots__" in members else ():
             if type(member) is MemberDescriptorType:
                 with suppress(AttributeError):  # a slot that is not filled
-                    found[name] = member.__get__(owner)
-    return found
+                    attributes[name] = member.__get__(owner)
+    return attributes
 
 
 def _is_filled(cell: CellType) -> bool:
-    """Return whether a variable has a value yet."""
+    """Return whether a closure variable has a value."""
     return cell != CellType()
 
 
 def _progress(value: object) -> Callable[[], bytes | None] | None:
-    """Return how to tell how far something was gone through; None: it is not used up."""
+    """Return a reader of an iterator's position; None: it cannot be used up."""
     if isinstance(value, IOBase):
         return _file_progress(value)
     if not isinstance(value, (Iterator, AsyncIterator)) or _never_ends(value):
@@ -193,7 +194,7 @@ def _progress(value: object) -> Callable[[], bytes | None] | None:
 
 
 def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN401 - bytes or text
-    """Return how to tell how far a file was read; None: there is nothing to be read."""
+    """Return a reader of a file's position; None: nothing is left to read."""
     if file.closed or not file.readable():
         return None
     if file.writable() and not _has_more(file):
@@ -202,7 +203,7 @@ def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN
 
 
 def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
-    """Return where a file is read next; None: not known, as of a pipe."""
+    """Return a file's read position; None: not known, as of a pipe."""
     try:
         return int(file.tell()) if file.seekable() else None
     except (OSError, ValueError):  # a text file in the middle of a loop; closed since
@@ -210,7 +211,7 @@ def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
 
 
 def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
-    """Return whether a file holds something behind its position, which it keeps."""
+    """Return whether a file has content after its position; the position stays."""
     position = _position(file)
     if position is None:
         return True
@@ -223,7 +224,7 @@ def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
 
 
 def _never_ends(value: object) -> bool:
-    """Return whether an iterator gives items for ever."""
+    """Return whether an iterator is endless."""
     unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
     return unlimited or isinstance(value, (count, cycle))
 
@@ -237,7 +238,7 @@ def _items_left(value: object) -> int | None:
 
 
 def _left(value: object) -> int | None:
-    """Return how many items something holds or has left; None: it cannot be emptied."""
+    """Return how many items a value holds or has left; None: it cannot be emptied."""
     if type(value) in _EMPTIED:
         return len(cast("Sized", value))
     if type(value) is GeneratorType:
@@ -250,15 +251,15 @@ def _number(value: int | None) -> bytes | None:
     return None if value is None else b"%d" % value
 
 
-def _buffer(value: object) -> _Found | None:
-    """Return how to read a bytearray, a memoryview or an array.array."""
+def _buffer(value: object) -> _Reader | None:
+    """Return a reader of a bytearray, a memoryview or an array.array."""
     if not isinstance(value, (bytearray, memoryview, array)):
         return None
     view = value if isinstance(value, memoryview) else None
     size = view.itemsize if view else getattr(value, "itemsize", 1)
 
     def read() -> bytes:
-        # a copy: a view that we keep would forbid a bytearray to grow
+        # a copy: a view held here would stop a bytearray from growing
         with memoryview(value) as now:
             flat = now.cast("B") if now.contiguous else memoryview(now.tobytes())
             return _thinned(flat, size)
@@ -267,15 +268,15 @@ def _buffer(value: object) -> _Found | None:
 
 
 def _thinned(flat: memoryview, size: int) -> bytes:
-    """Return bytes, or of many those of evenly spaced elements."""
+    """Return the bytes, of a large buffer those of evenly spaced elements."""
     step = flat.nbytes // _MOST_BYTES + 1
     if step == 1:
         return flat.tobytes()
     return b"".join(flat[offset :: step * size].tobytes() for offset in range(size))
 
 
-def _numpy_array(value: Any) -> _Found | None:  # noqa: ANN401 - another library's object
-    """Return how to read a numpy array."""
+def _numpy_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of a numpy array."""
     numpy: Any = sys.modules.get("numpy")
     if numpy is None or not isinstance(value, numpy.ndarray):
         return None
@@ -291,8 +292,8 @@ def _numpy_bytes(numpy: Any, value: Any) -> memoryview | None:  # noqa: ANN401 -
     return memoryview(numpy.ascontiguousarray(flat).view(numpy.uint8))
 
 
-def _torch_tensor(value: Any) -> _Found | None:  # noqa: ANN401 - another library's object
-    """Return how to read a torch tensor, wherever it lives."""
+def _torch_tensor(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of a torch tensor on any device."""
     torch: Any = sys.modules.get("torch")
     tensor_type = getattr(torch, "Tensor", None)
     if tensor_type is None or not isinstance(value, tensor_type):
@@ -310,8 +311,8 @@ def _torch_bytes(torch: Any, value: Any) -> bytes | None:  # noqa: ANN401 - anot
         return None
 
 
-def _device_array(value: Any) -> _Found | None:  # noqa: ANN401 - another library's object
-    """Return how to read an array of cupy or numba; *unverified on hardware*."""
+def _device_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of an array of cupy or numba; *unverified on hardware*."""
     if not hasattr(type(value), "__cuda_array_interface__"):
         return None
     fetch = getattr(value, "get", None) or getattr(value, "copy_to_host", None)

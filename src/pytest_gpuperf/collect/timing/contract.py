@@ -1,7 +1,7 @@
-"""What a call must keep to be timed again and again.
+"""The repetition contract: what a call must keep to be timed repeatedly.
 
 A repeated call must do the same work each time: it may not change its inputs, it must be
-done when it says so, and its time should have no trend.
+done when it returns, and its time should have no trend.
 """
 
 from __future__ import annotations
@@ -35,11 +35,11 @@ _TREND_RATIO = (
 _TREND_LEAST = 10  # the fewest samples that are ever taken
 _CONSTANT_PROBES = 4096  # evenly spaced elements that are looked at
 _METHODS = (BuiltinMethodType, MethodType, MethodWrapperType)
-# A first call is often 10 times as long (caches of the processor); 100 times of 1 ms and
-# more is a compilation, or work that only the first call has.
+# A first call is often 10 times as long (processor caches); 100 times as long, and more
+# than 1 ms, is a compilation, or work that only the first call has.
 _FIRST_RATIO, _FIRST_S = 100, 1e-3
-# With other evidence that it had: more than a first call of anything takes, of which the
-# slowest that was seen compiles a regular expression in 40 us.
+# With other evidence of used-up work a lower bound is enough: the slowest ordinary first
+# call that was measured compiles a regular expression in 40 us.
 _USED_UP_RATIO, _USED_UP_S = 10, 1e-4
 _SETUP = "give setup= (of measure or compare) that returns"
 
@@ -48,11 +48,11 @@ class Contract:
     """
     The evidence that one measurement kept the repetition contract.
 
-    What it can see: arrays (numpy, torch, cupy, numba), buffers, and lists, deques, dicts
-    and sets of numbers and texts among the arguments, or as the object of a bound method;
-    of other objects, which attributes were emptied. What can be gone through only once
-    (iterators, generators, files) is no input of a repeated call, unless it is known that
-    nothing was taken of it. With `setup` the inputs are fresh and are not looked at.
+    It sees arrays (numpy, torch, cupy, numba), buffers, and lists, deques, dicts and sets
+    of numbers and texts among the arguments, or as the object of a bound method; of other
+    objects, which attributes were emptied. One-pass inputs (iterators, generators, files)
+    are not inputs of a repeated call, unless it is known that nothing was consumed. With
+    `setup` the inputs are fresh and are not inspected.
 
     Args:
         request: What is about to be called for the first time.
@@ -68,15 +68,15 @@ class Contract:
 
     def very_first_output(self, output: object, *, on_device: bool = False) -> None:
         """
-        Remember what the very first call returned, which is no sample.
+        Remember what the very first call returned, which is not a sample.
 
-        Not of a device: it compiles in that call, and the output would be fetched.
+        Skipped on a device: it compiles in that call, and the output would be fetched.
         """
         if self._comparable and not on_device:
             self._very_first = _output_digest(output)
 
     def first_output(self, output: object) -> None:
-        """Check the first timed output, and remember what it was."""
+        """Check and remember the first timed output."""
         self._check(output, "first")
         if self._comparable:
             self._first = _output_digest(output)
@@ -86,7 +86,7 @@ class Contract:
         self._check(output, "last")
 
     def void(self) -> Void | None:
-        """Return why the measurement must not be judged; None: it may."""
+        """Return why the measurement is void; None: it is valid."""
         changed = [
             content
             for content, then in zip(self._inputs, self._before, strict=True)
@@ -96,15 +96,15 @@ class Contract:
         if used_up:
             return Void(
                 code=VoidCode.USES_UP_ITS_INPUTS,
-                reason=f"{_named(used_up)} can be gone through only once: what one call"
-                " takes of it, the next one lacks",
+                reason=f"{_named(used_up)} can be read only once, so later calls had less"
+                " to do",
                 remedy=f"{_SETUP} a fresh one for each call",
             )
         if changed:
             return Void(
                 code=VoidCode.MUTATES_ITS_INPUTS,
-                reason=f"{_named(changed)} changed while the call was repeated: each call"
-                " had other work",
+                reason=f"{_named(changed)} changed between calls, so the calls did"
+                " different work",
                 remedy=f"{_SETUP} fresh arguments",
             )
         return None
@@ -116,7 +116,7 @@ class Contract:
         first_call_s: float | None = None,
     ) -> tuple[Note, ...]:
         """
-        Return what the reader should know.
+        Return notes on doubtful inputs, outputs and times.
 
         Args:
             samples: All samples [s], in the order they were taken.
@@ -126,14 +126,14 @@ class Contract:
             first_call_s: Time of the very first call [s]; None: it is expected to take
                 long.
         """
-        found = (
+        notes = (
             _unread_note(self._inputs, self._before),
             _constant_note(self._inputs),
             self._differing_note(output),
             _trend_note(samples),
             self._first_call_note(samples, output, first_call_s),
         )
-        return tuple(note for note in found if note is not None)
+        return tuple(note for note in notes if note is not None)
 
     @property
     def _comparable(self) -> bool:
@@ -146,51 +146,51 @@ class Contract:
         """Return a note if the last output is not the first one."""
         if self._first is None or _output_digest(output) == self._first:
             return None
-        text = "the last timed output is not equal to the first, for the same inputs"
+        text = "the first and the last timed output differ for the same inputs"
         return Note(code="outputs-differ", text=text)
 
     def _first_call_note(
         self, samples: Sequence[float], output: object, first_call_s: float | None
     ) -> Note | None:
-        """Return a note if the first call had far more to do than all others."""
+        """Return a note if the first call took far longer than the usual one."""
         if first_call_s is None or not samples:
             return None
         usual_s = statistics.median(samples)
         longer = (
-            f"the first call took {first_call_s / usual_s:,.0f} times as long as the"
-            " others"
+            f"the first call took {first_call_s / usual_s:,.0f} times the median of the"
+            " later calls"
         )
         if first_call_s > max(_USED_UP_S, _USED_UP_RATIO * usual_s):
             evidence = self._emptied() or self._returned_once(output)
             if evidence:
-                text = f"{longer}, and {evidence}: what it did may have been used up"
-                text = f"{text}; {_SETUP} it anew"
+                text = f"{longer}, and {evidence}: it may have consumed its input"
+                text = f"{text}; {_SETUP} a fresh object"
                 return Note(code="used-up", text=text, doubt=True)
         if first_call_s > max(_FIRST_S, _FIRST_RATIO * usual_s):
-            text = f"{longer}: what it did may be kept, or used up"
+            text = f"{longer}: its work may be cached, or its input consumed"
             return Note(code="long-first-call", text=text)
         return None
 
     def _emptied(self) -> str:
-        """Return which attribute of an input held something before, and nothing now."""
+        """Return the attribute of an input that the calls emptied, as evidence."""
         for owner, before in self._owners:
             now = holdings(owner)
             for name, count in before.items():
                 if count and now.get(name) == 0:
                     called = getattr(owner, "__name__", type(owner).__name__)
-                    return f"{called}.{name} is empty since"
+                    return f"{called}.{name} is now empty"
         return ""
 
     def _returned_once(self, output: object) -> str:
-        """Return that the first call alone returned what it did."""
-        first, others = self._very_first, self._first
-        if None in {first, others} or first == others:
+        """Return the evidence that only the first call returned its output."""
+        first, usual = self._very_first, self._first
+        if None in {first, usual} or first == usual:
             return ""
-        same = _output_digest(output) == others
-        return "returned what no other returned" if same else ""
+        same = _output_digest(output) == usual
+        return "its output differs from all later ones" if same else ""
 
     def _check(self, output: object, which: str) -> None:
-        """Let the test look at an output."""
+        """Raise if the test's check refuses an output."""
         __tracebackhide__ = True
         if self._request.check is None:
             return
@@ -220,7 +220,7 @@ def refuse_function(fn: object) -> None:
 
 def refuse_result(fn: object, result: object) -> None:
     """
-    Refuse a result that only stands for work to be done.
+    Refuse a result that only promises work.
 
     Raises:
         MeasureError: It is an awaitable or a generator.
@@ -234,14 +234,14 @@ def refuse_result(fn: object, result: object) -> None:
 
 
 def _awaitable_error(fn: object) -> MeasureError:
-    message = f"{_name(fn)} returns an awaitable, and making one does no work"
+    message = f"{_name(fn)} returns an awaitable, which has done no work yet"
     return MeasureError(
         message, remedy="measure a function that runs it to its end (asyncio.run)"
     )
 
 
 def _generator_error(fn: object) -> MeasureError:
-    message = f"{_name(fn)} returns a generator, and making one does no work"
+    message = f"{_name(fn)} returns a generator, which has done no work yet"
     return MeasureError(
         message, remedy="measure a function that consumes it, as lambda: list(fn())"
     )
@@ -252,16 +252,16 @@ def _name(fn: object) -> str:
 
 
 def _input_contents(request: TimedCall) -> tuple[Content, ...]:
-    """Return what there is to see of the inputs."""
+    """Return the readable contents of the inputs."""
     if request.setup is not None:
         return ()
     bound = _bound_contents(request.fn)
     if request.inputs is None:
-        given = _argument_contents(request.args, dict(request.kwargs), "")
-        return (*bound, *given)
+        call_contents = _argument_contents(request.args, dict(request.kwargs), "")
+        return (*bound, *call_contents)
     pool = (
-        _argument_contents(*arguments(request, given), f"inputs[{index}] ")
-        for index, given in enumerate(request.inputs)
+        _argument_contents(*arguments(request, entry), f"inputs[{index}] ")
+        for index, entry in enumerate(request.inputs)
     )
     return (*bound, *chain.from_iterable(pool))
 
@@ -271,8 +271,8 @@ def _owners(request: TimedCall) -> Iterator[object]:
     if request.setup is not None:
         return
     pool = request.inputs or (None,)
-    for given in pool:
-        args, kwargs = arguments(request, given)
+    for entry in pool:
+        args, kwargs = arguments(request, entry)
         yield from chain(args, kwargs.values())
     fn: object = request.fn
     while isinstance(fn, partial):
@@ -282,7 +282,7 @@ def _owners(request: TimedCall) -> Iterator[object]:
 
 
 def _bound_contents(fn: object) -> Iterator[Content]:
-    """Yield what there is to see of what a function brings along."""
+    """Yield the readable contents of a function's bound object and arguments."""
     if isinstance(fn, partial):
         yield from _argument_contents(fn.args, fn.keywords, "bound ")
         yield from _bound_contents(fn.func)
@@ -293,7 +293,7 @@ def _bound_contents(fn: object) -> Iterator[Content]:
 def _argument_contents(
     args: tuple[object, ...], kwargs: dict[str, object], prefix: str
 ) -> list[Content]:
-    """Return what there is to see of the arguments of one call."""
+    """Return the readable contents of the arguments of one call."""
     named = chain(
         ((f"{prefix}argument {index}", value) for index, value in enumerate(args)),
         ((f"{prefix}argument {name}", value) for name, value in kwargs.items()),
@@ -306,29 +306,29 @@ def _output_digest(output: object) -> bytes | None:
     scalar = scalar_bytes(output)
     if scalar is not None:
         return scalar
-    found = (each for each in contents(output, "output") if not each.once)
-    digests = [digest(content) for content in found]
-    known = [one for one in digests if one is not None]
-    return b"".join(known) if known and len(known) == len(digests) else None
+    readable = (content for content in contents(output, "output") if not content.once)
+    digests = [digest(content) for content in readable]
+    complete = [part for part in digests if part is not None]
+    return b"".join(complete) if complete and len(complete) == len(digests) else None
 
 
-def _named(found: Sequence[Content]) -> str:
-    """Return where inputs were found, and what they are."""
-    return ", ".join(f"{content.place} ({content.kind})" for content in found)
+def _named(inputs: Sequence[Content]) -> str:
+    """Return inputs by place and type, as text."""
+    return ", ".join(f"{content.place} ({content.kind})" for content in inputs)
 
 
 def _unread_note(
     inputs: tuple[Content, ...], digests: Sequence[bytes | None]
 ) -> Note | None:
-    """Return a note if an array could not be looked into."""
+    """Return a note if an input could not be read."""
     unread = [
         content
-        for content, one in zip(inputs, digests, strict=True)
-        if one is None and not content.once
+        for content, before in zip(inputs, digests, strict=True)
+        if before is None and not content.once
     ]
     if not unread:
         return None
-    text = f"whether the call changes {_named(unread)} is not known: it cannot be read"
+    text = f"{_named(unread)} cannot be read: the call may change it unnoticed"
     return Note(code="unread-inputs", text=text)
 
 
@@ -338,14 +338,14 @@ def _constant_note(inputs: tuple[Content, ...]) -> Note | None:
     if not constant:
         return None
     text = (
-        f"{_named(constant)} holds one value only: real inputs may draw more power"
+        f"{_named(constant)} holds a single value: varied inputs may draw more power"
         " and take longer"
     )
     return Note(code="constant-input", text=text)
 
 
 def _constant(content: Content) -> bool:
-    """Return whether all elements of an array are equal, as far as probes show."""
+    """Return whether all probed elements of an array are equal."""
     size = content.element_bytes
     data = content.read() if size else None
     if data is None or len(data) < 2 * size:
@@ -359,7 +359,7 @@ def _constant(content: Content) -> bool:
 
 
 def _trend_note(samples: Sequence[float]) -> Note | None:
-    """Return a note if the later half of the samples is not like the earlier."""
+    """Return a note if the two halves of the samples differ significantly."""
     if len(samples) < _TREND_LEAST:
         return None
     half = len(samples) // 2
@@ -368,7 +368,7 @@ def _trend_note(samples: Sequence[float]) -> Note | None:
     if 1 / _TREND_RATIO < ratio < _TREND_RATIO or abs(_rank_z(early, late)) < _TREND_Z:
         return None
     text = (
-        f"the later half of the samples takes {ratio:.3g} times as long as the earlier"
+        f"the later half of the samples took {ratio:.3g} times as long as the earlier"
     )
     return Note(code="trend", text=text)
 

@@ -1,9 +1,8 @@
-"""Events on the device around a call, in the stream it works in.
+"""Device events around a call, in the call's stream.
 
-The time between two events is the device's own: from the moment the stream came to the
-first until all that was put into it before the second was done. What a call leaves in
-other streams is not in it; that is looked for in the warm-up, and then the events are
-given up for the whole set.
+The time between two events is the device's own: from the moment the stream reached the
+first until all work queued before the second was done. Work in other streams is not part
+of it; the warm-up checks for such work, and then events are refused for the whole set.
 """
 
 from __future__ import annotations
@@ -34,30 +33,30 @@ _TIMED = 0  # CU_EVENT_DEFAULT: with a time
 _LEGACY_STREAM = 0  # the default stream, which waits for all but non-blocking ones
 _DEFAULT_STREAMS = (0, 1, 2)  # NULL, CU_STREAM_LEGACY, CU_STREAM_PER_THREAD
 _S_PER_MS = 1e-3
-# Waiting for an idle device is thought to take some 5 us, and to be known to a few: what
-# is this much longer was work. Our choice, *unverified on hardware*.
+# Waiting for an idle device is thought to take some 5 us, give or take a few: a wait this
+# much longer was work. Our choice, *unverified on hardware*.
 _OUTLIVED_NS = 10_000
 _IDLE_WAITS = 3  # the shortest of them was not interrupted
 _READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 
 
 class Events(Protocol):
-    """Events of one vendor's runtime; what it refuses is a CollectError."""
+    """Events of one vendor's runtime; a refused call raises a CollectError."""
 
     def place(self) -> Hashable | None:
-        """Return what events belong to now, as a context; None: no device is in use."""
+        """Return the context that new events belong to; None: no device is in use."""
 
     def stream(self) -> Any:  # noqa: ANN401 - each runtime has streams of its own
         """Return the stream that the body would work in now."""
 
     def create(self) -> Any:  # noqa: ANN401 - each runtime has events of its own
-        """Return a new event of this place."""
+        """Return a new event of the current context."""
 
     def record(self, event: Any, stream: Any) -> None:  # noqa: ANN401 - what it made
-        """Put an event behind all that a stream was given so far."""
+        """Queue an event in a stream, behind all work there."""
 
     def wait(self, event: Any) -> None:  # noqa: ANN401 - what it made
-        """Wait until the device has come to an event."""
+        """Wait until the device has reached an event."""
 
     def elapsed_s(self, start: Any, end: Any) -> float | None:  # noqa: ANN401 - what it made
         """Return the time between two events [s]; None: one was not reached."""
@@ -67,9 +66,9 @@ class CurrentStream:
     """
     The stream that the frameworks of this process would launch into now.
 
-    Asked are torch and cupy, if somebody has imported them; nothing is imported. numba
-    and who calls the driver have no current stream: theirs is the legacy default stream,
-    which waits for every stream but those made as non-blocking.
+    torch and cupy are queried if they are loaded; nothing is imported. numba and direct
+    users of the driver have no current stream: they use the legacy default stream, which
+    waits for every stream but non-blocking ones.
 
     *Unverified on hardware.*
 
@@ -85,7 +84,7 @@ class CurrentStream:
         Return the handle of the stream, the first that is not a default stream.
 
         Raises:
-            CollectError: A framework does not say, or keeps its streams to itself.
+            CollectError: A framework does not tell its current stream.
         """
         handles = [
             handle
@@ -94,11 +93,11 @@ class CurrentStream:
         ]
         if not handles and "jax" in self._modules:
             raise CollectError(
-                "jax does not say which stream it works in",
-                remedy="install pytest-gpuperf[cupti] to have its device time",
+                "jax has no interface for its current stream",
+                remedy="install pytest-gpuperf[cupti] to measure its device time",
             )
-        own = (handle for handle in handles if handle not in _DEFAULT_STREAMS)
-        return next(own, handles[0] if handles else _LEGACY_STREAM)
+        made_by_user = (handle for handle in handles if handle not in _DEFAULT_STREAMS)
+        return next(made_by_user, handles[0] if handles else _LEGACY_STREAM)
 
     def _ask(self, name: str, find: Callable[[Any], int | None]) -> int | None:
         """Return the current stream of one framework; None: it does not use the GPU."""
@@ -108,18 +107,19 @@ class CurrentStream:
         try:
             return find(module)
         except _READING as error:
-            message = f"{name} does not say which stream it works in ({error})"
+            message = f"{name} does not tell its current stream ({error})"
             raise CollectError(
-                message, remedy="install pytest-gpuperf[cupti] to have its device time"
+                message,
+                remedy="install pytest-gpuperf[cupti] to measure its device time",
             ) from error
 
 
 class CudaEvents:
     """
-    Events of the CUDA driver that the tests themselves have loaded.
+    Events of the CUDA driver that the tests have loaded.
 
-    It loads nothing and makes no context. An event belongs to the current context of the
-    thread that made it, and ends with it.
+    It loads no library and creates no context. An event belongs to the current context of
+    the thread that made it, and ends with it.
 
     *Unverified on hardware.*
 
@@ -137,7 +137,7 @@ class CudaEvents:
         self._current_stream = current_stream
 
     def place(self) -> Hashable | None:
-        """Return the current context of this thread; None: there is none."""
+        """Return the current context of this thread; None: it has none."""
         if self._driver is None:
             self._driver = self._find()
         if self._driver is None:
@@ -151,17 +151,17 @@ class CudaEvents:
         return ctypes.c_void_p(self._current_stream())
 
     def create(self) -> ctypes.c_void_p:
-        """Return a new event that has a time."""
+        """Return a new event with timing enabled."""
         event = ctypes.c_void_p()
         self._call("cuEventCreate", ctypes.byref(event), ctypes.c_uint(_TIMED))
         return event
 
     def record(self, event: ctypes.c_void_p, stream: ctypes.c_void_p) -> None:
-        """Put an event behind all that a stream was given so far."""
+        """Queue an event in a stream, behind all work there."""
         self._call("cuEventRecord", event, stream)
 
     def wait(self, event: ctypes.c_void_p) -> None:
-        """Wait until the device has come to an event."""
+        """Wait until the device has reached an event."""
         self._call("cuEventSynchronize", event)
 
     def elapsed_s(self, start: ctypes.c_void_p, end: ctypes.c_void_p) -> float | None:
@@ -178,14 +178,14 @@ class CudaEvents:
         return elapsed_s if math.isfinite(elapsed_s) and elapsed_s > 0 else None
 
     def _call(self, name: str, *args: object) -> None:
-        """Call a driver function and turn its error code into an error of ours."""
+        """Call a driver function and raise its error code as a CollectError."""
         status = int(getattr(self._driver, name)(*args))
         if status not in {_SUCCESS, _DEINITIALIZED}:
             raise_failure(self._driver, name, status)
 
 
 class _Pair:
-    """Two events, and where they are recorded."""
+    """The two events of a sample, with their context and stream."""
 
     __slots__ = ("end", "events", "place", "start", "stream")
 
@@ -201,16 +201,15 @@ class EventTimer:
     """
     Times samples with a pair of events each (collect.base.DeviceTimer).
 
-    Between `begin` and `end` nothing is called; each of them records one event. Pairs are
-    made once and used again. What the runtime refuses gives up the whole set, with the
-    reason, and never fails the test.
+    `begin` and `end` record one event each. Pairs are created once and reused. A refusal
+    by the runtime refuses the whole set, with the reason, and never fails the test.
 
     *Unverified on hardware.*
 
     Args:
-        events: Of each runtime that this process may come to use, the likeliest first.
+        events: Of each runtime that this process may use, the likeliest first.
 
-        now_ns: The clock, to see work that outlives the second event.
+        now_ns: The clock, to detect work that outlives the second event.
     """
 
     name = "events"
@@ -221,12 +220,12 @@ class EventTimer:
         self._free: dict[Hashable, list[_Pair]] = {}
         self._open: _Pair | None = None
         self._taken: list[_Pair | None] = []
-        self._outlived_ns: list[list[int]] = []  # of each callable that is watched
+        self._outlived_ns: list[list[int]] = []  # by watched callable
         self._failure: CollectError | None = None
 
     def begin(self) -> None:
         """Record the first event of a sample, in the stream that is current now."""
-        if self._open is not None:  # what it was to time has raised
+        if self._open is not None:  # the sample it belongs to raised
             self._release(self._open)
             self._open = None
         if self._failure is not None:
@@ -252,7 +251,7 @@ class EventTimer:
             self._failure = error
 
     def taken(self) -> list[float | None]:
-        """Return the time of each sample since it was last asked [s]."""
+        """Return the times of the samples since the last call [s]."""
         values = [self._elapsed_s(pair) for pair in self._taken]
         for pair in self._taken:
             if pair is not None:
@@ -263,8 +262,12 @@ class EventTimer:
     def refusal(self) -> Void | None:
         """Return why no sample of the set may be used, and begin the next set."""
         failure, self._failure = self._failure, None
-        # once may be another process's turn on this core; the usual call is meant
-        usual_ns = [statistics.median_low(each) for each in self._outlived_ns if each]
+        # the median: a single long wait may be another process's time on this core
+        usual_ns = [
+            statistics.median_low(times_ns)
+            for times_ns in self._outlived_ns
+            if times_ns
+        ]
         self._outlived_ns.clear()
         if failure is not None:
             self._free.clear()  # of a context that may be gone
@@ -273,13 +276,13 @@ class EventTimer:
         if longest_ns <= _OUTLIVED_NS:
             return None
         reason = (
-            f"the device went on for {longest_ns / 1000:.0f} us after the end of the call"
-            " in its current stream: it works in other streams too"
+            f"the device worked for {longest_ns / 1000:.0f} us after the call's current"
+            " stream had ended: the call uses other streams too"
         )
         return Void(code=VoidCode.OUTLIVES_EVENTS, reason=reason)
 
     def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
-        """Return a wait that sees how long the device goes on after the second event."""
+        """Return a wait that measures device work after the second event."""
         synchronize()
         idle_ns = min(self._time(synchronize) for _ in range(_IDLE_WAITS))
         outlived_ns: list[int] = []
@@ -305,7 +308,7 @@ class EventTimer:
         return self._now_ns() - begun_ns
 
     def _next_pair(self) -> _Pair | None:
-        """Return a pair for the device in use now; None: none is."""
+        """Return a pair for the device in use; None: no device is in use."""
         for events in self._events:
             place = events.place()
             if place is None:
@@ -318,7 +321,7 @@ class EventTimer:
         return None
 
     def _elapsed_s(self, pair: _Pair | None) -> float | None:
-        """Return the time of one sample [s]; None: it could not be timed."""
+        """Return the time of one sample [s]; None: it was not timed."""
         if pair is None or self._failure is not None:
             return None
         try:
@@ -333,7 +336,7 @@ class EventTimer:
 
 
 def find_events() -> tuple[Events, ...]:
-    """Return the events of each runtime that this process may come to use."""
+    """Return the events of each runtime that this process may use."""
     torch = TorchEvents(TorchRuntime())
     if sys.platform == "darwin":
         return (torch,)
@@ -365,6 +368,6 @@ def _handle(stream: Any, attribute: str) -> int:  # noqa: ANN401 - any framework
         return int(getattr(stream, attribute))
     version, handle = protocol() if callable(protocol) else protocol
     if version != 0:
-        message = f"version {version} of __cuda_stream__"
+        message = f"version {version} of __cuda_stream__ is not supported"
         raise ValueError(message)
     return int(handle)

@@ -1,9 +1,9 @@
-"""The samples of a measurement by source, which of them count, and whether they saw it.
+"""The samples of a measurement by source, which samples count, and signs of device use.
 
 A process keeps its context from the first test that uses the device to its end. Without
-CUPTI, that a test used it shows in what it asks for, in where its arrays lie, and in a
-device that goes on when the call has returned. A call that has none of these may have used
-the device and waited for it, or not: nobody can tell.
+CUPTI, the signs that this test used it: it requires a GPU, its arrays lie on the device,
+or the device was still busy when the call returned. A call with none of these may have
+used the device and waited for it, or not: it cannot be known.
 """
 
 from __future__ import annotations
@@ -31,19 +31,19 @@ from pytest_gpuperf.model.record import Note, Void
 
 __all__ = [
     "HOST",
+    "CountedSamples",
     "Reading",
-    "Sieve",
     "Timers",
+    "counted_samples",
     "lies_on_device",
     "median_clock_hz",
     "resolution_of",
-    "sieve",
     "use_is_known",
 ]
 
 HOST = "host"
 _SLOW_CLOCK = 0.75  # docs/judging.md section 5: of the median SM clock of the set
-# how short a time each source can tell from none [ns]; CUPTI's clock ticks in
+# the shortest time that each source resolves [ns]; CUPTI's clock ticks in
 # nanoseconds, cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API)
 _RESOLUTION_NS: Mapping[str, int] = {"cupti": 1, "events": 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
@@ -51,12 +51,12 @@ _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left o
 
 class Reading(msgspec.Struct):
     """
-    One sample, by every source; those of the device come in later.
+    One sample with its time by each source; device times are filled in later.
 
     Attributes:
         wall_s: Call to the end of the waiting, of a call [s].
 
-        returned_s: Until the call returned, of a call [s]; None: nothing was waited for.
+        returned_s: Until the call returned, of a call [s]; None: there was no wait.
 
         calls_count: Calls in it, >= 1.
 
@@ -74,13 +74,13 @@ class Reading(msgspec.Struct):
 
 class Timers:
     """
-    The device timers of one measurement, and whose samples they have taken.
+    The device timers of one measurement, and the readings that await their times.
 
     Args:
         timers: The best first.
 
-        sm_clock_hz: Returns the SM clock now [Hz], None where it is not known; None:
-            nobody can say.
+        sm_clock_hz: Returns the SM clock now [Hz], or None where it is not known; None:
+            the clock cannot be read.
     """
 
     def __init__(
@@ -94,7 +94,7 @@ class Timers:
         self.ends = tuple(timer.end for timer in reversed(timers))
         self.sm_clock_hz = sm_clock_hz
         self._timers = tuple(timers)
-        self._holding = tuple(each for each in timers if isinstance(each, Holding))
+        self._holding = tuple(timer for timer in timers if isinstance(timer, Holding))
         self._pending: list[Reading | None] = []
         for timer in timers:  # what an earlier measurement left when it raised
             timer.taken()
@@ -102,33 +102,33 @@ class Timers:
 
     @property
     def resolution_ns(self) -> int:
-        """The shortest time that every source can tell from none [ns]."""
+        """The shortest time that every source resolves [ns]."""
         return max((resolution_of(name) for name in self.names), default=1)
 
     def watched(self, synchronize: Callable[[], None]) -> Callable[[], None]:
-        """Return a wait for the device in which timers see if it outlives a sample."""
+        """Return a wait that also detects device work that outlives a sample."""
         watching = [timer for timer in self._timers if isinstance(timer, Watching)]
         return reduce(lambda wait, timer: timer.watched(wait), watching, synchronize)
 
     def sequence(self) -> object:
-        """Return what the last call launched; None: nobody sees it."""
+        """Return what the last call launched; None: no timer sees it."""
         for timer in self._timers:
             if isinstance(timer, Sequenced):
                 return timer.sequence()
         return None
 
     def unused(self) -> bool:
-        """Return whether a timer knows that the device did nothing in the set."""
+        """Return whether a timer saw that the device did nothing in the set."""
         return any(
             timer.saw_nothing() for timer in self._timers if isinstance(timer, Witness)
         )
 
     def took(self, reading: Reading | None) -> None:
         """
-        Say for which reading the last pair of begin and end was; None: for none.
+        Register the reading of the last pair of begin and end; None: it has no reading.
 
-        To be said on an idle device, when nothing is timed: what a timer holds too much
-        of is read now.
+        Call it on an idle device, when nothing is timed: a timer that holds many records
+        is read now.
         """
         self._pending.append(reading)
         if any(timer.holds_much() for timer in self._holding):
@@ -136,10 +136,10 @@ class Timers:
 
     def collect(self) -> None:
         """
-        Put what the timers have by now into the readings, on an idle device.
+        Write the timers' values into the pending readings, on an idle device.
 
-        A measurement inside a callable that is being measured takes the timers over: what
-        they took of the outer one is lost, and its samples are untimed.
+        A nested measurement takes the timers over: the outer one loses its device times,
+        and its samples are untimed.
         """
         pending, self._pending = self._pending, []
         for timer in self._timers:
@@ -148,72 +148,74 @@ class Timers:
                 values = [None] * len(pending)
             for reading, value in zip(pending, values, strict=True):
                 if reading is not None:
-                    known = None if value is None else value / reading.calls_count
-                    reading.device_s[timer.name] = known
+                    call_s = None if value is None else value / reading.calls_count
+                    reading.device_s[timer.name] = call_s
 
     def refusals(self) -> dict[str, Void]:
-        """Return why sources must be left out, by name; this ends the set."""
-        found = {timer.name: timer.refusal() for timer in self._timers}
-        return {name: void for name, void in found.items() if void is not None}
+        """Return why sources are refused, by name; this ends the set."""
+        voids = {timer.name: timer.refusal() for timer in self._timers}
+        return {name: void for name, void in voids.items() if void is not None}
 
 
-class Sieve(Frozen, frozen=True, kw_only=True):
+class CountedSamples(Frozen, frozen=True, kw_only=True):
     """
-    Which samples of a measurement count, and by which sources.
+    The samples of a measurement that count, and the sources that have all of them.
 
     Attributes:
         sources: Names, the best first; the last is "host".
 
-        kept: Places of the samples that count.
+        places: Places of the samples that count.
 
         unused: Whether it is known that the device did nothing in them.
 
-        notes: What was left out, and why.
+        notes: The samples and sources left out, with the reason.
     """
 
     sources: tuple[str, ...]
-    kept: tuple[int, ...]
+    places: tuple[int, ...]
     unused: bool = False
     notes: tuple[Note, ...] = ()
 
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
         """Return the samples of one source that count [s]."""
-        found = (_value(readings[place], source) for place in self.kept)
-        return tuple(value for value in found if value is not None)  # all of them are
+        values = (_value(readings[place], source) for place in self.places)
+        return tuple(value for value in values if value is not None)  # all of them are
 
 
 def resolution_of(source: str) -> int:
-    """Return the shortest time that a source of the device can tell from none [ns]."""
+    """Return the shortest time that a device source resolves [ns]."""
     return _RESOLUTION_NS.get(source, 1)
 
 
-def sieve(
-    lanes: Sequence[Sequence[Reading]],
+def counted_samples(
+    readings: Sequence[Sequence[Reading]],
     names: Sequence[str],
     barred: Mapping[str, Void],
     *,
     unused: bool = False,
-) -> Sieve:
+) -> CountedSamples:
     """
     Choose the sources, and the samples that all of them have.
 
-    A sample counts in all lanes or in none, and for all sources or for none, so that what
-    is compared was taken side by side.
+    A sample counts for all callables and sources or for none, so that what is compared
+    was taken side by side.
 
     Args:
-        lanes: The readings of each callable, equally many.
+        readings: The readings of each callable, equally many.
 
         names: The device's sources that ran, the best first.
 
         barred: Why some of them must be left out.
 
-        unused: Whether the device did nothing in any of them: then its own sources have
-            nothing to say, and nor has its clock.
+        unused: Whether the device did nothing in any of them: then its sources and its
+            clock have no values.
     """
     if unused:
-        everything = tuple(range(len(lanes[0])))
-        return Sieve(sources=(HOST,), kept=everything, unused=True, notes=(_UNUSED,))
-    slow = {place for readings in lanes for place in _slow_places(readings)}
+        every = tuple(range(len(readings[0])))
+        return CountedSamples(
+            sources=(HOST,), places=every, unused=True, notes=(_UNUSED,)
+        )
+    slow = {place for series in readings for place in _slow_places(series)}
     notes = [
         Note(
             code=barred[name].code.value,
@@ -223,40 +225,46 @@ def sieve(
         if name in barred
     ]
     sources: list[str] = []
-    kept = [place for place in range(len(lanes[0])) if place not in slow]
+    places = [place for place in range(len(readings[0])) if place not in slow]
     for name in names:
         if name in barred:
             continue
-        timed = [p for p in kept if all(_value(r[p], name) is not None for r in lanes)]
-        if len(timed) < len(kept):
-            notes.append(_untimed_note(name, len(kept) - len(timed), len(kept)))
-        if timed and len(timed) >= _LEAST_TIMED * len(kept):
+        timed = [
+            place
+            for place in places
+            if all(_value(series[place], name) is not None for series in readings)
+        ]
+        if len(timed) < len(places):
+            notes.append(_untimed_note(name, len(places) - len(timed), len(places)))
+        if timed and len(timed) >= _LEAST_TIMED * len(places):
             sources.append(name)
-            kept = timed
+            places = timed
     if slow:
         notes.append(_slow_note(len(slow)))
-    return Sieve(sources=(*sources, HOST), kept=tuple(kept), notes=tuple(notes))
+    return CountedSamples(
+        sources=(*sources, HOST), places=tuple(places), notes=tuple(notes)
+    )
 
 
 _UNUSED = Note(
     code="unused-device",
-    text="the device did nothing in it: its time is the host's, and its roof the CPU's",
+    text="the device did nothing: the time is the host's, and the roof is the CPU's",
 )
 
 
 def _value(reading: Reading, source: str) -> float | None:
-    """Return a sample by one source [s]; None: it could not time it."""
+    """Return a sample by one source [s]; None: the source could not time it."""
     return reading.wall_s if source == HOST else reading.device_s.get(source)
 
 
 def median_clock_hz(readings: Iterable[Reading]) -> float | None:
-    """Return the usual SM clock of some samples [Hz]; None: nobody read it."""
+    """Return the median SM clock of some samples [Hz]; None: it was not read."""
     clocks_hz = [r.clock_hz for r in readings if r.clock_hz is not None]
     return statistics.median(clocks_hz) if clocks_hz else None
 
 
 def _slow_places(readings: Sequence[Reading]) -> list[int]:
-    """Return the places of samples whose SM clock is far below the others'."""
+    """Return the places of samples whose SM clock is far below the median."""
     clocks_hz = [r.clock_hz for r in readings if r.clock_hz is not None]
     if not clocks_hz:
         return []
@@ -271,23 +279,23 @@ def _slow_places(readings: Sequence[Reading]) -> list[int]:
 def _untimed_note(name: str, missing_count: int, count: int) -> Note:
     """Return a note on samples that a source could not time."""
     left_out = count - missing_count < _LEAST_TIMED * count or missing_count == count
-    what = "it is left out" if left_out else "these samples are left out"
+    what = f"{name} is not used" if left_out else "these samples are left out"
     text = f"{name} could not time {missing_count} of {count} samples: {what}"
     return Note(code="untimed-samples", text=text)
 
 
 def _slow_note(count: int) -> Note:
-    """Return a note on samples that were taken at a low clock."""
+    """Return a note on samples left out for a low clock."""
     several = "samples were" if count > 1 else "sample was"
     text = (
-        f"{count} {several} taken at an SM clock below {_SLOW_CLOCK:.0%} of the others'"
-        " median and left out"
+        f"{count} {several} left out: the SM clock was below {_SLOW_CLOCK:.0%} of the"
+        " median"
     )
     return Note(code="slow-clock", text=text)
 
 
 _CUPTI, _HOST = "cupti", "host"
-# Waiting for an idle device takes some 5 us (*unverified on hardware*): what is ten times
+# Waiting for an idle device takes some 5 us (*unverified on hardware*): a wait ten times
 # as long was work
 _WORKED_S = 50e-6
 _HOST_MEMORY = frozenset({1, 3, 11})  # DLDeviceType: kDLCPU, kDLCUDAHost, kDLROCMHost
@@ -298,26 +306,26 @@ def use_is_known(
     timing: Timing, needs: Sequence[str], request: TimedCall | None = None
 ) -> bool:
     """
-    Return whether it is known if a measurement used the device that is in use.
+    Return whether it is known if a measurement used the device in use.
 
     Args:
         timing: What was measured.
 
-        needs: What the test requires, and asks to be counted: all of it is a GPU's.
+        needs: The requirements and counters of the test: each of them needs a GPU.
 
-        request: What was called; None: a block was measured.
+        request: The call; None: a block was measured.
 
     References:
         DLDeviceType in dlpack.h 1.1; the `__cuda_array_interface__` protocol.
     """
     if timing.unused or _CUPTI in {timing.source, *timing.others} or needs:
         return True
-    given = () if request is None else _given(request)
-    return _went_on(timing) or any(map(lies_on_device, (timing.result, *given)))
+    inputs = () if request is None else _call_inputs(request)
+    return _went_on(timing) or any(map(lies_on_device, (timing.result, *inputs)))
 
 
 def lies_on_device(value: object) -> bool:
-    """Return whether a value, or a member of a tuple, list or dict, is a device's array."""
+    """Return whether a value, or a member of a tuple, list or dict, is a device array."""
     members: Iterable[object] = (value,)
     if isinstance(value, (tuple, list)):
         members = value[:_MEMBERS]
@@ -327,7 +335,7 @@ def lies_on_device(value: object) -> bool:
 
 
 def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's array
-    """Return whether a value says that its memory is a device's."""
+    """Return whether an array's own protocol places it on a device."""
     kind = type(value)
     if not hasattr(kind, "__dlpack_device__"):
         return hasattr(kind, "__cuda_array_interface__")
@@ -337,8 +345,8 @@ def _is_device_array(value: Any) -> bool:  # noqa: ANN401 - any framework's arra
         return False
 
 
-def _given(request: TimedCall) -> Iterator[object]:
-    """Yield what a function works on, as far as it can be seen from outside."""
+def _call_inputs(request: TimedCall) -> Iterator[object]:
+    """Yield the arguments, inputs and closure variables of a call."""
     yield from request.args
     yield from request.kwargs.values()
     yield from islice(request.inputs or (), _MEMBERS)
@@ -346,7 +354,7 @@ def _given(request: TimedCall) -> Iterator[object]:
 
 
 def _enclosed(fn: Callable[..., object]) -> Iterator[object]:
-    """Yield the variables that a function has from those around it."""
+    """Yield the closure variables of a function."""
     for cell in getattr(fn, "__closure__", None) or ():
         try:
             yield cell.cell_contents
@@ -355,7 +363,7 @@ def _enclosed(fn: Callable[..., object]) -> Iterator[object]:
 
 
 def _went_on(timing: Timing) -> bool:
-    """Return whether the device usually went on when the call had returned."""
+    """Return whether the device was usually still busy when the call returned."""
     if unsettled(timing.result):
         return False  # jax computes on, and perhaps on the CPU
     walls = timing.samples if timing.source == _HOST else timing.others.get(_HOST, ())

@@ -19,8 +19,8 @@ from pytest_gpuperf.collect.timing.contract import (
 )
 from pytest_gpuperf.collect.timing.readings import (
     HOST,
+    CountedSamples,
     Reading,
-    Sieve,
     Timers,
     median_clock_hz,
     resolution_of,
@@ -29,7 +29,7 @@ from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 
-__all__ = ["Bench", "Lane"]
+__all__ = ["CallSampler", "Instruments"]
 # docs/judging.md section 5: graph trees need warm-up, record and replay
 _WARMUP_LEAST = 4
 _WARMUP_ALIKE = 3  # calls running whose times are of one order
@@ -40,18 +40,18 @@ _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock len
 _SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
 
 
-class Bench(Frozen, frozen=True, kw_only=True):
+class Instruments(Frozen, frozen=True, kw_only=True):
     """
-    What all callables of one measurement are timed with.
+    The clock, device and timers of one measurement, shared by its callables.
 
     Attributes:
         now_ns: The clock.
 
-        resolution_ns: The shortest time that it can tell from none [ns], > 0.
+        resolution_ns: The shortest time that the clock resolves [ns], > 0.
 
-        runtime: The device's.
+        runtime: The device runtime.
 
-        timers: Of the device's side, in use as soon as the device is.
+        timers: The device timers, in use as soon as the device is.
 
         sweep: Collects garbage if it is due; never in a sample.
     """
@@ -68,32 +68,32 @@ class Bench(Frozen, frozen=True, kw_only=True):
         return _SAMPLE_RESOLUTIONS * self.resolution_ns
 
 
-class Lane:
+class CallSampler:
     """
-    One callable and what is known of its time so far.
+    Warms one callable up and takes its samples.
 
     Args:
         request: What to call.
 
-        bench: What to time it with.
+        instruments: The clock, device and timers.
 
     Attributes:
         readings: Accepted samples, in the order they were taken.
 
-        discarded_count: Samples that were refused.
+        discarded_count: Refused samples.
     """
 
-    def __init__(self, request: TimedCall, bench: Bench) -> None:
+    def __init__(self, request: TimedCall, instruments: Instruments) -> None:
         __tracebackhide__ = True
         refuse_function(request.fn)
         self.readings: list[Reading] = []
         self.discarded_count = 0
         self._request = request
-        self._bench = bench
+        self._instruments = instruments
         self._contract = Contract(request)
         self._next_call = calls(request)
         self._synchronize: Callable[[], None] | None = None
-        self._watched: Callable[[], None] | None = None  # waits likewise, in warm-up
+        self._watched: Callable[[], None] | None = None  # the wait of the warm-up
         self._settle: Callable[[object], None] | None = settle
         self._flush: Callable[[], None] | None = None
         self._cache_mode = "none"
@@ -104,10 +104,10 @@ class Lane:
 
     def warm_up(self) -> None:
         """
-        Call until the time of a call is known to its order, then choose the batch.
+        Call until the order of magnitude of the time is known, then choose the batch.
 
-        Three calls running must load no module and launch the same sequence. Where
-        nobody sees what is launched, taking about the same time stands for it.
+        Three consecutive calls must load no module and launch the same sequence. Where
+        launches cannot be seen, about equal times are the criterion.
         """
         __tracebackhide__ = True
         self._first_call_ns = self._time_first_call()
@@ -119,7 +119,7 @@ class Lane:
 
     @property
     def on_device(self) -> bool:
-        """Whether the device is waited for, and timed."""
+        """Whether the call uses the device, which is then synchronized and timed."""
         return self._synchronize is not None
 
     @property
@@ -127,7 +127,7 @@ class Lane:
         """Why sources cannot time this callable, by name."""
         if self._settle is None:
             return {}
-        reason = "the call returns before its work is put into a stream (jax)"
+        reason = "the call returns before its work is in a stream (jax)"
         return {"events": Void(code=VoidCode.NO_STREAM, reason=reason)}
 
     def sample(self) -> Reading | None:
@@ -135,8 +135,8 @@ class Lane:
         Take one sample.
 
         Returns:
-            It; None: a module was loaded in it, or the clock stood still, and it must be
-            refused.
+            The reading; None: it is refused, because a module was loaded in it or the
+            clock stood still.
         """
         __tracebackhide__ = True
         elapsed_ns, returned_ns, loaded = self._take(self._synchronize)
@@ -149,57 +149,57 @@ class Lane:
                 calls_count=self._batch_count,
             )
         if self.on_device:
-            timers = self._bench.timers
+            timers = self._instruments.timers
             if reading is not None and timers.sm_clock_hz is not None:
                 reading.clock_hz = timers.sm_clock_hz()  # at once: it falls while idle
             timers.took(reading)
         return reading
 
     def accept(self, reading: Reading) -> None:
-        """Keep the sample that was taken last."""
+        """Keep the last sample."""
         __tracebackhide__ = True
         self.readings.append(reading)
         if len(self.readings) == 1:
             self._contract.first_output(self._output)
 
-    def timing(self, chosen: Sieve) -> Timing:
+    def timing(self, chosen: CountedSamples) -> Timing:
         """
-        Return what was measured, after a last look at the repetition contract.
+        Return the timing, after a last check of the repetition contract.
 
         Args:
             chosen: The sources, and the samples that count.
 
         Raises:
-            MeasureError: No sample is left.
+            MeasureError: No sample counts.
         """
         __tracebackhide__ = True
         if not self.readings:
             message = "every sample loaded a module, or the clock stood still"
             raise MeasureError(message, remedy="import what it needs before measuring")
-        if not chosen.kept:
-            message = "every sample was taken at an SM clock far below the others'"
+        if not chosen.places:
+            message = "every sample was taken at an SM clock far below the median"
             raise MeasureError(message, remedy="let the GPU cool, or lock its clock")
         if len(self.readings) > 1:
             self._contract.last_output(self._output)
-        best, *others = chosen.sources
+        best, *other_sources = chosen.sources
         samples = chosen.values(self.readings, best)
         first_call_s = self._first_call_ns / NS_PER_S
-        # what a device compiles, it compiles in the first call
+        # a device compiles its kernels in the first call
         alone_s = None if self.on_device and not chosen.unused else first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
-        kept = [self.readings[place] for place in chosen.kept]
+        counted = [self.readings[place] for place in chosen.places]
         return Timing(
             samples=samples,
             source=best,
-            others={name: chosen.values(self.readings, name) for name in others},
-            returned=tuple(r.returned_s for r in kept if r.returned_s is not None),
+            others={name: chosen.values(self.readings, name) for name in other_sources},
+            returned=tuple(r.returned_s for r in counted if r.returned_s is not None),
             iterations_count=self._batch_count,
-            discarded_count=self.discarded_count + len(self.readings) - len(kept),
+            discarded_count=self.discarded_count + len(self.readings) - len(counted),
             first_call_s=first_call_s,
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
-            sm_clock_hz=None if chosen.unused else median_clock_hz(kept),
+            sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
             unused=chosen.unused,
             notes=(*chosen.notes, *notes, *self._short_notes(samples, best)),
             void=self._contract.void(),
@@ -211,17 +211,19 @@ class Lane:
         used_before = self._choose_device()
         elapsed_ns, _ = self._warm_call()
         if not used_before and self._choose_device():  # wait for what it has started
-            bench = self._bench
-            elapsed_ns += _timed(bench.runtime.synchronize, 0, bench.now_ns)[0]
+            instruments = self._instruments
+            elapsed_ns += _timed(
+                instruments.runtime.synchronize, 0, instruments.now_ns
+            )[0]
         if not unsettled(self._output):
             self._settle = None
         return elapsed_ns
 
     def _warm_call(self) -> tuple[int, bool]:
-        """Call outside the samples; return its time [ns] and if it loaded a module."""
+        """Make a warm-up call; return its time [ns] and whether it loaded a module."""
         __tracebackhide__ = True
         self._warmup_count += self._batch_count
-        timers = self._bench.timers
+        timers = self._instruments.timers
         if self._synchronize is not None and self._watched is None:
             self._watched = timers.watched(self._synchronize)
         elapsed_ns, _, loaded = self._take(self._watched)
@@ -230,7 +232,7 @@ class Lane:
         return elapsed_ns, loaded
 
     def _alike_ns(self) -> int:
-        """Call until calls are alike, or the budget is spent; return the least time."""
+        """Call until times agree or the budget is spent; return the least time [ns]."""
         __tracebackhide__ = True
         request = self._request
         recent: deque[tuple[int, object]] = deque(maxlen=_WARMUP_ALIKE)
@@ -249,8 +251,8 @@ class Lane:
                 return min((time_ns for time_ns, _ in recent), default=elapsed_ns)
 
     def _sequence(self) -> object:
-        """Return what the last call launched; None: nobody sees it."""
-        return self._bench.timers.sequence() if self.on_device else None
+        """Return the launches of the last call; None: they cannot be seen."""
+        return self._instruments.timers.sequence() if self.on_device else None
 
     def _alike(self, recent: deque[tuple[int, object]]) -> bool:
         """Return whether calls launch the same, or their times are of one order."""
@@ -258,14 +260,14 @@ class Lane:
             return False
         times_ns, sequences = zip(*recent, strict=True)
         if None not in sequences:
-            return all(each == sequences[0] for each in sequences)
+            return all(sequence == sequences[0] for sequence in sequences)
         # all below what the clock can tell are alike, too
-        floor_ns = self._bench.sample_ns
+        floor_ns = self._instruments.sample_ns
         return bool(max(times_ns) <= max(min(times_ns), floor_ns) * _ALIKE_RATIO)
 
     def _choose_device(self) -> bool:
-        """Wait for the device and flush it from now on, if one is in use: is it?"""
-        runtime = self._bench.runtime
+        """Synchronize and flush from now on if a device is in use; return whether it is."""
+        runtime = self._instruments.runtime
         if not runtime.active():
             return False
         self._synchronize = runtime.synchronize
@@ -276,26 +278,28 @@ class Lane:
 
     @property
     def _may_batch(self) -> bool:
-        """Whether calls may follow each other without anything between them."""
+        """Whether several calls may make one sample."""
         request = self._request
         fixed = request.setup is not None or request.iterations is not None
         return not fixed and self._flush is None and self._settle is None
 
     def _choose_batch(self, call_ns: int) -> None:
-        """Put as many calls into a sample as the clock needs to time it well."""
+        """Choose the calls of a sample so that the clock resolves it well."""
         __tracebackhide__ = True
-        bench = self._bench
-        sample_ns = bench.sample_ns
+        instruments = self._instruments
+        sample_ns = instruments.sample_ns
         if self.on_device:  # one batch for all sources
-            sample_ns = max(sample_ns, _SAMPLE_RESOLUTIONS * bench.timers.resolution_ns)
+            sample_ns = max(
+                sample_ns, _SAMPLE_RESOLUTIONS * instruments.timers.resolution_ns
+            )
         elapsed_ns = call_ns
         for _ in range(_BATCH_TRIES):
             if elapsed_ns >= sample_ns:
                 return
-            known_ns = max(elapsed_ns, bench.resolution_ns)
+            known_ns = max(elapsed_ns, instruments.resolution_ns)
             growth = _BATCH_MARGIN * sample_ns / known_ns
             self._batch_count = ceil(self._batch_count * growth)
-            # the shorter of two: one that was interrupted would pass for a long one
+            # the shorter of two: an interrupted call would look long
             elapsed_ns = min(self._warm_call()[0], self._warm_call()[0])
 
     def _take(self, wait: Callable[[], None] | None) -> tuple[int, int | None, bool]:
@@ -303,32 +307,32 @@ class Lane:
         Time one batch.
 
         Args:
-            wait: Waits for the device after the batch; None: there is none.
+            wait: Waits for the device after the batch; None: no device is in use.
 
         Returns:
-            Its time [ns], the time until it returned [ns] (None: nothing was waited for)
-            and whether it loaded a module.
+            The time [ns], the time until the call returned [ns] (None: there was no wait)
+            and whether a module was loaded.
         """
         __tracebackhide__ = True
-        self._output = None  # the last output must not take room beside the next
+        self._output = None  # frees the last output's memory before the next call
         call = self._next_call()
-        bench = self._bench
-        bench.sweep()
+        instruments = self._instruments
+        instruments.sweep()
         if self._flush is not None:
             self._flush()
         if self._synchronize is not None:
             self._synchronize()
-        others_count = self._batch_count - 1
+        repeat_count = self._batch_count - 1
         returned_ns = None
         modules_count = len(sys.modules)
         if wait is None and self._settle is None:
-            elapsed_ns, self._output = _timed(call, others_count, bench.now_ns)
+            elapsed_ns, self._output = _timed(call, repeat_count, instruments.now_ns)
         else:
             elapsed_ns, returned_ns, self._output = _timed_waiting(
                 call,
-                others_count,
-                bench.now_ns,
-                timers=bench.timers if wait is not None else None,
+                repeat_count,
+                instruments.now_ns,
+                timers=instruments.timers if wait is not None else None,
                 settle=self._settle,
                 synchronize=wait,
             )
@@ -336,33 +340,32 @@ class Lane:
 
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
         """Return a note if the samples are too short for their source."""
-        resolution_ns = self._bench.resolution_ns
+        resolution_ns = self._instruments.resolution_ns
         if source != HOST:
             resolution_ns = resolution_of(source)
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
         if statistics.median(samples) * self._batch_count * NS_PER_S >= least_ns:
             return ()
         text = (
-            "a call is too short to be timed alone, and setup, a cold cache, fixed"
-            " iterations or an asynchronous result forbid to time several as one"
+            "a call is too short to be timed alone; setup, a cold cache, fixed iterations"
+            " or an asynchronous result rule out timing several calls as one sample"
         )
         return (Note(code="short-call", text=text),)
 
 
 def _timed(
-    call: Callable[[], object], others_count: int, now_ns: Callable[[], int]
+    call: Callable[[], object], repeat_count: int, now_ns: Callable[[], int]
 ) -> tuple[int, object]:
     """
     Return the time of a batch [ns] and its last output.
 
-    Only locals between the two readings; what the loop itself takes (some 10 ns a call) is
-    part of the time and not subtracted: a calibrated loop would be a second measurement
-    with an error of its own.
+    Only locals between the two readings; the loop's own time (some 10 ns a call) is not
+    subtracted: a calibrated loop would be a second measurement with its own error.
     """
     __tracebackhide__ = True
-    others = repeat(None, others_count)
+    repeats = repeat(None, repeat_count)
     start_ns = now_ns()
-    for _ in others:
+    for _ in repeats:
         call()
     output = call()
     return now_ns() - start_ns, output
@@ -370,7 +373,7 @@ def _timed(
 
 def _timed_waiting(
     call: Callable[[], object],
-    others_count: int,
+    repeat_count: int,
     now_ns: Callable[[], int],
     *,
     timers: Timers | None,
@@ -380,17 +383,17 @@ def _timed_waiting(
     """
     Return the time of a batch [ns], the time until it returned [ns] and its last output.
 
-    The device's timers begin before the first reading and end after the second: what they
-    do is not part of the time until the call returned, and the ends are of the waiting.
+    The device timers begin before the first reading and end after the second: their cost
+    is not part of the time until the call returned, and the ends count as waiting.
     """
     __tracebackhide__ = True
     begins = () if timers is None else timers.begins
     ends = () if timers is None else timers.ends
-    others = repeat(None, others_count)
+    repeats = repeat(None, repeat_count)
     for begin in begins:
         begin()
     start_ns = now_ns()
-    for _ in others:
+    for _ in repeats:
         call()
     output = call()
     returned_ns = now_ns()
