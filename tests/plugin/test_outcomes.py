@@ -107,7 +107,7 @@ def test_a_swallowed_refusal_is_remembered(project: Project) -> None:
     ended = project.run("-rs")
 
     assert ended.parseoutcomes() == {"skipped": 4}
-    assert len(lines(ended, "unmeasured: energy: only the collector nvml")) == 4
+    assert len(lines(ended, "unmeasured: energy: only nvml measures it")) == 4
 
 
 def test_asking_first_is_not_held_against_a_test(project: Project) -> None:
