@@ -339,7 +339,7 @@ def test_a_path_that_cannot_be_read_is_refused(tmp_path: Path) -> None:
 @pytest.mark.parametrize("source", [None, 5, [], (), {"cubin": b""}])
 def test_what_stands_for_no_binary_is_refused(source: object) -> None:
     """Nothing to read is an error, never an empty answer."""
-    with pytest.raises(MeasureError, match="(not a|no) compiled kernel"):
+    with pytest.raises(MeasureError, match="compiled kernel"):
         read_binary(source, runner=FakeRunner())
 
 
