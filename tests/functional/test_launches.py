@@ -169,7 +169,7 @@ def test_a_damaged_recording_is_named_with_its_line(project: Project) -> None:
     assert cut.returncode == damaged.returncode == 4
     assert f"traces-main.jsonl: line {line} (byte {begins}) is cut off" in cut.stderr
     assert "traces-main.jsonl: line 2 (byte" in damaged.stderr
-    assert "is damaged: its checksum is another" in damaged.stderr
+    assert "is damaged: its checksum does not match" in damaged.stderr
     assert "record it again with --gpuperf-record" in damaged.stderr
 
 

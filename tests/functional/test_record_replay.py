@@ -153,7 +153,7 @@ def test_a_folder_with_something_else_is_not_recorded_into(project: Project) -> 
     ended = project.run("--gpuperf-record=kept")
 
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
-    assert lines(ended, "kept holds mine.txt, which is no part of a recording")
+    assert lines(ended, "kept holds mine.txt, which is not part of a recording")
     assert mine.read_text() == "mine\n"
 
 

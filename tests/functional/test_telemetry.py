@@ -201,7 +201,7 @@ def test_a_sampler_that_cannot_start_fails_no_test(
 
     assert record["utilization"] == []
     assert said.count("telemetry: the sampler cannot start in ") == 1
-    assert "name a folder on a local disk by GPUPERF_LOCK_DIR" in said
+    assert "set GPUPERF_LOCK_DIR to a folder on a local disk" in said
 
 
 @pytest.mark.usefixtures("script")

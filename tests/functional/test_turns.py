@@ -235,7 +235,7 @@ def test_where_nothing_can_be_locked_the_header_says_so(
 
     assert usual.returncode == 0
     assert "lock: no turns are taken on the GPU:" in usual.stdout
-    assert "name a folder on a local disk by GPUPERF_LOCK_DIR" in usual.stdout
+    assert "set GPUPERF_LOCK_DIR to a folder on a local disk" in usual.stdout
     assert named.returncode == 1
     assert "--gpuperf-lock=exclusive was asked for and refuses" in named.stdout
 

@@ -178,10 +178,7 @@ def test_a_project_may_set_its_own_bands(project: Project) -> None:
         (
             'Work(flop=1e3, dtype="bf16")',
             'min_grade="B"',
-            (
-                "the bf16 peak is not known: nothing but a declaration gives the peaks of "
-                "a CPU"
-            ),
+            "the bf16 peak is not known: the peaks of a CPU must be declared",
         ),
         (
             'Work(flop=1e3, dtype="bf16")',

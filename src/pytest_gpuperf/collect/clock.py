@@ -1,4 +1,4 @@
-"""The clock, the only place where time is read."""
+"""The clock: the only module that reads the time."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ NS_PER_S = 1_000_000_000
 
 
 class Clock(Protocol):
-    """A source of time; tests put a scripted one in its place."""
+    """A source of time; tests replace it with a scripted one."""
 
     def now_ns(self) -> int:
-        """Return a monotonic reading [ns]; only differences mean anything."""
+        """Return a monotonic time [ns]; only differences are meaningful."""
 
     def unix_s(self) -> float:
         """Return the wall-clock time since the epoch [s]."""
 
     def sleep(self, duration_s: float) -> None:
-        """Do nothing for so long [s], >= 0."""
+        """Sleep [s], >= 0."""
 
 
 class SystemClock:
@@ -34,5 +34,5 @@ class SystemClock:
         return time.time()
 
     def sleep(self, duration_s: float) -> None:
-        """Do nothing for so long [s], >= 0."""
+        """Sleep [s], >= 0."""
         time.sleep(duration_s)

@@ -45,14 +45,14 @@ _TARGET = re.compile(r"(?:sm|compute)_(\d+)(\d)[af]?")
 
 class DeviceQuery(Frozen, frozen=True, kw_only=True):
     """
-    What the driver said of the GPUs of this machine.
+    The GPUs of this machine, as the driver lists them.
 
     Attributes:
-        devices: Those that could be read, in the driver's own order.
+        devices: The GPUs that could be read, in the driver's order.
 
         reason: One sentence why none or not all could be read; None: all were.
 
-        slices: The instances of those that are split, by the index of their GPU.
+        slices: The MIG instances, with the index of their GPU.
     """
 
     devices: tuple[Device, ...]
@@ -64,15 +64,15 @@ def query_devices(
     nvml: ModuleType | None = None, *, library: str = "libnvidia-ml.so.1"
 ) -> DeviceQuery:
     """
-    Return the NVIDIA GPUs of this machine, in the driver's own order.
+    Return the NVIDIA GPUs of this machine, in the driver's order.
 
     Args:
-        nvml: The binding to ask; None: pynvml, imported now.
+        nvml: The NVML binding; None: pynvml, imported now.
 
-        library: What pynvml needs on Linux; without it, it is not even imported.
+        library: The library that pynvml needs on Linux; without it, pynvml is not imported.
 
     Returns:
-        The devices, or why there are none: a machine without a GPU is no error.
+        The devices, or why there are none: a machine without a GPU is not an error.
     """
     if nvml is None:
         if not _is_there(library):
@@ -94,13 +94,13 @@ def query_devices(
 
 
 def bare_uuid(uuid: str) -> str:
-    """Return a UUID without what tells a GPU from a part of one: CUDA's never does."""
+    """Return a UUID without its GPU or MIG prefix, which CUDA leaves out."""
     return _PREFIX.sub("", uuid.lower(), count=1)
 
 
 def _is_there(library: str) -> bool:
-    """Return whether pynvml has a library to load: importing it takes 40 ms."""
-    if sys.platform != "linux":  # elsewhere pynvml knows several places to look at
+    """Return whether NVML's library can be loaded: importing pynvml takes 40 ms."""
+    if sys.platform != "linux":  # elsewhere pynvml searches several folders
         return True
     try:
         ctypes.CDLL(library)
@@ -111,20 +111,19 @@ def _is_there(library: str) -> bool:
 
 def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
     """
-    Return a device with what the CUDA driver says of it beside what NVML said.
+    Return a device with the CUDA driver's facts added to those of NVML.
 
     Args:
-        device: As NVML knows it.
+        device: The device as NVML reports it.
 
-        facts: As the driver knows it; None: nobody has started the driver.
+        facts: The CUDA driver's facts; None: the driver has not been started.
     """
     if facts is None:
         return device
     profile = _profile(facts.name)
-    own_name = facts.name if profile is not None else device.name
     return replace(
         device,
-        name=own_name,
+        name=facts.name if profile is not None else device.name,
         mig_profile=profile or device.mig_profile,
         sm_count=facts.sm_count or device.sm_count,
         rated_clock_hz=facts.rated_clock_hz,
@@ -136,17 +135,17 @@ def with_driver_facts(device: Device, facts: DriverFacts | None) -> Device:
 
 
 def _none(reason: str) -> DeviceQuery:
-    """Return a query that found nothing."""
+    """Return a query without a GPU."""
     return DeviceQuery(devices=(), reason=reason)
 
 
 def _read_all(nvml: ModuleType) -> DeviceQuery:
-    """Return every device that answers, and the first that does not."""
+    """Return the devices that answer, and the error of the first that does not."""
     driver_version = _text(nvml.nvmlSystemGetDriverVersion())
     count = nvml.nvmlDeviceGetCount()
     devices: list[Device] = []
     slices: list[Device] = []
-    reason = None if count else "the driver knows no GPU"
+    reason = None if count else "the driver lists no GPU"
     for index in range(count):
         try:
             handle = nvml.nvmlDeviceGetHandleByIndex(index)
@@ -154,28 +153,30 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
             devices.append(device)
             if device.mig:
                 parts = _parts(nvml, handle)
-                slices += [_read(nvml, each, index, driver_version) for each in parts]
+                slices += [_read(nvml, part, index, driver_version) for part in parts]
         except nvml.NVMLError as error:
             reason = reason or f"GPU {index} does not answer: {error}"
     return DeviceQuery(devices=tuple(devices), reason=reason, slices=tuple(slices))
 
 
 def _parts(nvml: ModuleType, handle: object) -> list[object]:
-    """Return NVML's handles of the instances of a GPU; a place may be empty."""
+    """Return NVML's handles of the MIG instances of a GPU; an index may be unused."""
     count = _known(nvml, "nvmlDeviceGetMaxMigDeviceCount", handle) or 0
-    found = (
-        _known(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, place)
-        for place in range(count)
+    handles = (
+        _known(nvml, "nvmlDeviceGetMigDeviceHandleByIndex", handle, index)
+        for index in range(count)
     )
-    return [each for each in found if each is not None]
+    return [handle for handle in handles if handle is not None]
 
 
 def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> Device:
-    """Return one device; what it does not support is None."""
+    """Return one device; an unsupported property is None."""
     memory = _known(nvml, "nvmlDeviceGetMemoryInfo", handle)
     capability = _known(nvml, "nvmlDeviceGetCudaComputeCapability", handle)
     limit_milliwatts = _known(nvml, "nvmlDeviceGetPowerManagementDefaultLimit", handle)
-    found = None if capability is None else (int(capability[0]), int(capability[1]))
+    compute_capability = (
+        None if capability is None else (int(capability[0]), int(capability[1]))
+    )
     name = _text(nvml.nvmlDeviceGetName(handle))
     profile = _profile(name)
     bus_bits = _known(nvml, "nvmlDeviceGetMemoryBusWidth", handle)
@@ -185,11 +186,11 @@ def _read(nvml: ModuleType, handle: object, index: int, driver_version: str) -> 
         name=name,
         memory_bytes=None if memory is None else int(memory.total),
         sm_count=(
-            _sm_count(nvml, handle, found)
+            _sm_count(nvml, handle, compute_capability)
             if profile is None
             else _slice_sm_count(nvml, handle)
         ),
-        compute_capability=found,
+        compute_capability=compute_capability,
         mig=_enabled(nvml, "nvmlDeviceGetMigMode", handle),
         ecc=_enabled(nvml, "nvmlDeviceGetEccMode", handle),
         max_sm_clock_hz=_clock_hz(nvml, handle, nvml.NVML_CLOCK_SM),
@@ -227,7 +228,7 @@ def _slice_sm_count(nvml: ModuleType, handle: object) -> int | None:
 
 
 def _known(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
-    """Return what NVML says, None where the device or the driver refuses."""
+    """Return NVML's answer; None where device or driver refuses."""
     try:
         return getattr(nvml, function)(*arguments)
     except nvml.NVMLError:
@@ -235,7 +236,7 @@ def _known(nvml: ModuleType, function: str, *arguments: object) -> Any:  # noqa:
 
 
 def _enabled(nvml: ModuleType, function: str, handle: object) -> bool | None:
-    """Return whether a mode is on now; NVML says the current and the pending one."""
+    """Return whether a mode is on now; NVML returns the current and the pending one."""
     modes = _known(nvml, function, handle)
     return None if modes is None else bool(modes[0])
 
@@ -252,7 +253,7 @@ def _text(value: str | bytes) -> str:
 
 
 def _shut_down(nvml: ModuleType) -> None:
-    """Let go of the library; what it says to that changes nothing."""
+    """Shut NVML down and ignore its errors."""
     try:
         nvml.nvmlShutdown()
     except nvml.NVMLError:
@@ -261,13 +262,13 @@ def _shut_down(nvml: ModuleType) -> None:
 
 def chip_limits(compute_capability: tuple[int, int]) -> ChipLimits | None:
     """
-    Return what a multiprocessor of a compute capability can hold.
+    Return the limits of a multiprocessor of a compute capability.
 
     Args:
         compute_capability: Major and minor number.
 
     Returns:
-        The limits; None where no source that we read says them.
+        The limits; None for a compute capability that is not in the table.
     """
     return _CHIPS.get(compute_capability)
 
@@ -280,7 +281,7 @@ def target_capability(target: str) -> tuple[int, int] | None:
         target: As compilers write it: `sm_90`, `sm_90a`, `sm_120f`, `compute_75`.
 
     Returns:
-        Major and minor number; None where it is no such name.
+        Major and minor number; None where it is not such a name.
 
     Example:
         >>> target_capability("sm_103a")
@@ -324,7 +325,7 @@ def _limits(
 _CHIPS = {
     limits.compute_capability: limits
     for limits in (
-        # the guide for CUDA 12 (13 has it no more); the reports of a Tesla V100 agree
+        # the guide for CUDA 12 (dropped in 13); the reports of a Tesla V100 agree
         _limits((7, 0), warps=64, blocks=32, shared_kib=96),
         # table 27; the reports of a GeForce GTX 1660 Ti agree
         _limits((7, 5), warps=32, blocks=16, shared_kib=64),
@@ -354,7 +355,7 @@ _CHIPS = {
 
 _VISIBLE, _ORDER = "CUDA_VISIBLE_DEVICES", "CUDA_DEVICE_ORDER"
 _BY_BUS = "PCI_BUS_ID"  # of CUDA_DEVICE_ORDER: NVML's own order
-UNORDERED = "this machine has GPUs of several kinds, which CUDA numbers by their speed"
+UNORDERED = "this machine has GPUs of several kinds, which CUDA orders by their speed"
 ORDER_REMEDY = f"set {_ORDER}={_BY_BUS}"
 _WHOLE, _PART = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
 _LEAVE_OUT = "or leave --gpuperf-device out"
@@ -365,11 +366,11 @@ class Chosen(Frozen, frozen=True, kw_only=True):
     The GPU that tests are to run on.
 
     Attributes:
-        device: As NVML knows it; None: there is none, or CUDA shows none.
+        device: As NVML reports it; None: there is none, or CUDA hides all.
 
-        ordinal: Its number in this process's CUDA, from 0.
+        ordinal: Its index in this process's CUDA, from 0.
 
-        reason: Why there is none, as a fragment; "": there is one.
+        reason: Why there is no device, as a fragment; "": there is one.
     """
 
     device: Device | None
@@ -378,32 +379,31 @@ class Chosen(Frozen, frozen=True, kw_only=True):
 
 
 def choose_device(
-    query: DeviceQuery, asked: str | None, environment: Mapping[str, str]
+    query: DeviceQuery, name: str | None, environment: Mapping[str, str]
 ) -> Chosen:
     """
-    Return the GPU that was asked for, or the first that CUDA shows.
+    Return the requested GPU, or the first that CUDA shows.
 
-    A GPU that is hidden is never replaced by another one.
+    A hidden GPU is never replaced by another one.
 
     Args:
         query: The GPUs of this machine.
 
-        asked: An index as NVML counts, or the beginning of a UUID that only one has;
-            None: nobody asked.
+        name: An NVML index, or a unique prefix of a UUID; None: not requested.
 
-        environment: What CUDA reads which GPUs to show from, and in which order.
+        environment: The variables with which CUDA selects and orders GPUs.
 
     Raises:
-        ConfigError: There is no such GPU, it cannot be used, or it is hidden.
+        ConfigError: The GPU does not exist, cannot be used, or is hidden.
 
     References:
         CUDA C++ Programming Guide, "CUDA Environment Variables".
     """
     shown = _shown(query, environment)
-    if asked is None:
+    if name is None:
         return _first(query, shown, environment)
-    device = _named(query, asked)
-    if device.mig and any(each.index == device.index for each in query.slices):
+    device = _named(query, name)
+    if device.mig and any(part.index == device.index for part in query.slices):
         message = f"GPU {device.index} is split into instances"
         remedy = f"name one of them: {_listed(_slices_of(query, device))}"
         raise ConfigError(message, remedy=remedy)
@@ -412,20 +412,20 @@ def choose_device(
         return Chosen(device=device, ordinal=shown.index(device))
     visible = environment.get(_VISIBLE, "")
     message = f"{_called(device)} is hidden by {_VISIBLE}={visible}"
-    name = device.uuid if device.uuid.startswith(_PART) else str(device.index)
-    raise ConfigError(message, remedy=f"set {_VISIBLE}={name}, {_LEAVE_OUT}")
+    alternative = device.uuid if device.uuid.startswith(_PART) else str(device.index)
+    raise ConfigError(message, remedy=f"set {_VISIBLE}={alternative}, {_LEAVE_OUT}")
 
 
 def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
-    """Return whether CUDA's numbers of GPUs can be told from NVML's."""
+    """Return whether CUDA's indexes of GPUs follow from NVML's."""
     visible = environment.get(_VISIBLE, "").upper()
     by_name = _WHOLE in visible or _PART in visible
-    kinds = {each.name for each in query.devices}
+    kinds = {device.name for device in query.devices}
     return by_name or len(kinds) <= 1 or environment.get(_ORDER) == _BY_BUS
 
 
 def same_device(one: str, other: str) -> bool:
-    """Return whether two UUIDs are of one GPU, or of one part of one."""
+    """Return whether two UUIDs name one GPU or one MIG instance."""
     return bare_uuid(one) == bare_uuid(other)
 
 
@@ -441,23 +441,23 @@ def _first(
     return Chosen(device=None, reason=reason)
 
 
-def _named(query: DeviceQuery, asked: str) -> Device:
-    """Return the GPU, or the part of one, that an index or a UUID names."""
+def _named(query: DeviceQuery, text: str) -> Device:
+    """Return the GPU or MIG instance that an index or a UUID names."""
     if not query.devices:
         message = f"there is no GPU: {query.reason}"
         raise ConfigError(message, remedy=f"run it where there is one, {_LEAVE_OUT}")
     every = (*query.devices, *query.slices)
-    if asked.isdecimal():
-        found = [each for each in query.devices if each.index == int(asked)]
+    if text.isdecimal():
+        matches = [device for device in query.devices if device.index == int(text)]
     else:
-        head = asked.lower()
-        found = [each for each in every if each.uuid.lower().startswith(head)]
-    if len(found) == 1:
-        return found[0]
-    if found:
-        message = f"{asked} begins the names of {len(found)} GPUs"
-        raise ConfigError(message, remedy=f"write more of it: {_listed(found)}")
-    message = f"no GPU {asked}: this machine has {_listed(every)}"
+        head = text.lower()
+        matches = [device for device in every if device.uuid.lower().startswith(head)]
+    if len(matches) == 1:
+        return matches[0]
+    if matches:
+        message = f"{text} matches {len(matches)} GPUs"
+        raise ConfigError(message, remedy=f"give a longer prefix: {_listed(matches)}")
+    message = f"no GPU {text}: this machine has {_listed(every)}"
     raise ConfigError(message, remedy=f"name one of these, {_LEAVE_OUT}")
 
 
@@ -469,38 +469,40 @@ def _shown(query: DeviceQuery, environment: Mapping[str, str]) -> list[Device]:
     shown: list[Device] = []
     for token in text.split(","):
         device = _token(query, token.strip())
-        if device is None:  # CUDA reads on to the first that it does not know
+        if device is None:  # CUDA stops at the first entry that it does not know
             break
-        if device in shown:  # and shows none at all where one is named twice
+        if device in shown:  # and shows no GPU where one is named twice
             return []
         shown.append(device)
     return shown
 
 
 def _token(query: DeviceQuery, token: str) -> Device | None:
-    """Return what one entry of CUDA_VISIBLE_DEVICES stands for; None: nothing."""
+    """Return the device of one entry of CUDA_VISIBLE_DEVICES; None: no device."""
     if token.isdecimal():
         number = int(token)
-        return next((each for each in query.devices if each.index == number), None)
+        return next(
+            (device for device in query.devices if device.index == number), None
+        )
     head = token.lower()
     if not head.startswith((_WHOLE.lower(), _PART.lower())):
         return None
     every = (*query.devices, *query.slices)
-    found = [each for each in every if each.uuid.lower().startswith(head)]
-    if not found and head.startswith(_PART.lower()):  # of a driver that lists no parts
-        found = [each for each in query.devices if each.mig]
-    return found[0] if len(found) == 1 else None
+    matches = [device for device in every if device.uuid.lower().startswith(head)]
+    if not matches and head.startswith(_PART.lower()):  # the driver lists no instances
+        matches = [device for device in query.devices if device.mig]
+    return matches[0] if len(matches) == 1 else None
 
 
 def _refuse_unordered(query: DeviceQuery, environment: Mapping[str, str]) -> None:
-    """Refuse a machine on which CUDA's numbers of GPUs cannot be told from NVML's."""
+    """Raise where CUDA's indexes of GPUs do not follow from NVML's."""
     if not order_is_known(query, environment):
         raise ConfigError(UNORDERED, remedy=f"{ORDER_REMEDY}, {_LEAVE_OUT}")
 
 
 def _slices_of(query: DeviceQuery, device: Device) -> list[Device]:
-    """Return the parts of a GPU that is split."""
-    return [each for each in query.slices if each.index == device.index]
+    """Return the MIG instances of a GPU."""
+    return [part for part in query.slices if part.index == device.index]
 
 
 def _called(device: Device) -> str:
@@ -509,5 +511,7 @@ def _called(device: Device) -> str:
 
 
 def _listed(devices: Sequence[Device]) -> str:
-    """Return GPUs with what each can be named by."""
-    return ", ".join(f"{each.index} ({each.uuid}, {each.name})" for each in devices)
+    """Return GPUs by index, UUID and name."""
+    return ", ".join(
+        f"{device.index} ({device.uuid}, {device.name})" for device in devices
+    )

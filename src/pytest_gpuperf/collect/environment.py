@@ -1,4 +1,4 @@
-"""What machine, software and session a measurement belongs to."""
+"""The machine, software and session of a measurement."""
 
 from __future__ import annotations
 
@@ -28,11 +28,11 @@ __all__ = [
     "soft_facts",
 ]
 
-# a number taken another way is another number: raised when host timing changes
+# raised when host timing changes: its values are then not comparable any more
 HOST_METHOD = "host/1"
 
-# The packages that change speed: the module that says it is in use, and its package.
-# An allow-list: what else is installed is nobody's business.
+# The packages that change speed: the module that shows the use, and its distributions.
+# An allow-list, for privacy: no other package is recorded.
 _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cupy": ("cupy", "cupy-cuda12x", "cupy-cuda13x"),
     "flash_attn": ("flash-attn",),
@@ -50,9 +50,9 @@ _PACKAGES: Mapping[str, tuple[str, ...]] = {
     "vllm": ("vllm",),
 }
 
-_OWN = frozenset({"numpy"})  # of them, what comes with cupti-python
+_CUPTI_DEPENDENCIES = frozenset({"numpy"})  # packages that cupti-python imports
 
-# the users of CUDA's own packages, which have no module to be seen by
+# the users of CUDA's packages, which have no module of their own
 _CUDA_USERS = ("torch", "jax", "cupy", "tensorflow")
 _CUDA_PACKAGES: Mapping[str, tuple[str, ...]] = {
     "cublas": ("nvidia-cublas", "nvidia-cublas-cu13", "nvidia-cublas-cu12"),
@@ -70,8 +70,8 @@ _HOST_HASH_LENGTH = 12
 
 
 def not_loaded() -> frozenset[str]:
-    """Return what this plugin may come to load, and nobody has loaded yet."""
-    return _OWN - sys.modules.keys()
+    """Return the packages that this plugin may import and that are not imported yet."""
+    return _CUPTI_DEPENDENCIES - sys.modules.keys()
 
 
 def environment(
@@ -80,24 +80,23 @@ def environment(
     """
     Return machine and software of this process.
 
-    Packages are those of an allow-list that have been imported by now: ask after the
-    tests have run, or beside each record. Nothing is imported to find out.
+    Only packages of an allow-list that are imported by now are listed: call this after
+    the tests have run, or with each record. Nothing is imported.
 
     Args:
         cpuinfo: The file in which Linux describes the processor.
 
-        without: Packages that are not looked for, for it was not the tests that loaded
-            them.
+        without: Packages to leave out, because the tests did not import them.
     """
     in_use = frozenset(_PACKAGES.keys() & sys.modules.keys()) - without
     return _environment(in_use, cpuinfo, _core_count())
 
 
-@functools.lru_cache(maxsize=8)  # asked for beside each record
+@functools.lru_cache(maxsize=8)  # called with each record
 def _environment(
     in_use: frozenset[str], cpuinfo: str, core_count: int | None
 ) -> Environment:
-    """Return machine and software of this process, with some packages."""
+    """Return machine, software and the versions of the packages in use."""
     return Environment(
         cpu_model=_cpu_model(cpuinfo),
         core_count=core_count,
@@ -108,7 +107,7 @@ def _environment(
 
 
 def new_session(clock: Clock) -> Session:
-    """Return a session that begins now; its commit is read when it is wanted."""
+    """Return a session that begins now, without its commit."""
     started_unix_s = clock.unix_s()
     started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
     return Session(
@@ -124,14 +123,14 @@ def read_git(
     """
     Return the commit of a folder and whether tracked files differ from it.
 
-    Files that git does not track are not looked at: reports and caches are of that kind.
+    Untracked files are ignored: reports and caches are untracked.
 
     Returns:
         (None, None) where there is no repository, no git, or no answer.
     """
     argv = (
         "git",
-        "--no-optional-locks",  # a test run must not be in the way of an editor
+        "--no-optional-locks",  # a test run must not block an editor's git
         *("-c", "core.fsmonitor=false"),  # it may name a program of the repository
         *("status", "--porcelain=v2", "--branch", "--untracked-files=no"),
     )
@@ -154,15 +153,15 @@ def known_facts(
     """
     Return the hard facts of a process, by the names of model.fingerprint.
 
-    What belongs to one record (`parameters`, `work`, `cache_mode`) is the pipeline's to
-    add. A fact that nobody said is left out.
+    The facts of one record (`parameters`, `work`, `cache_mode`) are added later. A fact
+    without a source is left out.
 
     Args:
         machine: Machine and software.
 
         device: The GPU; None where none is used.
 
-        method: How the numbers were taken.
+        method: The method and version of the timing.
     """
     facts: dict[str, object] = {
         "cpu_model": machine.cpu_model,
@@ -176,7 +175,7 @@ def known_facts(
 
 
 def soft_facts(machine: Environment, device: Device | None = None) -> dict[str, str]:
-    """Return the facts that are printed beside a change when they moved."""
+    """Return the facts that are printed with a change when they differ."""
     facts = {"platform": machine.platform, "python": sys.version.split()[0]}
     facts |= machine.versions
     if device is not None:
@@ -187,7 +186,7 @@ def soft_facts(machine: Environment, device: Device | None = None) -> dict[str, 
 
 
 def _device_facts(device: Device) -> dict[str, object]:
-    """Return the hard facts of a GPU; None where the driver did not say."""
+    """Return the hard facts of a GPU; None where the driver does not report one."""
     capability = device.compute_capability
     driver = device.driver_version
     watts = device.power_limit_watts
@@ -196,8 +195,8 @@ def _device_facts(device: Device) -> dict[str, object]:
         "gpu_memory_bytes": device.memory_bytes,
         "sm_count": device.sm_count,
         "compute_capability": capability and f"{capability[0]}.{capability[1]}",
-        "mig": _word(device.mig),
-        "ecc": _word(device.ecc),
+        "mig": _on_or_off(device.mig),
+        "ecc": _on_or_off(device.ecc),
         "max_sm_clock_hz": device.max_sm_clock_hz,
         "max_memory_clock_hz": device.max_memory_clock_hz,
         "power_limit_watts": None if watts is None else f"{watts:g}",
@@ -205,29 +204,29 @@ def _device_facts(device: Device) -> dict[str, object]:
     }
 
 
-def _word(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
-    """Return a yes or no as text."""
+def _on_or_off(value: bool | None) -> str | None:  # noqa: FBT001 - a fact, not a switch
+    """Return a flag as text."""
     return None if value is None else ("on" if value else "off")
 
 
-@functools.cache  # it stays what it is, and every record asks
+@functools.cache  # constant, and read for every record
 def _cpu_model(cpuinfo: str) -> str | None:
     """Return the processor's name; on Arm, where it has none, its numbers."""
-    found: dict[str, str] = {}
+    fields: dict[str, str] = {}
     for line in _head(cpuinfo).splitlines():
         name, _, value = line.partition(":")
-        found.setdefault(name.strip(), value.strip())
-    if found.get("model name"):
-        return found["model name"]
-    if found.get("CPU part"):
-        return f"arm {found.get('CPU implementer', '')}/{found['CPU part']}"
+        fields.setdefault(name.strip(), value.strip())
+    if fields.get("model name"):
+        return fields["model name"]
+    if fields.get("CPU part"):
+        return f"arm {fields.get('CPU implementer', '')}/{fields['CPU part']}"
     import platform  # not platform.processor(): it starts a process
 
     return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or None
 
 
 def _core_count() -> int | None:
-    """Return how many logical cores this process may use."""
+    """Return the number of logical cores that this process may use."""
     affinity = getattr(os, "sched_getaffinity", None)  # Linux and the BSDs have it
     return os.cpu_count() if affinity is None else len(affinity(0))
 
@@ -235,15 +234,15 @@ def _core_count() -> int | None:
 @functools.cache
 def _versions(in_use: frozenset[str]) -> Mapping[str, str]:
     """Return the version of each package whose module is in use."""
-    wanted = {_PACKAGES[name][0]: _PACKAGES[name] for name in sorted(in_use)}
+    packages = {_PACKAGES[name][0]: _PACKAGES[name] for name in sorted(in_use)}
     if in_use.intersection(_CUDA_USERS):
-        wanted |= _CUDA_PACKAGES
-    versions = {label: _version(names) for label, names in wanted.items()}
+        packages |= _CUDA_PACKAGES
+    versions = {label: _version(names) for label, names in packages.items()}
     return {label: version for label, version in versions.items() if version}
 
 
 def _version(distributions: tuple[str, ...]) -> str | None:
-    """Return the version of the first of these that is installed."""
+    """Return the version of the first distribution that is installed."""
     for distribution in distributions:
         try:
             return metadata.version(distribution)
@@ -253,7 +252,7 @@ def _version(distributions: tuple[str, ...]) -> str | None:
 
 
 def _host_hash() -> str:
-    """Return a short hash of machine, boot and host name; none of them can be read back."""
+    """Return a short one-way hash of machine, boot and host name."""
     parts = (
         _head("/etc/machine-id").strip(),
         _head("/proc/sys/kernel/random/boot_id").strip(),

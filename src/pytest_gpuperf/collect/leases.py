@@ -1,7 +1,7 @@
-"""One run at a time on a GPU, whoever started it.
+"""Exclusive use of a GPU by one run at a time.
 
-A lock says who has a GPU now. Beside it, each process that measures says what it does:
-a context that waits for its turn is listed by the driver like one that computes.
+A lock file names the holder. Each measuring process also publishes what it does, because
+the driver lists a context that waits for its turn like one that computes.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ __all__ = [
     "FOLDER_VARIABLE",
     "Doing",
     "Presence",
-    "Said",
+    "ProcessState",
     "descends_from",
     "exclusive",
     "file_mode",
@@ -40,25 +40,25 @@ __all__ = [
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
-_LOOK_S = 1.0  # how often who waits looks whether the GPU has changed hands
-_FILE = 0o666  # of who may use a folder: who may use a file
-_LONGEST_TEST = 300  # characters of a test's name that others are told
-_RECORD_BYTES = 2048  # enough for what a process says with such a name
-_DEEPEST = 64  # parents of a process that are looked at; a loop ends there
-_HELD: dict[Path, int] = {}  # by this process: the thread that has it
+_POLL_S = 1.0  # how often a waiting process checks whether the holder has changed
+_FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
+_LONGEST_TEST = 300  # characters of a test's name that are published
+_RECORD_BYTES = 2048  # enough for a state with such a name
+_MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
+_HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
 
 
 class Doing(str, Enum):
-    """What a process does that measures on a GPU, now and then."""
+    """The activity of a process that uses a GPU."""
 
     MEASURING = "measuring"
     WORKING = "working"  # runs a test that measures nothing
     QUIET = "quiet"  # between tests, or waiting for its turn
 
 
-class Said(Frozen, frozen=True, kw_only=True):
+class ProcessState(Frozen, frozen=True, kw_only=True):
     """
-    What a process says of itself.
+    The published state of a process.
 
     Attributes:
         pid: Its id, in its own namespace.
@@ -67,11 +67,11 @@ class Said(Frozen, frozen=True, kw_only=True):
 
         test: The test that it runs, or ran last.
 
-        doing: What it does.
+        doing: Its activity.
 
-        since_ns: For how long [ns], by the machine's monotonic clock.
+        since_ns: Start of that activity [ns], by the machine's monotonic clock.
 
-        measured_ns: When it last ended to measure [ns], likewise; None: never.
+        measured_ns: End of its last measurement [ns], likewise; None: never.
     """
 
     pid: int
@@ -83,10 +83,10 @@ class Said(Frozen, frozen=True, kw_only=True):
 
 
 def lease_folder() -> Path:
-    """Return where locks are: $GPUPERF_LOCK_DIR, or a folder of this user's own.
+    """Return the folder of the locks: $GPUPERF_LOCK_DIR, or a folder of this user.
 
-    Another user's file in a shared temporary folder cannot be opened on many systems,
-    not even to wait for it: runs of several users need a folder that all may write to.
+    Many systems forbid opening another user's file in a shared temporary folder, even to
+    wait for it: runs of several users need a folder that all may write to.
     """
     named = os.environ.get(FOLDER_VARIABLE)
     if named:
@@ -106,66 +106,66 @@ def exclusive(
     """
     Keep every other run off a GPU while the block runs; yield the lock's file.
 
-    A process that dies gives its lock back. Who has it already in this thread, or was
-    started by the process that has it, does not wait.
+    A process that dies releases its lock. A thread that already holds it, and a process
+    started by the holder, do not wait.
 
     Args:
         device: The GPU, by index or UUID; both are one lock where NVML knows them.
 
-        test: What it is wanted for, to be told to those who wait.
+        test: The test that needs the GPU, shown to waiting runs.
 
         folder: Where the locks are; None: `lease_folder()`.
 
-        timeout_s: How long to wait while one and the same test has it [s], >= 0.
+        timeout_s: How long to wait for one holder [s], >= 0.
 
     Raises:
         DeviceHeldError: One test of another run held it all the time; it is named.
 
-        CollectError: The place is no good for a lock.
+        CollectError: The folder cannot hold a lock.
     """
     path = _path(device, folder, ".lock")
-    if _HELD.get(path) == threading.get_ident():
+    if _HOLDERS.get(path) == threading.get_ident():
         yield path
         return
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
         guard = FileLock(path, mode=file_mode(path.parent))
-        ours = _acquired(guard, path, timeout_s)
+        acquired = _acquired(guard, path, timeout_s)
     except Timeout as error:
-        raise _held(device, path, timeout_s) from error
+        raise _held_error(device, path, timeout_s) from error
     except (OSError, NotImplementedError) as error:
-        raise _no_place(path, device, error) from error
-    if not ours:
+        raise _lock_error(path, device, error) from error
+    if not acquired:
         yield path
         return
-    _HELD[path] = threading.get_ident()
+    _HOLDERS[path] = threading.get_ident()
     try:
-        with contextlib.suppress(OSError):  # who holds it is a courtesy, not the lock
-            now = Said(pid=os.getpid(), place=_place(), test=test)
-            _write(_told(path), replace(now, since_ns=SystemClock.now_ns()))
+        with contextlib.suppress(OSError):  # naming the holder is optional
+            now = ProcessState(pid=os.getpid(), place=_namespace(), test=test)
+            _write(_holder_file(path), replace(now, since_ns=SystemClock.now_ns()))
         yield path
     finally:
-        del _HELD[path]
+        del _HOLDERS[path]
         with contextlib.suppress(OSError):
-            _write(_told(path), None)
+            _write(_holder_file(path), None)
         guard.release()
 
 
 class Presence:
     """
-    What this process says to others that measure on one GPU, and hears of them.
+    The published states of this process and of others that use the same GPU.
 
-    It is forgotten when the process ends, however it ends.
+    The state of this process is removed when it ends, also by a kill.
 
     Args:
         device: The GPU, by index or UUID.
 
-        clock: Gives the time, which is one for all processes of the machine.
+        clock: Gives the time, which all processes of the machine share.
 
         folder: Where the locks are; None: `lease_folder()`.
 
     Raises:
-        CollectError: The place is no good for a lock.
+        CollectError: The folder cannot hold a lock.
     """
 
     def __init__(
@@ -177,30 +177,32 @@ class Presence:
     ) -> None:
         self._clock = clock
         self._folder = _path(device, folder, ".users")
-        # two namespaces have processes of one number
-        self._own = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}"
-        self._said = Said(pid=os.getpid(), place=_place(), since_ns=clock.now_ns())
+        # processes of two namespaces may share an id
+        self._file = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}"
+        self._state = ProcessState(
+            pid=os.getpid(), place=_namespace(), since_ns=clock.now_ns()
+        )
         try:
             if not self._folder.exists():
                 self._folder.mkdir(parents=True, exist_ok=True)
                 self._folder.chmod(_mode(self._folder.parent))
             mode = file_mode(self._folder)
-            self._alive = FileLock(_alive(self._own), timeout=0, mode=mode)
+            self._alive = FileLock(_alive(self._file), timeout=0, mode=mode)
             self._alive.acquire()
-            _write(self._own, self._said)
+            _write(self._file, self._state)
         except (OSError, NotImplementedError) as error:
-            raise _no_place(self._folder, device, error) from error
+            raise _lock_error(self._folder, device, error) from error
 
     def say(self, doing: Doing, test: str = "") -> None:
         """
-        Say what this process does from now on.
+        Publish what this process does from now on.
 
         Raises:
-            CollectError: The place is no good any more.
+            CollectError: The file can no longer be written.
         """
-        now_ns, before = self._clock.now_ns(), self._said
+        now_ns, before = self._clock.now_ns(), self._state
         measured = before.doing is Doing.MEASURING
-        self._said = replace(
+        self._state = replace(
             before,
             doing=doing,
             test=test or before.test,
@@ -208,110 +210,114 @@ class Presence:
             measured_ns=now_ns if measured else before.measured_ns,
         )
         try:
-            _write(self._own, self._said)
+            _write(self._file, self._state)
         except OSError as error:
-            raise _no_place(self._own, self._own.parent.name, error) from error
+            raise _lock_error(self._file, self._file.parent.name, error) from error
 
-    def others(self) -> tuple[Said, ...]:
-        """Return what other processes say that are there, in no order."""
+    def other_processes(self) -> tuple[ProcessState, ...]:
+        """Return the states of the other running processes, in no order."""
         paths = [path for path in self._folder.glob("*-*") if not path.suffix]
-        told = [
-            _read(path) for path in paths if path != self._own and not _is_gone(path)
+        states = [
+            _read(path) for path in paths if path != self._file and not _is_gone(path)
         ]
-        return tuple(said for said in told if said is not None)
+        return tuple(state for state in states if state is not None)
 
-    def here(self, said: Said) -> bool:
-        """Return whether a process is known here by the id that it gives."""
-        return said.place == self._said.place
+    def here(self, state: ProcessState) -> bool:
+        """Return whether the id of a process is valid in this namespace."""
+        return state.place == self._state.place
 
     def close(self) -> None:
-        """Be forgotten."""
+        """Remove the published state."""
         with contextlib.suppress(OSError):
-            self._own.unlink(missing_ok=True)
+            self._file.unlink(missing_ok=True)
             self._alive.release()
-            _alive(self._own).unlink(missing_ok=True)
+            _alive(self._file).unlink(missing_ok=True)
 
 
 def descends_from(ancestor: int, pid: int, proc: Path = Path("/proc")) -> bool:
     """
-    Return whether a process is another one, or descends from it, as Linux shows it.
+    Return whether a process is the ancestor itself or descends from it.
 
     Args:
-        ancestor: The one.
+        ancestor: Id of the ancestor.
 
-        pid: The other.
+        pid: Id of the process.
 
-        proc: Where Linux shows its processes; without it, no process has a parent.
+        proc: Linux's process folder; without it, no process has a parent.
     """
-    for _ in range(_DEEPEST):
+    for _ in range(_MOST_PARENTS):
         if pid == ancestor:
             return True
         try:
             stat = (proc / str(pid) / "stat").read_text(errors="replace")
         except OSError:
             return False
-        # its name stands in parentheses and may hold some; state, then parent
+        # the name is in parentheses and may contain some; then state, then parent
         pid = int(stat.rpartition(")")[2].split()[1])
     return False
 
 
 def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
-    """
-    Wait for a lock; return whether it is ours, not that of who started this process.
+    """Wait for a lock, `timeout_s` for each holder; return False if an ancestor holds it."""
+    from filelock import Timeout
 
-    The limit is for one holder: where many take turns, each of them ends.
-    """
-    begun_ns, holder, pause_s = SystemClock.now_ns(), _read(_told(path)), 0.0
+    begun_ns, holder, pause_s = SystemClock.now_ns(), _read(_holder_file(path)), 0.0
     while True:
         try:
             guard.acquire(timeout=pause_s)
         except Timeout:
-            seen = _read(_told(path))
+            current = _read(_holder_file(path))
             now_ns = SystemClock.now_ns()
-            if seen is not None and _is_ours(seen):
+            if current is not None and _is_ours(current):
                 return False
-            if seen is not None and seen != holder:
-                begun_ns, holder = now_ns, seen
+            if current is not None and current != holder:
+                begun_ns, holder = now_ns, current
             left_s = timeout_s - (now_ns - begun_ns) / NS_PER_S
             if left_s <= 0:
                 raise
-            pause_s = min(_LOOK_S, left_s)
+            pause_s = min(_POLL_S, left_s)
         else:
             return True
 
 
-def _is_ours(holder: Said) -> bool:
-    """Return whether the process that has a lock has started this one."""
+def _is_ours(holder: ProcessState) -> bool:
+    """Return whether the holder of a lock is an ancestor of this process."""
     pid = os.getpid()
-    same = holder.place == _place() and holder.pid != pid
+    same = holder.place == _namespace() and holder.pid != pid
     return same and descends_from(holder.pid, pid)
 
 
 def _path(device: str, folder: Path | None, ending: str) -> Path:
-    """Return where processes meet that use a GPU, by whatever name they know it."""
+    """Return the shared path of a GPU; index and UUID give the same one."""
     name = device
     if device.isdecimal():
-        found = (e.uuid for e in query_devices().devices if e.index == int(device))
-        name = next(found, device)
+        uuids = (
+            gpu.uuid for gpu in query_devices().devices if gpu.index == int(device)
+        )
+        name = next(uuids, device)
     name = re.sub(r"[^A-Za-z0-9.-]", "_", bare_uuid(name))
     return (lease_folder() if folder is None else folder) / f"gpu-{name}{ending}"
 
 
-def _told(path: Path) -> Path:
-    """Return the file beside a lock: whoever waits for the lock may empty its own."""
+def _holder_file(path: Path) -> Path:
+    """Return the file that names the holder; a waiting process may empty the lock file."""
     return path.with_name(f"{path.name}.pid")
 
 
 def _alive(path: Path) -> Path:
-    """Return the lock that a process holds for as long as it is there."""
+    """Return the lock that a process holds while it runs."""
     return path.with_name(f"{path.name}.alive")
 
 
 def _is_gone(path: Path) -> bool:
-    """Return whether a process has ended that said something; then remove what it said."""
+    """Return whether the process of a state has ended; its files are then removed."""
+    from filelock import FileLock, Timeout
+
     try:
         with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):
-            with contextlib.suppress(OSError):  # another user's, who will remove it
+            with contextlib.suppress(
+                OSError
+            ):  # another user's: that user's runs remove it
                 path.unlink(missing_ok=True)
                 _alive(path).unlink(missing_ok=True)
             return True
@@ -320,34 +326,33 @@ def _is_gone(path: Path) -> bool:
 
 
 def file_mode(folder: Path) -> int:
-    """Return who may use a file of a folder: the same who may use that."""
-    return _mode(folder) & _FILE
+    """Return the mode of a file: its folder's, without execution."""
+    return _mode(folder) & _FILE_MODE
 
 
 def _mode(folder: Path) -> int:
-    """Return who may use a folder: the same may use what is made in it."""
+    """Return the permission bits of a folder."""
     return stat.S_IMODE(folder.stat().st_mode)
 
 
-def _place() -> str:
-    """Return in which namespace this process has its id."""
+def _namespace() -> str:
+    """Return the namespace of this process's id; "": none."""
     try:
         return str(Path("/proc/self/ns/pid").readlink())
     except OSError:
         return ""
 
 
-def _write(path: Path, said: Said | None) -> None:
+def _write(path: Path, state: ProcessState | None) -> None:
     """
-    Write what a process says; None: nothing any more.
+    Write a state, or an empty one, over the file in one call and at a fixed length.
 
-    Over what is there, at once and of one length: a new file takes milliseconds, and who
-    reads meanwhile has the old or the new.
+    A new file would take milliseconds; a reader sees the old or the new state.
     """
     text = b""
-    if said is not None:
-        test = said.test[:_LONGEST_TEST].encode(errors="replace").decode()
-        text = msgspec.json.encode(replace(said, test=test))
+    if state is not None:
+        test = state.test[:_LONGEST_TEST].encode(errors="replace").decode()
+        text = msgspec.json.encode(replace(state, test=test))
     fresh = not path.exists()
     file = os.open(path, os.O_WRONLY | os.O_CREAT)
     try:
@@ -358,34 +363,36 @@ def _write(path: Path, said: Said | None) -> None:
         path.chmod(file_mode(path.parent))
 
 
-def _read(path: Path) -> Said | None:
-    """Return what a process has said; None: it has not, or not that one can read."""
+def _read(path: Path) -> ProcessState | None:
+    """Return the state in a file; None: missing or not readable."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=Said)
+        return msgspec.json.decode(path.read_bytes(), type=ProcessState)
     except (OSError, msgspec.DecodeError):
         return None
 
 
-def _held(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
-    """Return the error of a lock that was not given up in time."""
-    holder = _read(_told(path))
+def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
+    """Return the error of a lock that was not released in time."""
+    holder = _read(_holder_file(path))
     who = "another process" if holder is None else f"process {holder.pid}"
     end = "the process that holds it" if holder is None else who
     test = f", now for {holder.test}" if holder is not None and holder.test else ""
-    message = f"{who} has held {_called(device)} for {timeout_s:g} s{test} ({path})"
+    message = (
+        f"{who} has held {_device_text(device)} for {timeout_s:g} s{test} ({path})"
+    )
     remedy = f"wait until {end} has ended, or end it"
     pid = None if holder is None else holder.pid
     return DeviceHeldError(message, remedy=remedy, path=str(path), holder=pid)
 
 
-def _called(device: str) -> str:
-    """Return a GPU as a sentence calls it."""
+def _device_text(device: str) -> str:
+    """Return the name of a GPU in a message."""
     return f"GPU {device}" if device.isdecimal() else device
 
 
-def _no_place(path: Path, device: str, error: Exception) -> CollectError:
-    """Return the error of a folder in which nothing can be locked."""
+def _lock_error(path: Path, device: str, error: Exception) -> CollectError:
+    """Return the error of a folder that cannot hold a lock."""
     reason = getattr(error, "strerror", None) or str(error)
-    message = f"{path}: {_called(device)} cannot be locked ({reason})"
-    remedy = f"name a folder on a local disk by {FOLDER_VARIABLE}"
+    message = f"{path}: {_device_text(device)} cannot be locked ({reason})"
+    remedy = f"set {FOLDER_VARIABLE} to a folder on a local disk"
     return CollectError(message, remedy=remedy)

@@ -1,9 +1,8 @@
-"""What a call takes of a device's memory, as the allocators around it count.
+"""Device memory that a call uses, as the frameworks' allocators count it.
 
-Asked are the allocators of frameworks that somebody has imported; nothing is imported. They
-count live memory: blocks that a pool keeps for the next time are free, so that no pool is
-trimmed to find out what was leaked. Where something is left behind, garbage is collected
-before it is called a leak.
+Only frameworks that are already imported are read. They count live memory: blocks cached
+in a pool are free, so that no pool is trimmed to find a leak. Garbage is collected before
+memory that is still in use counts as leaked.
 """
 
 from __future__ import annotations
@@ -21,31 +20,31 @@ __all__ = ["Allocator", "CupyPool", "MemoryUse", "MemoryWatch", "TorchPool"]
 
 # of torch: NVIDIA's and AMD's devices are both its "cuda"
 _TORCH_BACKENDS = ("cuda", "xpu")
-_READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
+_READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 _HOOK = "cupy.cuda.memory_hook"
 
 
 class MemoryUse(Frozen, frozen=True, kw_only=True):
     """
-    What a call, or a block, took of the device's memory.
+    Device memory that a call, or a block, used.
 
     Attributes:
-        source: The allocators that were asked, as "torch" or "torch+cupy"; "": none is
+        source: The allocators that were read, as "torch" or "torch+cupy"; "": none is
             in use.
 
-        peak_bytes: The most that was in use at a time, what was there before included
-            [B]; of several devices, the fullest one's; None: not known.
+        peak_bytes: Peak memory in use, with what was in use before [B]; of several
+            devices, the fullest one's; None: not counted.
 
-        leaked_bytes: What is in use beyond what was before, after garbage was collected
-            [B], >= 0; None: not known.
+        leaked_bytes: Growth of memory in use, after a garbage collection [B], >= 0;
+            None: not counted.
 
-        allocations_count: Times that memory was asked of the driver; None: not known.
+        allocations_count: Allocations by the driver; None: not counted.
 
-        reason: Why what is None is not known; "": all of it is.
+        reason: Why a value is None; "": none is.
 
-        remedy: What to do about it; "": what is usual.
+        remedy: What to do about it; "": the usual remedy.
 
-        notes: What the reader should know.
+        notes: Notes for the reader.
     """
 
     source: str = ""
@@ -58,32 +57,32 @@ class MemoryUse(Frozen, frozen=True, kw_only=True):
 
 
 class Allocator(Protocol):
-    """One framework's; every answer may be None: it does not say."""
+    """The allocator of one framework; every number may be None: not counted."""
 
     name: str
 
     def active(self) -> bool:
-        """Return whether the framework holds a device by now."""
+        """Return whether the framework has started a device."""
 
     def begin(self, *, calling: bool) -> None:
         """
-        Count anew from here.
+        Start to count.
 
         Args:
-            calling: Whether it may be called at each allocation: no time is taken.
+            calling: Whether a hook may run at each allocation: nothing is timed now.
         """
 
     def end(self) -> None:
         """Stop counting."""
 
     def peak_bytes(self) -> int | None:
-        """Return the most in use since `begin` on the fullest device [B]."""
+        """Return the peak in use since `begin` on the fullest device [B]."""
 
     def in_use_bytes(self) -> int | None:
-        """Return what is in use now, on all devices [B]."""
+        """Return the memory in use now, on all devices [B]."""
 
     def allocations_count(self) -> int | None:
-        """Return how often the driver has been asked for memory; only differences count."""
+        """Return the driver's allocations so far; only differences are meaningful."""
 
 
 class TorchPool:
@@ -106,49 +105,51 @@ class TorchPool:
         return self._backend() is not None
 
     def begin(self, *, calling: bool) -> None:  # noqa: ARG002 - of the seam; torch counts
-        """Begin the peak anew on every device."""
-        self._each(lambda backend, index: backend.reset_peak_memory_stats(index))
+        """Reset the peak on every device."""
+        self._per_device(lambda backend, index: backend.reset_peak_memory_stats(index))
 
     def end(self) -> None:
-        """Do nothing: it always counts."""
+        """Do nothing: torch always counts."""
 
     def peak_bytes(self) -> int | None:
         """Return the peak of the fullest device [B]."""
-        peaks = self._each(lambda torch, index: int(torch.max_memory_allocated(index)))
+        peaks = self._per_device(
+            lambda torch, index: int(torch.max_memory_allocated(index))
+        )
         return None if peaks is None else max(peaks, default=None)
 
     def in_use_bytes(self) -> int | None:
-        """Return what live tensors take [B]."""
-        used = self._each(lambda torch, index: int(torch.memory_allocated(index)))
+        """Return the memory of live tensors [B]."""
+        used = self._per_device(lambda torch, index: int(torch.memory_allocated(index)))
         return None if used is None else sum(used)
 
     def allocations_count(self) -> int | None:
-        """Return how often it called cudaMalloc, or what the device has in its place."""
-        counts = self._each(
+        """Return the number of cudaMalloc calls, or of the device's equivalent."""
+        counts = self._per_device(
             lambda torch, index: int(torch.memory_stats(index)["num_device_alloc"])
         )
         return None if counts is None else sum(counts)
 
     def _backend(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
-        """Return the part of torch that has started a device; None: none has."""
+        """Return the torch backend that has started a device; None: none has."""
         torch = self._modules.get("torch")
         for name in _TORCH_BACKENDS:
             backend = getattr(torch, name, None)
             try:
                 if backend is not None and backend.is_initialized():
                     return backend
-            except _READING:
+            except _READ_ERRORS:
                 continue
         return None
 
-    def _each(self, ask: Callable[[Any, int], Any]) -> list[Any] | None:
-        """Return what every device says; None: torch does not (another allocator)."""
+    def _per_device(self, ask: Callable[[Any, int], Any]) -> list[Any] | None:
+        """Return a reading of every device; None: torch has none (another allocator)."""
         backend = self._backend()
         if backend is None:
             return None
         try:
             return [ask(backend, index) for index in range(backend.device_count())]
-        except _READING:
+        except _READ_ERRORS:
             return None
 
 
@@ -156,8 +157,8 @@ class CupyPool:
     """
     The default memory pool of cupy, on the current device.
 
-    It counts no peak: that takes a hook, which is called at each allocation of this
-    thread. Where time is taken there is none, and the peak is not known.
+    A peak needs a hook that runs at each allocation of this thread. While a call is timed
+    there is no hook, and the peak is not counted.
 
     *Unverified on hardware.*
 
@@ -173,14 +174,14 @@ class CupyPool:
         self._entered = False
 
     def active(self) -> bool:
-        """Return whether anything was ever taken from the pool."""
+        """Return whether the pool has ever allocated memory."""
         try:
             return bool(self._pool().total_bytes() > 0)
-        except _READING:
+        except _READ_ERRORS:
             return False
 
     def begin(self, *, calling: bool) -> None:
-        """Count from here, with a hook where one may be called."""
+        """Start to count, with a hook where one may run."""
         self.end()
         self._hook = None
         base = getattr(self._modules.get(_HOOK), "MemoryHook", None)
@@ -190,29 +191,29 @@ class CupyPool:
         hook = _counting_hook(base, used_bytes)
         try:
             hook.__enter__()
-        except _READING:  # one of that name is there already
+        except _READ_ERRORS:  # a hook of that name is already installed
             return
         self._hook, self._entered = hook, True
 
     def end(self) -> None:
-        """Take the hook out, if it is still there."""
+        """Remove the hook, if it is still installed."""
         if self._hook is not None and self._entered:
             self._entered = False
             self._hook.__exit__(None, None, None)
 
     def peak_bytes(self) -> int | None:
-        """Return the most that was in use while the hook was there [B]."""
+        """Return the peak in use while the hook was installed [B]."""
         return None if self._hook is None else int(self._hook.peak_bytes)
 
     def in_use_bytes(self) -> int | None:
-        """Return what live arrays take of the pool [B]."""
+        """Return the memory of live arrays in the pool [B]."""
         try:
             return int(self._pool().used_bytes())
-        except _READING:
+        except _READ_ERRORS:
             return None
 
     def allocations_count(self) -> int | None:
-        """Return how often the pool asked the driver while the hook was there."""
+        """Return the driver's allocations while the hook was installed."""
         return None if self._hook is None else int(self._hook.driver_count)
 
     def _pool(self) -> Any:  # noqa: ANN401 - an optional library has no types
@@ -222,7 +223,7 @@ class CupyPool:
 
 
 def _counting_hook(base: Any, used_bytes: int) -> Any:  # noqa: ANN401 - an optional library has no types
-    """Return a hook of cupy's that counts what is in use, from what was."""
+    """Return a cupy hook that counts the memory in use from `used_bytes` on."""
 
     class Hook(base):  # type: ignore[misc] # cupy's own class, which has no types
         name = "pytest-gpuperf"
@@ -248,123 +249,139 @@ def _counting_hook(base: Any, used_bytes: int) -> Any:  # noqa: ANN401 - an opti
 @final
 class MemoryWatch:
     """
-    Watches what one call, or one block, takes.
+    Measures the device memory of one call, or one block.
 
     Args:
-        allocators: Of the frameworks; None: of those that this process may import.
+        allocators: The allocators to read; None: those of torch and cupy.
     """
 
     def __init__(self, allocators: tuple[Allocator, ...] | None = None) -> None:
         self._allocators = allocators or (TorchPool(), CupyPool())
-        self._begun: dict[str, tuple[int | None, int | None]] = {}
-        self._kept: dict[str, int] = {}  # peaks until somebody began them anew
-        self._beside: dict[str, int] = {}  # what a result takes that is none of it
+        self._before: dict[str, tuple[int | None, int | None]] = {}
+        self._earlier_peaks: dict[
+            str, int
+        ] = {}  # peaks before another watch reset them
+        self._other_bytes: dict[
+            str, int
+        ] = {}  # of an earlier result: not part of the peak
 
     def begin(self, *, calling: bool) -> None:
         """
-        Begin to count, right before the call.
+        Start to count, right before the call.
 
         Args:
-            calling: Whether allocators may call back: no time is taken meanwhile.
+            calling: Whether allocators may run hooks: nothing is timed meanwhile.
         """
-        self._begun = {}
-        self._kept = {}
-        self._beside = {}
-        for each in self._allocators:
-            each.begin(calling=calling)
-            if each.active():
-                self._begun[each.name] = each.in_use_bytes(), each.allocations_count()
+        self._before = {}
+        self._earlier_peaks = {}
+        self._other_bytes = {}
+        for allocator in self._allocators:
+            allocator.begin(calling=calling)
+            if allocator.active():
+                self._before[allocator.name] = (
+                    allocator.in_use_bytes(),
+                    allocator.allocations_count(),
+                )
 
     def keep(self) -> None:
-        """Remember the peaks so far: another watch is about to begin them anew."""
-        for each in self._allocators:
-            peak_bytes = each.peak_bytes()
+        """Save the peaks so far, before another watch resets them."""
+        for allocator in self._allocators:
+            peak_bytes = allocator.peak_bytes()
             if peak_bytes is not None:
-                kept_bytes = self._kept.get(each.name, 0)
-                self._kept[each.name] = max(peak_bytes, kept_bytes)
+                earlier_bytes = self._earlier_peaks.get(allocator.name, 0)
+                self._earlier_peaks[allocator.name] = max(peak_bytes, earlier_bytes)
 
     def let_go(self, result: list[object], *, beside: bool) -> None:
         """
-        Let go of the result of the call, on an idle device.
+        Release the result of the call, on an idle device.
 
         Args:
-            result: It, alone.
+            result: The result, as the only item.
 
-            beside: Whether the result of an earlier call was kept all the time. It takes
-                as much as this one gives back, which is none of this call's peak.
+            beside: Whether the result of an earlier call was alive all the time. It
+                takes as much as this one releases, which is not part of this call's peak.
         """
-        held = {each.name: each.in_use_bytes() for each in self._allocators}
+        in_use_bytes = {
+            allocator.name: allocator.in_use_bytes() for allocator in self._allocators
+        }
         result.clear()
-        for each in self._allocators if beside else ():
-            before, now = held[each.name], each.in_use_bytes()
+        for allocator in self._allocators if beside else ():
+            before, now = in_use_bytes[allocator.name], allocator.in_use_bytes()
             if before is not None and now is not None:
-                self._beside[each.name] = max(0, before - now)
+                self._other_bytes[allocator.name] = max(0, before - now)
 
     def end(self) -> MemoryUse:
         """
-        Return what was taken, on an idle device.
+        Return the memory used, on an idle device.
 
-        An allocator that was started only meanwhile had nothing in use before. The
-        garbage of Python is collected if something seems to be left behind, once.
+        An allocator that was started meanwhile had nothing in use before. Python's
+        garbage is collected once if memory seems to be leaked.
         """
-        for each in self._allocators:
-            each.end()
-        active = [each for each in self._allocators if each.active()]
+        for allocator in self._allocators:
+            allocator.end()
+        active = [allocator for allocator in self._allocators if allocator.active()]
         if not active:
             return MemoryUse(reason="no framework in this process holds device memory")
-        peaks = [
-            self._peak_bytes(each) for each in active
-        ]  # before garbage is looked for
-        counts = [self._since(each, 1, each.allocations_count()) for each in active]
-        left = self._left_bytes(active)
-        if left is not None and left > 0:
+        # before garbage is collected
+        peaks = [self._peak_bytes(allocator) for allocator in active]
+        counts = [
+            self._since(allocator, 1, allocator.allocations_count())
+            for allocator in active
+        ]
+        leaked_bytes = self._leaked_bytes(active)
+        if leaked_bytes is not None and leaked_bytes > 0:
             gc.collect()
-            left = self._left_bytes(active)
+            leaked_bytes = self._leaked_bytes(active)
         return MemoryUse(
-            source="+".join(each.name for each in active),
+            source="+".join(allocator.name for allocator in active),
             peak_bytes=_total(peaks),
-            leaked_bytes=None if left is None else max(0, left),
+            leaked_bytes=None if leaked_bytes is None else max(0, leaked_bytes),
             allocations_count=_total(counts),
-            reason=_unknown(active, peaks, counts),
+            reason=_uncounted_reason(active, peaks, counts),
             notes=_added_note(active) if len(active) > 1 else (),
         )
 
     def abandon(self) -> None:
-        """Stop counting: what was watched has raised."""
-        for each in self._allocators:
-            each.end()
+        """Stop to count: the call has raised."""
+        for allocator in self._allocators:
+            allocator.end()
 
     def _peak_bytes(self, allocator: Allocator) -> int | None:
-        """Return the peak since the beginning [B]; None: not known."""
+        """Return the peak since `begin` [B]; None: not counted."""
         peak_bytes = allocator.peak_bytes()
         if peak_bytes is None:
             return None
-        peak_bytes = max(peak_bytes, self._kept.get(allocator.name, 0))
-        return max(0, peak_bytes - self._beside.get(allocator.name, 0))
+        peak_bytes = max(peak_bytes, self._earlier_peaks.get(allocator.name, 0))
+        return max(0, peak_bytes - self._other_bytes.get(allocator.name, 0))
 
-    def _left_bytes(self, active: list[Allocator]) -> int | None:
-        """Return what is in use beyond what was [B]; None: not known."""
-        return _total([self._since(each, 0, each.in_use_bytes()) for each in active])
+    def _leaked_bytes(self, active: list[Allocator]) -> int | None:
+        """Return the growth of the memory in use [B]; None: not counted."""
+        return _total(
+            [
+                self._since(allocator, 0, allocator.in_use_bytes())
+                for allocator in active
+            ]
+        )
 
     def _since(self, allocator: Allocator, place: int, now: int | None) -> int | None:
-        """Return by how much a number has grown since the beginning; None: not known."""
-        before = self._begun.get(allocator.name, (0, 0))[place]
+        """Return the growth of a number since `begin`; None: not counted."""
+        before = self._before.get(allocator.name, (0, 0))[place]
         return None if now is None or before is None else now - before
 
 
 def _total(numbers: list[int | None]) -> int | None:
-    """Return the sum of numbers that are all known; None: one is not."""
-    known = [number for number in numbers if number is not None]
-    return sum(known) if len(known) == len(numbers) else None
+    """Return the sum; None: a number is missing."""
+    counted = [number for number in numbers if number is not None]
+    return sum(counted) if len(counted) == len(numbers) else None
 
 
-def _unknown(
+def _uncounted_reason(
     active: list[Allocator], peaks: list[int | None], counts: list[int | None]
 ) -> str:
-    """Return why something is not known; "": all of it is."""
+    """Return why a number is missing; "": none is."""
     silent = [
-        each.name
-        for each, peak, count in zip(active, peaks, counts, strict=True)
+        allocator.name
+        for allocator, peak, count in zip(active, peaks, counts, strict=True)
         if peak is None or count is None
     ]
     if not silent:
@@ -373,9 +390,9 @@ def _unknown(
 
 
 def _added_note(active: list[Allocator]) -> tuple[Note, ...]:
-    """Return a note that peaks of several allocators were added."""
+    """Return the note that the peaks of several allocators were added."""
     text = (
-        f"memory is the sum of {' and '.join(each.name for each in active)}, whose peaks"
-        " need not have been at the same time"
+        f"memory is the sum of {' and '.join(allocator.name for allocator in active)}, "
+        "whose peaks may be at different times"
     )
     return (Note(code="added-peaks", text=text),)

@@ -1,4 +1,4 @@
-"""Which collectors a run uses, and a sentence for each that it does not."""
+"""The collectors of a run, and the reason for each that is not used."""
 
 from __future__ import annotations
 
@@ -27,20 +27,20 @@ __all__ = [
     "still_absent",
 ]
 
-_ALONE = "replay"  # a kept run holds every reading: nothing is measured beside it
-DEVICE_TIMERS = ("cupti", "events")  # what times the device's side, the best first
-DEVICE_COLLECTORS = (*DEVICE_TIMERS, "nvml")  # what has nothing to see without a GPU
+_ALONE = "replay"  # a recorded run has every reading: nothing else is measured
+DEVICE_TIMERS = ("cupti", "events")  # timers of the device, the best first
+DEVICE_COLLECTORS = (*DEVICE_TIMERS, "nvml")  # collectors that need a GPU
 
 
 class Choice(Frozen, frozen=True, kw_only=True):
     """
-    What a run measures with.
+    The collectors of a run.
 
     Attributes:
         collectors: Names of config.COLLECTORS, best first.
 
-        notes: One for each collector that is not taken, in the same order, for what
-            else was lost, then one for the device.
+        notes: One for each collector that is not used, in the same order, one for
+            everything else that was lost, then one for the device.
     """
 
     collectors: tuple[str, ...]
@@ -58,10 +58,10 @@ def absent_collectors(
     """
     Return why collectors cannot be used in this process, by name.
 
-    Nothing is imported or tried: what holds CUPTI shows when it is asked for.
+    Nothing is imported or tried: another holder of CUPTI shows only at its first use.
 
     Args:
-        replaying: Whether a kept run was named.
+        replaying: Whether a recorded run was named.
 
         no_device_reason: Why there is no GPU; None: there is one.
     """
@@ -113,18 +113,18 @@ def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, 
     """
     Return why collectors are not used, without those that have given values.
 
-    A device that is not NVIDIA's shows only when it is in use.
+    A device that is not NVIDIA's is recognised only by its use.
 
     Args:
-        absent: Why a collector was not expected to be of use, by its name.
+        absent: Why a collector was not expected to work, by its name.
 
-        used: Sources of what was measured.
+        used: The sources of the measured values.
     """
     return {name: why for name, why in absent.items() if name not in used}
 
 
 def _not_installed(*packages: str) -> Gap:
-    """Return the absence of a collector whose packages are not there."""
+    """Return the gap of a collector whose packages are not installed."""
     several = len(packages) > 1
     listed = " and ".join(packages)
     return Gap(
@@ -136,7 +136,7 @@ def _not_installed(*packages: str) -> Gap:
 
 
 def choose(
-    asked: tuple[str, ...],
+    names: tuple[str, ...],
     *,
     absent: Mapping[str, Gap],
     lost: Mapping[str, Gap] = MappingProxyType({}),
@@ -147,13 +147,13 @@ def choose(
     Return the collectors of a run.
 
     Args:
-        asked: Names as `--gpuperf-collectors` gave them; empty or `("auto",)`: take what
-            is there.
+        names: The names of `--gpuperf-collectors`; empty or `("auto",)`: every collector
+            that can be used.
 
-        absent: Why a collector cannot be used, by its name; what is not in it can.
+        absent: Why a collector cannot be used, by its name; the others can.
 
-        lost: Why one that was there could not be used after all, by its name: as when
-            another tool holds CUPTI; what is no collector has a sentence too.
+        lost: Why a collector failed at its first use, by its name: as when another tool
+            holds CUPTI; a name that is not a collector's gets a sentence too.
 
         device_name: The GPU's; None: there is none.
 
@@ -163,67 +163,64 @@ def choose(
         ConfigError: A name is unknown (all of them are named), or names exclude each
             other.
 
-        CollectorUnavailableError: A collector that was asked for cannot be used.
+        CollectorUnavailableError: A requested collector cannot be used.
     """
-    wanted = _wanted(asked)
+    requested = _checked(names)
     usable = tuple(name for name in COLLECTORS if name not in {*absent, *lost})
-    if wanted:
-        _refuse_absent(wanted, absent)
-        taken = tuple(name for name in COLLECTORS if name in wanted.difference(lost))
+    if requested:
+        _refuse_absent(requested, absent)
+        used = tuple(name for name in COLLECTORS if name in requested.difference(lost))
     else:
-        taken = (_ALONE,) if _ALONE in usable else usable
-    known = {**(dict.fromkeys(COLLECTORS) if wanted else absent), **lost}
-    beside = [name for name in lost if name not in COLLECTORS]
+        used = (_ALONE,) if _ALONE in usable else usable
+    reasons = {**(dict.fromkeys(COLLECTORS) if requested else absent), **lost}
+    other_losses = [name for name in lost if name not in COLLECTORS]
     notes = [
-        _note(name, taken, known)
-        for name in (*COLLECTORS, *beside)
-        if name not in taken
+        _note(name, used, reasons)
+        for name in (*COLLECTORS, *other_losses)
+        if name not in used
     ]
-    notes.append(_device_note(taken, device_name, device_reason))
-    return Choice(collectors=taken, notes=tuple(notes))
+    notes.append(_device_note(used, device_name, device_reason))
+    return Choice(collectors=used, notes=tuple(notes))
 
 
-def refusals(asked: tuple[str, ...]) -> list[str]:
+def refusals(names: tuple[str, ...]) -> list[str]:
     """
-    Return why collectors that a person asked for cannot be used; empty: they can.
+    Return why requested collectors cannot be used; empty: they can.
 
-    The GPU is looked for only where one of them needs it.
+    The GPU is queried only if one of them needs it.
     """
     no_device_reason = None
-    if not frozenset(DEVICE_COLLECTORS).isdisjoint(asked):
+    if not frozenset(DEVICE_COLLECTORS).isdisjoint(names):
         query = query_devices()
         no_device_reason = None if query.devices else query.reason
     absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)
     if "events" in absent and importlib.util.find_spec("torch") is not None:
-        del absent["events"]  # it may come to use a device that NVML does not know
+        del absent["events"]  # torch may use a device that NVML does not list
     try:
-        choose(asked, absent=absent)
+        choose(names, absent=absent)
     except (CollectorUnavailableError, ConfigError) as error:
         return [f"--gpuperf-collectors: {error}"]
     return []
 
 
-def _wanted(asked: tuple[str, ...]) -> frozenset[str]:
-    """Return the names that were asked for, checked; empty: whatever is there."""
-    names = frozenset(asked) - {"auto"}
+def _checked(requested: tuple[str, ...]) -> frozenset[str]:
+    """Return the requested names; empty: all that can be used."""
+    names = frozenset(requested) - {"auto"}
     unknown = sorted(names.difference(COLLECTORS))
     if unknown:
         raise _unknown_error(unknown)
-    if "auto" in asked and names:
-        message = f"auto and {', '.join(sorted(names))} were both asked for"
-        raise ConfigError(
-            message, remedy="give auto alone, or the collectors by their names"
-        )
+    if "auto" in requested and names:
+        message = f"auto cannot be combined with {', '.join(sorted(names))}"
+        raise ConfigError(message, remedy="give either auto or the collectors' names")
     if _ALONE in names and len(names) > 1:
-        message = f"{_ALONE} cannot be used beside other collectors"
-        raise ConfigError(
-            message, remedy=f"ask for {_ALONE} alone, or leave --gpuperf-replay out"
-        )
+        message = f"{_ALONE} cannot be combined with other collectors"
+        remedy = f"give {_ALONE} alone, or leave --gpuperf-replay out"
+        raise ConfigError(message, remedy=remedy)
     return names
 
 
 def _unknown_error(unknown: list[str]) -> ConfigError:
-    """Return an error that names every unknown collector and what comes close."""
+    """Return an error with every unknown collector and the closest names."""
     close = {
         match
         for name in unknown
@@ -236,9 +233,9 @@ def _unknown_error(unknown: list[str]) -> ConfigError:
     )
 
 
-def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Gap]) -> None:
-    """Raise for the collectors that were asked for and cannot be used."""
-    missing = [name for name in COLLECTORS if name in wanted and name in absent]
+def _refuse_absent(requested: frozenset[str], absent: Mapping[str, Gap]) -> None:
+    """Raise if requested collectors cannot be used."""
+    missing = [name for name in COLLECTORS if name in requested and name in absent]
     if not missing:
         return
     message = "; ".join(
@@ -249,13 +246,13 @@ def _refuse_absent(wanted: frozenset[str], absent: Mapping[str, Gap]) -> None:
 
 
 def _note(
-    name: str, taken: tuple[str, ...], known: Mapping[str, Gap | None]
+    name: str, used: tuple[str, ...], gaps: Mapping[str, Gap | None]
 ) -> HeaderNote:
-    """Return why a collector is not used; None in `known`: nobody asked for it."""
-    if name not in known:
-        text = f"{name}: not needed beside {', '.join(taken)}"
+    """Return why a collector is not used; None in `gaps`: not requested."""
+    if name not in gaps:
+        text = f"{name}: not needed beside {', '.join(used)}"
         return HeaderNote(about=name, text=text)
-    gap = known[name]
+    gap = gaps[name]
     if gap is None:
         text = f"{name}: not asked for"
         return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
@@ -264,34 +261,34 @@ def _note(
 
 
 def _device_note(
-    taken: tuple[str, ...], device_name: str | None, device_reason: str
+    used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> HeaderNote:
-    """Return what the run has to do with a GPU."""
-    text = _device_sentence(taken, device_name, device_reason)
-    code = GapCode.NO_DEVICE if _is_without(taken, device_name) else None
+    """Return the note about the GPU."""
+    text = _device_sentence(used, device_name, device_reason)
+    code = GapCode.NO_DEVICE if _is_without(used, device_name) else None
     return HeaderNote(about="gpu", text=text, code=code)
 
 
-def _is_without(taken: tuple[str, ...], device_name: str | None) -> bool:
+def _is_without(used: tuple[str, ...], device_name: str | None) -> bool:
     """Return whether a run used no GPU and replayed none."""
-    timed = not frozenset(DEVICE_TIMERS).isdisjoint(taken)
-    return device_name is None and not timed and _ALONE not in taken
+    timed = not frozenset(DEVICE_TIMERS).isdisjoint(used)
+    return device_name is None and not timed and _ALONE not in used
 
 
 def _device_sentence(
-    taken: tuple[str, ...], device_name: str | None, device_reason: str
+    used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> str:
-    """Return what the run has to do with a GPU, and with its caches."""
-    if _ALONE in taken:
+    """Return the sentence about the GPU, its timer and its caches."""
+    if _ALONE in used:
         return "GPU: not used, a recorded run is replayed"
-    if _is_without(taken, device_name):
+    if _is_without(used, device_name):
         return (
             f"no GPU: {device_reason or 'none was found'}; times are the host's, caches"
             " as they come"
         )
     if device_name is None:
         return "GPU: one that NVML does not know; times are the device's own"
-    timers = [name for name in DEVICE_TIMERS if name in taken]
+    timers = [name for name in DEVICE_TIMERS if name in used]
     if timers:
         return (
             f"{device_name}: times are the device's own, by {timers[0]}, and the host's"

@@ -1,8 +1,8 @@
-"""Readings kept on disk: written while measuring, read to judge again.
+"""Recordings: records on disk, written while measuring and read to judge again.
 
-A recording is a folder: `recording.json` says whose it is, `readings-*.jsonl` hold one
-record a line, `traces-*.jsonl` what the GPU did in each (traces.py); each file is written
-by one process alone.
+A recording is a folder: `recording.json` names the session, `readings-*.jsonl` hold one
+record per line, `traces-*.jsonl` the GPU activity of each (traces.py). Each file has one
+writer.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ __all__ = [
     "read_readings",
     "read_recording",
     "start_recording",
-    "tell_expected",
     "without_samples",
+    "write_expected",
 ]
 
 SCHEMA = "pytest-gpuperf/recording/1"
 _HEAD = "recording.json"
-_PARTIAL = f"{_HEAD}.tmp"  # what a kill may leave of it
+_PARTIAL = f"{_HEAD}.tmp"  # left behind by a kill
 _KEPT_FILES = ("readings", "traces")
 _REMEDY = "record it again with --gpuperf-record"
 
@@ -39,13 +39,13 @@ Address = tuple[RecordKey, Role, int]
 
 
 class _Stamp(Frozen, frozen=True, kw_only=True):
-    """What `recording.json` of any version has: the rest may differ."""
+    """The part of `recording.json` that every version has."""
 
     schema: str
 
 
 class _Head(Frozen, frozen=True, kw_only=True):
-    """What stands in `recording.json`."""
+    """The content of `recording.json`."""
 
     schema: str
     session: Session
@@ -54,14 +54,14 @@ class _Head(Frozen, frozen=True, kw_only=True):
 
 class Recording(Frozen, frozen=True, kw_only=True):
     """
-    A kept run.
+    A recorded run.
 
     Attributes:
-        session: The session that made it.
+        session: The session that recorded it.
 
         environment: Its machine and software.
 
-        records: By key, role and process.
+        records: The records by key, role and process index.
     """
 
     session: Session
@@ -69,16 +69,16 @@ class Recording(Frozen, frozen=True, kw_only=True):
     records: Mapping[Address, Record]
 
     def main(self, key: RecordKey) -> Record | None:
-        """Return what the main process measured of a key; None: nothing."""
+        """Return the main process's record of a key; None: there is none."""
         return self.records.get((key, Role.MAIN, 0))
 
     def of_role(self, role: Role, test_ids: Iterable[str]) -> list[Record]:
-        """Return what the fresh processes of one role measured of some tests."""
-        wanted = set(test_ids)
+        """Return the records of one role for some tests."""
+        ids = set(test_ids)
         return [
             record
             for (key, made_by, _), record in self.records.items()
-            if made_by is role and key.test_id in wanted
+            if made_by is role and key.test_id in ids
         ]
 
 
@@ -89,7 +89,7 @@ class Recorder:
     Args:
         folder: The recording.
 
-        writer: A name that no other process of the run has.
+        writer: A name that is unique in the run.
     """
 
     def __init__(self, folder: str, *, writer: str) -> None:
@@ -97,7 +97,7 @@ class Recorder:
 
     def keep(self, record: Record) -> None:
         """
-        Append a record as a line: all of it, or nothing where the disk is full.
+        Append a record as one line, whole or not at all.
 
         Raises:
             ReportError: The file cannot be written.
@@ -107,7 +107,7 @@ class Recorder:
             with self.path.open("ab") as file:
                 file.write(codec.to_text(record).encode() + b"\n")
         except OSError as error:
-            with contextlib.suppress(OSError):  # half a line would spoil the next one
+            with contextlib.suppress(OSError):  # remove the incomplete line
                 os.truncate(self.path, size)
             message = f"{self.path} cannot be written ({error.strerror})"
             raise ReportError(
@@ -117,7 +117,7 @@ class Recorder:
 
 def start_recording(folder: str, session: Session, environment: Environment) -> None:
     """
-    Make the folder of a recording; one without a reading in it is replaced.
+    Create the folder of a recording; a recording without readings is replaced.
 
     Raises:
         ReportError: The folder holds readings or something else, or cannot be written.
@@ -136,14 +136,14 @@ def start_recording(folder: str, session: Session, environment: Environment) -> 
 
 
 def _clear(path: Path) -> None:
-    """Remove what an empty run left, and refuse a folder with anything else in it."""
+    """Remove the files of an empty recording; raise if the folder holds others."""
     names = {entry.name for entry in path.iterdir()}
     readings = {
-        entry.name for kept in _KEPT_FILES for entry in path.glob(f"{kept}-*.jsonl")
+        entry.name for kind in _KEPT_FILES for entry in path.glob(f"{kind}-*.jsonl")
     }
-    strange = names - readings - {_HEAD, _PARTIAL}
-    if strange:
-        message = f"{path} holds {min(strange)}, which is no part of a recording"
+    foreign = names - readings - {_HEAD, _PARTIAL}
+    if foreign:
+        message = f"{path} holds {min(foreign)}, which is not part of a recording"
         raise ReportError(message, remedy="choose an empty folder")
     if any((path / name).stat().st_size for name in readings):
         message = f"{path} holds the readings of an earlier run"
@@ -154,11 +154,11 @@ def _clear(path: Path) -> None:
 
 def read_recording(folder: str) -> Recording:
     """
-    Return a kept run.
+    Return a recorded run.
 
     Raises:
-        CaptureFormatError: It is no recording, or a line of it is broken; a last line
-            that was cut off by a kill is left out.
+        CaptureFormatError: The folder is not a recording, or a line of it is broken; a
+            last line that was cut off by a kill is left out.
     """
     path = Path(folder)
     try:
@@ -185,7 +185,7 @@ def read_recording(folder: str) -> Recording:
 
 def read_readings(folder: str) -> dict[Address, Record]:
     """
-    Return the records of a folder, whoever wrote them.
+    Return the records of a folder, from all of its writers.
 
     Raises:
         CaptureFormatError: A file cannot be read, or a line of it is broken.
@@ -204,7 +204,7 @@ def _lines(file: Path) -> list[Record]:
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise CaptureFormatError(message, remedy=_REMEDY, path=str(file)) from error
-    del rest  # what a killed process did not finish; "" after a whole line
+    del rest  # the unfinished line of a killed process; "" after a whole line
     records = []
     for number, line in enumerate(whole, start=1):
         try:
@@ -215,8 +215,8 @@ def _lines(file: Path) -> list[Record]:
     return records
 
 
-def tell_expected(folder: str, writer: str, test_ids: list[str]) -> None:
-    """Write down which tests a worker is going to measure, before it may crash."""
+def write_expected(folder: str, writer: str, test_ids: list[str]) -> None:
+    """Write the tests that a worker is going to measure, in case it crashes."""
     target = Path(folder) / f"expected-{writer}.json"
     partial = target.with_suffix(".tmp")
     partial.write_text(codec.to_text(test_ids), encoding="utf-8")
@@ -224,16 +224,16 @@ def tell_expected(folder: str, writer: str, test_ids: list[str]) -> None:
 
 
 def read_expected(folder: str) -> list[str]:
-    """Return the tests that all workers together are going to measure, once each."""
+    """Return the tests that the workers are going to measure, without duplicates."""
     ids: dict[str, None] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
-        told = codec.from_text(file.read_bytes(), list[str], path=str(file))
-        ids |= dict.fromkeys(told)
+        test_ids = codec.from_text(file.read_bytes(), list[str], path=str(file))
+        ids |= dict.fromkeys(test_ids)
     return list(ids)
 
 
 def without_samples(record: Record) -> Record:
-    """Return a record without its samples: what travels between processes."""
+    """Return a record without its samples, as it is sent between processes."""
     if not record.series:
         return record
     return replace(record, series=())

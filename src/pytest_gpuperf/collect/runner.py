@@ -1,4 +1,4 @@
-"""Processes, the only place where one is started."""
+"""Child processes: the only module that starts one."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableErr
 
 __all__ = ["Finished", "ProcessRunner", "Runner"]
 
-_TAIL_LINES = 40  # enough for a traceback and what led to it
-_DRAIN_S = 1.0  # what the dead left in their pipes is read in milliseconds
-# Reads a line that says that all is well; where its pipe ends without one, this process
-# has died, and could end nothing itself. POSIX shell: it starts in a millisecond.
+_TAIL_LINES = 40  # enough for a traceback and the lines before it
+_DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
+# Reads one line at the end of the work; where the pipe closes without it, this process
+# has died, and the shell kills the group. A POSIX shell starts in a millisecond.
 _GUARD = ("/bin/sh", "-c", 'read -r _ || kill -s KILL -- "-$1"', "sh")
 
 
@@ -48,7 +48,7 @@ class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
 
 
 class Runner(Protocol):
-    """Starts one process and waits for it; tests put a scripted one in its place."""
+    """Starts one process and waits for it; tests replace it with a scripted one."""
 
     def run(
         self,
@@ -82,16 +82,16 @@ class Runner(Protocol):
 
 class ProcessRunner:
     """
-    Runs real processes, each in a group of its own, so that nothing is left behind.
+    Runs real processes, each in its own process group, which is killed as a whole.
 
-    A group ends when its process is given up, and when this process dies, however: a
-    second process watches this one. Without a POSIX shell and process groups (Windows)
-    nobody does, and a process whose starter was killed runs on.
+    A group is killed at a timeout, and also when this process dies: a guard process
+    watches it. Without a POSIX shell and process groups (Windows) there is no guard, and
+    a child survives a killed parent.
 
     Args:
         meanwhile:
-            What to do here while a process works, as importing what its answer needs;
-            where that fails, the process is ended.
+            Called here while the process runs, as for imports that its output needs; if
+            it raises, the process is killed.
     """
 
     def __init__(self, meanwhile: Callable[[], object] | None = None) -> None:
@@ -123,7 +123,7 @@ class ProcessRunner:
             remedy = f"install {command[0]} or put it on PATH"
             if cwd is not None and error.filename == cwd:
                 message = f"{command[0]} cannot be started in {cwd} ({error.strerror})"
-                remedy = "give a folder that is there"
+                remedy = "give a folder that exists"
             raise CollectorUnavailableError(message, remedy=remedy) from error
         try:
             with _guarded(process):
@@ -146,7 +146,7 @@ class ProcessRunner:
 
 @contextlib.contextmanager
 def _guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
-    """Have a process group ended where this process dies before the block has ended."""
+    """Kill a process group if this process dies inside the block."""
     if not hasattr(os, "killpg"):
         yield
         return
@@ -156,9 +156,9 @@ def _guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
             stdin=subprocess.PIPE,
             stdout=subprocess.DEVNULL,
             stderr=subprocess.DEVNULL,
-            start_new_session=True,  # what is sent to our group must not end it
+            start_new_session=True,  # a signal to our group must not end the guard
         )
-    except OSError:  # a system without a shell: as where there are no groups
+    except OSError:  # a system without a shell has no guard
         yield
         return
     try:
@@ -168,7 +168,7 @@ def _guarded(process: subprocess.Popen[bytes]) -> Iterator[None]:
 
 
 def _end_group(process: subprocess.Popen[bytes]) -> None:
-    """End a process and all that it started."""
+    """Kill a process and its group."""
     if hasattr(os, "killpg"):
         with contextlib.suppress(ProcessLookupError):
             os.killpg(process.pid, signal.SIGKILL)
@@ -176,7 +176,7 @@ def _end_group(process: subprocess.Popen[bytes]) -> None:
         process.kill()
     try:
         process.communicate(timeout=_DRAIN_S)
-    except subprocess.TimeoutExpired:  # who left the group still holds the pipes
+    except subprocess.TimeoutExpired:  # a process outside the group holds the pipes
         for pipe in (process.stdin, process.stdout, process.stderr):
             if pipe is not None:
                 pipe.close()

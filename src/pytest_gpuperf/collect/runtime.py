@@ -30,28 +30,26 @@ __all__ = [
 
 class LoadedLibrary:
     """
-    A shared library that this process may come to load; it is never loaded from here.
+    A shared library that the tests may load; it is never loaded from here.
 
-    It is asked for before and after each measurement. To look for a library that is not
-    there takes the loader 20 us; as long as nothing was loaded since, the last answer
-    holds.
+    It is looked up before and after each measurement. A failed look-up takes the loader
+    20 us, so the last answer is cached until another library is loaded.
 
     Args:
-        name: As the loader knows it: `libcuda.so.1`.
+        name: Its name on Linux: `libcuda.so.1`.
 
-        windows_name: The same on Windows: `nvcuda.dll`.
+        windows_name: Its name on Windows: `nvcuda.dll`.
     """
 
     def __init__(self, name: str, *, windows_name: str) -> None:
         self._name = name
         self._windows_name = windows_name
-        self._absent_at: int | None = (
-            None  # libraries loaded when it was not among them
-        )
+        # the loader's count of libraries at the last failed look-up
+        self._absent_at: int | None = None
 
     def __call__(self) -> Any | None:  # noqa: ANN401 - a ctypes library has no type
         """Return the library; None: it is not loaded."""
-        if sys.platform == "win32":  # *unverified*: a handle is asked, not loaded
+        if sys.platform == "win32":  # *unverified*: returns a handle, loads nothing
             handle = ctypes.windll.kernel32.GetModuleHandleW(self._windows_name)
             return ctypes.WinDLL(self._windows_name, handle=handle) if handle else None
         count = _loads_count()
@@ -65,7 +63,7 @@ class LoadedLibrary:
 
 
 class _Entry(ctypes.Structure):
-    """What `dl_iterate_phdr` tells of a library: the C struct dl_phdr_info."""
+    """An entry of `dl_iterate_phdr`: the C struct dl_phdr_info."""
 
     _fields_ = (
         ("dlpi_addr", ctypes.c_void_p),
@@ -80,29 +78,29 @@ _VISITOR = ctypes.CFUNCTYPE(
     ctypes.c_int, ctypes.POINTER(_Entry), ctypes.c_size_t, ctypes.c_void_p
 )
 _ENTRY_BYTES = ctypes.sizeof(_Entry)
-_STOP = 1  # any number but 0 ends the walk: the first library tells all that is asked
+_STOP = 1  # any number but 0 ends the walk: every entry has the same counter
 
 
 def _loads_count() -> int | None:
-    """Return how many libraries were ever loaded; None: this system does not say."""
+    """Return the number of libraries ever loaded; None: this system does not count."""
     if _WALK is None:
         return None
-    _FOUND[0] = None
+    _LOADS[0] = None
     _WALK(_VISIT, None)
-    return _FOUND[0]
+    return _LOADS[0]
 
 
-def _note(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer
-    """Keep the counter of the first library; an old loader's entry has none."""
+def _read_counter(entry: Any, size: int, _: object) -> int:  # noqa: ANN401 - a ctypes pointer
+    """Store the counter of the first entry; an old loader's entry has none."""
     if size >= _ENTRY_BYTES:
-        _FOUND[0] = entry.contents.dlpi_adds
+        _LOADS[0] = entry.contents.dlpi_adds
     return _STOP
 
 
-_FOUND: list[int | None] = [None]
-_VISIT = _VISITOR(_note)  # kept here: the loader calls it by its address
-_OWN = None if sys.platform == "win32" else ctypes.CDLL(None)
-_WALK = getattr(_OWN, "dl_iterate_phdr", None)
+_LOADS: list[int | None] = [None]
+_VISIT = _VISITOR(_read_counter)  # a reference: the loader calls it by its address
+_PROCESS = None if sys.platform == "win32" else ctypes.CDLL(None)
+_WALK = getattr(_PROCESS, "dl_iterate_phdr", None)
 
 
 _FLUSH_FACTOR = 2  # docs/judging.md section 5: a buffer of twice the L2

@@ -713,17 +713,17 @@ def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None
 
 
 _NOTHING = Compiled(count=0, graph_breaks_count=0, time_s=0.0)
-# by whatever name this torch times the compilation of a whole frame, newest first
+# torch's names for the compile time of a whole frame, newest first
 _FRAME_TIMES = ("_compile.compile_inner", "_compile.<locals>.compile_inner")
-_READING = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
+_READ_ERRORS = (AttributeError, KeyError, TypeError, ValueError, RuntimeError)
 
 
 class Frameworks:
     """
-    The frameworks that this process has loaded.
+    The frameworks that this process has imported.
 
-    Compilations as torch 2.13 counts them, and its peak memory, *unverified on hardware*;
-    a torch that counts in another way is a sentence, not an error.
+    Compilations and peak memory as torch 2.13 counts them, *unverified on hardware*; a
+    torch with other counters gives a reason, not an error.
 
     Args:
         modules: The loaded modules by name; None: those of this interpreter.
@@ -733,34 +733,34 @@ class Frameworks:
         self._modules = sys.modules if modules is None else modules
 
     def compiled(self) -> Compiled | None:
-        """Return what torch.compile has done since this process began; None: unknown."""
+        """Return the compilations of torch since this process began; None: unknown."""
         dynamo = self._modules.get("torch._dynamo.utils")
-        if dynamo is None:  # not loaded until something is compiled
+        if dynamo is None:  # torch imports it at the first compilation
             return _NOTHING if "torch" in self._modules else None
         try:
-            return _counted(dynamo)
-        except _READING:
+            return _compilations(dynamo)
+        except _READ_ERRORS:
             return None
 
     def uncompiled_reason(self) -> str:
-        """Return why `compiled` knows nothing; "": it does."""
+        """Return why `compiled` returns None; "": it does not."""
         if self.compiled() is not None:
             return ""
         if "torch" in self._modules:
-            return "this version of torch counts its compilations in another way"
-        return "torch is not loaded, and no other compiler is asked"
+            return "this version of torch has no known counter of compilations"
+        return "torch is not imported, and only its compilations are counted"
 
     def forget_peak(self) -> None:
-        """Begin the peak of torch's memory anew, on every device in use."""
+        """Reset torch's peak memory on every device in use."""
         cuda = self._cuda()
         if cuda is None:
             return
-        with contextlib.suppress(*_READING):  # then the peak is not read either
+        with contextlib.suppress(*_READ_ERRORS):  # then the peak cannot be read either
             for index in range(cuda.device_count()):
                 cuda.reset_peak_memory_stats(index)
 
     def peak_bytes(self) -> int | None:
-        """Return the peak of torch's memory on its fullest device; None: unknown."""
+        """Return torch's peak memory on its fullest device [B]; None: unknown."""
         cuda = self._cuda()
         if cuda is None:
             return None
@@ -769,21 +769,21 @@ class Frameworks:
                 int(cuda.max_memory_allocated(index))
                 for index in range(cuda.device_count())
             ]
-        except _READING:  # an allocator that was plugged in does not count
+        except _READ_ERRORS:  # an allocator that was plugged in does not count
             return None
         return max(peaks, default=None)
 
     def _cuda(self) -> Any | None:  # noqa: ANN401 - an optional library has no types
-        """Return torch.cuda where it is in use; None: it is not."""
+        """Return torch.cuda; None: not in use."""
         cuda = getattr(self._modules.get("torch"), "cuda", None)
         try:
             return cuda if cuda is not None and cuda.is_initialized() else None
-        except _READING:
+        except _READ_ERRORS:
             return None
 
 
-def _counted(dynamo: ModuleType) -> Compiled:
-    """Return what the compiler has counted so far; reading makes no new entries."""
+def _compilations(dynamo: ModuleType) -> Compiled:
+    """Return the compiler's counters; reading adds no entries to them."""
     counters, times = dynamo.counters, dynamo.compilation_time_metrics
     frames = next((times[name] for name in _FRAME_TIMES if name in times), None)
     count = int(counters.get("stats", {}).get("unique_graphs", 0))

@@ -1,9 +1,9 @@
-"""Traces kept on disk, every launch of them, and read in pieces.
+"""Traces on disk, with every launch, read in pieces.
 
-The short traces of a process share a file. One with more launches than are held in memory
-has a file of its own, which is written while the launches are found.
+The short traces of a process share a file. A trace with more launches than fit in memory
+has its own file, which is written while the launches arrive.
 Each line has a checksum and a part of the trace: at most some thousands of launches,
-copies or other pieces.
+copies or other items.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _SCHEMA = "pytest-gpuperf/trace/1"
 
 
 class _TracePart(Frozen, frozen=True, kw_only=True, tag_field="kind"):
-    """What stands in a line."""
+    """The content of a line."""
 
 
 class Head(_TracePart, frozen=True, kw_only=True, tag="head"):
@@ -66,7 +66,7 @@ class Head(_TracePart, frozen=True, kw_only=True, tag="head"):
 
 
 class LaunchColumns(_TracePart, frozen=True, kw_only=True, tag="launches"):
-    """Columns of launches; `shapes`: those that no line before has."""
+    """Columns of launches; `shapes` are those that no earlier line has."""
 
     shapes: tuple[KernelShape, ...]
     shape: list[int]
@@ -79,7 +79,7 @@ class LaunchColumns(_TracePart, frozen=True, kw_only=True, tag="launches"):
 
 
 class Pieces(_TracePart, frozen=True, kw_only=True, tag="pieces", omit_defaults=True):
-    """Some of what else may be as long as the launches, by its name in a trace."""
+    """Items of the other sequences of a trace, by the field's name."""
 
     copies: tuple[Copy, ...] = ()
     fills: tuple[tuple[int, int, int], ...] = ()
@@ -91,7 +91,7 @@ class Pieces(_TracePart, frozen=True, kw_only=True, tag="pieces", omit_defaults=
 
 
 class End(_TracePart, frozen=True, kw_only=True, tag="end"):
-    """The last line: whose trace it is, how many launches it has, and the rest of it."""
+    """The last line: the trace's record, number of launches and remaining fields."""
 
     key: RecordKey
     role: Role
@@ -119,7 +119,7 @@ class _Line(Frozen, frozen=True, kw_only=True):
 
 Part = Union[Head, LaunchColumns, Pieces, End]  # noqa: UP007 - msgspec takes it at run time on 3.10
 _SEQUENCES = Pieces.__struct_fields__
-# of a trace, what its last line has
+# the fields of a trace that are in its last line
 _REST = tuple(n for n in End.__struct_fields__ if n in Trace.__struct_fields__)
 _decode_line = msgspec.json.Decoder(_Line).decode
 _decode_part = msgspec.json.Decoder(Part).decode
@@ -133,17 +133,17 @@ def line_of(part: Part) -> bytes:
 
 def part_of(line: bytes) -> Part:
     """
-    Return what stands in a line.
+    Return the part in a line.
 
     Raises:
-        RecordError: The line was cut off, or is not what `line_of` wrote.
+        RecordError: The line was cut off, or `line_of` did not write it.
     """
     if not line.endswith(b"\n"):
         raise RecordError("is cut off", path="")
     try:
         outer = _decode_line(line)
         if outer.crc32.encode() != _checksum(bytes(outer.part)):
-            raise RecordError("is damaged: its checksum is another", path="")
+            raise RecordError("is damaged: its checksum does not match", path="")
         part: Part = _decode_part(outer.part)
     except (msgspec.MsgspecError, UnicodeError, RecursionError) as error:
         raise RecordError(f"is damaged: {error}", path="") from error
@@ -158,26 +158,26 @@ def columns_of(part: LaunchColumns, shapes_count: int) -> dict[str, array[int]]:
     Return the columns of a part.
 
     Args:
-        part: As it was read.
+        part: The part as read.
 
-        shapes_count: How many shapes there are by then.
+        shapes_count: The number of shapes so far.
 
     Raises:
-        RecordError: They are no launches.
+        RecordError: The columns are not those of launches.
     """
     try:
         columns = {n: array(code, getattr(part, n)) for n, code in COLUMNS.items()}
     except OverflowError as error:
         raise RecordError(f"has no launches: {error}", path="") from error
     if len(set(map(len, columns.values()))) > 1:
-        raise RecordError("has columns that are not of one length", path="")
+        raise RecordError("has columns of different lengths", path="")
     if max(part.shape, default=-1) >= shapes_count:
-        raise RecordError("has a shape that is described nowhere", path="")
+        raise RecordError("has the index of a missing shape", path="")
     return columns
 
 
 def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
-    """Yield launches; the first part has their shapes but those known before."""
+    """Yield launches in parts; the first has the shapes after `known_count`."""
     shapes = launches.shapes[known_count:]
     for piece in launches.pieces():
         columns = {name: list(getattr(piece, name)) for name in COLUMNS}
@@ -186,7 +186,7 @@ def launch_parts(launches: LaunchList, *, known_count: int) -> Iterator[Part]:
 
 
 def other_parts(trace: Trace) -> Iterator[Part]:
-    """Yield what else of a trace may be as long as its launches."""
+    """Yield the other sequences of a trace in parts."""
     for name in _SEQUENCES:
         values = getattr(trace, name)
         for begin in range(0, len(values), PIECE_COUNT):
@@ -194,7 +194,7 @@ def other_parts(trace: Trace) -> Iterator[Part]:
 
 
 def end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
-    """Return the last part of a trace, with whose it is."""
+    """Return the last part of a trace, with its record's key."""
     return End(
         key=key,
         role=role,
@@ -204,19 +204,19 @@ def end_of(trace: Trace, key: RecordKey, role: Role, process_index: int) -> End:
     )
 
 
-def trace_of(launches: LaunchList, others: Sequence[Pieces], end: End) -> Trace:
-    """Return the trace that these parts were."""
-    found: dict[str, Any] = {
-        name: tuple(value for each in others for value in getattr(each, name))
+def trace_of(launches: LaunchList, pieces: Sequence[Pieces], end: End) -> Trace:
+    """Return the trace of these parts."""
+    values: dict[str, Any] = {
+        name: tuple(value for piece in pieces for value in getattr(piece, name))
         for name in _SEQUENCES
     }
-    found["latencies_ns"] = array("q", found["latencies_ns"])
+    values["latencies_ns"] = array("q", values["latencies_ns"])
     rest = {name: getattr(end, name) for name in _REST}
-    return Trace(launches=launches, **found, **rest)
+    return Trace(launches=launches, **values, **rest)
 
 
 def _checksum(text: bytes) -> bytes:
-    """Return the CRC-32 of a text, as it is written."""
+    """Return the CRC-32 of a text in hexadecimal."""
     return b"%08x" % zlib.crc32(text)
 
 
@@ -225,16 +225,16 @@ _REMEDY = "record it again with --gpuperf-record"
 
 class LaunchStream:
     """
-    Launches in a file, read in pieces whenever they are asked for.
+    Launches in a file, read in pieces.
 
     Args:
         path: The file.
 
-        place: Where their trace begins in it.
+        place: Where the trace begins in it.
 
-        shapes: The shapes of all of them.
+        shapes: The shapes of all launches.
 
-        count: How many there are.
+        count: The number of launches.
     """
 
     def __init__(
@@ -246,37 +246,39 @@ class LaunchStream:
         self._count = count
 
     def __len__(self) -> int:
-        """Return how many kernels ran."""
+        """Return the number of launches."""
         return self._count
 
     def pieces(self) -> Iterator[Launches]:
         """
-        Yield them in order, some thousands at a time.
+        Yield the launches in order, some thousands at a time.
 
         Raises:
             CaptureFormatError: The file has changed since.
         """
         left_count = self._count
-        for spot, part in _parts(self.path, self.place):
+        for position, part in _parts(self.path, self.place):
             if isinstance(part, LaunchColumns):
-                columns = spot.columns(part, len(self.shapes))
+                columns = position.columns(part, len(self.shapes))
                 yield Launches(shapes=self.shapes, **columns)
                 left_count -= len(part.shape)
             elif isinstance(part, End):
-                raise spot.refusal(f"comes {left_count} launches too early")
+                raise position.refusal(
+                    f"ends the trace {left_count} launches too early"
+                )
             if left_count <= 0:
                 return
 
 
 class StreamWriter:
     """
-    Writes launches into a file of their own as they are found.
+    Writes launches into their own file as they arrive.
 
     Args:
         path: The file.
 
     Raises:
-        ReportError: It cannot be written.
+        ReportError: The file cannot be written.
     """
 
     def __init__(self, path: Path) -> None:
@@ -287,31 +289,31 @@ class StreamWriter:
 
     def put(self, launches: Launches) -> None:
         """
-        Append launches; their `shapes` begin with those of the ones before them.
+        Append launches; their `shapes` begin with those of the launches before.
 
         Raises:
-            ReportError: The file cannot be written; none of these is in it.
+            ReportError: The file cannot be written; it has none of these launches.
         """
         _append(self._path, launch_parts(launches, known_count=len(self._shapes)))
         self._shapes = launches.shapes
         self._count += len(launches)
 
     def end(self) -> LaunchStream:
-        """Return what was put, to be read from the file."""
+        """Return all launches, to be read from the file."""
         place = TracePlace(file=self._path.name, line=1, offset_bytes=0)
         return LaunchStream(self._path, place, self._shapes, self._count)
 
 
 class TraceKeeper:
     """
-    Keeps the traces of one process in a recording.
+    Writes the traces of one process into a recording.
 
     Args:
         folder: The recording.
 
-        writer: A name that no other process of the run has.
+        writer: A name that is unique in the run.
 
-        role: What the process measures for.
+        role: The role of the process.
 
         process_index: As `Record`'s.
     """
@@ -334,7 +336,7 @@ class TraceKeeper:
 
     def stream(self) -> StreamWriter:
         """
-        Return what writes the launches of a trace that is going to be kept.
+        Return the writer for the launches of a trace that will be kept.
 
         Raises:
             ReportError: The file cannot be written.
@@ -346,7 +348,7 @@ class TraceKeeper:
 
     def keep(self, key: RecordKey, trace: Trace) -> TracePlace:
         """
-        Append a trace, all of it or nothing; return where it stands.
+        Append a trace, whole or not at all; return its place.
 
         Raises:
             ReportError: The file cannot be written.
@@ -373,57 +375,57 @@ def read_trace(folder: str, place: TracePlace) -> Trace:
     Args:
         folder: The recording.
 
-        place: Where it stands there.
+        place: Its place there.
 
     Raises:
-        CaptureFormatError: It is not there, was cut off or is damaged; the file, the
-            line and the byte are named.
+        CaptureFormatError: The trace is missing, cut off or damaged; the file, the line
+            and the byte are named.
     """
     path = _path_of(folder, place)
     shapes: list[KernelShape] = []
     columns = {name: array(code) for name, code in COLUMNS.items()}
-    others: list[Pieces] = []
+    pieces: list[Pieces] = []
     count = 0
     parts = _parts(path, place)
     while True:  # the last part is the end
-        spot, part = next(parts)
+        position, part = next(parts)
         if isinstance(part, LaunchColumns):
             shapes += part.shapes
             count += len(part.shape)
-            piece = spot.columns(part, len(shapes))
+            more = position.columns(part, len(shapes))
             for name, column in columns.items() if count <= WHOLE_COUNT else ():
-                column.extend(piece[name])
+                column.extend(more[name])
         elif isinstance(part, Pieces):
-            others.append(part)
+            pieces.append(part)
         elif isinstance(part, End):
             break
     if part.launches_count != count:
-        what = f"tells of {part.launches_count} launches, and {count} are there"
-        raise spot.refusal(what)
+        mismatch = f"counts {part.launches_count} launches, the trace has {count}"
+        raise position.refusal(mismatch)
     if count > WHOLE_COUNT:
-        return trace_of(LaunchStream(path, place, shapes, count), others, part)
-    return trace_of(Launches(shapes=tuple(shapes), **columns), others, part)
+        return trace_of(LaunchStream(path, place, shapes, count), pieces, part)
+    return trace_of(Launches(shapes=tuple(shapes), **columns), pieces, part)
 
 
 def _path_of(folder: str, place: TracePlace) -> Path:
-    """Return the file of a trace; a recording may come from anywhere."""
+    """Return the file of a trace; a foreign recording must not name another folder."""
     path = Path(folder) / place.file
     if path.name != place.file:
-        message = f"{place.file!r} is no file of a recording"
+        message = f"{place.file!r} is not a file of a recording"
         raise CaptureFormatError(message, remedy=_REMEDY, path=folder)
     return path
 
 
-class _Spot(NamedTuple):
-    """Where a line stands."""
+class _Position(NamedTuple):
+    """The position of a line."""
 
     path: Path
     line: int
     offset_bytes: int
 
-    def refusal(self, what: str) -> CaptureFormatError:
-        """Return what is wrong with this line."""
-        message = f"line {self.line} (byte {self.offset_bytes}) {what}"
+    def refusal(self, fault: str) -> CaptureFormatError:
+        """Return the error of this line."""
+        message = f"line {self.line} (byte {self.offset_bytes}) {fault}"
         return CaptureFormatError(message, remedy=_REMEDY, path=str(self.path))
 
     def columns(self, part: LaunchColumns, shapes_count: int) -> dict[str, array[int]]:
@@ -434,30 +436,32 @@ class _Spot(NamedTuple):
             raise self.refusal(error.message) from error
 
 
-def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Spot, Part]]:
-    """Yield the parts of a trace up to its end, and where each stands."""
-    spot = _Spot(path, place.line, place.offset_bytes)
+def _parts(path: Path, place: TracePlace) -> Iterator[tuple[_Position, Part]]:
+    """Yield the parts of a trace up to its end, each with its position."""
+    position = _Position(path, place.line, place.offset_bytes)
     try:
         with path.open("rb") as file:
             file.seek(place.offset_bytes)
             for line in file:
                 part = part_of(line)
-                if isinstance(part, Head) != (spot.line == place.line):
-                    raise spot.refusal("is not where a trace begins")
-                yield spot, part
+                if isinstance(part, Head) != (position.line == place.line):
+                    raise position.refusal("is not the beginning of a trace")
+                yield position, part
                 if isinstance(part, End):
                     return
-                spot = _Spot(path, spot.line + 1, spot.offset_bytes + len(line))
+                position = _Position(
+                    path, position.line + 1, position.offset_bytes + len(line)
+                )
     except RecordError as error:
-        raise spot.refusal(error.message) from error
+        raise position.refusal(error.message) from error
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise CaptureFormatError(message, remedy=_REMEDY, path=str(path)) from error
-    raise spot.refusal("is missing: the file ends before the trace does")
+    raise position.refusal("is missing: the file ends before the trace does")
 
 
 def _append(path: Path, parts: Iterable[Part]) -> tuple[int, int]:
-    """Append lines, all or none; return where they begin [B], and how many they are."""
+    """Append lines, all or none; return their offset [B] and their number."""
     size_bytes = path.stat().st_size if path.exists() else 0
     count = 0
     try:
@@ -466,7 +470,7 @@ def _append(path: Path, parts: Iterable[Part]) -> tuple[int, int]:
                 file.write(line_of(part))
                 count += 1
     except OSError as error:
-        with contextlib.suppress(OSError):  # half a line would spoil the next one
+        with contextlib.suppress(OSError):  # remove the incomplete line
             os.truncate(path, size_bytes)
         message = f"{path} cannot be written ({error.strerror})"
         raise ReportError(

@@ -347,7 +347,9 @@ class Site:
         self.expected_ids = test_ids
         self._own = surroundings.not_loaded()  # from now on cupti-python may load it
         if self.identity.expected is not None:
-            replay.tell_expected(self.identity.expected, self.identity.writer, test_ids)
+            replay.write_expected(
+                self.identity.expected, self.identity.writer, test_ids
+            )
 
     def need(self, collector: str) -> None:
         """

@@ -22,7 +22,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.sensors import Company, DeviceDeltas
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.leases import Said
+    from pytest_gpuperf.collect.leases import ProcessState
     from pytest_gpuperf.measure.site import Site
 
 __all__ = ["OtherUsers", "Turns"]
@@ -145,7 +145,7 @@ class Turns:
             )
             return OtherUsers(deltas=deltas, notes=(Note(code="no-turn", text=text),))
         present = self._present[self._device]
-        others = present.others()
+        others = present.other_processes()
         rivals = [each for each in others if self._measured(each)]
         idle = {
             each.pid
@@ -221,7 +221,7 @@ class Turns:
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
-    def _measured(self, other: Said) -> bool:
+    def _measured(self, other: ProcessState) -> bool:
         """Return whether another process has measured since this turn began."""
         ended_ns = other.measured_ns
         still = other.doing is Doing.MEASURING
@@ -237,7 +237,7 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
     return replace(deltas, company=company, foreign_pids=left)
 
 
-def _void(rivals: list[Said]) -> Void:
+def _void(rivals: list[ProcessState]) -> Void:
     """Return that other processes have measured on the GPU meanwhile."""
     named = ", ".join(f"process {each.pid} ({each.test})" for each in rivals)
     return Void(

@@ -193,7 +193,7 @@ def test_no_gpu_is_a_reason() -> None:
     query = query_devices(FakeNvml())
 
     assert query.devices == ()
-    assert query.reason == "the driver knows no GPU"
+    assert query.reason == "the driver lists no GPU"
 
 
 def test_a_lost_gpu_hides_no_other() -> None:

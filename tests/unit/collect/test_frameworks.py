@@ -54,7 +54,7 @@ def test_nothing_is_loaded_to_find_out() -> None:
 
     assert frameworks.compiled() is None
     assert frameworks.peak_bytes() is None
-    assert "torch is not loaded" in frameworks.uncompiled_reason()
+    assert "torch is not imported" in frameworks.uncompiled_reason()
     assert set(sys.modules) == before
 
 
@@ -115,7 +115,7 @@ def test_a_compiler_that_counts_otherwise_is_a_sentence(
     frameworks = Frameworks({"torch": module("torch"), **broken})
 
     assert frameworks.compiled() is None
-    assert "in another way" in frameworks.uncompiled_reason()
+    assert "no known counter" in frameworks.uncompiled_reason()
 
 
 def test_the_peak_is_that_of_the_fullest_device() -> None:

@@ -217,14 +217,14 @@ def test_processes_know_what_others_do(tmp_path: Path) -> None:
         assert user.stdin is not None
         assert user.stdout is not None
         user.stdout.readline()
-        (quiet,) = present.others()
+        (quiet,) = present.other_processes()
         for word in ("measuring", "quiet"):
             user.stdin.write(f"{word}\n")
             user.stdin.flush()
             user.stdout.readline()
-        (later,) = present.others()
+        (later,) = present.other_processes()
         user.kill()
-    gone = present.others()
+    gone = present.other_processes()
     left = [*(tmp_path / "gpu-a.users").iterdir()]
     present.close()
 
@@ -263,12 +263,12 @@ def test_what_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
     (file,) = (
         path
         for path in (tmp_path / "gpu-0.users").glob("*-*")
-        if not path.suffix and path != present._own
+        if not path.suffix and path != present._file
     )
     file.write_text('{"pid": "many"}', encoding="utf-8")
 
-    assert present.others() == ()
-    assert len(other.others()) == 1
+    assert present.other_processes() == ()
+    assert len(other.other_processes()) == 1
     other.close()
     present.close()
 
@@ -280,7 +280,7 @@ def test_any_name_of_a_test_is_told(name: str) -> None:
         one, other = (Presence("0", FakeClock(), folder=Path(folder)) for _ in "ab")
         one.say(Doing.MEASURING, "x" * 400)
         one.say(Doing.MEASURING, name)
-        (said,) = other.others()
+        (said,) = other.other_processes()
         one.close()
         other.close()
 

@@ -206,7 +206,7 @@ def test_a_folder_with_something_else_in_it_is_refused(folder: str, name: str) -
     (Path(folder) / name).write_text("mine")
     before = names_in(folder)
 
-    with pytest.raises(ReportError, match="no part of a recording") as caught:
+    with pytest.raises(ReportError, match="not part of a recording") as caught:
         replay.start_recording(folder, SESSION, ENVIRONMENT)
 
     assert name in caught.value.message
@@ -276,9 +276,9 @@ def test_all_workers_tell_what_they_expect(tmp_path: Path) -> None:
     place = str(tmp_path)
     assert replay.read_expected(place) == []
 
-    replay.tell_expected(place, "gw1", ["b", "c"])
-    replay.tell_expected(place, "gw0", ["old"])
-    replay.tell_expected(place, "gw0", ["a", "b"])
+    replay.write_expected(place, "gw1", ["b", "c"])
+    replay.write_expected(place, "gw0", ["old"])
+    replay.write_expected(place, "gw0", ["a", "b"])
     (tmp_path / "expected-gw2.tmp").write_text('["half')
 
     assert replay.read_expected(place) == ["a", "b", "c"]

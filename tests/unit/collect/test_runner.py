@@ -166,7 +166,7 @@ def test_a_folder_that_is_not_there_is_named(tmp_path: Path) -> None:
         ProcessRunner().run(python("pass"), timeout_s=AMPLE_S, cwd=missing)
 
     assert f"in {missing}" in caught.value.message
-    assert caught.value.remedy == "give a folder that is there"
+    assert caught.value.remedy == "give a folder that exists"
 
 
 @needs_groups

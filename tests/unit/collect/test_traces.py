@@ -306,7 +306,7 @@ def test_a_stream_whose_file_was_replaced_is_refused(tmp_path: Path) -> None:
     with pytest.raises(CaptureFormatError) as caught:
         list(stream.pieces())
 
-    said = f"{path}: line 3 (byte {end_bytes}) comes 2 launches too early"
+    said = f"{path}: line 3 (byte {end_bytes}) ends the trace 2 launches too early"
     assert caught.value.message == said
 
 
@@ -378,12 +378,16 @@ def test_one_byte_that_changed_is_never_read_as_a_number(
     ("old", "new", "said"),
     [
         (b"trace/1", b"trace/2", "has schema 'pytest-gpuperf/trace/2', which is not"),
-        (b'"device":[', b'"device":[0,', "has columns that are not of one length"),
+        (b'"device":[', b'"device":[0,', "has columns of different lengths"),
         (b'"device":[0', b'"device":[-1', "has no launches: can't convert negative"),
-        (b'"shape":[0', b'"shape":[9', "has a shape that is described nowhere"),
-        (b'"launches_count":4097', b'"launches_count":5', "tells of 5 launches, and"),
+        (b'"shape":[0', b'"shape":[9', "has the index of a missing shape"),
+        (
+            b'"launches_count":4097',
+            b'"launches_count":5',
+            "counts 5 launches, the trace has",
+        ),
         (b'"role":"main"', b'"role":"x"', "is damaged: Invalid enum value 'x'"),
-        (b'"kind":"end"', b'"kind":"head"', "is not where a trace begins"),
+        (b'"kind":"end"', b'"kind":"head"', "is not the beginning of a trace"),
         (b'"kind":"end"', b'"kind":"other"', "is damaged: Invalid value 'other'"),
     ],
 )
@@ -411,7 +415,7 @@ def test_a_file_outside_of_the_recording_is_not_read(tmp_path: Path, file: str) 
     inner.mkdir()
     place = TracePlace(file=file, line=1, offset_bytes=0)
 
-    assert "is no file of a recording" in refusal(inner, place) or not file
+    assert "is not a file of a recording" in refusal(inner, place) or not file
 
 
 def test_a_file_that_is_not_there_is_refused(tmp_path: Path, place: TracePlace) -> None:

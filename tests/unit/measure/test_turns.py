@@ -220,7 +220,7 @@ def test_who_waits_is_no_company(folder: Path, lock: Lock) -> None:
     """A context that is listed computes nothing between the tests of its process."""
     place = Place(folder, lock=lock)
     waits = Presence(ONE, place.clock)
-    pid = waits._said.pid
+    pid = waits._state.pid
     place.clock.advance(1)
     with place.turns.measuring(TEST):
         alone = place.turns.other_users(deltas(pid))
@@ -244,30 +244,30 @@ def test_a_process_of_another_namespace_is_known_by_no_id(folder: Path) -> None:
     """Its number may be that of somebody else here."""
     place = Place(folder)
     waits = Presence(ONE, place.clock)
-    waits._said = type(waits._said)(pid=waits._said.pid, place="pid:[1]")
+    waits._state = type(waits._state)(pid=waits._state.pid, place="pid:[1]")
     waits.say(Doing.QUIET)
     with place.turns.measuring(TEST):
-        found = place.turns.other_users(deltas(waits._said.pid))
+        found = place.turns.other_users(deltas(waits._state.pid))
 
-    assert found.deltas == deltas(waits._said.pid)
+    assert found.deltas == deltas(waits._state.pid)
 
 
 def test_a_test_that_measures_nothing_says_so(folder: Path) -> None:
     """In a process that has measured before, and so has a context."""
     place, other = Place(folder), Presence(ONE, FakeClock())
     with place.turns.working():
-        before = other.others()
+        before = other.other_processes()
     with place.turns.measuring(TEST):
         pass
     with place.turns.working():
-        (during,) = other.others()
-    (after,) = other.others()
+        (during,) = other.other_processes()
+    (after,) = other.other_processes()
     place.turns.close()
     place.turns.close()
 
     assert before == ()
     assert (during.doing, after.doing) == (Doing.WORKING, Doing.QUIET)
-    assert other.others() == ()
+    assert other.other_processes() == ()
 
 
 def test_use_without_a_turn_is_said(folder: Path) -> None:

@@ -68,7 +68,7 @@ def test_a_machine_without_a_gpu_says_why() -> None:
     found = examine(runtime(), query_devices(FakeNvml()))
 
     assert (found.peaks, found.ready) == ((), False)
-    assert found.remarks[0] == "the driver knows no GPU."
+    assert found.remarks[0] == "the driver lists no GPU."
 
 
 def test_what_was_measured_is_kept_and_shown(kept: Path) -> None:
@@ -131,7 +131,7 @@ def test_every_form_shows_value_label_and_source(form: str) -> None:
 
     for part in ("NVIDIA H200", "datasheet", "detected", "unavailable", "A remark."):
         assert part in text
-    assert "no sheet prints the bandwidth of L2" in text
+    assert "no datasheet lists the bandwidth of L2" in text
 
 
 def test_text_has_units_for_people() -> None:

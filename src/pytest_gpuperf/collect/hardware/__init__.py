@@ -1,9 +1,8 @@
-"""How much a GPU can do: what is read, measured, declared or printed.
+"""Peaks of a GPU: detected, measured, declared, or from its datasheet.
 
-In: a Device, peaks that a person declared, peaks that this user measured, a table of
-datasheets.
+In: a Device, declared peaks, peaks that this user measured, a table of datasheets.
 Out: Peaks, each with its label and its source; where there is none, the reason.
-Never: another GPU's figures for one that is not known, a peak without a source.
+Never: another GPU's figures for an unknown one, a peak without a source.
 """
 
 from __future__ import annotations

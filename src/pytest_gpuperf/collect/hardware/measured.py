@@ -1,4 +1,4 @@
-"""Peaks that were measured here, and how they are measured."""
+"""Peaks measured on this machine: measuring them and storing them."""
 
 from __future__ import annotations
 
@@ -43,12 +43,12 @@ _FIELDS = frozenset({*LEVELS, *DTYPE_BYTES})
 
 class KeptPeaks(Frozen, frozen=True, kw_only=True):
     """
-    What was measured of one GPU before.
+    The stored peaks of one GPU.
 
     Attributes:
-        values: B/s by level of memory, FLOP/s by data type; empty: nothing.
+        values: B/s by level of memory, FLOP/s by data type; empty: none.
 
-        reason: Why there is nothing, where something was expected; "" else.
+        reason: Why stored peaks cannot be used; "": they can, or there are none.
     """
 
     values: Mapping[str, float] = {}
@@ -56,7 +56,7 @@ class KeptPeaks(Frozen, frozen=True, kw_only=True):
 
 
 def peaks_file() -> Path:
-    """Return where measured peaks are kept: $GPUPERF_PEAKS, or the user's cache folder."""
+    """Return the file of measured peaks: $GPUPERF_PEAKS, or in the user's cache folder."""
     named = os.environ.get(FILE_VARIABLE)
     if named:
         return Path(named)
@@ -65,16 +65,16 @@ def peaks_file() -> Path:
 
 def kept_peaks(device: Device, file: Path | None = None) -> KeptPeaks:
     """
-    Return what was measured of a GPU under the driver that it has now.
+    Return the stored peaks of a GPU, measured with its present driver.
 
     Args:
         device: The GPU.
 
-        file: Where to look; None: the user's file.
+        file: The file; None: the user's file.
 
     Returns:
-        The values; none, with the reason, where the file is no such file or another
-        driver was measured.
+        The values; none, with the reason, if the file cannot be used or they were
+        measured with another driver.
     """
     file = file or peaks_file()
     try:
@@ -86,7 +86,7 @@ def kept_peaks(device: Device, file: Path | None = None) -> KeptPeaks:
     if entry["driver"] != device.driver_version:
         reason = (
             f"{file}: peaks of this GPU were measured with driver {entry['driver']}, "
-            f"it has {device.driver_version} now"
+            f"not with {device.driver_version}"
         )
         return KeptPeaks(reason=reason)
     return KeptPeaks(values=entry["values"])
@@ -96,17 +96,17 @@ def keep_peaks(
     device: Device, values: Mapping[str, float], file: Path | None = None
 ) -> Path:
     """
-    Keep what was measured of a GPU in place of what was known of it; return the file.
+    Store the measured peaks of a GPU in place of older ones; return the file.
 
     Args:
         device: The GPU.
 
         values: B/s by level of memory, FLOP/s by data type.
 
-        file: Where to keep it; None: the user's file.
+        file: The file; None: the user's file.
 
     Raises:
-        CollectError: The file cannot be written, or holds something else.
+        CollectError: The file cannot be written, or is not a file of peaks.
     """
     file = file or peaks_file()
     entries = _read(file)
@@ -120,23 +120,23 @@ def keep_peaks(
     try:
         file.parent.mkdir(parents=True, exist_ok=True)
         temporary.write_text(text + "\n", encoding="utf-8")
-        temporary.replace(file)  # whole, or not at all
+        temporary.replace(file)  # atomic
     except OSError as error:
-        with contextlib.suppress(OSError):  # what could not be made may not be removed
+        with contextlib.suppress(OSError):  # it may not exist
             temporary.unlink()
         message = f"{file}: it cannot be written ({error.strerror})"
         raise CollectError(
-            message, remedy=f"name another by {FILE_VARIABLE}"
+            message, remedy=f"set {FILE_VARIABLE} to another file"
         ) from error
     return file
 
 
 def _read(file: Path) -> dict[str, dict[str, Any]]:
     """
-    Return the entries of a file by UUID; nothing where there is no file.
+    Return the entries of a file by UUID; empty if there is no file.
 
     Raises:
-        CollectError: It cannot be read, or is no such file.
+        CollectError: The file cannot be read, or is not a file of peaks.
     """
     try:
         text = file.read_bytes()
@@ -145,21 +145,21 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
     except OSError as error:
         message = f"{file}: it cannot be read ({error.strerror})"
         raise CollectError(message, remedy="check its permissions") from error
-    remedy = f"remove it, or name another by {FILE_VARIABLE}"
+    remedy = f"remove it, or set {FILE_VARIABLE} to another file"
     try:
         loaded = json.loads(text)
     except ValueError as error:  # UnicodeDecodeError and JSONDecodeError are
         raise CaptureFormatError("not JSON", remedy=remedy, path=str(file)) from error
     if not _is_ours(loaded):
         raise CaptureFormatError(
-            "no file of measured peaks", remedy=remedy, path=str(file)
+            "not a file of measured peaks", remedy=remedy, path=str(file)
         )
     entries: dict[str, dict[str, Any]] = loaded["gpus"]
     return entries
 
 
 def _is_ours(loaded: object) -> bool:
-    """Return whether a file is what `keep_peaks` writes, down to each value."""
+    """Return whether `keep_peaks` could have written this content."""
     if not isinstance(loaded, dict) or loaded.get("schema") != _SCHEMA:
         return False
     gpus = loaded.get("gpus")
@@ -167,7 +167,7 @@ def _is_ours(loaded: object) -> bool:
 
 
 def _is_entry(entry: object) -> bool:
-    """Return whether the entry of a GPU is whole."""
+    """Return whether the entry of a GPU is complete."""
     if not isinstance(entry, dict) or "driver" not in entry:
         return False
     values = entry.get("values")
@@ -180,49 +180,49 @@ def _is_entry(entry: object) -> bool:
 _COPY_BYTES = 1 << 30  # far beyond every L2 (126 MiB on B200), 0.5 ms on an H200
 _L2_PARTS = 4  # a quarter is read and a quarter written: half of the L2
 _MATRIX = 8192  # large enough that a product is compute-bound on every GPU since Volta
-# No fp64: libraries choose between two units for it, and do not say which it was.
+# No fp64: libraries choose between two units for it and do not report which.
 _DTYPES = ("fp32", "tf32", "bf16", "fp16")
-_AMPERE = (8, 0)  # before it tf32 and bf16 are not computed by the tensor cores
+_AMPERE = (8, 0)  # older tensor cores have no tf32 and bf16
 _WARM_UP_COUNT = 3
 _SAMPLE_COUNT = 15
 
 
 class ArrayFramework(Protocol):
-    """What measuring needs of torch or cupy; tests put a scripted one in its place."""
+    """The operations of torch or cupy to measure; tests replace it with a scripted one."""
 
     name: str
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return what copies so many bytes of device memory to other device memory."""
+        """Return a function that copies so many bytes within device memory."""
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return what multiplies two square matrices; None: not of this type."""
+        """Return a function that multiplies two square matrices; None: type not supported."""
 
     def synchronize(self) -> None:
-        """Wait until the device has done all of it."""
+        """Wait until the device is idle."""
 
 
 def measure_peaks(
     framework: ArrayFramework, clock: Clock, *, l2_bytes: int | None = None
 ) -> dict[str, float]:
     """
-    Return what the device of a framework reaches.
+    Return the rates that a device reaches.
 
-    The median of 15 calls after 3 of warm-up, each waited for.
+    Each is the median of 15 synchronized calls after 3 of warm-up.
 
     Args:
         framework: Copies and multiplies.
 
         clock: Gives the time.
 
-        l2_bytes: Size of the device's L2; None: not known, and it is not measured.
+        l2_bytes: Size of the device's L2; None: unknown, so that L2 is not measured.
 
     Returns:
         B/s of "dram" and "l2", every byte counted once read and once written; FLOP/s by
         data type that the framework multiplies.
 
     Raises:
-        CollectError: The framework failed, for want of memory among others.
+        CollectError: The framework failed, as when memory is full.
     """
     try:
         copy_s = _time_s(framework.copier(_COPY_BYTES), framework, clock)
@@ -241,10 +241,10 @@ def measure_peaks(
 
 def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> float:
     """
-    Return what copies reach that never leave the L2 [B/s].
+    Return the rate of copies within the L2 [B/s].
 
-    Source and target together are half of it, so that neither pushes the other out. One
-    such copy takes some microseconds, as long as launching it: many are timed as one.
+    Source and target together fill half of it, so that neither evicts the other. One such
+    copy takes as long as its launch, some microseconds: many are timed as one.
     """
     size_bytes = max(1, l2_bytes // _L2_PARTS)
     count = -(-_COPY_BYTES // size_bytes)
@@ -259,10 +259,10 @@ def _l2_bytes_per_s(l2_bytes: int, framework: ArrayFramework, clock: Clock) -> f
 
 def find_framework() -> ArrayFramework:
     """
-    Return torch or cupy, whichever is there and has a GPU.
+    Return torch or cupy, the first that is installed and has a GPU.
 
     Raises:
-        CollectorUnavailableError: Neither is; the message says why of each.
+        CollectorUnavailableError: Neither can be used; the message has both reasons.
     """
     reasons = []
     for name, wrapper in (("torch", _Torch), ("cupy", _Cupy)):
@@ -274,16 +274,16 @@ def find_framework() -> ArrayFramework:
         if wrapper.has_gpu(module):
             return wrapper(module)
         reasons.append(f"{name} finds no NVIDIA GPU")
-    message = f"nothing can measure peaks: {' and '.join(reasons)}"
+    message = f"no framework can measure peaks: {' and '.join(reasons)}"
     raise CollectorUnavailableError(
-        message, remedy="install torch or cupy, and run it where a GPU is"
+        message, remedy="install torch or cupy on a machine with a GPU"
     )
 
 
 def _time_s(
     work: Callable[[], object], framework: ArrayFramework, clock: Clock
 ) -> float:
-    """Return the median time of a call and the wait for it [s]."""
+    """Return the median time of a call with its synchronization [s]."""
     samples = []
     for _ in range(_WARM_UP_COUNT + _SAMPLE_COUNT):
         framework.synchronize()
@@ -310,18 +310,18 @@ class _Torch:
 
     @staticmethod
     def has_gpu(torch: Any) -> bool:  # noqa: ANN401 - the library is optional
-        """Return whether it can use an NVIDIA GPU."""
+        """Return whether the framework can use an NVIDIA GPU."""
         return bool(torch.cuda.is_available()) and torch.version.cuda is not None
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return what copies so many bytes."""
+        """Return a function that copies so many bytes."""
         torch = self._torch
         source = torch.empty(size_bytes, dtype=torch.uint8, device="cuda")
         target = torch.empty_like(source)
         return lambda: target.copy_(source)
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return what multiplies two square matrices of a type; None: not this GPU."""
+        """Return a function that multiplies two matrices; None: not on this GPU."""
         torch = self._torch
         newer = dtype in {"tf32", "bf16"}
         if newer and torch.cuda.get_device_capability() < _AMPERE:
@@ -345,7 +345,7 @@ class _Torch:
 
 
 class _Cupy:
-    """Copies and products of cupy, which chooses tf32 and bf16 for nobody."""
+    """Copies and products of cupy, which has neither tf32 nor bf16."""
 
     name = "cupy"
     _TYPES: Mapping[str, str] = {"fp32": "float32", "fp16": "float16"}
@@ -355,18 +355,18 @@ class _Cupy:
 
     @staticmethod
     def has_gpu(cupy: Any) -> bool:  # noqa: ANN401 - the library is optional
-        """Return whether it can use an NVIDIA GPU."""
+        """Return whether the framework can use an NVIDIA GPU."""
         return bool(cupy.cuda.is_available()) and not cupy.cuda.runtime.is_hip
 
     def copier(self, size_bytes: int) -> Callable[[], object]:
-        """Return what copies so many bytes."""
+        """Return a function that copies so many bytes."""
         cupy = self._cupy
         source = cupy.zeros(size_bytes, dtype="uint8")
         target = cupy.empty_like(source)
         return lambda: cupy.copyto(target, source)
 
     def multiplier(self, size: int, dtype: str) -> Callable[[], object] | None:
-        """Return what multiplies two square matrices of a type; None: it has none such."""
+        """Return a function that multiplies two matrices; None: type not supported."""
         kind = self._TYPES.get(dtype)
         if kind is None:
             return None

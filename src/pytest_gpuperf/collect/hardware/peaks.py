@@ -1,4 +1,4 @@
-"""What a device can do at most, and who says so."""
+"""Peaks of a device, each with its source."""
 
 from __future__ import annotations
 
@@ -26,10 +26,10 @@ __all__ = [
 ]
 
 _FILE = Path(__file__).parents[1] / "gpu_table.json"
-_PREFIX = "NVIDIA "  # newer drivers put it before names that older ones spell without
+_PREFIX = "NVIDIA "  # a prefix that newer drivers add to a name
 _SLICE = " MIG "
-# What a driver reports over what the sheet prints: less where the OS or ECC takes some,
-# more where a printed GB means 2^30 bytes (A100) or spares are left in (B300: 297/270).
+# Reported over printed memory: less where the OS or ECC reserves some, more where a
+# printed GB is 2^30 bytes (A100) or the sheet leaves out spares (B300: 297/270).
 _LEAST_MEMORY, _MOST_MEMORY = 0.93, 1.12
 _SAME_BANDWIDTH = 0.03  # H200: 4917 by its clocks, 4800 on its sheet
 
@@ -39,11 +39,11 @@ class Figure(Frozen, frozen=True, kw_only=True):
     One number of the table.
 
     Attributes:
-        value: The number, in the unit that its key in the table names.
+        value: The number, in the unit of its key in the table.
 
         label: Datasheet, or estimated.
 
-        title: Where it was printed, or how it was inferred.
+        title: Its publication, or how it was inferred.
     """
 
     value: float
@@ -56,7 +56,7 @@ class Card(Frozen, frozen=True, kw_only=True):
     One GPU of the table.
 
     Attributes:
-        names: As drivers spell it.
+        names: Its names in drivers.
 
         rates: Its table of rates.
 
@@ -64,12 +64,12 @@ class Card(Frozen, frozen=True, kw_only=True):
 
         tflop_s: Peak by data type [1e12 FLOP/s].
 
-        settled_by: "memory" or "bandwidth": what must be known and agree, because
-            another board has the same name; None: the name is enough.
+        settled_by: "memory" or "bandwidth": must be known and agree, because another
+            board has the same name; None: the name is enough.
 
         soc: Whether it shares its memory with a CPU.
 
-        note: What a reader should know of its figures; "": nothing.
+        note: A note on its figures for the reader; "": none.
     """
 
     names: tuple[str, ...]
@@ -81,14 +81,14 @@ class Card(Frozen, frozen=True, kw_only=True):
     note: str
 
     def value(self, key: str) -> float | None:
-        """Return a number of the card; None: the table does not say."""
+        """Return a number of the card; None: not in the table."""
         figure = self.figures.get(key)
         return None if figure is None else figure.value
 
 
 class GpuTable(Frozen, frozen=True, kw_only=True):
     """
-    What is printed of GPUs.
+    The figures of datasheets.
 
     Attributes:
         cards: One for each board.
@@ -104,13 +104,13 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
     tensor_clock_scale: Mapping[str, float]
 
     def named(self, name: str) -> tuple[Card, ...]:
-        """Return the cards of a name, whether or not a driver writes NVIDIA before it."""
+        """Return the cards of a name, with or without NVIDIA before it."""
         plain = _plain(name)
         return tuple(card for card in self.cards if plain in map(_plain, card.names))
 
     def card_of(self, device: Device) -> tuple[Card | None, str]:
         """
-        Return the card that a GPU is, by its whole name and all that is known beside it.
+        Return the card of a GPU, by its whole name and its other known properties.
 
         Args:
             device: The GPU; of a slice of one, the name before " MIG " counts.
@@ -125,18 +125,23 @@ class GpuTable(Frozen, frozen=True, kw_only=True):
         for card in named:
             if not _contradictions(card, device) and _settled(card, device):
                 return card, ""
-        wrong = "; ".join(filter(None, (_contradictions(c, device) for c in named)))
-        if wrong:
-            return None, f"no board of the table that is named {name!r} fits: {wrong}"
+        differences = "; ".join(
+            filter(None, (_contradictions(c, device) for c in named))
+        )
+        if differences:
+            return (
+                None,
+                f"no board named {name!r} in the table matches: {differences}",
+            )
         return None, (
             f"several boards are named {name!r}, and the {named[0].settled_by} "
-            "that tells them apart is not known"
+            "that distinguishes them is unknown"
         )
 
 
 @functools.cache
 def load_table() -> GpuTable:
-    """Return the table that the package brings."""
+    """Return the table of the package."""
     loaded = json.loads(_FILE.read_text(encoding="utf-8"))
     sources = loaded["sources"]
     return GpuTable(
@@ -150,12 +155,12 @@ def load_table() -> GpuTable:
 
 
 def without_slice(name: str) -> str:
-    """Return the name of the GPU that a slice belongs to; of a whole GPU its own."""
+    """Return the name of the whole GPU, without the profile of a slice."""
     return name.partition(_SLICE)[0]
 
 
 def _plain(name: str) -> str:
-    """Return a name as all drivers spell it."""
+    """Return a name without the prefix of newer drivers."""
     return name.removeprefix(_PREFIX)
 
 
@@ -164,9 +169,11 @@ def _card(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> C
 
     def figure(cell: tuple[float, str]) -> Figure:
         value, source = cell
-        said = sources[source]
+        source_row = sources[source]
         return Figure(
-            value=value, label=SourceLabel(said["label"]), title=said["title"]
+            value=value,
+            label=SourceLabel(source_row["label"]),
+            title=source_row["title"],
         )
 
     return Card(
@@ -186,28 +193,28 @@ def _is_figure(cell: object) -> bool:
 
 
 def _contradictions(card: Card, device: Device) -> str:
-    """Return what is known of a GPU and says that it is not this card; "": nothing."""
+    """Return the properties in which a GPU differs from a card; "": none."""
     facts = []
     # a slice has its own multiprocessors and memory; a power mode switches a SoC's off
     if device.mig_profile is None and not card.soc:
         facts.append(("multiprocessors", device.sm_count, card.value("sm_count")))
         facts.append(("bits of bus", device.memory_bus_bits, card.value("bus_bits")))
-    wrong = [
-        f"it has {found} {what}, the sheet says {printed:g}"
-        for what, found, printed in facts
-        if found is not None and printed is not None and found != printed
+    differences = [
+        f"it has {actual} {what}, the sheet says {printed:g}"
+        for what, actual, printed in facts
+        if actual is not None and printed is not None and actual != printed
     ]
     if device.mig_profile is None and _memory_fits(card, device) is False:
         gb = (device.memory_bytes or 0) / 1e9
         printed = card.value("memory_gb") or 0.0
-        wrong.append(f"it has {gb:.1f} GB of memory, the sheet says {printed:g}")
+        differences.append(f"it has {gb:.1f} GB of memory, the sheet says {printed:g}")
     if card.settled_by == "bandwidth" and _bandwidth_fits(card, device) is False:
-        wrong.append("its memory is clocked for another bandwidth")
-    return " and ".join(wrong)
+        differences.append("its memory is clocked for another bandwidth")
+    return " and ".join(differences)
 
 
 def _settled(card: Card, device: Device) -> bool:
-    """Return whether what tells a card from others of its name is known."""
+    """Return whether the property that distinguishes boards of one name is known."""
     if card.settled_by == "memory":
         return _memory_fits(card, device) is not None
     if card.settled_by == "bandwidth":
@@ -216,7 +223,7 @@ def _settled(card: Card, device: Device) -> bool:
 
 
 def _memory_fits(card: Card, device: Device) -> bool | None:
-    """Return whether a GPU's memory is what the sheet says; None: not known."""
+    """Return whether a GPU's memory matches the sheet; None: unknown."""
     printed = card.value("memory_gb")
     if device.memory_bytes is None or printed is None:
         return None
@@ -224,17 +231,17 @@ def _memory_fits(card: Card, device: Device) -> bool | None:
 
 
 def _bandwidth_fits(card: Card, device: Device) -> bool | None:
-    """Return whether a GPU's clocks give the sheet's bandwidth; None: not known."""
+    """Return whether a GPU's clocks give the sheet's bandwidth; None: unknown."""
     clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
     printed = card.value("dram_gb_s")
     if clock_hz is None or bus_bits is None or printed is None:
         return None
-    found = 2 * clock_hz * bus_bits / 8
-    return abs(found / (printed * 1e9) - 1) <= _SAME_BANDWIDTH
+    bytes_per_s = 2 * clock_hz * bus_bits / 8
+    return abs(bytes_per_s / (printed * 1e9) - 1) <= _SAME_BANDWIDTH
 
 
 _PLAIN_UNITS = frozenset({"fp64", "fp64_tensor", "fp32", "fp16_vector"})
-# integrated GPUs, whose reported memory clocks and widths mean nothing
+# integrated GPUs, whose reported memory clocks and widths are meaningless
 _SOC_CAPABILITIES = frozenset({(7, 2), (8, 7), (10, 1), (11, 0), (12, 1)})
 # names whose tensor cores run at the full rate, by the professional whitepapers
 _FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}\b")
@@ -242,14 +249,14 @@ _FULL_RATE = re.compile(r"Quadro RTX|RTX A\d{3,4}\b|Ada Generation|RTX PRO \d{4}
 _GEFORCE = re.compile(r"GeForce RTX (?!.*\bD\b)")
 _PROFILE = re.compile(r"\d+g\.(?P<gb>\d+)gb")
 _MEMORY_SLICES = 8  # of every GPU that can be split; an A30's four count double
-_SPLIT = "the GPU is split into slices, and which one is used is not known"
-_NEAR = 0.99  # a clock or a power limit that is rounded is no other one
+_SPLIT = "the GPU is split into slices, and the slice in use is unknown"
+_NEAR = 0.99  # tolerance for a rounded clock or power limit
 
 _Layer = Mapping[str, Peak]
 
 
 class _Share(Frozen, frozen=True, kw_only=True):
-    """Which part of a GPU a slice is: of multiprocessors and of memory; None: unknown."""
+    """The share of multiprocessors and memory that a slice has; None: unknown."""
 
     compute: float | None = 1.0
     memory: float | None = 1.0
@@ -267,36 +274,44 @@ def find_peaks(
     Return the peaks of a GPU, each with its label and its source.
 
     Args:
-        device: The GPU, with all that could be read of it.
+        device: The GPU, with all properties that could be read.
 
-        declared: What a person says of it: FLOP/s by data type, B/s by level of memory.
+        declared: Declared peaks: FLOP/s by data type, B/s by level of memory.
 
-        measured: What was measured on it, likewise.
+        measured: Peaks measured on it, likewise.
 
         table: The datasheets; None: those of the package.
 
     Returns:
-        A Peak for every data type and level of memory; those that nobody knows are
-        unavailable, with the reason as their source.
+        A Peak for every data type and level of memory; an unknown one is unavailable,
+        with the reason as its source.
     """
     table = table or load_table()
-    card, why_no_card = table.card_of(device)
+    card, no_card_reason = table.card_of(device)
     share = _share(device, card)
-    tried = _given(measured, SourceLabel.MEASURED, "measured on this GPU")
-    given = _given(declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)")
+    measured_layer = _layer_of(measured, SourceLabel.MEASURED, "measured on this GPU")
+    declared_layer = _layer_of(
+        declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)"
+    )
     if device.mig and device.mig_profile is None:
-        layers: tuple[_Layer, ...] = (tried, given, _all_unknown(_SPLIT))
+        layers: tuple[_Layer, ...] = (
+            measured_layer,
+            declared_layer,
+            _all_unknown(_SPLIT),
+        )
     else:
         layers = (
             _detected(device, card, share),
-            tried,
-            given,
+            measured_layer,
+            declared_layer,
             {} if card is None else _printed(card, device, share),
             _estimated(device, card, table),
-            _unavailable(device, why_no_card),
+            _unavailable(device, no_card_reason),
         )
     chosen = _strongest(layers)
-    overruled = [field for field in given if chosen[field] is not given[field]]
+    overruled = [
+        field for field in declared_layer if chosen[field] is not declared_layer[field]
+    ]
     notes = [
         f"{field} is declared, and not used: it is {chosen[field].label.value}"
         for field in overruled
@@ -311,14 +326,16 @@ def find_peaks(
 
 def cpu_peaks(declared: Mapping[str, float] | None = None) -> Peaks:
     """
-    Return the peaks of the host's processor: those that a person declared.
+    Return the declared peaks of the host's processor.
 
     Args:
         declared: FLOP/s by data type, B/s by level of memory.
     """
-    given = _given(declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)")
-    why = "nothing but a declaration gives the peaks of a CPU"
-    return _peaks("cpu", _strongest((given, _all_unknown(why))), l2_bytes=0)
+    declared_layer = _layer_of(
+        declared, SourceLabel.DECLARED, "declared (gpuperf_peaks)"
+    )
+    why = "the peaks of a CPU must be declared"
+    return _peaks("cpu", _strongest((declared_layer, _all_unknown(why))), l2_bytes=0)
 
 
 def _peaks(
@@ -328,32 +345,32 @@ def _peaks(
     l2_bytes: int | None = None,
     notes: tuple[str, ...] = (),
 ) -> Peaks:
-    """Return peaks sorted into those of computing and those of memory."""
+    """Return peaks of computing and of memory from one layer."""
     return Peaks(
         device=name,
         flop_per_s={field: chosen[field] for field in DTYPE_BYTES},
         bytes_per_s={level: chosen[level] for level in LEVELS},
-        unlisted=f"it is none of {', '.join(DTYPE_BYTES)}",
+        unlisted=f"it is not one of {', '.join(DTYPE_BYTES)}",
         l2_bytes=l2_bytes,
         notes=notes,
     )
 
 
 def _strongest(layers: tuple[_Layer, ...]) -> dict[str, Peak]:
-    """Return of each field the peak of the strongest label, the first among equals."""
+    """Return the peak with the strongest label of each field, the first among equals."""
     chosen: dict[str, Peak] = {}
     for layer in layers:
         for field, peak in layer.items():
-            known = chosen.setdefault(field, peak)
-            if weakest(known.label, peak.label) is not peak.label:
+            best = chosen.setdefault(field, peak)
+            if weakest(best.label, peak.label) is not peak.label:
                 chosen[field] = peak
     return chosen
 
 
-def _given(
+def _layer_of(
     values: Mapping[str, float] | None, label: SourceLabel, source: str
 ) -> dict[str, Peak]:
-    """Return values that came from outside as peaks."""
+    """Return measured or declared values as peaks."""
     return {
         field: Peak(value=value, label=label, source=source)
         for field, value in (values or {}).items()
@@ -361,7 +378,7 @@ def _given(
 
 
 def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
-    """Return what the live device says: the bandwidth, from clock and bus."""
+    """Return the bandwidth of the live device, from clock and bus width."""
     clock_hz, bus_bits = device.max_memory_clock_hz, device.memory_bus_bits
     if clock_hz is None or bus_bits is None or share.memory is None:
         return {}
@@ -369,13 +386,13 @@ def _detected(device: Device, card: Card | None, share: _Share) -> _Layer:
         return {}
     # the driver's memory clock is half the data rate, for HBM and GDDR alike
     bytes_per_s = 2 * clock_hz * bus_bits / 8
-    source = f"2 x {clock_hz / 1e6:g} MHz x {bus_bits} bit, as the driver says"
+    source = f"2 x {clock_hz / 1e6:g} MHz x {bus_bits} bit, from the driver"
     peak = Peak(value=bytes_per_s, label=SourceLabel.DETECTED, source=source)
     return {"dram": _scaled(peak, share.memory, share)}
 
 
 def _printed(card: Card, device: Device, share: _Share) -> _Layer:
-    """Return what the datasheet says."""
+    """Return the peaks of the datasheet."""
     layer: dict[str, Peak] = {}
     printed = card.figures.get("dram_gb_s")
     if printed is not None and share.memory is not None:
@@ -423,15 +440,15 @@ def _estimated(device: Device, card: Card | None, table: GpuTable) -> _Layer:
 
 def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, int]:
     """
-    Return the rates that a GPU's name stands for; none where it stands for none.
+    Return the rates per clock that follow from a GPU's name; empty if none do.
 
-    The compute capability alone says nothing: cut-down boards share it (H20 and H800
-    with the H100).
+    The compute capability is not enough: cut-down boards share it (H20 and H800 with the
+    H100).
     """
     name, capability = without_slice(device.name), _capability(device)
-    known = table.named(name) if card is None else (card,)
-    if known:
-        key = known[0].rates
+    cards = table.named(name) if card is None else (card,)
+    if cards:
+        key = cards[0].rates
     elif _GEFORCE.search(name):
         key = f"{capability}-geforce"
     else:
@@ -439,8 +456,8 @@ def _rates(device: Device, card: Card | None, table: GpuTable) -> Mapping[str, i
     return table.rates.get(key, {})
 
 
-def _unavailable(device: Device, why_no_card: str) -> _Layer:
-    """Return why each field is not known, where no other layer knows it."""
+def _unavailable(device: Device, no_card_reason: str) -> _Layer:
+    """Return the reason for each field that no other layer has."""
     missing = [
         what
         for what, fact in (
@@ -453,28 +470,28 @@ def _unavailable(device: Device, why_no_card: str) -> _Layer:
     if missing:
         no_rate = f"{' and '.join(missing)} could not be read"
     else:
-        no_rate = "its name does not say at what rate it computes this, if at all"
-    why = why_no_card or "its datasheet does not say it"
+        no_rate = "its rate for this data type does not follow from its name"
+    why = no_card_reason or "its datasheet does not list it"
     layer = _all_unknown(f"{why}, and {no_rate}")
-    no_dram = "its memory clock and bus say nothing, or could not be read"
+    no_dram = "its memory clock and bus width are missing or meaningless"
     layer["dram"] = _unknown(f"{why}, and {no_dram}")
     for level in ("l2", "l1"):
-        layer[level] = _unknown(f"no sheet prints the bandwidth of {level.upper()}")
+        layer[level] = _unknown(f"no datasheet lists the bandwidth of {level.upper()}")
     return layer
 
 
 def _all_unknown(why: str) -> dict[str, Peak]:
-    """Return every field as not known."""
+    """Return every field as unknown."""
     return {field: _unknown(why) for field in (*DTYPE_BYTES, *LEVELS)}
 
 
 def _unknown(why: str) -> Peak:
-    """Return a peak that is not known."""
+    """Return an unknown peak."""
     return Peak(value=None, label=SourceLabel.UNAVAILABLE, source=why)
 
 
 def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
-    """Return the peak of a part of the GPU; of the whole, the peak as it is."""
+    """Return a peak scaled to a slice; unchanged for a whole GPU."""
     if not share.text or peak.value is None:
         return peak
     return replace(
@@ -486,7 +503,7 @@ def _scaled(peak: Peak, part: float, share: _Share) -> Peak:
 
 
 def _share(device: Device, card: Card | None) -> _Share:
-    """Return which part of its GPU a device is."""
+    """Return the share of its GPU that a device has."""
     profile = device.mig_profile
     if profile is None:
         return _Share()
@@ -503,19 +520,19 @@ def _share(device: Device, card: Card | None) -> _Share:
 
 
 def _switched_off(card: Card, device: Device) -> bool:
-    """Return whether a SoC has fewer multiprocessors in use than its sheet says."""
+    """Return whether a SoC uses fewer multiprocessors than its sheet lists."""
     return card.soc and device.sm_count not in {None, card.value("sm_count")}
 
 
 def _is_soc(device: Device, card: Card | None) -> bool:
-    """Return whether a GPU shares its memory with a CPU, by whatever says so."""
+    """Return whether a GPU shares its memory with a CPU."""
     if device.integrated or (card is not None and card.soc):
         return True
     return device.compute_capability in _SOC_CAPABILITIES
 
 
 def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
-    """Return the size of the L2: the driver's word, else the table's."""
+    """Return the size of the L2 from the driver, else from the table."""
     if device.l2_bytes is not None:
         return device.l2_bytes
     printed = None if card is None else card.value("l2_mib")
@@ -525,12 +542,12 @@ def _l2_bytes(device: Device, card: Card | None, share: _Share) -> int | None:
 
 
 def _capability(device: Device) -> str:
-    """Return the compute capability as text; "" where it is not known."""
+    """Return the compute capability as text; "": unknown."""
     return ".".join(map(str, device.compute_capability or ()))
 
 
 def _notes(device: Device, card: Card | None) -> list[str]:
-    """Return what a reader should know of the peaks of a board."""
+    """Return the notes on the peaks of a board."""
     if card is None:
         return []
     notes = [card.note] if card.note else []

@@ -1,9 +1,8 @@
-"""CUPTI's activity records into a Trace, or into the times of samples.
+"""CUPTI's activity records as a Trace, or as the times of samples.
 
-A piece of work belongs to whom its *label* says, which CUPTI writes beside the call that
-submitted it: the external id of the calling thread. Threads that nobody labelled
-(autograd's, a framework's own) submit work without one; that is told by when it was
-submitted, and counted.
+The *label* of the submitting call, CUPTI's external id of its thread, decides to which
+window work belongs. Threads without a label (autograd's, a framework's own) submit work
+without one; the time of submission decides, and the work is counted as unlabelled.
 """
 
 from __future__ import annotations
@@ -58,7 +57,7 @@ __all__ = [
 ]
 
 UNKNOWN = "unknown"
-# what tells one shape from another, of a kernel's record
+# the fields of a kernel record that identify its shape
 shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(
     "name",
     *("grid_x", "grid_y", "grid_z", "block_x", "block_y", "block_z"),
@@ -68,29 +67,29 @@ shape_key: Callable[[Any], tuple[Any, ...]] = attrgetter(
 
 
 class LaunchSink(Protocol):
-    """Takes more launches than are held in memory."""
+    """Stores more launches than fit in memory."""
 
     def put(self, launches: Launches) -> None:
-        """Take launches; their `shapes` begin with those of the ones before them."""
+        """Append launches; their `shapes` begin with those of the launches before."""
 
     def end(self) -> LaunchList:
-        """Return all that it took."""
+        """Return all launches."""
 
 
 class Kernels:
     """
-    Kernels as they become columns, and what is told of them on the way.
+    Turns kernel records into columns and collects their latencies.
 
     Args:
-        found: The records.
+        records: The sorted records.
 
     Attributes:
         untimed_count: Kernels without a start or an end.
     """
 
-    def __init__(self, found: Sorted) -> None:
+    def __init__(self, records: Sorted) -> None:
         self.untimed_count = 0
-        self._found = found
+        self._records = records
         self._places: dict[tuple[Any, ...], int] = {}
         self._shapes: tuple[KernelShape, ...] = ()
         self._firsts: dict[int, int] = {}  # start of a call's first kernel [ns]
@@ -98,42 +97,48 @@ class Kernels:
     def launches(
         self, kernels: Iterator[Any], sink: Callable[[], LaunchSink] | None
     ) -> LaunchList:
-        """Return them in order, in memory or by way of a sink."""
+        """Return the launches in order, in memory or through a sink."""
         held = self._columns([])
-        taker: LaunchSink | None = None
-        while some := list(islice(kernels, PIECE_COUNT)):
-            piece = self._columns(some)
+        open_sink: LaunchSink | None = None
+        while batch := list(islice(kernels, PIECE_COUNT)):
+            piece = self._columns(batch)
             many = len(held) + len(piece) > WHOLE_COUNT
-            if taker is None and sink is not None and many:
-                taker = sink()
-                taker.put(held)
-            if taker is None:
+            if open_sink is None and sink is not None and many:
+                open_sink = sink()
+                open_sink.put(held)
+            if open_sink is None:
                 held = _joined(held, piece)
             else:
-                taker.put(piece)
-        return held if taker is None else taker.end()
+                open_sink.put(piece)
+        return held if open_sink is None else open_sink.end()
 
     def latencies_ns(self, graphs: Iterable[Any]) -> array[int]:
         """
-        Return for each launching call the time to its first kernel [ns].
+        Return the time from each launching call to its first kernel [ns].
 
-        CUPTI puts the device's clock onto the host's by interpolation, so that a kernel
-        may seem to begin a little before its call; that is no time at all.
+        CUPTI interpolates the device's clock onto the host's, so that a kernel may seem
+        to begin before its call; such a latency is 0.
         """
         for graph in graphs:
             self._began(graph.correlation_id, graph.start)
-        calls, firsts = self._found.calls, self._firsts
-        return array("q", (max(0, s - calls[called]) for called, s in firsts.items()))
+        calls, firsts = self._records.calls, self._firsts
+        return array(
+            "q",
+            (
+                max(0, start_ns - calls[correlation])
+                for correlation, start_ns in firsts.items()
+            ),
+        )
 
-    def _began(self, called: int, start_ns: int) -> None:
-        """Note when a call's work began, if nothing of it began before."""
-        known = start_ns and called in self._found.launching
-        if known and start_ns < self._firsts.get(called, start_ns + 1):
-            self._firsts[called] = start_ns
+    def _began(self, correlation: int, start_ns: int) -> None:
+        """Record the start of a call's work, if it is the earliest."""
+        counted = start_ns and correlation in self._records.launching
+        if counted and start_ns < self._firsts.get(correlation, start_ns + 1):
+            self._firsts[correlation] = start_ns
 
     def _columns(self, kernels: Iterable[Any]) -> Launches:
-        """Return some kernels as columns; the shapes are those of all so far."""
-        places, calls, began = self._places, self._found.calls, self._began
+        """Return some kernels as columns, with the shapes of all kernels so far."""
+        places, calls, began = self._places, self._records.calls, self._began
         place_of = places.setdefault
         columns = {name: array(code) for name, code in COLUMNS.items()}
         shape, start_ns, end_ns, call_ns, device, stream, graph = columns.values()
@@ -154,7 +159,7 @@ class Kernels:
 
 
 def _joined(first: Launches, second: Launches) -> Launches:
-    """Return launches after others, whose columns become those of both."""
+    """Return two lists of launches as one; the columns of the first are extended."""
     columns: dict[str, Any] = {name: getattr(first, name) for name in COLUMNS}
     for name, column in columns.items():
         column.extend(getattr(second, name))
@@ -177,18 +182,18 @@ def _shape(key: tuple[Any, ...]) -> KernelShape:
 
 class Bounds(Frozen, frozen=True, kw_only=True):
     """
-    Where a window begins and ends.
+    Begin and end of a window.
 
     Attributes:
-        label_kind: Which of CUPTI's external ids are its labels.
+        label_kind: The kind of CUPTI's external ids that are labels.
 
-        first: Its own label; higher ones were given while it was open.
+        first: The window's label; higher ones were set while it was open.
 
-        begun_ns: When it began [ns].
+        begun_ns: Its beginning [ns].
 
-        returned_ns: When its body had returned, before the device was waited for [ns].
+        returned_ns: The return of its body, before the wait for the device [ns].
 
-        ended_ns: When the device was idle again [ns].
+        ended_ns: The time when the device was idle again [ns].
     """
 
     label_kind: int
@@ -200,13 +205,13 @@ class Bounds(Frozen, frozen=True, kw_only=True):
 
 class Sampled(Frozen, frozen=True, kw_only=True):
     """
-    What one sample did on the device.
+    The device work of one sample.
 
     Attributes:
-        span_s: First start to last end [s]; None: nothing ran, or its time is not known.
+        span_s: First start to last end [s]; None: nothing ran, or a time is missing.
 
-        sequence: What it launched, in order, four bytes a piece; equal for equal work
-            of one table of places.
+        sequence: Its launches in order, four bytes each; equal for equal work under one
+            table of places.
     """
 
     span_s: float | None
@@ -215,15 +220,15 @@ class Sampled(Frozen, frozen=True, kw_only=True):
 
 class _Owner:
     """
-    Says what belongs to a window.
+    Decides which work belongs to a window.
 
     Attributes:
-        unlabelled_count: How much of it was told by time.
+        unlabelled_count: Pieces of work that were assigned by time.
     """
 
-    def __init__(self, found: Sorted, bounds: Bounds) -> None:
+    def __init__(self, records: Sorted, bounds: Bounds) -> None:
         self.unlabelled_count = 0
-        self._labels, self._calls = found.labels, found.calls
+        self._labels, self._calls = records.labels, records.calls
         self._bounds = bounds
 
     def owns(self, correlation: int, start_ns: int) -> bool:
@@ -233,12 +238,12 @@ class _Owner:
         if label is not None:
             return label >= bounds.first
         moment_ns = self._calls.get(correlation, start_ns)
-        mine = bounds.begun_ns <= moment_ns <= bounds.ended_ns
-        self.unlabelled_count += mine
-        return mine
+        inside = bounds.begun_ns <= moment_ns <= bounds.ended_ns
+        self.unlabelled_count += inside
+        return inside
 
     def owns_call(self, correlation: int) -> bool:
-        """Return whether a call belongs to the window; it counts nothing."""
+        """Return whether a call belongs to the window, without counting it."""
         bounds = self._bounds
         label = self._labels.get(correlation)
         if label is not None:
@@ -252,7 +257,9 @@ class _Owner:
     def each_of(self, records: Iterable[Any]) -> Iterator[Any]:
         """Yield the work that belongs to the window."""
         owns = self.owns
-        return (each for each in records if owns(each.correlation_id, each.start))
+        return (
+            record for record in records if owns(record.correlation_id, record.start)
+        )
 
 
 def read_trace(
@@ -266,12 +273,12 @@ def read_trace(
     sink: Callable[[], LaunchSink] | None = None,
 ) -> Trace:
     """
-    Return what a window saw.
+    Return the trace of a window.
 
     Args:
-        batches: Lists of records, as CUPTI handed them over.
+        batches: Lists of records, as CUPTI delivered them.
 
-        bounds: Where it begins and ends.
+        bounds: Begin and end of the window.
 
         dropped_count: As `Trace`'s.
 
@@ -281,25 +288,24 @@ def read_trace(
 
         unrecorded: As `Trace`'s.
 
-        sink: Returns what takes launches where there are more than 200,000; None: they
-            stay in memory.
+        sink: Opens a sink for more than 200,000 launches; None: they stay in memory.
     """
     with collector_paused():
-        found = Sorted(batches, bounds.label_kind)
-        owner = _Owner(found, bounds)
-        kernels = Kernels(found)
-        mine = owner.each_of(let_go(found.work[KERNEL]))
-        launches = kernels.launches(mine, sink)
+        records = Sorted(batches, bounds.label_kind)
+        owner = _Owner(records, bounds)
+        kernels = Kernels(records)
+        owned = owner.each_of(let_go(records.work[KERNEL]))
+        launches = kernels.launches(owned, sink)
         copies = tuple(
-            _copy(each)
+            _copy(copy)
             for kind in sorted(COPIES)
-            for each in owner.of(found.work[kind])
+            for copy in owner.of(records.work[kind])
         )
-        fills = tuple((r.bytes, r.start, r.end) for r in owner.of(found.work[FILL]))
-        whole = owner.of(found.work[GRAPH])
-        graphs = tuple((r.start, r.end) for r in whole)
+        fills = tuple((r.bytes, r.start, r.end) for r in owner.of(records.work[FILL]))
+        graph_records = owner.of(records.work[GRAPH])
+        graphs = tuple((r.start, r.end) for r in graph_records)
         spans = chain(
-            ((each.start_ns, each.end_ns) for each in copies),
+            ((copy.start_ns, copy.end_ns) for copy in copies),
             ((start, end) for _, start, end in fills),
             graphs,
         )
@@ -311,17 +317,17 @@ def read_trace(
             copies=copies,
             fills=fills,
             graphs=graphs,
-            host_launches_count=sum(map(owner.owns_call, found.launching)),
-            latencies_ns=kernels.latencies_ns(whole),
-            synchronizations=_waits(found, bounds),
-            allocations=_allocations(found, bounds),
+            host_launches_count=sum(map(owner.owns_call, records.launching)),
+            latencies_ns=kernels.latencies_ns(graph_records),
+            synchronizations=_waits(records, bounds),
+            allocations=_allocations(records, bounds),
             compilations_ns=tuple(
                 r.end - r.start
-                for r in found.of_kind("JIT")
+                for r in records.of_kind("JIT")
                 if r.jit_operation_type == COMPILE and _inside(r, bounds)
             ),
-            overheads_ns=_overheads(found, bounds),
-            ranges=tuple(r for r in _ranges(found) if began(r.start_ns)),
+            overheads_ns=_overheads(records, bounds),
+            ranges=tuple(r for r in _ranges(records) if began(r.start_ns)),
             unlabelled_count=owner.unlabelled_count,
             untimed_count=kernels.untimed_count
             + sum(not (start and end) for start, end in spans),
@@ -341,29 +347,29 @@ def read_samples(
     places: dict[object, int],
 ) -> list[Sampled]:
     """
-    Return what each of some samples did on the device.
+    Return the device work of each sample.
 
-    Work labelled 0 was submitted between samples, as a flush of caches is, and counts in
-    none. Work without a label is told by when it was submitted: from a sample's start to
-    the next one's, for the device was idle there.
+    Work labelled 0 was submitted between samples, as a flush of caches is, and belongs to
+    none. Work without a label belongs to the sample in which it was submitted, up to the
+    next sample's start: the device was idle there.
 
     Args:
-        batches: Lists of records, as CUPTI handed them over.
+        batches: Lists of records, as CUPTI delivered them.
 
-        label_kind: Which external ids are labels.
+        label_kind: The kind of external ids that are labels.
 
         first: The label of the first sample; the others follow.
 
-        begins_ns: When each sample began [ns].
+        begins_ns: The start of each sample [ns].
 
-        places: Number of each thing that was launched so far, which becomes longer.
+        places: Number of each launched thing so far; new ones are added.
     """
     with collector_paused():
-        found = Sorted(batches, label_kind)
-        labels, calls = found.labels, found.calls
+        activity = Sorted(batches, label_kind)
+        labels, calls = activity.labels, activity.calls
         count = len(begins_ns)
         samples = [_Sample() for _ in begins_ns]
-        for kind, records in found.work.items():
+        for kind, records in activity.work.items():
             named = _IDENTITIES[kind]
             for record in let_go(records):
                 correlation, start = record.correlation_id, record.start
@@ -376,11 +382,11 @@ def read_samples(
                 if 0 <= place < count:
                     what = places.setdefault(named(record), len(places))
                     samples[place].add(start, record.end, what)
-    return [each.sampled() for each in samples]
+    return [sample.sampled() for sample in samples]
 
 
 class _Sample:
-    """Work of one sample as it is found, twenty bytes a piece."""
+    """Device work of one sample as it arrives, twenty bytes a piece."""
 
     __slots__ = ("_ends_ns", "_starts_ns", "_what")
 
@@ -389,13 +395,13 @@ class _Sample:
         self._what = array("I")
 
     def add(self, start_ns: int, end_ns: int, what: int) -> None:
-        """Add one piece; a moment of 0 is not known."""
+        """Add one piece; a time of 0 is missing."""
         self._starts_ns.append(start_ns)
         self._ends_ns.append(end_ns)
         self._what.append(what)
 
     def sampled(self) -> Sampled:
-        """Return what the sample did."""
+        """Return the work in order."""
         starts_ns, ends_ns, what = self._starts_ns, self._ends_ns, self._what
         if not all(map(le, starts_ns, islice(starts_ns, 1, None))):
             order = sorted(range(len(what)), key=starts_ns.__getitem__)
@@ -419,43 +425,43 @@ def _copy(r: Any) -> Copy:  # noqa: ANN401 - a record has no type
 
 
 def _inside(record: Any, bounds: Bounds) -> bool:  # noqa: ANN401 - a record has no type
-    """Return whether something began inside a window."""
+    """Return whether a record began inside a window."""
     return bool(bounds.begun_ns <= record.start <= bounds.ended_ns)
 
 
-def _waits(found: Sorted, bounds: Bounds) -> dict[str, int]:
+def _waits(records: Sorted, bounds: Bounds) -> dict[str, int]:
     """Return waits by kind; the one that ends the window is not one of them."""
     return Counter(
         WAITS.get(r.type, UNKNOWN)
-        for r in found.of_kind("SYNCHRONIZATION")
+        for r in records.of_kind("SYNCHRONIZATION")
         if bounds.begun_ns <= r.start < bounds.returned_ns
     )
 
 
-def _allocations(found: Sorted, bounds: Bounds) -> tuple[int, ...]:
-    """Return the sizes of what was asked of the driver [B]."""
+def _allocations(records: Sorted, bounds: Bounds) -> tuple[int, ...]:
+    """Return the sizes of the driver's allocations [B]."""
     return tuple(
         r.bytes
-        for r in found.of_kind("MEMORY2")
+        for r in records.of_kind("MEMORY2")
         if r.memory_operation_type == ALLOCATION
         and r.memory_kind not in STATIC
         and bounds.begun_ns <= r.timestamp <= bounds.ended_ns
     )
 
 
-def _overheads(found: Sorted, bounds: Bounds) -> dict[str, int]:
-    """Return CUPTI's own cost by kind [ns]."""
+def _overheads(records: Sorted, bounds: Bounds) -> dict[str, int]:
+    """Return CUPTI's overhead by kind [ns]."""
     total: Counter[str] = Counter()
-    for r in found.of_kind("OVERHEAD"):
+    for r in records.of_kind("OVERHEAD"):
         if _inside(r, bounds):
             total[OVERHEADS.get(r.overhead_kind, UNKNOWN)] += r.end - r.start
     return total
 
 
-def _ranges(found: Sorted) -> Iterator[NamedRange]:
-    """Yield the NVTX ranges whose start and end were both seen."""
+def _ranges(records: Sorted) -> Iterator[NamedRange]:
+    """Yield the NVTX ranges with both a start and an end."""
     open_ranges: dict[int, Any] = {}
-    for r in found.of_kind("MARKER"):
+    for r in records.of_kind("MARKER"):
         if r.flags_ & RANGE_START:
             open_ranges[r.id] = r
         elif r.flags_ & RANGE_END and r.id in open_ranges:

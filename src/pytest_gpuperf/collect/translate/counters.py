@@ -1,4 +1,4 @@
-"""Counters of every GPU generation, by our names."""
+"""Standard names of the counters of every GPU generation."""
 
 from __future__ import annotations
 
@@ -48,12 +48,12 @@ CAPABILITY = (
 
 class Spelling(Frozen, frozen=True, kw_only=True):
     """
-    One way in which Nsight Compute spells a standard counter.
+    One of Nsight Compute's names for a standard counter.
 
     Attributes:
-        counter: Its name there.
+        counter: Nsight Compute's name.
 
-        per: What its number is divided by to get the standard unit.
+        per: The divisor that gives the standard unit.
 
         only: The compute capabilities that have it; None: all but `never`.
 
@@ -66,7 +66,7 @@ class Spelling(Frozen, frozen=True, kw_only=True):
     never: Capabilities = frozenset()
 
     def fits(self, capability: tuple[int, int] | None) -> bool:
-        """Return whether a chip has it; one that is not known is taken for a common one."""
+        """Return whether a chip has the counter; None is taken for a common chip."""
         if capability is None:
             return self.only is None
         if self.only is not None:
@@ -75,7 +75,7 @@ class Spelling(Frozen, frozen=True, kw_only=True):
 
 
 def _plain(*counters: str) -> tuple[Spelling, ...]:
-    """Return counters that are in the standard unit, or say their own."""
+    """Return counters in the standard unit, or with a unit of their own."""
     return tuple(Spelling(counter=counter) for counter in counters)
 
 
@@ -85,7 +85,7 @@ def _percent(*counters: str) -> tuple[Spelling, ...]:
 
 
 def _dram(counter: str, per: float = 1.0) -> Spelling:
-    """Return a DRAM counter that every chip with DRAM of its own has."""
+    """Return a DRAM counter that every chip with its own DRAM has."""
     return Spelling(counter=counter, per=per, never=_NO_DRAM)
 
 
@@ -119,7 +119,7 @@ _BLOCK_LIMITS = {
     "blocks": "blocks",
     "barriers": "barriers",
 }
-_SAMPLED = {"no_instruction": "no_instructions"}  # the sampler has a plural of its own
+_SAMPLED = {"no_instruction": "no_instructions"}  # the sampler writes a plural
 
 
 SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
@@ -219,33 +219,32 @@ def standard_counters(
     mode: CounterMode = CounterMode(),  # noqa: B008 - frozen
 ) -> LaunchCounters:
     """
-    Return what a profiled launch says, by standard names and in SI units.
+    Return the counters of a profiled launch, by standard names and in SI units.
 
     Args:
-        launch: The launch in the tool's own words.
+        launch: The launch with the tool's own names and units.
 
-        names: The standard counters that are wanted; None: all.
+        names: The standard counters to return; None: all.
 
         mode: How the tool read them, where that is known.
 
     Returns:
-        The counters; one that the tool did not give, or whose unit is not understood,
-        is not in it.
+        The counters, without those that the tool did not give or whose unit is unknown.
     """
-    found: dict[str, float] = {}
+    values: dict[str, float] = {}
     for name in SPELLINGS if names is None else names:
         for spelling in SPELLINGS.get(name, ()):
             number = _in_si(launch, spelling, _SCALED.get(name.rpartition("_")[2]))
             if number is not None:
-                found[name] = number
+                values[name] = number
                 break
-    return LaunchCounters(values=found, mode=mode)
+    return LaunchCounters(values=values, mode=mode)
 
 
 def vendor_names(names: Iterable[str]) -> tuple[str, ...]:
-    """Return every counter that standard ones can be made of, for any chip, each once."""
-    wanted = (s.counter for name in names for s in SPELLINGS.get(name, ()))
-    return tuple(dict.fromkeys((*wanted, *CAPABILITY)))
+    """Return every counter behind standard names, for any chip, without duplicates."""
+    counters = (s.counter for name in names for s in SPELLINGS.get(name, ()))
+    return tuple(dict.fromkeys((*counters, *CAPABILITY)))
 
 
 def spelled(name: str, launch: ForeignLaunch) -> str | None:
@@ -255,10 +254,10 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
     Args:
         name: A standard name.
 
-        launch: A launch that ran there.
+        launch: A launch that ran on the chip.
 
     Returns:
-        The counter; None where this chip has none, or the name is no counter.
+        The counter; None where this chip has none, or the name is not a counter's.
     """
     capability = capability_of(launch)
     fitting = (s for s in SPELLINGS.get(name, ()) if s.fits(capability))
@@ -266,7 +265,7 @@ def spelled(name: str, launch: ForeignLaunch) -> str | None:
 
 
 def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float | None:
-    """Return a counter of a launch in the standard unit; None where it has none."""
+    """Return a counter of a launch in the standard unit; None: the launch lacks it."""
     number = number_of(launch, spelling.counter)
     if number is None:
         return None
@@ -277,11 +276,11 @@ def _in_si(launch: ForeignLaunch, spelling: Spelling, si: str | None) -> float |
 
 
 class ForeignValue(Protocol):
-    """A number or a text in a tool's own words."""
+    """A number or a text in a tool's own unit."""
 
     @property
     def value(self) -> float | str | None:
-        """The number or the text; None: the tool did not say."""
+        """The number or the text; None: the tool gave none."""
 
     @property
     def unit(self) -> str | None:
@@ -289,7 +288,7 @@ class ForeignValue(Protocol):
 
 
 class ForeignLaunch(Protocol):
-    """A profiled launch, as far as names and units go."""
+    """A profiled launch with the tool's own names and units."""
 
     @property
     def metrics(self) -> Mapping[str, ForeignValue]:
@@ -297,20 +296,20 @@ class ForeignLaunch(Protocol):
 
 
 def number_of(launch: ForeignLaunch, name: str) -> float | None:
-    """Return a number of a launch; None where it has no finite one of that name."""
-    found = launch.metrics.get(name)
-    if found is None or not isinstance(found.value, (int, float)):
+    """Return a number of a launch; None: it has no finite number of that name."""
+    value = launch.metrics.get(name)
+    if value is None or not isinstance(value.value, (int, float)):
         return None
-    return float(found.value) if math.isfinite(found.value) else None
+    return float(value.value) if math.isfinite(value.value) else None
 
 
 def capability_of(launch: ForeignLaunch) -> tuple[int, int] | None:
-    """Return the compute capability that a launch ran on; None where it is not told."""
+    """Return the compute capability that a launch ran on; None: not reported."""
     major, minor = (number_of(launch, name) for name in CAPABILITY)
     return None if major is None or minor is None else (int(major), int(minor))
 
 
-_WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one launch against another's
+_WEIGHT = "gpu__time_duration.sum"  # the weight of a launch in a mean rate
 _NAME = "device__attribute_display_name"
 
 
@@ -319,13 +318,13 @@ class Captured(Frozen, frozen=True, kw_only=True):
     One counter over launches.
 
     Attributes:
-        values: One for each launch that has it [unit].
+        values: One for each launch that has the counter [unit].
 
-        weights: The launches' durations where every one says it; else empty.
+        weights: The launches' durations, if all have one; else empty.
 
-        unit: The tool's own.
+        unit: The tool's own unit.
 
-        absent_count: Launches that lack it.
+        absent_count: Launches that lack the counter.
     """
 
     values: tuple[float, ...]
@@ -336,29 +335,29 @@ class Captured(Frozen, frozen=True, kw_only=True):
 
 def captured_values(counter: str, launches: Sequence[ForeignLaunch]) -> Captured:
     """
-    Return a counter, by its own name and in its own unit, of some launches.
+    Return one counter of some launches, by the tool's name and in its unit.
 
     Args:
         counter: Its name.
 
         launches: Launches that were measured.
     """
-    found = [
+    values = [
         launch.metrics[counter] for launch in launches if counter in launch.metrics
     ]
-    numbers = [v for v in found if isinstance(v.value, (int, float))]
+    numbers = [v for v in values if isinstance(v.value, (int, float))]
     weights = [number_of(launch, _WEIGHT) for launch in launches]
-    known = [weight for weight in weights if weight is not None]
+    durations = [weight for weight in weights if weight is not None]
     return Captured(
         values=tuple(v.value for v in numbers if isinstance(v.value, (int, float))),
-        weights=tuple(known) if len(known) == len(launches) else (),
+        weights=tuple(durations) if len(durations) == len(launches) else (),
         unit=(numbers[0].unit if numbers else None) or "count",
         absent_count=len(launches) - len(numbers),
     )
 
 
 def captured_facts(launch: ForeignLaunch) -> dict[str, str]:
-    """Return what a launch says of the device it ran on, by the fingerprint's names."""
+    """Return the fingerprint's facts about the device that a launch ran on."""
     facts = {}
     name = launch.metrics.get(_NAME)
     if name is not None and isinstance(name.value, str):
@@ -373,12 +372,12 @@ def needed_counters(
     counters: Iterable[str], standard: Iterable[str] = ()
 ) -> tuple[str, ...]:
     """
-    Return what to ask a report for, each once.
+    Return the counters to read from a report, without duplicates.
 
     Args:
         counters: Counters by the tool's own names.
 
-        standard: Standard counters, by ours.
+        standard: Counters by standard names.
     """
     return tuple(dict.fromkeys((*counters, *vendor_names(standard), _WEIGHT, _NAME)))
 
