@@ -80,7 +80,7 @@ PUBLISHED = [
             "--list-chips option."
         ),
         "unsupported-device",
-        "does not know",
+        "does not support",
     ),
     (
         "Option import-source is not supported during range replay.",

@@ -348,7 +348,7 @@ class TestValues:
         self, tmp_path: Path, metrics: str | list[Metric | str]
     ) -> None:
         """A text that is none is refused alike, alone or beside a metric."""
-        with pytest.raises(ConfigError, match=r"Metric\('a b'\): blanks"):
+        with pytest.raises(ConfigError, match=r"Metric\('a b'\): a name has no blanks"):
             report(tmp_path, [action()]).extract_results_in_range(metrics)
 
     def test_have_one_key_however_they_are_asked_for(self, tmp_path: Path) -> None:
@@ -467,7 +467,7 @@ class TestTheTree:
         """Either would hide the other, whichever comes first."""
         some = report(tmp_path, launches)
 
-        with pytest.raises(WrongEntryError, match="called like a launch"):
+        with pytest.raises(WrongEntryError, match="has the name of a launch"):
             some.extract_results_in_range([])
 
     def test_keeps_ranges_apart(self, tmp_path: Path) -> None:
@@ -720,7 +720,7 @@ class TestTheProcess:
             }
         )
 
-        with pytest.raises(RecordError, match="comes twice"):
+        with pytest.raises(RecordError, match="given twice"):
             decode_launches(text.encode())
 
 
