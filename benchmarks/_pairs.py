@@ -46,7 +46,7 @@ class Variant:
 
         set_env: Variables to set beside those of this process.
 
-        good: The exit statuses that are no mistake.
+        good: The exit statuses that are not mistake.
 
         value: Takes the figure from what was printed; None: the wall time [s].
     """
@@ -182,7 +182,7 @@ def print_table(
 
 
 def print_values(title: str, costs: Sequence[Cost], goal_s: float) -> bool:
-    """Print a figure that is no ratio; return whether its goal was reached."""
+    """Print a figure that is not a ratio; return whether its goal was reached."""
     values = [cost.value_s for cost in costs]
     low, high = median_interval(values)
     median = statistics.median(values)

@@ -28,7 +28,7 @@ for _module in pkgutil.walk_packages(pytest_gpuperf.__path__, "pytest_gpuperf.")
 
 pytest_plugins = ["pytester"]
 
-# a machine that is busy is no failure: nothing here is timed
+# a machine that is busy is not a failure: nothing here is timed
 settings.register_profile("untimed", deadline=None)
 # for all interpreters but one: what differs between them is seen in a few examples
 settings.register_profile("brief", deadline=None, max_examples=20)

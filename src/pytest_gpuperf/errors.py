@@ -138,7 +138,7 @@ class LimitSyntaxError(ConfigError):
 
 class UnknownMetricError(ConfigError):
     """
-    A name that is no metric.
+    A name that is not a metric.
 
     Attributes:
         name: The name as it was written.

@@ -153,7 +153,7 @@ def test_collectors_that_were_not_used_are_no_news_of_a_file(tmp_path: Path) -> 
 
 
 def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
-    """A C locale is no reason to fail."""
+    """A C locale is not a reason to fail."""
     done = gpuperf("show", stored, PYTHONIOENCODING="ascii", LC_ALL="C")
 
     assert done.returncode == 0
@@ -186,8 +186,8 @@ def test_text_is_utf8_whatever_the_terminal_says(stored: str) -> None:
             "--metrics=launch__registers_per_thread,",
         ),
         (("show", "."), 4, "it is a folder"),
-        (("cache", "info", "--folder=nowhere"), 2, "'nowhere' is no folder"),
-        (("cache", "clear", f"--folder={__file__}"), 2, "is no folder"),
+        (("cache", "info", "--folder=nowhere"), 2, "'nowhere' is not a folder"),
+        (("cache", "clear", f"--folder={__file__}"), 2, "is not a folder"),
     ],
 )
 def test_an_error_says_what_and_where_and_never_shows_a_traceback(

@@ -148,7 +148,7 @@ def test_a_plan_of_the_setup_starts_nothing(machine: Machine, project: Project) 
 def test_a_session_that_is_stored_has_counted_itself(
     machine: Machine, project: Project, workers: tuple[str, ...]
 ) -> None:
-    """What an earlier session counted is no evidence of another one."""
+    """What an earlier session counted is not evidence of another one."""
     project.write(SIMPLE)
     for count in (1, 2):
         ended = project.spawn(NCU, "--gpuperf-update=new", *workers)
@@ -403,7 +403,7 @@ def test_a_machine_that_cannot_count_again_fails_no_test(
 def test_a_process_of_runs_that_cannot_count_is_told(
     machine: Machine, project: Project
 ) -> None:
-    """A value of fewer processes than were asked for is no failure, and not hidden."""
+    """A value of fewer processes than were asked for is not a failure, and not hidden."""
     machine.fail("busy:2+")
     project.write(SIMPLE)
     ended = project.run(NCU, "--gpuperf-runs=2")

@@ -21,7 +21,7 @@ SCRIPTS = [
 SESSION = ROOT / ".ci" / "gpu_session"
 
 needs_scripts = pytest.mark.skipif(
-    not SESSION.exists(), reason="this is no checkout: .ci is not there"
+    not SESSION.exists(), reason="this is not a checkout: .ci is not there"
 )
 
 

@@ -82,7 +82,7 @@ def test_known_names_are_good() -> None:
 
 
 def test_names_may_stand_together_as_ncu_takes_them() -> None:
-    """A list with commas is several names, in each argument; nothing is no name."""
+    """A list with commas is several names, in each argument; nothing is not a name."""
     names = [
         each["name"]
         for each in parsed("check", f"{DRAM},a__b , c__d", "e__f", "--chip=GH100")[

@@ -230,7 +230,7 @@ def test_workers_share_a_sampler(project: Project, tmp_path: Path) -> None:
 
 @pytest.mark.usefixtures("script")
 def test_a_pair_has_the_time_line_of_both(project: Project) -> None:
-    """Calls of two functions alternate: the time is no side's own."""
+    """Calls of two functions alternate: the time is not a side's own."""
     project.write(
         """
         import gpu

@@ -106,7 +106,7 @@ def records(project: Project) -> dict[str, Any]:
 
 
 def test_workers_take_turns(project: Project) -> None:
-    """By default each test has the GPU alone, and who waits is no company."""
+    """By default each test has the GPU alone, and who waits is not company."""
     project.write(TESTS)
     ended = project.spawn(*XDIST, "-n2", JSON)
 

@@ -22,7 +22,7 @@ HERE = Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Mark every test of this folder; a warning of a framework is no failure of ours."""
+    """Mark every test of this folder; a warning of a framework is not a failure of ours."""
     ours = [item for item in items if HERE in item.path.parents]
     query = query_devices() if ours else None
     for item in ours:

@@ -53,7 +53,7 @@ SAID = (
     "test_it.py::test_counters: counter 'sm__cycles_actve.avg': GB202 has no such metric",
     "sm__cycles_active.avg",
     "test_it.py::test_limits: counter 'dram__bytes': a value needs an ending",
-    "lts__t_sector_hit_rate of GB202 is a ratio, and .sum is no ending of it",
+    "lts__t_sector_hit_rate of GB202 is a ratio, and .sum is not an ending of it",
 )
 
 
@@ -111,7 +111,7 @@ def test_an_unknown_chip_is_a_mistake_of_the_option(project: Project) -> None:
     result = project.run("--gpuperf-chip=GX100")
     result.assert_outcomes(errors=1)
     text = result.stdout.str()
-    assert text.count("--gpuperf-chip=GX100: 'GX100' is no chip") >= 1
+    assert text.count("--gpuperf-chip=GX100: 'GX100' is not a chip") >= 1
     assert "did you mean" in text
 
 

@@ -43,13 +43,13 @@ SAID = (
     "test_it.py::test_position: the gpuperf marker takes keywords only: write limits=['time <= 60 us']",
     "test_it.py::test_no_fixture: time <= 60 us: one call of a test is not a measurement of time",
     "test_it.py::test_everything: a limit is text, as 'time <= 60 us': 3",
-    "test_it.py::test_everything: max_regression: 0.05 is no text",
-    "test_it.py::test_everything: min_grade: 'E' is no grade",
+    "test_it.py::test_everything: max_regression: 0.05 is not text",
+    "test_it.py::test_everything: min_grade: 'E' is not a grade",
     "test_it.py::test_everything: counters: 'dram bytes': not a counter's name",
-    "test_it.py::test_everything: work: 5 is no Work",
-    "test_it.py::test_everything: group: 3 is no text",
+    "test_it.py::test_everything: work: 5 is not a Work",
+    "test_it.py::test_everything: group: 3 is not text",
     "test_it.py::test_everything: cache: 'hot' is not a cache mode",
-    "test_it.py::test_everything: iterations: 0 is no number of samples",
+    "test_it.py::test_everything: iterations: 0 is not a number of samples",
     "test_it.py::test_everything: requires: 'tpu': not a known requirement",
 )
 

@@ -225,7 +225,7 @@ def test_unmeasured_precedes_inconclusive_and_passed(project: Project) -> None:
 
 
 def test_a_skipped_test_stays_skipped_in_its_own_words(project: Project) -> None:
-    """A skip of the user's is no verdict; strict mode does not fail it."""
+    """A skip of the user's is not a verdict; strict mode does not fail it."""
     project.write(
         """
         import pytest

@@ -223,7 +223,7 @@ def test_a_value_that_is_not_known_is_refused_with_its_remedy(project: Project) 
 
 
 def test_a_marker_alone_has_no_roof(project: Project) -> None:
-    """One call of a test is no measurement of time: that is said while collecting."""
+    """One call of a test is not a measurement of time: that is said while collecting."""
     ended = ran(
         project,
         """

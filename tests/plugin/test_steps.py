@@ -470,7 +470,7 @@ def test_a_loop_whose_exception_was_swallowed_is_void(project: Project) -> None:
 def test_a_loop_that_has_no_meaning_is_an_error(
     project: Project, statements: tuple[str, ...], told: str
 ) -> None:
-    """The test fails and says what to do: an empty loader is no fast loop."""
+    """The test fails and says what to do: an empty loader is not a fast loop."""
     project.write(body(*statements))
     ended = project.run()
 

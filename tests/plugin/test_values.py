@@ -52,7 +52,7 @@ def test_a_value_compares_as_a_float(perf: Perf) -> None:
 
 
 def test_arithmetic_gives_plain_floats(perf: Perf) -> None:
-    """A sum or a ratio is no measured value any more."""
+    """A sum or a ratio is not a measured value any more."""
     for number in (
         perf.time + 0,
         perf.time * 2,

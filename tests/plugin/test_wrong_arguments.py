@@ -69,7 +69,7 @@ WRONG_MARKERS = {
     "max_regression={1: '5 %'}": 'max_regression: 1: a metric is named by text; write "5 %"',
     "max_regression='five %'": 'does not begin with a number; write "5 %", "off"',
     "max_regression={'\\x1b': '5 %'}": r"unknown metric '\x1b'",
-    "min_grade=['A']": "min_grade: ['A'] is no grade",
+    "min_grade=['A']": "min_grade: ['A'] is not a grade",
     "requires={'gpu'}": "requires: {'gpu'}: not a known requirement",
     "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: not a counter's name",
     "group='\\ud800'": r"group: '\ud800' holds half a character",
@@ -218,7 +218,7 @@ def perf_of_time() -> Perf:
 
 
 def test_a_metric_that_is_none_is_an_error() -> None:
-    """A typing mistake names what may have been meant; it is no missing value."""
+    """A typing mistake names what may have been meant; it is not a missing value."""
     perf = perf_of_time()
 
     with pytest.raises(UnknownMetricError, match="did you mean") as told:

@@ -124,7 +124,7 @@ def test_every_public_name_is_there() -> None:
 
 @pytest.mark.parametrize("kind", CLASSES, ids=named)
 def test_every_error_is_raised(kind: type[BaseException]) -> None:
-    """A class that nobody makes, and that is no family, is a promise not kept."""
+    """A class that nobody makes, and that is not a family, is a promise not kept."""
     assert named(kind) in called() or kind.__subclasses__()
 
 

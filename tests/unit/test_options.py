@@ -131,7 +131,7 @@ def test_a_flag_is_off_unless_said(
 def test_caches_are_for_the_ini_file(
     pytester: pytest.Pytester, root: str, text: str
 ) -> None:
-    """What a project decides once is read there, and is no option of the command."""
+    """What a project decides once is read there, and is not an option of the command."""
     pytester.makeini(f"[pytest]\ngpuperf_jit_cache = {text}\n")
 
     assert read(pytester, "jit_cache") is JitCache(text)

@@ -105,7 +105,7 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
         if why:
             raise MeasureError(f"cache: {why}", remedy=CACHE_REMEDY)
         if self.iterations is not None and self.iterations < 1:
-            message = f"iterations={self.iterations!r} is no number of calls"
+            message = f"iterations={self.iterations!r} is not a number of calls"
             raise MeasureError(message, remedy="give 1 or more, or leave it out")
         if self.setup is not None and self.inputs is not None:
             message = "both setup and inputs would give the arguments"

@@ -149,7 +149,7 @@ def named_mark(level: Level, name: object, kind: object) -> Mark:
             either is spent on something else; an operation on what its phase is.
 
     Raises:
-        MeasureError: The name is no text, or the kind is none.
+        MeasureError: The name is not text, or the kind is none.
     """
     checked = _name(level, name)
     meant = _kind(kind) or kind_of(checked)
@@ -172,9 +172,9 @@ def layer_mark(index: object, part: object) -> Mark:
     """
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         remedy = "number the layers from 0: steps.layer(0)"
-        raise _refused("layer", index, "is no number of a layer", remedy)
+        raise _refused("layer", index, "is not a number of a layer", remedy)
     if not (part is None or (isinstance(part, str) and part in _PARTS)):
-        raise _refused("part", part, "is no part", 'write "forward" or "backward"')
+        raise _refused("part", part, "is not a part", 'write "forward" or "backward"')
     kind = None if part is None else _PARTS[part]
     return Mark(name=str(index), level=Level.LAYER, kind=kind, layer=int(index))
 
@@ -197,7 +197,7 @@ def _name(level: Level, name: object) -> str:
     """Return a name that can be written to a file."""
     remedy = f'write its name in quotes: steps.{level.value}("forward")'
     if not isinstance(name, str) or not name.strip():
-        raise _refused(level.value, name, "is no name", remedy)
+        raise _refused(level.value, name, "is not a name", remedy)
     if has_lone_surrogate(name):
         raise _refused(level.value, name, "holds half a character", remedy)
     return name
@@ -211,7 +211,9 @@ def _kind(kind: object) -> SpanKind | None:
         return SpanKind(kind)
     except ValueError as error:
         known = ", ".join(each.value for each in SpanKind)
-        raise _refused("kind", kind, "is no kind", f"write one of {known}") from error
+        raise _refused(
+            "kind", kind, "is not a kind", f"write one of {known}"
+        ) from error
 
 
 def units_amount(units: object) -> float:
@@ -219,15 +221,15 @@ def units_amount(units: object) -> float:
     Return the units of work of a step.
 
     Raises:
-        MeasureError: It is no number above zero.
+        MeasureError: It is not a number above zero.
     """
     remedy = "give the units of this step: steps.step(units=512)"
     if isinstance(units, (bool, str, bytes)) or not isinstance(units, SupportsFloat):
-        raise _refused("units", units, "is no number", remedy)
+        raise _refused("units", units, "is not a number", remedy)
     try:
         amount = float(units)
     except (TypeError, ValueError, OverflowError) as error:
-        raise _refused("units", units, "is no number", remedy) from error
+        raise _refused("units", units, "is not a number", remedy) from error
     if not (math.isfinite(amount) and amount > 0):
         raise _refused("units", units, "is not above zero", remedy)
     return amount

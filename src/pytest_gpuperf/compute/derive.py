@@ -188,7 +188,7 @@ FORMULAS: Mapping[str, Formula] = {
         )
     ),
     "instructions.count": _only("instructions_count"),
-    # what follows is no metric of the catalogue: it explains, and nobody limits it
+    # what follows is not a metric of the catalogue: it explains, and nobody limits it
     "l2.fraction": _only("l2_throughput_fraction"),
     "l1.hit_fraction": _only("l1_hit_fraction"),
     **{

@@ -104,7 +104,7 @@ def clock_drift_fraction(clocks_hz: Sequence[float]) -> float | None:
     Return by how much a clock moved over the last half of its readings.
 
     The medians of the first and the last tenth of that half are compared, of three
-    readings each at least: jitter is no drift.
+    readings each at least: jitter is not drift.
 
     Args:
         clocks_hz: Readings of the clock [Hz], in order, > 0.

@@ -314,7 +314,7 @@ def measured_scorecard(
 
     Raises:
         RecordError: The throughput is not finite, a time or a counter is below zero, a
-            counter is no standard one, or an invariant asks for a quantity that there is
+            counter is not a standard one, or an invariant asks for a quantity that there is
             not; all of the mistakes are named.
 
     References:

@@ -32,7 +32,7 @@ _ULP = 2.0**-53  # a term of this share of the sum before it ends a sum
 _MOST_TERMS = 10_000  # none of them takes more than some hundred
 _HALF = 0.5  # a series in what is less shrinks by half with each term
 _MIDDLE = 9.0  # t^2 up to which the inner series needs few terms and loses no tail
-_LARGE = 1e8  # of its square 1 is no part
+_LARGE = 1e8  # of its square 1 is not a part
 _NORMAL = 1e15  # from here on it is the normal distribution, to the last digit
 _LARGEST = 690.0  # logarithm of what is still far from the largest float
 _MOST_STEPS = 100  # Newton needs fewer than 20
@@ -142,7 +142,7 @@ def _tail(dof: float, t: float) -> float:
 
 
 def _log_x(dof: float, t: float) -> float:
-    """Return ln(dof / (dof + t^2)), also where the square is no float."""
+    """Return ln(dof / (dof + t^2)), also where the square is not a float."""
     share = t / math.sqrt(dof)
     if share > _LARGE:
         return -2 * math.log(share)

@@ -105,7 +105,7 @@ class Child:
             measured = codec.from_text(text, Measured) if text else measured
         except RecordError as error:
             failure = outcomes.unreadable(error)
-        # what the machine does not give is no failure of the test
+        # what the machine does not give is not a failure of the test
         lacking = measured.refusals if report.skipped else ()
         expected = report.passed or outcomes.expected_failure(report) is not None
         if not (expected or lacking) and not _is_rerun(report):

@@ -150,7 +150,7 @@ class _Reader:
         """Return the largest changes by metric."""
         if not isinstance(value, (str, dict)):
             raise _wrong(
-                f"{_shown(value)} is no text", 'write "5 %", "off" or {"time": "5 %"}'
+                f"{_shown(value)} is not text", 'write "5 %", "off" or {"time": "5 %"}'
             )
         from pytest_gpuperf.judge.grammar import parse_max_regression
 
@@ -251,7 +251,7 @@ def _grade(value: object) -> str:
     """Return a grade."""
     if not isinstance(value, str) or value not in _GRADES:
         raise _wrong(
-            f"{_shown(value)} is no grade", f"write one of {', '.join(_GRADES)}"
+            f"{_shown(value)} is not a grade", f"write one of {', '.join(_GRADES)}"
         )
     return value
 
@@ -269,7 +269,7 @@ def _work(value: object) -> Work:
     """Return declared work."""
     if not isinstance(value, Work):
         raise _wrong(
-            f"{_shown(value)} is no Work", "write Work(bytes=…) or Work(flop=…)"
+            f"{_shown(value)} is not a Work", "write Work(bytes=…) or Work(flop=…)"
         )
     return value
 
@@ -277,7 +277,7 @@ def _work(value: object) -> Work:
 def _text(value: object) -> str:
     """Return a heading."""
     if not isinstance(value, str):
-        raise _wrong(f"{_shown(value)} is no text", "write a heading in quotes")
+        raise _wrong(f"{_shown(value)} is not text", "write a heading in quotes")
     if has_lone_surrogate(value):
         raise _wrong(f"{value!r} holds half a character", "write a heading in quotes")
     return value
@@ -294,7 +294,7 @@ def _iterations(value: object) -> int:
     """Return a fixed number of samples."""
     if not isinstance(value, int) or isinstance(value, bool) or value < 1:
         raise _wrong(
-            f"{_shown(value)} is no number of samples", "write a whole number >= 1"
+            f"{_shown(value)} is not a number of samples", "write a whole number >= 1"
         )
     return value
 

@@ -481,7 +481,7 @@ def _plan(item: pytest.Item) -> Plan:
 
 
 def _gates(plan: Plan) -> Mapping[str, float | None]:
-    """Return the largest changes by metric; one call of a test is no time to gate."""
+    """Return the largest changes by metric; one call of a test is not a time to gate."""
     if plan.uses_fixture or plan.max_regression:
         return plan.max_regression
     return {"time": None}

@@ -147,7 +147,7 @@ def _read(line: str, found: dict[str, Bands]) -> Iterator[str]:
     name, _, rest = line.partition(":")
     roof = name.strip()
     if roof not in GRADES:
-        yield f"{roof!r} is no roof: {', '.join(GRADES)}"
+        yield f"{roof!r} is not a roof: {', '.join(GRADES)}"
     if roof in found:
         yield f"{roof} has a line already"
     shares: dict[str, float] = {}
@@ -170,7 +170,7 @@ def _read_share(part: str, shares: dict[str, float]) -> str:
     """Put the share of one grade into those of its roof; return what is wrong, or ""."""
     match = _BAND.fullmatch(part)
     if match is None or match["letter"] not in _LETTERS:
-        return f"{part.strip()!r} is no grade with its share"
+        return f"{part.strip()!r} is not a grade with its share"
     letter = match["letter"]
     if letter in shares:
         return f"{letter} stands there twice"
@@ -179,6 +179,6 @@ def _read_share(part: str, shares: dict[str, float]) -> str:
     except UnitError as error:
         return f"{letter}: {error.message}"
     if quantity.si != "fraction" or quantity.value < 0:
-        return f"{letter}: {match['share']} is no share, as 85%"
+        return f"{letter}: {match['share']} is not a share, as 85%"
     shares[letter] = quantity.value
     return ""

@@ -61,7 +61,7 @@ _EXAMPLES = MappingProxyType(
 _BARE = frozenset({"1/s", "count", "ratio"})  # of any kind of work or thing
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
 _NOISY = frozenset({Family.DEVICE_TIME, Family.HOST_TIME})  # never equal to anything
-_SHORT = 40  # characters; a longer text is no name that somebody could have meant
+_SHORT = 40  # characters; a longer text is not a name that somebody could have meant
 _PHASE = "phase."  # how the time of a phase of a loop is called
 
 
@@ -143,7 +143,7 @@ def parse_max_regression(
 
 
 def _check_text(metric: object) -> None:
-    """Raise where what should name a metric is no text."""
+    """Raise where what should name a metric is not text."""
     if not isinstance(metric, str):
         message = "a metric is named by text"
         raise ConfigError(message, remedy=_CHANGE)
@@ -152,7 +152,7 @@ def _check_text(metric: object) -> None:
 def _fraction(text: object) -> float | None:
     """Return the fraction of a percentage; None for "off"."""
     if not isinstance(text, str):
-        message = f"{text!r} is no text"
+        message = f"{text!r} is not text"
         raise ConfigError(message, remedy="put it in quotes, with its %")
     if text.strip().lower() == "off":
         return None
@@ -161,7 +161,7 @@ def _fraction(text: object) -> float | None:
     except UnitError as error:
         raise ConfigError(error.message, remedy=_CHANGE) from error
     if quantity.si != "fraction":
-        message = f"{text!r} is no percentage"
+        message = f"{text!r} is not a percentage"
         raise ConfigError(message, remedy=_CHANGE)
     if quantity.value < 0:
         message = f"{text!r} is negative"
@@ -194,7 +194,7 @@ def _begins(text: str, start: int, name: str) -> bool:
 
 
 def _check_known(name: str, known: Collection[str]) -> None:
-    """Raise where a name is no metric."""
+    """Raise where a name is not a metric."""
     if name in METRICS or is_counter(name) or name in known:
         return
     of_test = [k for k in known if len(k) <= _SHORT]
@@ -234,7 +234,9 @@ def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
     if found not in _OPERATORS:
         _refuse_lookalike(text, place, place + max(1, len(found)))
         wrong = found or text[place:].strip().partition(" ")[0]
-        message = f"{wrong!r} is no operator" if wrong else "the operator is missing"
+        message = (
+            f"{wrong!r} is not an operator" if wrong else "the operator is missing"
+        )
         meant = _MEANT.get(found)
         if noisy and meant == "==":
             meant = _NEAR
@@ -341,12 +343,12 @@ def _refuse_lookalike(
         name = unicodedata.name(character, f"U+{ord(character):04X}")
         plain = _LOOKALIKES.get(character) or unicodedata.normalize("NFKC", character)
         remedy = f"write {plain!r}" if plain.isascii() else "write it in ASCII"
-        message = f"{character!r} ({name.lower()}) is no character of a limit"
+        message = f"{character!r} ({name.lower()}) is not a character of a limit"
         raise _syntax(message, remedy, text, column)
 
 
 def _skip(text: str, place: int) -> int:
-    """Return the next place that is no space."""
+    """Return the next place that is not a space."""
     while place < len(text) and text[place] in " \t\r\n":
         place += 1
     return place

@@ -238,7 +238,7 @@ class TimingMeasurer:
         a, b = (
             self._measured(
                 side,
-                # the time of both is no side's own
+                # the time of both is not a side's own
                 MeasuredCall(request, timing, replace(observations, span=None)),
                 plan=plan,
                 work=plan.work,

@@ -42,7 +42,7 @@ class OtherUsers(Frozen, frozen=True, kw_only=True):
     Who else was on the GPU during a test.
 
     Attributes:
-        deltas: What its sensors counted: whoever waited for a turn is no company.
+        deltas: What its sensors counted: whoever waited for a turn is not company.
 
         void: Why the test must not be judged; None: it may be.
 

@@ -45,7 +45,7 @@ __all__ = [
 SCHEMA_VERSION = "pytest-gpuperf/run/1"
 
 _REMEDY = "give a file written by --gpuperf-json"
-# what a text that is no JSON, no UTF-8, or a million brackets deep makes the library raise
+# what a text that is not JSON, no UTF-8, or a million brackets deep makes the library raise
 _UNREADABLE = (msgspec.DecodeError, UnicodeError, RecursionError)
 
 _T = TypeVar("_T")
@@ -97,7 +97,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
         path: The file, for messages.
 
     Raises:
-        RecordError: It is no JSON, or a field is wrong; the field is named.
+        RecordError: It is not JSON, or a field is wrong; the field is named.
 
         SchemaVersionError: It is of another schema.
     """
@@ -126,7 +126,7 @@ def from_text(text: str | bytes, kind: type[_T], *, path: str = "") -> _T:
     Return the record that `to_text` was given.
 
     Raises:
-        RecordError: It is no JSON, or a field is wrong; the field is named.
+        RecordError: It is not JSON, or a field is wrong; the field is named.
     """
     try:
         return msgspec.json.decode(text, type=kind)

@@ -38,7 +38,7 @@ class Grade(Enum):
             bands: Where the grades begin; None: those of the training scorecard.
 
         Raises:
-            RecordError: The efficiency is no finite number.
+            RecordError: The efficiency is not a finite number.
 
         Example:
             >>> Grade.from_efficiency(0.6), Grade.from_efficiency(0.6) >= "B"
@@ -95,7 +95,7 @@ class Bands(Frozen, frozen=True, kw_only=True):
     d: float
 
     def __post_init__(self) -> None:
-        """Refuse bands that are no numbers, or do not fall."""
+        """Refuse bands that are not numbers, or do not fall."""
         remedy = "name four numbers, the largest first"
         numbers = {"a": self.a, "b": self.b, "c": self.c, "d": self.d}
         refuse(list(not_finite("bands", numbers)), remedy=remedy)
@@ -123,6 +123,6 @@ def _rank(other: object) -> int:
     if isinstance(other, Grade):
         return other.rank
     if not isinstance(other, str) or len(other) != 1 or other not in _LETTERS:
-        message = f"{other!r} is no grade"
+        message = f"{other!r} is not a grade"
         raise RecordError(message, path="grade", remedy="write one of A, B, C, D, F")
     return _LETTERS.index(other)

@@ -174,7 +174,7 @@ class Decision(Frozen, frozen=True, kw_only=True):
 
         shared_by: Metrics that follow from this one and share its decision.
 
-        why: A fragment that explains an outcome which is no change.
+        why: A fragment that explains an outcome which is not a change.
     """
 
     metric: str
@@ -214,7 +214,7 @@ class Invariant(Frozen, frozen=True, kw_only=True):
     high: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse bounds that are no numbers, that nothing lies between, or none at all."""
+        """Refuse bounds that are not numbers, that nothing lies between, or none at all."""
         bounds = stated({"low": self.low, "high": self.high})
         refuse(list(not_finite("invariant", bounds)))
         if not bounds:

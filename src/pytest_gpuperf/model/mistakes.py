@@ -88,7 +88,7 @@ def not_finite(path: str, numbers: object) -> Iterator[Mistake]:
     Args:
         path: What the numbers belong to.
 
-        numbers: Numbers by field; what is no mapping is a mistake itself.
+        numbers: Numbers by field; what is not a mapping is a mistake itself.
     """
     if not isinstance(numbers, Mapping):
         text = f"{shown(numbers)} does not give numbers by name"
@@ -145,7 +145,7 @@ def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:
 
 def finite(path: str, *values: float | None) -> None:
     """
-    Refuse NaN and infinity, and what is no number at all.
+    Refuse NaN and infinity, and what is not a number at all.
 
     Args:
         path: The field, for the message.

@@ -42,7 +42,7 @@ class ParityProfile(Frozen, frozen=True, kw_only=True):
     ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         numbers = {
             "throughput_tok_s": self.throughput_tok_s,
             "step_time_ms": self.step_time_ms,

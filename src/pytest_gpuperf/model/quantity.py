@@ -194,7 +194,7 @@ def parse_quantity(text: str, *, si: str | None = None) -> Quantity:
         The value in SI; a bare number has no unit.
 
     Raises:
-        UnitError: It is no finite number, or the unit is unknown.
+        UnitError: It is not a finite number, or the unit is unknown.
 
     Example:
         >>> parse_quantity("60 us")

@@ -196,7 +196,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
 
         notes: What its reader should know.
 
-        steps: What a loop amounts to; None: it is no loop.
+        steps: What a loop amounts to; None: it is not a loop.
 
         roofline: How much of its roof it reached; None: not known, or no work declared.
 

@@ -225,7 +225,7 @@ class TimeBound(Frozen, frozen=True, kw_only=True):
     label: SourceLabel = SourceLabel.ESTIMATED
 
     def __post_init__(self) -> None:
-        """Refuse a bound that is no time."""
+        """Refuse a bound that is not a time."""
         positive("time_bound.time_s", self.time_s)
 
 

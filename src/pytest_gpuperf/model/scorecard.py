@@ -91,7 +91,7 @@ class Bottleneck(str, Enum):
             limits: The limits.
 
         Raises:
-            RecordError: A share is no finite number; all of them are named.
+            RecordError: A share is not a finite number; all of them are named.
 
         Example:
             >>> Bottleneck.classify(
@@ -155,7 +155,7 @@ class Hardware(Frozen, frozen=True, kw_only=True):
     sources: Mapping[str, SourceLabel | str] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number, and a label that is none."""
+        """Refuse what is not a finite number, and a label that is none."""
         needed = {
             "peak_bw_gb_s": self.peak_bw_gb_s,
             "bytes_per_token": self.bytes_per_token,
@@ -192,7 +192,7 @@ def _mislabelled(
     given = {"source": source} | {f"sources.{name}": sources[name] for name in sources}
     for path, label in given.items():
         if label not in labels:
-            text = f"{shown(label)} is no label; write one of {', '.join(labels)}"
+            text = f"{shown(label)} is not a label; write one of {', '.join(labels)}"
             yield Mistake(path=f"hardware.{path}", text=text)
     for name in sorted(sources.keys() - set(fields)):
         text = f"hardware has no number {name!r}"

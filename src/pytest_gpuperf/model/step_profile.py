@@ -38,7 +38,7 @@ class Phase(Frozen, frozen=True, kw_only=True, omit_defaults=True):
     exclusive_ms: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         needed = {"total_ms": self.total_ms, "pct": self.pct, "avg_ms": self.avg_ms}
         optional = stated({"exclusive_ms": self.exclusive_ms})
         refuse(list(not_finite("phase", needed | optional)))
@@ -64,7 +64,7 @@ class Layer(Frozen, frozen=True, kw_only=True):
     ops: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         numbers = {"fwd_ms": self.fwd_ms, "bwd_ms": self.bwd_ms}
         refuse(
             [
@@ -91,7 +91,7 @@ class DeviceTime(Frozen, frozen=True, kw_only=True):
     waiting_ms: float
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         numbers = {
             "busy_ms": self.busy_ms,
             "launching_ms": self.launching_ms,
@@ -152,7 +152,7 @@ class StepProfile(Frozen, frozen=True, kw_only=True):
     absent: frozenset[str] = frozenset()
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         numbers = {
             "steps": self.steps,
             "avg_step_ms": self.avg_step_ms,

@@ -77,7 +77,7 @@ _KINDS = {name: kind for kind, names in _NAMES.items() for name in names}
 
 def kind_of(name: str) -> SpanKind | None:
     """
-    Return what a well-known name is spent on; None: it is no well-known name.
+    Return what a well-known name is spent on; None: it is not a well-known name.
 
     The whole name counts: "grad_h2d_total" is not known because "h2d" is.
 
@@ -125,7 +125,7 @@ class Span(Frozen, frozen=True, kw_only=True):
         path = f"span[{self.name}]"
         _ordered(path, self.start_s, self.end_s)
         if self.layer is not None and self.layer < 0:
-            message = f"{self.layer!r} is no number of a layer"
+            message = f"{self.layer!r} is not a number of a layer"
             raise RecordError(message, path=f"{path}.layer")
 
     @property
@@ -205,7 +205,7 @@ class Step(Frozen, frozen=True, kw_only=True):
         if span.parent is None:
             return self.begin_s, self.end_s
         if not 0 <= span.parent < place:
-            message = f"{span.parent!r} is no span before it"
+            message = f"{span.parent!r} is not a span before it"
             raise RecordError(message, path=f"steps[{self.index}].spans[{place}]")
         parent = self.spans[span.parent]
         if parent.thread != span.thread:

@@ -213,7 +213,7 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
     memory_reserved_bytes: float | None = None
 
     def __post_init__(self) -> None:
-        """Refuse what is no finite number."""
+        """Refuse what is not a finite number."""
         values, failed = _numbers(self), self.row_remap_failed
         plain = failed in _TRUTHS and {*map(type, values)} <= _PLAIN
         try:  # a sum tells of all at once; a million records are made in a run

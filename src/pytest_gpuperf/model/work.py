@@ -92,7 +92,7 @@ class Work(Frozen, frozen=True, kw_only=True):
             yield Mistake(path="work.dtype", text=text)
         label: object = self.label
         if not isinstance(label, SourceLabel):
-            text = f"{shown(label)} is no SourceLabel"
+            text = f"{shown(label)} is not a SourceLabel"
             yield Mistake(path="work.label", text=text)
 
     @classmethod
@@ -116,7 +116,7 @@ class Work(Frozen, frozen=True, kw_only=True):
             estimated.
 
         Raises:
-            RecordError: A size is no whole number above zero, or the type is unknown;
+            RecordError: A size is not a whole number above zero, or the type is unknown;
                 all of them are named.
 
         Example:
@@ -283,7 +283,7 @@ def _builtin(amount: float | None) -> float | None:
 
 
 def _canonical(dtype: object) -> object:
-    """Return our name of a data type; what is no known name as it is."""
+    """Return our name of a data type; what is not a known name as it is."""
     return _ALIASES.get(dtype, dtype) if isinstance(dtype, str) else dtype
 
 
@@ -306,7 +306,7 @@ def _checked(model: str, dtype: str, **sizes: object) -> tuple[float, list[int]]
     mistakes = [
         Mistake(
             path=f"{path}.{name}",
-            text=f"{shown(sizes[name])} is no whole number from 1 to 2^63 - 1",
+            text=f"{shown(sizes[name])} is not a whole number from 1 to 2^63 - 1",
         )
         for name, size in found.items()
         if not 0 < size < _SIZE_END
@@ -328,7 +328,7 @@ def _whole(size: object) -> int:
 def _divides(model: str, part: str, few: int, whole: str, many: int) -> None:
     """Refuse a number that must be a multiple of another and is not."""
     if many % few:
-        message = f"{whole}={many} is no multiple of {part}={few}"
+        message = f"{whole}={many} is not a multiple of {part}={few}"
         raise RecordError(
             message, path=f"work.{model}", remedy=f"give a {whole} that is"
         )

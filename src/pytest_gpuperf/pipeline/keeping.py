@@ -56,7 +56,7 @@ def store(suite: Suite, run: Run) -> None:
         if key.test_id not in suite.passed or void or bars_storing(verdicts):
             barred_count += 1
             continue
-        # what another test has left behind is no value of this one's
+        # what another test has left behind is not a value of this one's
         alone = any(verdict.in_suite is not None for verdict in verdicts)
         measured = confirming(records) if alone else _in_suite(records)
         change = _change(suite, measured, verdicts) if measured else None

@@ -9,7 +9,7 @@ from pytest_gpuperf.report import display
 
 __all__ = ["assert_lines", "estimate_lines"]
 
-_LONGEST = 200  # of the text of a thing that is no number
+_LONGEST = 200  # of the text of a thing that is not a number
 _MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 
 
@@ -72,7 +72,7 @@ def estimate_lines(estimate: Estimate) -> list[str]:
 def _sides(
     numbers: tuple[float | None, float | None], unit: str, *, is_limit: bool
 ) -> tuple[str, str]:
-    """Return both sides in their unit; "" for a side that is no number."""
+    """Return both sides in their unit; "" for a side that is not a number."""
     left, right = numbers
     if left is not None and right is not None:
         return display.beside(left, right, unit, is_limit=is_limit)

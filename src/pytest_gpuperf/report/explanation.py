@@ -29,7 +29,7 @@ _COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed agai
 _COMMIT_DIGITS = 7  # as git shortens them
 _SHOWN_NAMES = 8  # of measurements that share a block
 _SHOWN_FACTS = 6  # moved facts of one line; more are counted
-_DOUBLED = 1.0  # a smallest change above it is no figure that anybody can use
+_DOUBLED = 1.0  # a smallest change above it is not a figure that anybody can use
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
 _MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 

@@ -162,7 +162,7 @@ def shut_folder() -> Iterator[Path]:
 
 @unix
 def test_an_unreadable_file_is_named(shut_folder: Path) -> None:
-    """A baseline that may not be read is no empty baseline."""
+    """A baseline that may not be read is not an empty baseline."""
     path = shut_folder / "h200" / "tests.test_gemm.json"
     path.chmod(0)
 

@@ -183,7 +183,7 @@ def test_a_users_metric_keeps_its_direction() -> None:
 
 
 def test_single_kernels_are_not_stored() -> None:
-    """A value of one kernel is no value of the measurement."""
+    """A value of one kernel is not a value of the measurement."""
     kept = stored_record(
         [record(estimate("registers", 64, kernel="gemm", unit="count"))], session(1)
     )

@@ -226,7 +226,7 @@ def test_two_modules_have_two_files(first: str, second: str) -> None:
 
 @given(modules | st.text())
 def test_a_name_is_safe_everywhere(text: str) -> None:
-    """It is short, stays in its folder and is no device of Windows."""
+    """It is short, stays in its folder and is not a device of Windows."""
     for name in (file_name(text), folder_name(text)):
         assert 0 < len(name) < 120
         assert set(name) <= set(string.ascii_lowercase + string.digits + "._-~")

@@ -233,7 +233,7 @@ def test_the_line_of_a_value_is_its_own() -> None:
 
 
 def test_a_number_of_the_users_own_may_be_negative() -> None:
-    """A difference of two times is no time."""
+    """A difference of two times is not a time."""
     values = (value("drift", -1.5), value("roofline.intensity", -0.0, unit="FLOP/B"))
     record = stored(1, values=values)
 

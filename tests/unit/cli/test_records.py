@@ -117,7 +117,7 @@ def test_a_mistyped_counter_finds_its_neighbours() -> None:
 
 
 def test_a_counter_that_was_not_collected_says_how() -> None:
-    """It is no misspelt metric of the catalogue, which would be made of it."""
+    """It is not a misspelt metric of the catalogue, which would be made of it."""
     _, told = selected(report(launch(0, {REGISTERS: 34})), ["dram__bytes.sum"])
 
     assert told == (

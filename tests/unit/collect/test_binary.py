@@ -212,7 +212,7 @@ def test_a_fatbin_gives_each_kernel_for_each_target() -> None:
 
 @with_tool
 def test_one_target_is_chosen_by_its_name() -> None:
-    """With a target only its kernels are read, and another's name is no match."""
+    """With a target only its kernels are read, and another's name is not a match."""
     path = GOLD / "kernels.fatbin"
     kernels = read_binary(path, runner=ProcessRunner(), target="sm_90a")
 
@@ -256,7 +256,7 @@ def test_a_sequence_is_read_in_order() -> None:
 
 @with_tool
 def test_an_unbounded_stack_is_none() -> None:
-    """A kernel that calls itself has no known stack, and its callee is no kernel."""
+    """A kernel that calls itself has no known stack, and its callee is not a kernel."""
     (kernel,) = read_binary(GOLD / "recursive_sm_90.cubin", runner=ProcessRunner())
 
     assert kernel.name == "_Z9recursivePfi"
@@ -409,7 +409,7 @@ def test_local_memory_and_constant_banks_are_summed() -> None:
 
 
 def test_a_binary_of_functions_alone_is_refused() -> None:
-    """A function that kernels call is no kernel; with none left, that is said."""
+    """A function that kernels call is not a kernel; with none left, that is said."""
     with pytest.raises(CaptureFormatError, match="has no kernel"):
         read_one("REG:8 STACK:0 SHARED:0 LOCAL:0 TEXTURE:0")
 

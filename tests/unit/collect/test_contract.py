@@ -308,7 +308,7 @@ def test_a_sink_is_left_as_it_was(tmp_path: Path) -> None:
 
 
 def test_bytes_that_are_no_text_are_something_to_be_read(tmp_path: Path) -> None:
-    """A file that cannot be read as what it is opened for is no empty one."""
+    """A file that cannot be read as what it is opened for is not an empty one."""
     path = tmp_path / "file"
     path.write_bytes(b"\xff")
     with path.open("r+", encoding="utf-8") as file:
@@ -515,7 +515,7 @@ def test_a_tensor_that_cannot_be_read_is_said() -> None:
     ],
 )
 def test_constant_arrays_are_noted(value: object, constant: bool) -> None:
-    """An array of one value draws less power; a list of numbers is no such thing."""
+    """An array of one value draws less power; a list of numbers is not such a thing."""
     request = TimedCall(fn=nothing, args=(value,))
 
     assert codes(request) == (["constant-input"] if constant else [])
@@ -662,7 +662,7 @@ def used_up(contract: Contract, first_s: float | None, output: object = None) ->
 def test_an_object_that_the_first_call_emptied_is_told(
     name: str, request_of: Callable[[Stream], TimedCall]
 ) -> None:
-    """Where that call took far longer as well: each is no evidence by itself."""
+    """Where that call took far longer as well: each is not evidence by itself."""
     stream = Stream()
     contract = Contract(request_of(stream))
 
@@ -771,7 +771,7 @@ def test_a_result_that_no_later_call_returns_is_told(
 
 
 def test_what_a_device_returns_first_is_not_fetched() -> None:
-    """Its first call compiles, and is no evidence."""
+    """Its first call compiles, and is not evidence."""
     contract = Contract(TimedCall(fn=nothing))
     contract.very_first_output(10, on_device=True)
     contract.first_output(0)

@@ -31,7 +31,7 @@ def test_a_base_name_is_what_templates_share(demangled: str, name: str) -> None:
 
 @given(st.text())
 def test_every_name_has_a_base_name(text: str) -> None:
-    """A kernel may be called anything, and a name is no reason to lose its numbers."""
+    """A kernel may be called anything, and a name is not a reason to lose its numbers."""
     assert bool(base_name(text)) or not text
 
 

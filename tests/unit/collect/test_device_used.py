@@ -156,14 +156,14 @@ def test_a_variable_without_a_value_tells_nothing() -> None:
         *((Array(device_type), True) for device_type in (2, 8, 10, 13, 14)),
         (NumbaArray(), True),
         (Broken(), False),
-        (Array, False),  # the class is no array
+        (Array, False),  # the class is not an array
         (None, False),
         ("text", False),
         (partial(print, Array(2)), False),
     ],
 )
 def test_an_array_says_where_it_lies(value: object, on_device: bool) -> None:
-    """By the array standard, or by CUDA's own protocol; memory of the host is no sign."""
+    """By the array standard, or by CUDA's own protocol; memory of the host is not a sign."""
     assert lies_on_device(value) is on_device
 
 

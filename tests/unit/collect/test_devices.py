@@ -321,7 +321,7 @@ def test_an_unknown_chip_has_no_limits(capability: tuple[int, int]) -> None:
 def test_a_target_names_a_capability(
     target: str, capability: tuple[int, int] | None
 ) -> None:
-    """The last digit is the minor number; what is no CUDA target is None."""
+    """The last digit is the minor number; what is not a CUDA target is None."""
     assert target_capability(target) == capability
 
 

@@ -111,7 +111,7 @@ def test_a_compiler_that_does_not_tell_its_time_has_a_count() -> None:
 def test_a_compiler_that_counts_otherwise_is_a_sentence(
     broken: dict[str, types.ModuleType],
 ) -> None:
-    """A later torch is no error of the test."""
+    """A later torch is not an error of the test."""
     frameworks = Frameworks({"torch": module("torch"), **broken})
 
     assert frameworks.compiled() is None

@@ -328,7 +328,7 @@ def test_a_clock_that_stands_still_measures_nothing(host: HostCollector) -> None
 
 
 def test_setup_is_not_timed(clock: FakeClock, host: HostCollector) -> None:
-    """Each call gets arguments of its own, and their making is no part of its time."""
+    """Each call gets arguments of its own, and their making is not part of its time."""
     made: list[list[int]] = []
 
     def setup() -> tuple[list[int], int]:
@@ -509,7 +509,7 @@ def later() -> object:
 
 @pytest.mark.parametrize("fn", [coroutine, later])
 def test_an_awaitable_is_refused(host: HostCollector, fn: Callable[[], object]) -> None:
-    """Making one does no work; that it was never awaited is no second complaint."""
+    """Making one does no work; that it was never awaited is not a second complaint."""
     with pytest.raises(MeasureError, match="awaitable"):
         host.measure(TimedCall(fn=fn), stop=StopAt())
 

@@ -161,7 +161,7 @@ def test_the_peak_is_that_of_the_fullest_device(backend: str) -> None:
 
 
 def test_what_is_left_is_leaked() -> None:
-    """What a call keeps beyond what was there; what it freed of before is no leak."""
+    """What a call keeps beyond what was there; what it freed of before is not a leak."""
     device = Device()
     device.take(MIB)
     watch = torch_watch(FakeTorch(device))

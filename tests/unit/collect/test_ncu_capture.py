@@ -260,7 +260,7 @@ class TestTheProcess:
 @pytest.mark.usefixtures("installed")
 class TestWhatIsRead:
     def test_keeps_the_numbers_and_units_of_the_report(self, tmp_path: Path) -> None:
-        """Integers stay exact beyond 2**53; what is no number is None."""
+        """Integers stay exact beyond 2**53; what is not a number is None."""
         path = write(tmp_path, [action(metrics=EVERY_KIND)])
 
         read = read_capture(path, runner=ProcessRunner())

@@ -208,7 +208,7 @@ def test_gpm_refuses_a_short_test(alone: Neighbours) -> None:
 
 
 def test_no_gpm(alone: Neighbours) -> None:
-    """A GPU before Hopper has no GPM, which is no news."""
+    """A GPU before Hopper has no GPM, which is not news."""
     found, gate = during(BURST.replace(",*,gpm,1", ",*,gpm,0"), alone)
     assert found.gpm_reason == gap_of(3).reason
     assert gate == Gates()

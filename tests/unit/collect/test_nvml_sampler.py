@@ -479,7 +479,7 @@ def test_who_lets_go_knows_nothing(sampler: Sampler) -> None:
 
 
 def test_nobody_has_to_wait_for_its_process(sampler: Sampler) -> None:
-    """It is no child of who started it: that one has none that could be left behind."""
+    """It is not a child of who started it: that one has none that could be left behind."""
     parent = int(
         Path(f"/proc/{sampler.pid}/stat").read_text().rpartition(")")[2].split()[1]
     )
@@ -596,7 +596,7 @@ def test_users_of_one_folder_may_share(sampler: Sampler, folder: Path) -> None:
 
 
 def test_with_many_open_files(sampler: Sampler) -> None:
-    """Descriptors above those that `select` takes are no reason to have no time line."""
+    """Descriptors above those that `select` takes are not reason to have no time line."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     if hard < MANY_FILES + 100:
         pytest.skip("so many files may not be open here")

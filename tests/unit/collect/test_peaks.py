@@ -252,7 +252,7 @@ def test_a_cpu_has_what_was_declared() -> None:
 
 
 def test_a_type_without_peaks_is_told_which_there_are() -> None:
-    """A misspelt data type is no missing figure."""
+    """A misspelt data type is not a missing figure."""
     assert "bf16" in find_peaks(h200()).of_dtype("bfloat16").source
 
 

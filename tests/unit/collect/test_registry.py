@@ -135,7 +135,7 @@ def test_the_device_is_named_with_what_times_it(
 
 @pytest.mark.parametrize("asked", [(), ("cupti", "events", "host")])
 def test_what_was_lost_says_who_holds_it(asked: tuple[str, ...]) -> None:
-    """A collector that is held by another shows only in use, and is no error then."""
+    """A collector that is held by another shows only in use, and is not an error then."""
     choice = choose(
         asked,
         absent={"replay": NO_REPLAY},

@@ -336,7 +336,7 @@ def test_a_terminal_signal_does_not_reach_the_child() -> None:
 
 
 def test_the_tail_of_a_log_is_short() -> None:
-    """Forty lines of both streams, blank ones left out, bytes that are no text shown."""
+    """Forty lines of both streams, blank ones left out, bytes that are not text shown."""
     out = b"".join(b"line %d\n\n" % number for number in range(100))
 
     tail = Finished(argv=("x",), exit_code=1, stdout=out, stderr=b"\xff\n").log_tail

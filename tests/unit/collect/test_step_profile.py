@@ -308,7 +308,7 @@ def test_a_step_that_raised_does_not_wait_for_the_device() -> None:
 
 
 def test_a_device_that_fails_at_the_end_of_a_step_makes_it_void() -> None:
-    """The error passes through, and the step is no step."""
+    """The error passes through, and the step is not a step."""
 
     class Broken(FakeRuntime):
         def synchronize(self) -> None:
@@ -481,22 +481,22 @@ def test_a_name_has_one_kind() -> None:
 @pytest.mark.parametrize(
     ("call", "told"),
     [
-        (lambda r: r.phase(""), "phase: '' is no name"),
-        (lambda r: r.phase(3), "phase: 3 is no name"),
-        (lambda r: r.phase(["forward"]), "is no name"),
+        (lambda r: r.phase(""), "phase: '' is not a name"),
+        (lambda r: r.phase(3), "phase: 3 is not a name"),
+        (lambda r: r.phase(["forward"]), "is not a name"),
         (lambda r: r.phase("\ud800"), "holds half a character"),
-        (lambda r: r.phase("x", kind="compute"), "kind: 'compute' is no kind"),
-        (lambda r: r.phase("x", kind=[1]), "is no kind"),
-        (lambda r: r.operation(None), "operation: None is no name"),
-        (lambda r: r.layer(-1), "layer: -1 is no number of a layer"),
-        (lambda r: r.layer("0"), "layer: '0' is no number of a layer"),
-        (lambda r: r.layer(True), "layer: True is no number of a layer"),
-        (lambda r: r.layer(0, "sideways"), "part: 'sideways' is no part"),
+        (lambda r: r.phase("x", kind="compute"), "kind: 'compute' is not a kind"),
+        (lambda r: r.phase("x", kind=[1]), "is not a kind"),
+        (lambda r: r.operation(None), "operation: None is not a name"),
+        (lambda r: r.layer(-1), "layer: -1 is not a number of a layer"),
+        (lambda r: r.layer("0"), "layer: '0' is not a number of a layer"),
+        (lambda r: r.layer(True), "layer: True is not a number of a layer"),
+        (lambda r: r.layer(0, "sideways"), "part: 'sideways' is not a part"),
         (lambda r: r.step(units=0), "units: 0 is not above zero"),
         (lambda r: r.step(units=-1), "units: -1 is not above zero"),
         (lambda r: r.step(units=float("nan")), "units: nan is not above zero"),
-        (lambda r: r.step(units="512"), "units: '512' is no number"),
-        (lambda r: r.step(units=True), "units: True is no number"),
+        (lambda r: r.step(units="512"), "units: '512' is not a number"),
+        (lambda r: r.step(units=True), "units: True is not a number"),
         (lambda r: r.data(3), "loader: 3 cannot be looped over"),
     ],
 )

@@ -67,7 +67,7 @@ def launch(
 
 
 def test_every_standard_counter_is_spelled() -> None:
-    """And nothing else is; the declared bytes are no counter."""
+    """And nothing else is; the declared bytes are not a counter."""
     assert set(SPELLINGS) == set(STANDARD) - {DECLARED_BYTES}
 
 

@@ -401,7 +401,7 @@ BLANKS = [
     ],
 )
 def test_a_blank_is_absent(text: str) -> None:
-    """DCGM's numbers for nothing are no readings, in whatever form they are written."""
+    """DCGM's numbers for nothing are not readings, in whatever form they are written."""
     assert number(text) is None
 
 
@@ -481,7 +481,7 @@ def test_all_mistakes_of_a_text_of_dmon_are_told() -> None:
     assert caught.value.path == "a.txt"
     assert "line 1: values without a header above them" in message
     assert "line 4: 2 values under 1 names" in message
-    assert "line 5: 'Error setting watches. Result: -6' is no entity" in message
+    assert "line 5: 'Error setting watches. Result: -6' is not an entity" in message
     assert "line 3" not in message
 
 
@@ -609,9 +609,9 @@ def test_all_mistakes_of_a_text_of_the_exporter_are_told() -> None:
         )
 
     message = str(caught.value)
-    assert "line 1: 'sixty' is no number" in message
-    assert "line 3: 'gpu=0' is no label" in message
-    assert "line 4: '<html>' is no name, labels and value" in message
+    assert "line 1: 'sixty' is not a number" in message
+    assert "line 3: 'gpu=0' is not a label" in message
+    assert "line 4: '<html>' is not a name, labels and value" in message
     assert "line 2" not in message
 
 

@@ -339,7 +339,7 @@ class TestEstimates:
         assert all("(78)" in reason for reason in reasons.values())
 
     def test_a_child_beside_work_is_a_note(self) -> None:
-        """It is no reason to throw away what was seen."""
+        """It is not a reason to throw away what was seen."""
         seen = trace((0, 1), children=("77",))
         assert "launches.count" in self.values(seen)
         assert [note.code for note in notes(summarise(seen))] == ["child-processes"]

@@ -483,7 +483,7 @@ def test_an_interval_without_ends_is_not_shown() -> None:
 
 
 def test_a_variance_beyond_all_numbers_makes_nothing_fail() -> None:
-    """The suite's prior is no number then, and nobody knows how sure a change is."""
+    """The suite's prior is not a number then, and nobody knows how sure a change is."""
     wild = comparison([0.0], [0.0, 1e200, -1e200])
     pairs = [wild, *(comparison([1.1], THEN) for _ in range(9))]
     found = changes(pairs, priors=fit_priors(pairs), level=Level())

@@ -104,7 +104,7 @@ def test_a_known_shift_is_taken_from_its_session() -> None:
     assert found[1] == plain[1]
 
 
-# the smallest doubles are no values: what is divided by one is infinite
+# the smallest doubles are not values: what is divided by one is infinite
 hundredths = st.integers(-200, 200).map(lambda number: number / 100)
 several = st.lists(hundredths, min_size=1, max_size=6)
 

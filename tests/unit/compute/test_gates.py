@@ -88,7 +88,7 @@ def test_capped_and_drifting() -> None:
 
 
 def test_drift_without_a_cap() -> None:
-    """A clock that drifts while nothing holds it down is no reason to void."""
+    """A clock that drifts while nothing holds it down is not a reason to void."""
     slow = [1500e6 * (1 - 0.03 * i / 100) for i in range(200)]
     assert codes(around(), clocks_hz=slow) == (None, [])
 
@@ -160,7 +160,7 @@ def test_company_unknown() -> None:
 
 
 def test_silent_sensors() -> None:
-    """One reason is one note, whatever it silences; what a board lacks is no news."""
+    """One reason is one note, whatever it silences; what a board lacks is not news."""
     barred, absent = GapCode.COUNTER_PERMISSION, GapCode.UNSUPPORTED
     silent = {
         sensor: Gap(code=code, reason=reason, remedy="do")
@@ -205,7 +205,7 @@ def test_too_few_clocks(clocks: list[float]) -> None:
 
 
 def test_one_bad_reading() -> None:
-    """One reading out of line at the end is no drift."""
+    """One reading out of line at the end is not drift."""
     assert clock_drift_fraction([1980e6] * 99 + [345e6]) == 0.0
 
 

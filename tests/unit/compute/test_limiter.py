@@ -112,7 +112,7 @@ def test_three_roofs_are_shown_beside_the_one_that_limits() -> None:
 
 
 def test_a_roof_comes_before_the_grid() -> None:
-    """One resident wave that saturates DRAM is no small grid."""
+    """One resident wave that saturates DRAM is not a small grid."""
     found = known(launch(dram_throughput_fraction=0.8, waves_count=0.5))
 
     assert found.name is LimiterName.DRAM

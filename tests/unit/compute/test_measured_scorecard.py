@@ -162,7 +162,7 @@ def test_steps_shorter_than_a_millisecond_have_times() -> None:
 
 
 def test_the_longest_step_takes_thirty_thousand_years() -> None:
-    """Only what is longer is no time of one."""
+    """Only what is longer is not a time of one."""
     longest = score(replace(profile(), avg_step_ms=1e15)).step
 
     assert longest is not None
@@ -209,7 +209,7 @@ def test_nested_phases_count_once() -> None:
 def test_waiting_is_the_bottleneck_above_its_share(
     kind: SpanKind, share: float, limiter: StepLimiter | None
 ) -> None:
-    """What computes is no waiting; at its limit a share is not named."""
+    """What computes is not a waiting; at its limit a share is not named."""
     steps = profile(one=share, two=95.0 - share)
     one = replace(steps.phases["one"], kind=kind)
     card = score(replace(steps, phases={**steps.phases, "one": one}))
@@ -235,7 +235,7 @@ def test_the_larger_waiting_is_named() -> None:
 def test_a_bottleneck_needs_phases_that_explain_the_step(
     steps: StepProfile, note: str
 ) -> None:
-    """No data is no launch overhead, and time counted twice is no evidence."""
+    """No data is not a launch overhead, and time counted twice is not evidence."""
     card = score(steps)
 
     assert card.bottleneck is None

@@ -226,7 +226,7 @@ def test_a_fused_operation_is_not_overlooked() -> None:
 
 
 def test_throughput_decides_too() -> None:
-    """The same operations with a slower whole are no parity."""
+    """The same operations with a slower whole are not parity."""
     slow = measured_parity(
         side({"a": 1.0}, throughput=50.0), side({"a": 1.0}, throughput=100.0)
     )

@@ -202,7 +202,7 @@ def test_a_layers_work_is_the_references(vector: dict[str, Any]) -> None:
 @pytest.mark.parametrize("vector", refused(LAYERS), ids=vector_id)
 def test_a_layer_without_heads_is_refused(vector: dict[str, Any]) -> None:
     """Deviation: the field is named, where the reference divides by zero."""
-    with pytest.raises(RecordError, match="heads: 0 is no whole"):
+    with pytest.raises(RecordError, match="heads: 0 is not a whole"):
         layer(vector["input"])
 
 
@@ -631,7 +631,7 @@ def test_a_clock_gives_a_second_fraction() -> None:
 
 @pytest.mark.parametrize(("time_s", "above"), [(1 / 1.05, False), (1 / 1.0501, True)])
 def test_more_than_the_roof_is_flagged(time_s: float, above: bool) -> None:
-    """Beyond 1.05 noise is no explanation any more."""
+    """Beyond 1.05 noise is not an explanation any more."""
     found = declared_roofline(Work(bytes=1.0), time_s, peaks(dram=peak(1.0)))
 
     assert found.above_the_roof is above

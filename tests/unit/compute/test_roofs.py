@@ -222,7 +222,7 @@ PEAKS = Peaks(
     ],
 )
 def test_a_peak_is_told_with_its_value_and_its_label(name: str, said: str) -> None:
-    """A share of another peak is no comparable share, and neither is one of a guess."""
+    """A share of another peak is not a comparable share, and neither is one of a guess."""
     assert peak_fact(PEAKS, name) == {"peak": said}
 
 

@@ -196,8 +196,8 @@ def test_parsed_json_is_no_record(card: Callable[..., object]) -> None:
         card({"steps": 1}, throughput=None, hardware={"peak_bw_gb_s": 1})
 
     assert raised.value.message == (
-        "profile: {'steps': 1} is no StepProfile; decode_step_profile makes one of "
-        "JSON; hardware: {'peak_bw_gb_s': 1} is no Hardware; decode_hardware makes one "
+        "profile: {'steps': 1} is not a StepProfile; decode_step_profile makes one of "
+        "JSON; hardware: {'peak_bw_gb_s': 1} is not a Hardware; decode_hardware makes one "
         "of JSON; throughput: None is not a number"
     )
 

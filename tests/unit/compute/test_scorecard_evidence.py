@@ -144,7 +144,7 @@ def test_a_presets_bytes_are_somebody_elses() -> None:
 
 
 def test_a_file_labels_its_numbers() -> None:
-    """Only to our own reader; what is no label is refused with every other mistake."""
+    """Only to our own reader; what is not a label is refused with every other mistake."""
     obj: dict[str, Any] = {
         "peak_bw_gb_s": 1,
         "bytes_per_token": 1,

@@ -140,7 +140,7 @@ def test_equal_operations_stand_by_name_and_layer() -> None:
 
 
 def test_the_layers_of_two_steps_by_hand() -> None:
-    """Passes of one step add up; what is no layer, or has no number, is none."""
+    """Passes of one step add up; what is not a layer, or has no number, is none."""
     forward: dict[str, Any] = {"level": Level.LAYER, "kind": SpanKind.FORWARD}
     backward: dict[str, Any] = {"level": Level.LAYER, "kind": SpanKind.BACKWARD}
     first = step(

@@ -119,7 +119,7 @@ def test_a_scorecard_sees_a_copy_whatever_it_is_called() -> None:
 
 
 def test_time_between_steps_is_explained_time() -> None:
-    """Waiting for data is no overhead of launches, recorded or not."""
+    """Waiting for data is not an overhead of launches, recorded or not."""
     unrecorded = replace(LOOP, data_was_recorded=False, phases=LOOP.phases[1:])
 
     between = step_profile(unrecorded).phases["between steps"]

@@ -93,7 +93,7 @@ def test_one_and_two_degrees_of_freedom_have_closed_forms() -> None:
 
 
 def test_the_middle_and_the_ends_are_exact() -> None:
-    """Half at 0, nothing and all at the infinities; what is no number has none."""
+    """Half at 0, nothing and all at the infinities; what is not a number has none."""
     for dof in GRID:
         assert student.cumulative(dof, 0.0) == 0.5
         assert student.cumulative(dof, -math.inf) == 0.0

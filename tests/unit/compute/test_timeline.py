@@ -255,7 +255,7 @@ def test_instances_of_a_gpu_have_their_own_summaries() -> None:
 
 
 def test_a_window_that_ends_before_it_begins_is_refused() -> None:
-    """So is one whose ends are no numbers."""
+    """So is one whose ends are not numbers."""
     for end_s in (0.5, math.nan):
         with pytest.raises(ValueError, match="ends before it begins"):
             summarise([], start_s=1.0, end_s=end_s)

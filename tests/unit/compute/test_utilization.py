@@ -287,7 +287,7 @@ def test_the_unit_of_memory_is_of_no_account(
 
 
 def test_zero_memory_has_a_total_and_no_fraction() -> None:
-    """Nothing of nothing is no fraction; a missing part leaves no total either."""
+    """Nothing of nothing is not a fraction; a missing part leaves no total either."""
     found = compute(full())
     partly = compute(full(memory_reserved_bytes=None))
     least = compute(full(memory_used_bytes=1.0))

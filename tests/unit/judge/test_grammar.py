@@ -73,11 +73,11 @@ def test_a_limit_is_read(
         ("", 0, "begins with a metric"),
         ("60 us >= time", 0, "begins with a metric"),
         ("time", 4, "operator is missing"),
-        ("time 60 us", 5, "'60' is no operator"),
-        ("time = 60 us", 5, "'=' is no operator"),
+        ("time 60 us", 5, "'60' is not an operator"),
+        ("time = 60 us", 5, "'=' is not an operator"),
         ("time =< 60 us", 5, "write <="),
-        ("time != 60 us", 5, "'!=' is no operator"),
-        ("time @ 60 us", 5, "'@' is no operator"),
+        ("time != 60 us", 5, "'!=' is not an operator"),
+        ("time @ 60 us", 5, "'@' is not an operator"),
         ("time == 60 us", 5, "measured with noise"),
         ("time <=", 7, "number is missing"),
         ("time <= us", 8, "does not begin with a number"),
@@ -162,16 +162,16 @@ _TEXTS = [  # text, column, message, remedy
     ("6\u2264 time", 0, "a limit begins with a metric", "write it as: time <= 60 us"),
     ("time", 4, "the operator is missing", _ANY_OPERATOR),
     ("größe", 5, "the operator is missing", _ANY_OPERATOR),
-    ("größe =", 6, "'=' is no operator", "write =="),
-    ("time = 60 us", 5, "'=' is no operator", "write <= or >="),
-    ("time === 60 us", 5, "'===' is no operator", "write <= or >="),
-    ("registers === 6", 10, "'===' is no operator", "write =="),
-    ("time => 60 us", 5, "'=>' is no operator", "write >="),
-    ("time != 60 us", 5, "'!=' is no operator", _ANY_OPERATOR),
-    ("time is 60 us", 5, "'is' is no operator", _ANY_OPERATOR),
-    ("time X<= 60 us", 5, "'X<=' is no operator", _ANY_OPERATOR),
-    ("time 60 \u03bcs", 5, "'60' is no operator", _ANY_OPERATOR),
-    ("time 6\u2264 1", 5, "'6\u2264' is no operator", _ANY_OPERATOR),
+    ("größe =", 6, "'=' is not an operator", "write =="),
+    ("time = 60 us", 5, "'=' is not an operator", "write <= or >="),
+    ("time === 60 us", 5, "'===' is not an operator", "write <= or >="),
+    ("registers === 6", 10, "'===' is not an operator", "write =="),
+    ("time => 60 us", 5, "'=>' is not an operator", "write >="),
+    ("time != 60 us", 5, "'!=' is not an operator", _ANY_OPERATOR),
+    ("time is 60 us", 5, "'is' is not an operator", _ANY_OPERATOR),
+    ("time X<= 60 us", 5, "'X<=' is not an operator", _ANY_OPERATOR),
+    ("time 60 \u03bcs", 5, "'60' is not an operator", _ANY_OPERATOR),
+    ("time 6\u2264 1", 5, "'6\u2264' is not an operator", _ANY_OPERATOR),
     (
         "time == 60 us",
         5,
@@ -214,13 +214,13 @@ _TEXTS = [  # text, column, message, remedy
     (
         "time \u2264 60 us",
         5,
-        "'\u2264' (less-than or equal to) is no character of a limit",
+        "'\u2264' (less-than or equal to) is not a character of a limit",
         "write '<='",
     ),
     (
         "time \ue000 60 us",
         5,
-        "'\\ue000' (u+e000) is no character of a limit",
+        "'\\ue000' (u+e000) is not a character of a limit",
         "write it in ASCII",
     ),
 ]
@@ -314,7 +314,7 @@ def test_a_recorded_name_ends_where_an_operator_or_a_kernel_begins(text: str) ->
 
 
 def test_a_recorded_name_may_stand_behind_spaces() -> None:
-    """They are no part of any name."""
+    """They are not part of any name."""
     limit = parse_limit("  p99 [s] <= 1", known={"p99 [s]"})
     assert (limit.metric, limit.text) == ("p99 [s]", "p99 [s] <= 1")
 
@@ -377,7 +377,7 @@ def test_recorded_names_are_known(text: str, metric: str) -> None:
 
 
 def refusal(text: str) -> ConfigError | UnitError | None:
-    """Return why a text is no limit; None: it is one."""
+    """Return why a text is not a limit; None: it is one."""
     try:
         parse_limit(text)
     except (LimitSyntaxError, UnknownMetricError, UnitError) as problem:
@@ -433,12 +433,15 @@ def test_max_regression_is_read(
 @pytest.mark.parametrize(
     ("given_text", "message"),
     [
-        ("5", "'5' is no percentage"),
-        ("5 us", "'5 us' is no percentage"),
+        ("5", "'5' is not a percentage"),
+        ("5 us", "'5 us' is not a percentage"),
         ("-5 %", "negative"),
         ("", "does not begin with a number"),
         ({"time": 0.05}, "no text"),
-        ({"tmie": "5 %", "time": "5"}, "unknown metric 'tmie'.*'5' is no percentage"),
+        (
+            {"tmie": "5 %", "time": "5"},
+            "unknown metric 'tmie'.*'5' is not a percentage",
+        ),
     ],
 )
 def test_a_wrong_max_regression_is_refused(
@@ -453,16 +456,16 @@ def test_a_wrong_max_regression_is_refused(
     ("given_text", "message", "remedy"),
     [
         ({3: "5 %"}, "3: a metric is named by text", _CHANGE),
-        ({"time": 5}, "time: 5 is no text", "put it in quotes, with its %"),
+        ({"time": 5}, "time: 5 is not text", "put it in quotes, with its %"),
         ("x", "time: 'x' does not begin with a number", _CHANGE),
-        ("5", "time: '5' is no percentage", _CHANGE),
+        ("5", "time: '5' is not a percentage", _CHANGE),
         ("-5 %", "time: '-5 %' is negative", "write how much worse it may get"),
         (
             {"time": 5, "power": "-3 %", "energy": "6"},
             (
-                "time: 5 is no text; put it in quotes, with its %; "
+                "time: 5 is not text; put it in quotes, with its %; "
                 "power: '-3 %' is negative; write how much worse it may get; "
-                "energy: '6' is no percentage"
+                "energy: '6' is not a percentage"
             ),
             _CHANGE,
         ),

@@ -97,7 +97,7 @@ def test_a_gap_is_to_the_fresh_processes_and_not_to_the_baseline() -> None:
 
 
 def test_what_noise_explains_is_not_told() -> None:
-    """Sessions that lie far apart: a first value among them is no sign of anything."""
+    """Sessions that lie far apart: a first value among them is not a sign of anything."""
     loose = (1.0, 1.25, 0.8, 1.2, 0.8)
 
     assert told(1.7, (1.0,) * 5, then=loose).in_suite is None

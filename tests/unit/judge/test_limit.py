@@ -449,7 +449,7 @@ def test_a_limit_in_another_unit_than_was_recorded_is_a_mistake(
 
 
 def test_another_number_than_the_recorded_one_is_unmeasured() -> None:
-    """A record of one number says nothing of another: its lack is no mistake."""
+    """A record of one number says nothing of another: its lack is not a mistake."""
     found = estimate(0.1, "ttft", unit="s", source="recorded")
     verdict = judged("energy <= 1 J", found, kind=Kind.RECORD)
 

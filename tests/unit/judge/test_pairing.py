@@ -154,7 +154,7 @@ def test_only_processes_of_the_usual_choice_are_together() -> None:
 
 
 def test_values_of_single_kernels_are_left_out() -> None:
-    """A kernel's value is no value of the whole."""
+    """A kernel's value is not a value of the whole."""
     one = estimate(9.0, kernel="k")
     found = paired([measured(one)], [])
     assert found.current is None

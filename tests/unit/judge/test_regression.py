@@ -99,7 +99,7 @@ def test_another_fingerprint_is_incomparable() -> None:
 
 
 def test_a_baseline_of_another_machine_is_incomparable() -> None:
-    """Sessions of another GPU alone are no new test."""
+    """Sessions of another GPU alone do not make a test new."""
     verdict = one(case(1.2, [], other_slug_exists=True))
     assert ruled(verdict) == (Outcome.INCOMPARABLE, Reason.FINGERPRINT_DIFFERS)
 
@@ -423,7 +423,7 @@ def test_many_tests_must_be_surer() -> None:
 
 
 def test_a_metric_that_is_only_shown_has_no_verdict_and_does_not_count() -> None:
-    """Without a limit a case is no pair; its change is there for the reports."""
+    """Without a limit a case is not a pair; its change is there for the reports."""
     gated = case(1.2, THEN)
     free = [replace(c, limit=None) for c in others(5)]
     bare = replace(case(1.0, [], key=RecordKey(test_id="bare")), limit=None)

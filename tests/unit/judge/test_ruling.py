@@ -82,7 +82,7 @@ def test_a_chance_of_alpha_is_not_sure() -> None:
 
 @pytest.mark.parametrize("worsening", [0.2, -0.2])
 def test_a_suspect_is_told_by_the_chance_of_its_own_direction(worsening: float) -> None:
-    """One in twenty is no suspicion any more."""
+    """One in twenty is not a suspicion any more."""
     suspect = ruled(worsening, p_value=0.0499)
     none = ruled(worsening, p_value=0.05)
 

@@ -145,7 +145,7 @@ def test_a_counter_comes_in_its_limits_unit() -> None:
 
 
 def test_a_unit_that_cannot_be_converted_is_told() -> None:
-    """It is no failure of the code: a tool changes units between versions."""
+    """It is not a failure of the code: a tool changes units between versions."""
     odd = estimate(2.0, "dram__bytes.sum", unit="second")
 
     assert gap_of("dram__bytes.sum <= 3 MB", odd).remedy == (

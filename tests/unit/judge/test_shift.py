@@ -75,7 +75,7 @@ def test_where_nothing_is_suspected_nothing_is_asked() -> None:
 
 
 def test_a_class_without_a_suspect_is_left_alone() -> None:
-    """Another class's suspect is no reason to look for a shift of this one."""
+    """Another class's suspect is not a reason to look for a shift of this one."""
     calm, suspects = suite(8), suite(8, "s", bound_class=BoundClass.COMPUTE)
 
     assert shifts([*calm, *suspects], repeated(suspects)).keys() == {"compute time"}

@@ -625,7 +625,7 @@ def test_an_own_number_is_what_a_limit_would_say(
 
 
 def test_an_own_unit_stays_as_it_is() -> None:
-    """Tokens are no SI, and nobody converts them."""
+    """Tokens are not SI, and nobody converts them."""
     key = RecordKey(test_id="t", name="rate")
 
     found = estimate(MAKER.number(key, [7.0], unit="token/s", better="higher"), "rate")

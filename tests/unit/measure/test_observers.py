@@ -376,7 +376,7 @@ def test_energy_that_is_asked_for_takes_calls_without_a_gap(
 
 
 def test_what_was_opened_is_given_back() -> None:
-    """Closing twice is no error, and what is asked for later is opened anew."""
+    """Closing twice is not an error, and what is asked for later is opened anew."""
     place = Place()
     with place.observers.sensing():
         pass

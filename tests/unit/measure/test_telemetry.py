@@ -236,7 +236,7 @@ def test_nothing_is_loaded_where_nobody_asked(
 def test_a_device_that_was_not_used_has_no_part(
     nvml: nvml_library.FakeLibrary, tmp_path: Path
 ) -> None:
-    """What a GPU did while only the CPU was measured is no news of the test."""
+    """What a GPU did while only the CPU was measured is not news of the test."""
     place = Place(tmp_path, nvml)
     place.runtime.in_use = False
 

@@ -197,7 +197,7 @@ def test_no_file_breaks_the_reader(text: bytes) -> None:
 
 @given(st.text(st.characters(), max_size=20))
 def test_no_text_breaks_the_reader(text: str) -> None:
-    """Any text that is no record gives a RecordError, lone surrogates too."""
+    """Any text that is not a record gives a RecordError, lone surrogates too."""
     with pytest.raises(RecordError):
         codec.from_text(text, Work)
 

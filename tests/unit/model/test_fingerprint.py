@@ -143,7 +143,7 @@ def test_names_that_differ_in_signs_alone_share_a_folder() -> None:
     "metric", ["roofline.fraction", "roofline.at_clock_fraction", "mfu"]
 )
 def test_a_share_of_a_peak_shares_its_peak(metric: str) -> None:
-    """Half of one peak is no third of another: the same time gives both."""
+    """Half of one peak is not a third of another: the same time gives both."""
     facts = {"host-time": {"cpu_model": "x", "peak": "dram 20 GB/s (declared)"}}
 
     assert facts_of(facts, metric, "host") == facts["host-time"]

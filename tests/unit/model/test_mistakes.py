@@ -1,4 +1,4 @@
-"""model.mistakes: what is no number, and how a message shows it."""
+"""model.mistakes: what is not a number, and how a message shows it."""
 
 from __future__ import annotations
 

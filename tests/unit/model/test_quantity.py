@@ -52,7 +52,7 @@ def test_a_quantity_is_the_nearest_number_there_is(number: int) -> None:
 
 @given(number=st.floats(), unit=st.sampled_from(sorted(UNITS)))
 def test_a_factor_never_changes_a_sign(number: float, unit: str) -> None:
-    """What is negative stays so, and what is no number stays none."""
+    """What is negative stays so, and what is not a number stays none."""
     found = UNITS[unit].to_si(number)
 
     if not math.isnan(number):
@@ -120,7 +120,7 @@ def test_what_people_write_is_read(text: str, value: float, si: str | None) -> N
     ],
 )
 def test_what_does_not_begin_with_a_number_is_refused(text: str) -> None:
-    """A digit of another script is no digit here: readers take it for another number."""
+    """A digit of another script is not a digit here: readers take it for another number."""
     with pytest.raises(UnitError) as caught:
         parse_quantity(text)
 
@@ -210,7 +210,7 @@ def test_a_unit_that_is_like_none_gets_the_common_ones() -> None:
 
 
 def test_units_that_differ_in_case_alone_are_kept_apart() -> None:
-    """No spelling is folded: mW is not MW, and Gb is no GB."""
+    """No spelling is folded: mW is not MW, and Gb is not a GB."""
     assert UNITS["mJ"].factor != UNITS["kJ"].factor
     for text in ("Gb", "gb", "Ms", "S", "hz"):
         with pytest.raises(UnitError):

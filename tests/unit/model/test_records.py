@@ -162,7 +162,7 @@ def test_a_limit_has_a_number() -> None:
 def test_a_kernel_may_leave_unsaid_what_its_source_did_not_say(
     kernel: KernelResources,
 ) -> None:
-    """None is no number: every optional count of a kernel may be absent."""
+    """None is not a number: every optional count of a kernel may be absent."""
     optional = [
         name
         for name, form in fields_of(KernelResources).items()

@@ -168,7 +168,7 @@ def test_what_is_no_finite_number_is_none(wrong: object) -> None:
 
 @pytest.mark.parametrize("wrong", [-1, 1.5, 2.0, -0.0, True, None, 2**64, "1"])
 def test_a_count_is_whole_and_has_no_sign(wrong: object) -> None:
-    """64 bits wide; 2.0 is no count."""
+    """64 bits wide; 2.0 is not a count."""
     assert "steps: " in refused(decode_step_profile, {"steps": wrong})
     assert decode_step_profile({"steps": 2**64 - 1}).steps == 2**64 - 1
 

@@ -82,7 +82,7 @@ def test_more_is_never_graded_worse(one: float, other: float) -> None:
 
 @pytest.mark.parametrize("efficiency", NOT_FINITE)
 def test_nothing_that_is_not_finite_is_graded(efficiency: float) -> None:
-    """A NaN is no F: nobody measured it."""
+    """A NaN is not a F: nobody measured it."""
     with pytest.raises(RecordError, match="not a finite number") as raised:
         Grade.from_efficiency(efficiency)
 

@@ -74,7 +74,7 @@ def test_what_is_no_number_is_refused(name: str, value: Any) -> None:
 
 @pytest.mark.parametrize("value", [True, False, None, 0, 1])
 def test_one_reading_is_true_or_false(value: Any) -> None:
-    """Whether rows failed is no amount; a source that writes 0 and 1 is read too."""
+    """Whether rows failed is not an amount; a source that writes 0 and 1 is read too."""
     assert replace(RECORD, row_remap_failed=value).row_remap_failed is value
     with pytest.raises(RecordError, match=r"row_remap_failed: 'no' is not a number"):
         replace(RECORD, row_remap_failed="no")

@@ -43,7 +43,7 @@ LAYER: dict[str, Any] = {
 
 
 def test_declared_work_is_declared() -> None:
-    """What an author counted is no estimate of ours."""
+    """What an author counted is not an estimate of ours."""
     assert Work(bytes=1.0).label is SourceLabel.DECLARED
 
 
@@ -67,7 +67,7 @@ def test_declared_work_is_declared() -> None:
 def test_work_that_no_roof_can_be_found_for_is_refused(
     numbers: dict[str, Any], path: str
 ) -> None:
-    """Nothing, FLOP of no type, an unknown type, and what is no number above zero."""
+    """Nothing, FLOP of no type, an unknown type, and what is not a number above zero."""
     with pytest.raises(RecordError) as caught:
         Work(**numbers)
 
@@ -85,7 +85,7 @@ def test_all_mistakes_of_declared_work_are_told_at_once() -> None:
     assert caught.value.message == (
         "work.flop: '1' is not a number; work.bytes: 0 is not above zero; "
         f"work.dtype: 'e4m3' is none of {', '.join(DTYPE_BYTES)}; "
-        "work.label: None is no SourceLabel"
+        "work.label: None is not a SourceLabel"
     )
 
 
@@ -208,7 +208,7 @@ def test_a_layers_options_change_what_they_say() -> None:
 @pytest.mark.parametrize("wrong", [0, -1, 1.5, True, "8", None, 2**63, 10**400])
 def test_a_size_is_a_whole_number(wrong: Any) -> None:
     """Nothing is rounded, and no number of heads is a fraction."""
-    with pytest.raises(RecordError, match=r"work\.matmul\.n: .* is no whole number"):
+    with pytest.raises(RecordError, match=r"work\.matmul\.n: .* is not a whole number"):
         Work.matmul(1, wrong, 1, "bf16")
 
 
@@ -245,5 +245,5 @@ def test_heads_divide_what_they_are_heads_of(
     model: Any, arguments: dict[str, Any]
 ) -> None:
     """Columns are never dropped to make a head fit."""
-    with pytest.raises(RecordError, match="is no multiple of"):
+    with pytest.raises(RecordError, match="is not a multiple of"):
         model(**arguments)

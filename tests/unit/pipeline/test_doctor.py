@@ -64,7 +64,7 @@ def test_every_gpu_has_its_peaks() -> None:
 
 
 def test_a_machine_without_a_gpu_says_why() -> None:
-    """That is no error: it is degraded, and has a remark."""
+    """That is not an error: it is degraded, and has a remark."""
     found = examine(runtime(), query_devices(FakeNvml()))
 
     assert (found.peaks, found.ready) == ((), False)
@@ -216,7 +216,7 @@ def test_what_stops_a_gpu_decides_whether_a_machine_is_ready(
 
 
 def test_without_a_gpu_a_machine_is_degraded_whatever_stops() -> None:
-    """Its time is no loss: there is none to take."""
+    """Its time is not loss: there is none to take."""
     findings = (stopped("timing", name="gpu"), stopped("timing"))
     found = examine(runtime(), query_devices(FakeNvml()), findings)
 

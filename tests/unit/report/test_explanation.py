@@ -289,7 +289,7 @@ def test_a_huge_integer_is_no_number_of_ours() -> None:
 
 
 def test_a_baseline_that_sees_next_to_nothing_says_so() -> None:
-    """Bounds far beyond the value are no figures: nobody can decide by them."""
+    """Bounds far beyond the value are not figures: nobody can decide by them."""
     assert runs.REGRESSED.change is not None
     blind = replace(
         runs.REGRESSED.change,

@@ -188,7 +188,7 @@ def test_a_loaded_scorecard_does_not_say_what_it_does_not_hold() -> None:
 
 
 def test_the_measured_policy_says_what_is_not_known() -> None:
-    """n/a is no zero; the rest of many operations is one row."""
+    """n/a is not a zero; the rest of many operations is one row."""
     ops = {f"op{n:02}": float(n) for n in range(1, 15)}
     layer = Layer(layer=0, fwd_ms=0.0, bwd_ms=1.0, ops=ops)
     steps = StepProfile(per_layer=(layer,))

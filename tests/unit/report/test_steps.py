@@ -129,7 +129,7 @@ def test_what_was_expected_and_is_not_there_has_its_reason() -> None:
 
 
 def test_waiting_that_was_not_recorded_is_said_to_be_all_time_between_steps() -> None:
-    """A logger between two steps is no loader."""
+    """A logger between two steps is not a loader."""
     text = told(record(replace(LOOP, data_was_recorded=False)))
 
     assert line(text, "data wait").endswith("a step (all time between steps)")

@@ -379,7 +379,7 @@ def test_what_is_decided_well_needs_no_words() -> None:
 
 @pytest.mark.parametrize("cause", Cause)
 def test_every_case_of_a_reason_has_words_of_its_own(cause: Cause) -> None:
-    """A code that changes nothing for a reader is no code."""
+    """A code that changes nothing for a reader is not a code."""
     remedies = {(judged.reason, judged.cause): remedy for judged, _, remedy, _ in CASES}
     own = [(reason, text) for (reason, each), text in remedies.items() if each is cause]
 

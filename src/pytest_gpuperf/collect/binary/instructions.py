@@ -300,7 +300,7 @@ _BY_WIDTH = frozenset({"global_load", "global_store"})
 _WIDTHS = MappingProxyType(  # what a thread moves [B]; no such modifier: 4
     {"U8": 1, "S8": 1, "U16": 2, "S16": 2, "64": 8, "128": 16, "256": 32}
 )
-_KINDS = MappingProxyType(  # by opcode: the classes that are no access to memory
+_KINDS = MappingProxyType(  # by opcode: the classes that are not access to memory
     {
         **dict.fromkeys(("DADD", "DFMA", "DMUL"), ("fp64",)),
         **dict.fromkeys(("FADD", "FADD2", "FFMA", "FFMA2", "FMUL", "FMUL2"), ("fp32",)),

@@ -126,7 +126,7 @@ def chip_named(text: str, source: nvperf.Library | None = None) -> str:
     if capability is None:
         close = difflib.get_close_matches(text.upper(), known, n=_SUGGESTED)
         meant = f"did you mean {', '.join(close)}; " if close else ""
-        message = f"{text!r} is no chip that the installed libnvperf_host knows"
+        message = f"{text!r} is not a chip that the installed libnvperf_host knows"
         remedy = f"{meant}write one of gpuperf metrics chips, or sm_90"
         raise ConfigError(message, remedy=remedy)
     return chip_of_capability(capability, asked)

@@ -487,7 +487,7 @@ class Evaluator:
             f"{CUDA_EVALUATOR}CalculateScratchBufferSize", pChipName=self._chip
         )
         if status in {UNSUPPORTED_GPU, INVALID_ARGUMENT}:
-            message = f"{chip!r} is no chip that {library.path} knows"
+            message = f"{chip!r} is not a chip that {library.path} knows"
             remedy = f"name one of {', '.join(library.chips())}"
             raise ConfigError(message, remedy=remedy)
         # the library works in this memory for as long as the evaluator is asked

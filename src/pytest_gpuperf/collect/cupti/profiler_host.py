@@ -173,7 +173,7 @@ def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
     """
     content = bytes(config_image)
     if content[_IMAGE_MARK] != _IMAGE:
-        message = f"{len(content)} bytes that are no configuration image"
+        message = f"{len(content)} bytes that are not configuration image"
         raise ValueError(message)
     native, _ = _chosen()
     if native is not None:
@@ -362,7 +362,7 @@ def _known_chip(chip_name: str) -> str:
     """Return a chip that can be asked for."""
     known = get_supported_chips()
     if chip_name not in known:
-        message = f"{chip_name!r} is no chip; there are {', '.join(known)}"
+        message = f"{chip_name!r} is not a chip; there are {', '.join(known)}"
         raise ValueError(message)
     return chip_name
 

@@ -653,7 +653,7 @@ def _refuse_request(metrics: Sequence[str], max_ranges: int, cache: str) -> None
         for wrong, mistake in (
             (not metrics, "no metric is asked for"),
             (max_ranges < 1, f"there is no room for {max_ranges} ranges"),
-            (cache not in {"all", "none"}, f"cache={cache!r} is no cache mode"),
+            (cache not in {"all", "none"}, f"cache={cache!r} is not a cache mode"),
         )
         if wrong
     ]

@@ -147,7 +147,7 @@ class Cache:
         Return the report of a command, made if there is none: by one process at a time.
 
         Args:
-            command: The command; where its output goes is no part of the key.
+            command: The command; where its output goes is not part of the key.
 
             cwd: As for `Session.run`.
 

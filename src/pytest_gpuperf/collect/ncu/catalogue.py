@@ -310,7 +310,7 @@ class Catalogue:
             name=name,
             known=False,
             kind="",
-            note=f"{subject}, and {name.removeprefix(base)} is no ending of it",
+            note=f"{subject}, and {name.removeprefix(base)} is not an ending of it",
             suggestions=tuple(close or [f"{base}{_USUAL[kind]}"]),
         )
 

@@ -301,7 +301,7 @@ def _shape_mistakes(command: Command) -> Iterator[Mistake]:
     for name in ("executable", "output", "ncu"):
         value = getattr(command, name)
         if not isinstance(value, (str, os.PathLike)) or not os.fspath(value):
-            yield Mistake(path=name, text=f"{shown(value)} is no path")
+            yield Mistake(path=name, text=f"{shown(value)} is not a path")
     for name in ("opts", "metrics", "nvtx_includes", "nvtx_excludes", "args"):
         value = getattr(command, name)
         optional = value is None and name not in {"opts", "nvtx_excludes"}
@@ -370,7 +370,7 @@ def _path_mistakes(command: Command) -> Iterator[Mistake]:
     args: Sequence[object] = command.args or ()
     for index, argument in enumerate(args):
         if not isinstance(argument, (str, os.PathLike)):
-            yield Mistake(path=f"args[{index}]", text=f"{shown(argument)} is no text")
+            yield Mistake(path=f"args[{index}]", text=f"{shown(argument)} is not text")
 
 
 def _option_mistakes(opts: Sequence[str]) -> Iterator[Mistake]:

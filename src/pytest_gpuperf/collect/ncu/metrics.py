@@ -155,7 +155,7 @@ def parse_name(name: str) -> MetricName:
     """
     mistakes = _name_mistakes(name)
     if mistakes:
-        raise _refusal(f"{name!r} is no metric", mistakes)
+        raise _refusal(f"{name!r} is not a metric", mistakes)
     match = _KIND.fullmatch(name)
     kind, rest = (match["kind"], match["rest"]) if match else (None, name)
     if kind == "regex":
@@ -179,7 +179,7 @@ def parse_name(name: str) -> MetricName:
 def _name_mistakes(name: object) -> list[str]:
     """Return the mistakes of a name, as fragments."""
     if not isinstance(name, str):
-        return [f"{name!r} is no text"]
+        return [f"{name!r} is not text"]
     if _UNWRITABLE.search(name):
         return ["a name has no blanks, commas or non-ASCII letters"]
     match = _KIND.fullmatch(name)
@@ -187,7 +187,7 @@ def _name_mistakes(name: object) -> list[str]:
     if kind == "regex":
         return [] if rest else ["the pattern after regex: is missing"]
     base, *path = rest.split(".")
-    mistakes = [] if _BASE.fullmatch(base) else [f"{base!r} is no unit__quantity"]
+    mistakes = [] if _BASE.fullmatch(base) else [f"{base!r} is not a unit__quantity"]
     return mistakes + (_path_mistakes(path, _ROLL_UPS) if path else [])
 
 
@@ -200,11 +200,11 @@ def _path_mistakes(path: Iterable[str], allowed: Collection[str]) -> list[str]:
         suggestion = (
             f"did you mean {close[0]}" if close else f"write {' or '.join(allowed)}"
         )
-        mistakes.append(f"{str(rollup)!r} is no roll-up of it: {suggestion}")
+        mistakes.append(f"{str(rollup)!r} is not a roll-up of it: {suggestion}")
     if after and rollup in _RATIO_ROLLUPS:
         mistakes.append(f"nothing follows {rollup}")
     mistakes += [
-        f"{str(part)!r} is no submetric: write it as per_second"
+        f"{str(part)!r} is not a submetric: write it as per_second"
         for part in after
         if not _SUBMETRIC.fullmatch(part)
     ]
@@ -336,7 +336,7 @@ class MetricThroughput(Metric, frozen=True):
         """Also refuse a plain roll-up: a throughput has only percentages."""
         super().__post_init__()
         mistakes = [
-            f"{_dotted(sub)!r} is no percentage of a peak: write "
+            f"{_dotted(sub)!r} is not a percentage of a peak: write "
             f"{_path(sub)[0]}.{_OF_PEAK[1]}"
             for sub in self.subs or ()
             if _path(sub)[1:] not in {(word,) for word in _OF_PEAK}
@@ -399,7 +399,7 @@ def gather(metrics: Iterable[Metric | str]) -> tuple[str, ...]:
         metrics: Metrics, or names as ncu spells them.
 
     Raises:
-        ConfigError: A text is no name.
+        ConfigError: A text is not a name.
     """
     names = (name for metric in _all(metrics) for name in metric.gather())
     return tuple(dict.fromkeys(names))
@@ -413,7 +413,7 @@ def labels(metrics: Iterable[Metric | str]) -> tuple[str, ...]:
         metrics: Metrics, or names as ncu spells them.
 
     Raises:
-        ConfigError: A text is no name, or one key would stand for two values.
+        ConfigError: A text is not a name, or one key would stand for two values.
     """
     return tuple(_named_once(metrics))
 
@@ -470,7 +470,7 @@ def _checked(
 ) -> tuple[tuple[Sub, ...] | None, list[str]]:
     """Return roll-ups as a tuple, and their mistakes."""
     if isinstance(subs, str) or not isinstance(subs, Iterable):
-        return None, [f"subs={subs!r} is no tuple: write subs=({subs!r},)"]
+        return None, [f"subs={subs!r} is not a tuple: write subs=({subs!r},)"]
     paths = tuple(sub if isinstance(sub, str) else tuple(sub) for sub in subs)
     if not paths:
         return None, ["subs is empty: nothing would be requested"]

@@ -183,7 +183,7 @@ class ProfilingResults(Frozen, frozen=True):
             predicate: The test.
 
         Raises:
-            WrongEntryError: It is no node; and the errors of `query`.
+            WrongEntryError: It is not a node; and the errors of `query`.
         """
         entries = self._node(accessors).data.items()
         return ProfilingResults({k: entry for k, entry in entries if predicate(k)})
@@ -213,7 +213,7 @@ class ProfilingResults(Frozen, frozen=True):
         Raises:
             EntryCountError: It has none or several; it is a RuntimeError.
 
-            WrongEntryError: It is no node; and the errors of `query`.
+            WrongEntryError: It is not a node; and the errors of `query`.
         """
         path = _checked(accessors)
         node = self._node(path)
@@ -397,7 +397,7 @@ def _lines(node: ProfilingResults | ProfilingMetrics, before: str) -> Iterator[s
 
 def _grow(tree: Tree, node: ProfilingResults | ProfilingMetrics) -> None:
     """Add the entries of a node or a launch to a tree of rich."""
-    from rich.text import Text  # a kernel's name is no markup
+    from rich.text import Text  # a kernel's name is not markup
 
     for name, entry in node.data.items():
         if isinstance(entry, (ProfilingResults, ProfilingMetrics)):
@@ -458,7 +458,7 @@ def _why_no_sum(key: str, leaves: Iterable[ProfilingMetrics]) -> str:
         if reason:
             return f"{leaf.name or 'a launch'}: {reason}"
         if not isinstance(value, (int, float)) or not math.isfinite(value):
-            return "it is no finite number"
+            return "it is not a finite number"
     return ""
 
 
@@ -467,7 +467,7 @@ def _not_additive(facts: MetricFacts) -> str:
     if facts.subtype is not None:
         return f"{facts.subtype} does not add up"
     if facts.type != "counter":
-        return "it is no counter"
+        return "it is not a counter"
     return f"its roll-up is {facts.rollup or 'none'}, not sum"
 
 

@@ -142,10 +142,10 @@ class Session(Frozen, frozen=True, kw_only=True):
 
             MeasureError: Kernel replay of kernels that wait for one another.
 
-            RecordError: `retries` is no number of attempts.
+            RecordError: `retries` is not a number of attempts.
         """
         if type(retries) is not int or retries < 1:
-            text = f"{shown(retries)} is no number of attempts"
+            text = f"{shown(retries)} is not a number of attempts"
             refuse([Mistake(path="retries", text=text)], remedy="give 1 or more")
         environment = self._environment(env)
         self._refuse_collectives(os.environ if environment is None else environment)

@@ -293,7 +293,7 @@ class Board:
         try:
             found = self.nvml.nvmlDeviceGetSamples(self.handle, kind, since_us)
         except self.nvml.NVMLError as error:
-            if _code(error) != _NOT_FOUND:  # nothing new is no fault
+            if _code(error) != _NOT_FOUND:  # nothing new is not a fault
                 self.note(sensor, error)
             return ()
         member = VALUE_TYPES[found[0]]

@@ -196,7 +196,7 @@ class _Dmon:
         """
         match = _ROW.fullmatch(line)
         if match is None:
-            message = f"{line[:60]!r} is no entity and its values"
+            message = f"{line[:60]!r} is not an entity and its values"
             raise ValueError(message)
         kind, words = match["kind"], match["values"].split()
         if self.columns is None:
@@ -352,12 +352,12 @@ class _Series(Frozen, frozen=True, kw_only=True):
         """
         match = _SERIES.fullmatch(line)
         if match is None:
-            message = f"{line[:60]!r} is no name, labels and value"
+            message = f"{line[:60]!r} is not a name, labels and value"
             raise ValueError(message)
         try:
             float(match["value"])
         except ValueError:
-            message = f"{match['value'][:60]!r} is no number"
+            message = f"{match['value'][:60]!r} is not a number"
             raise ValueError(message) from None
         stamp = match["stamp"]
         # Prometheus writes whole milliseconds, OpenMetrics seconds with a point
@@ -429,7 +429,7 @@ def _labels(text: str) -> dict[str, str]:
     while text[place:].strip():
         match = _LABEL.match(text, place)
         if match is None:
-            message = f"{text[place : place + 60]!r} is no label"
+            message = f"{text[place : place + 60]!r} is not a label"
             raise ValueError(message)
         labels[match[1]] = re.sub(
             r"\\.", lambda escape: _ESCAPES.get(escape[0], escape[0]), match[2]

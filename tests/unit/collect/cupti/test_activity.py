@@ -282,7 +282,7 @@ class TestAbsent:
     def test_a_binding_that_no_package_brought_is_tried(
         self, monkeypatch: pytest.MonkeyPatch
     ) -> None:
-        """Nobody knows its version, and that is no reason against it."""
+        """Nobody knows its version, and that is not a reason against it."""
 
         def unknown(name: str) -> str:
             raise importlib.metadata.PackageNotFoundError(name)
@@ -1018,6 +1018,6 @@ def test_names_are_made_readable_in_this_process() -> None:
 
 
 def test_without_a_cpp_library_a_mangled_name_is_not_known() -> None:
-    """A name is no reason to lose a measurement."""
+    """A name is not a reason to lose a measurement."""
     readable = native_demangler("libnone.so.77")
     assert (readable("_Z1av"), readable("plain")) == (None, "plain")

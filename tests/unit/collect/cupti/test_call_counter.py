@@ -26,7 +26,7 @@ RANGE = "cuptiRangeProfiler"
 
 @pytest.fixture(autouse=True)
 def single(monkeypatch: pytest.MonkeyPatch) -> None:
-    """This process is no rank of a job, and nothing is attached to it."""
+    """This process is not a rank of a job, and nothing is attached to it."""
     monkeypatch.delenv("WORLD_SIZE", raising=False)
 
 

@@ -120,7 +120,7 @@ def test_endings_are_numbered_as_in_the_headers(loaded: nvperf.Library) -> None:
 
 
 def test_a_library_that_does_not_load_says_what_to_install(tmp_path: Path) -> None:
-    """A file that is no library is an error with a remedy, not a crash."""
+    """A file that is not a library is an error with a remedy, not a crash."""
     path = tmp_path / "libnvperf_host.so"
     path.write_text("no library")
     with pytest.raises(CollectorUnavailableError, match="pip install") as caught:

@@ -162,7 +162,7 @@ def test_metrics_have_endings_and_properties(host: ProfilerHost) -> None:
 
 
 def test_an_image_says_its_passes(host: ProfilerHost) -> None:
-    """The passes of an image are counted; what is no image is a ValueError."""
+    """The passes of an image are counted; what is not an image is a ValueError."""
     image = host.create_config_image(
         ["sm__throughput.avg.pct_of_peak_sustained_elapsed"]
     )

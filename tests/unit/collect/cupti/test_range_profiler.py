@@ -251,7 +251,7 @@ def test_a_library_that_cannot_tell_the_clock_is_taken(version: int) -> None:
 
 
 def test_a_clock_that_the_system_does_not_tell_is_not_known() -> None:
-    """27 of the clock's status is no reason not to count."""
+    """27 of the clock's status is not a reason not to count."""
     fake = FakeCupti(UNITS)
     fake.status_of["cuptiClockControlGetStatus"] = 27
 

@@ -56,7 +56,7 @@ def test_chips_with_the_same_metrics_share_a_capability() -> None:
 
 @pytest.mark.parametrize("text", ["GH10", "h100", "sm_99", "", "9.0"])
 def test_an_unknown_chip_is_refused(text: str) -> None:
-    """What is no chip is refused with where to find one."""
+    """What is not a chip is refused with where to find one."""
     with pytest.raises(ConfigError, match="gpuperf metrics chips"):
         of(text)
 
@@ -148,7 +148,7 @@ def test_what_was_meant_is_suggested_first(
 
 @pytest.mark.parametrize("name", ["time", "dram.bytes", "registers"])
 def test_a_metric_of_ours_is_told_as_what_it_is(name: str) -> None:
-    """It is no counter of any chip, and no counter was meant by it."""
+    """It is not a counter of any chip, and no counter was meant by it."""
     checked = of("GH100").check(name)
     assert (checked.known, checked.kind) == (False, "gpuperf")
     assert checked.told.startswith("a metric of gpuperf, which limits")

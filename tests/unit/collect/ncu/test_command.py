@@ -242,7 +242,7 @@ def test_all_mistakes_are_told_at_once() -> None:
         ({"opts": ("-c", 3)}, "list of texts"),
         ({"opts": ("--set=full", "x")}, "take 'x' for the program"),
         ({"opts": ("-c", "3", "x")}, "take 'x' for the program"),
-        ({"metrics": [3]}, "3 is no text"),
+        ({"metrics": [3]}, "3 is not text"),
         ({"env": {"A=B": "1", "": "1"}}, "['A=B', ''] are not names of variables"),
         (
             {"cache_control": "none", "opts": ("--cache-control=all",)},

@@ -134,7 +134,7 @@ def test_another_gpu_or_driver_has_another_key(change: dict[str, object]) -> Non
 
 
 def test_two_boards_of_a_kind_share_their_values() -> None:
-    """Which of eight equal boards a runner has is no difference."""
+    """Which of eight equal boards a runner has is not a difference."""
     other = replace(H200, uuid="GPU-ffff", index=3)
 
     assert key_of(device_fields(other)) == key_of(device_fields(H200))

@@ -237,7 +237,7 @@ def test_application_replay_counts_a_launch_once() -> None:
 
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
-    """A log that is cut or holds bytes of the program is no error of ours."""
+    """A log that is cut or holds bytes of the program is not an error of ours."""
     found = find_trouble("==ERROR== " + text)
 
     assert profiled_launches(text) >= 0

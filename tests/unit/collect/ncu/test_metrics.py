@@ -178,34 +178,34 @@ def test_a_newer_key_that_means_two_values_is_none() -> None:
 @pytest.mark.parametrize(
     ("make", "mistakes"),
     [
-        (lambda: Metric(""), ["is no unit__quantity"]),
+        (lambda: Metric(""), ["is not a unit__quantity"]),
         (lambda: Metric("a b"), ["blanks, commas"]),
         (lambda: Metric("a__b.sum,c__d.sum"), ["blanks, commas"]),
         (lambda: Metric("regex:"), ["the pattern after regex:"]),
-        (lambda: Metric("a__b."), ["'' is no roll-up"]),
+        (lambda: Metric("a__b."), ["'' is not a roll-up"]),
         (
             lambda: Metric("a__b.smu.sometimes"),
-            ["did you mean sum", "'sometimes' is no submetric"],
+            ["did you mean sum", "'sometimes' is not a submetric"],
         ),
         (lambda: Metric("a__b.pct.per_second"), ["nothing follows pct"]),
         (
             lambda: MetricCounter("-", subs=("ratio", "pct")),
             [
-                "'-' is no unit__quantity",
-                "'ratio' is no roll-up",
-                "'pct' is no roll-up",
+                "'-' is not a unit__quantity",
+                "'ratio' is not a roll-up",
+                "'pct' is not a roll-up",
             ],
         ),
         (lambda: MetricCounter("a__b.sum"), ["has a roll-up already"]),
-        (lambda: MetricRatio("a__b", subs=("sum",)), ["'sum' is no roll-up"]),
+        (lambda: MetricRatio("a__b", subs=("sum",)), ["'sum' is not a roll-up"]),
         (lambda: Metric("a__b", subs=()), ["subs is empty"]),
         (lambda: Metric("a__b", subs=((),)), ["an empty path"]),
         (lambda: Metric("a__b", subs="sum"), [r"write subs=\('sum',\)"]),  # type: ignore[arg-type] # refused
-        (lambda: Metric(None), ["None is no text"]),  # type: ignore[arg-type] # refused
-        (lambda: MetricDeviceAttribute(5), ["5 is no text"]),  # type: ignore[arg-type] # refused
+        (lambda: Metric(None), ["None is not text"]),  # type: ignore[arg-type] # refused
+        (lambda: MetricDeviceAttribute(5), ["5 is not text"]),  # type: ignore[arg-type] # refused
         (
             lambda: MetricThroughput("sm__throughput", subs=("avg", "max")),
-            ["'avg' is no percentage", "'max' is no percentage"],
+            ["'avg' is not a percentage", "'max' is not a percentage"],
         ),
         (lambda: gather(["a__b.sum", "a b"]), ["blanks, commas"]),
     ],
@@ -281,7 +281,7 @@ def test_a_pattern_has_no_parts() -> None:
 
     assert parse_name(name).kind == "regex"
     assert str(parse_name(name)) == name
-    with pytest.raises(ConfigError, match="is no metric"):
+    with pytest.raises(ConfigError, match="is not a metric"):
         parse_name("dram__bytes.smu")
 
 

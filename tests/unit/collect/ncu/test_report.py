@@ -282,7 +282,7 @@ class TestValues:
             leaf["dram__absent.sum"]
 
     def test_of_a_group_within_itself_end(self, tmp_path: Path) -> None:
-        """A list that names itself is no endless list."""
+        """A list that names itself is not an endless list."""
         metrics = METRICS | {"group:me": [TEXT, f"group:me,{BYTES}", ""]}
 
         (launch,) = report(tmp_path, [action(metrics=metrics)]).launches(
@@ -362,7 +362,7 @@ class TestValues:
         assert list(by_name.query_metrics(("k-0",)))[:2] == [BYTES, SIZE]
 
     def test_of_a_failed_launch_are_none(self, tmp_path: Path) -> None:
-        """Its neighbours are read all the same; its zeros and NaN are no numbers."""
+        """Its neighbours are read all the same; its zeros and NaN are not numbers."""
         found = report(tmp_path, [action(), failed()]).extract_results_in_range(
             [BYTES, SIZE]
         )
@@ -605,7 +605,7 @@ class TestAdvice:
         assert some.advice(2).stall is None
 
     def test_needs_a_launch(self, tmp_path: Path) -> None:
-        """A number that is no launch's says which are."""
+        """A number that is not a launch's says which are."""
         some = report(tmp_path, [action()])
 
         for index, number in ((1, 0), (-1, 0), (0, 1)):

@@ -210,7 +210,7 @@ class TestSums:
             (PERCENT, "pct_of_peak_sustained_elapsed does not add up"),
             (HIGHEST, "its roll-up is max, not sum"),
             (RATE, "per_second does not add up"),
-            (SIZE, "it is no counter"),
+            (SIZE, "it is not a counter"),
         ],
     )
     def test_are_only_of_what_adds_up(self, facts: MetricFacts, reason: str) -> None:
@@ -240,7 +240,7 @@ class TestSums:
         with pytest.raises(MeasureError) as caught:
             tree.aggregate_metrics((), ("a", "b", "z"))
 
-        assert "a: it is no finite number" in str(caught.value)
+        assert "a: it is not a finite number" in str(caught.value)
         assert "b: a launch: its value is absent" in str(caught.value)
         assert "z: a launch has no such value" in str(caught.value)
 
@@ -300,7 +300,7 @@ class TestText:
         assert all(line.isprintable() and len(line) <= 200 for line in lines)
 
     def test_is_the_same_in_rich(self) -> None:
-        """Names are no markup there."""
+        """Names are not markup there."""
         rich = pytest.importorskip("rich.console")
         tree = results()
         tree.assign_metrics(("[red]x[/red]", "k-4"), {"a": "x" * 300})
