@@ -140,7 +140,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
         warmup_count: Calls before the first sample, the first one included.
 
         cache_mode: "cold" or "warm"; "none": nothing was done about caches, for there
-            was no device to flush.
+            was not a device to flush.
 
         result: What the last timed call returned; None for a block.
 
