@@ -48,7 +48,6 @@ def plan_retests(
     config: Config,
     *,
     straddling: Iterable[str] = (),
-    policy: Policy | None = None,
 ) -> FirstLook:
     """
     Return what the first values suggest, and which tests to measure again.
@@ -59,12 +58,10 @@ def plan_retests(
         config: What the run was asked to judge and to store.
 
         straddling: Ids of tests with a limit that one process could not decide.
-
-        policy: The rule's constants.
     """
-    policy = policy or Policy()
-    priors = priors_of(cases, policy) if cases else {}
-    looks = first_look(cases, policy, priors=priors) if cases else ()
+    policy = Policy()
+    priors = priors_of(cases)
+    looks = first_look(cases, priors=priors)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]
     suspects = dict.fromkeys((*(case.key.test_id for case in noisy), *straddling))

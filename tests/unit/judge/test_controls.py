@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.controls import (
     confirmations,
     plan_retests,
 )
+from pytest_gpuperf.judge.regression import first_look, priors_of
 from pytest_gpuperf.model.record import BoundClass, RecordKey
 from unit.judge.building import case, estimate, record
 
@@ -187,3 +188,13 @@ def test_fresh_processes_confirm_suspects_and_controls_alone() -> None:
     assert set(found) == {SLOW.name, steady.name}
     assert (found[SLOW.name].control, found[steady.name].control) == (False, True)
     assert found[SLOW.name].run_values == (1.1,)
+
+
+def test_the_variances_of_the_suite_are_handed_on() -> None:
+    """They are known already when the run is decided."""
+    draws = [[1 + 0.001 * n * (place - 2) for place in range(5)] for n in range(1, 13)]
+    cases = [measured(str(n), then=then) for n, then in enumerate(draws)]
+    first = looked(*cases)
+
+    assert first.priors == priors_of(cases) != {}
+    assert first.looks == first_look(cases)
