@@ -259,8 +259,6 @@ def descends_from(ancestor: int, pid: int, proc: Path = Path("/proc")) -> bool:
 
 def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
     """Wait for a lock, `timeout_s` for each holder; return False if an ancestor holds it."""
-    from filelock import Timeout
-
     begun_ns, holder, pause_s = SystemClock.now_ns(), _read(_holder_file(path)), 0.0
     while True:
         try:
@@ -311,8 +309,6 @@ def _alive(path: Path) -> Path:
 
 def _is_gone(path: Path) -> bool:
     """Return whether the process of a state has ended; its files are then removed."""
-    from filelock import FileLock, Timeout
-
     try:
         with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):
             with contextlib.suppress(
