@@ -334,5 +334,7 @@ def test_a_value_can_be_asked_for_from_a_better_source(project: Project) -> None
     )
 
     assert ended.parseoutcomes() == {"passed": 2, "skipped": 1, "failed": 1}
-    assert lines(ended, "roofline.fraction: it is declared, and measured or better")
+    assert lines(
+        ended, "roofline.fraction: it is declared, but measured or better is required"
+    )
     assert lines(ended, "'sure' is not a label of a source", "write one of: detected")
