@@ -105,7 +105,7 @@ def test_nobody_samples_where_nobody_asked(project: Project) -> None:
 
         def pytest_unconfigure(config):
             print("STARTED", sum("nvml/child" in each for each in started))
-            print("LOADED", [n for n in sys.modules if "telemetry" in n and "measure" in n])
+            print("LOADED", [n for n in sys.modules if n.endswith("compute.timeline")])
             print("SAMPLER", [n for n in sys.modules if "sampler" in n])
         """,
         "conftest.py",
@@ -117,7 +117,7 @@ def test_nobody_samples_where_nobody_asked(project: Project) -> None:
     assert record["utilization"] == []
     assert SHOWN not in quiet
     assert "STARTED 0\nLOADED []\nSAMPLER []\n" in quiet
-    assert "STARTED 1\nLOADED ['pytest_gpuperf.measure.telemetry']\n" in asked
+    assert "STARTED 1\nLOADED ['pytest_gpuperf.compute.timeline']\n" in asked
 
 
 @pytest.mark.usefixtures("script")

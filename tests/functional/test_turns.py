@@ -124,9 +124,10 @@ def test_workers_that_share_are_void(project: Project) -> None:
 
     assert overlap(), ended.stdout
     assert {each["code"] for each in voids} == {"foreign-process"}
-    assert "measured on the same GPU; take turns: --gpuperf-lock=exclusive" in str(
-        voids
-    )
+    assert {void["remedy"] for void in voids} == {
+        "take turns: --gpuperf-lock=exclusive"
+    }
+    assert all("measured on the same GPU" in void["text"] for void in voids)
     assert "test_it.py::test_it[" in str(voids)
 
 
@@ -289,7 +290,7 @@ def test_another_gpu_than_was_asked_for_is_void(two: Project) -> None:
 
     assert record["device"]["uuid"] == fake_cuda.UUID
     assert record["void"]["code"] == "other-device"
-    assert "put its tensors on gpuperf.device" in record["void"]["text"]
+    assert "put its tensors on gpuperf.device" in record["void"]["remedy"]
 
 
 def test_a_record_is_of_the_gpu_that_was_used(two: Project) -> None:

@@ -54,7 +54,7 @@ def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     ("options", "said"),
     [
         (("--gpuperf-record=a", "--gpuperf-replay=."), "exclude each other"),
-        (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing that could"),
+        (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing to store"),
         (("--gpuperf-baseline=nowhere",), "nowhere"),
     ],
 )

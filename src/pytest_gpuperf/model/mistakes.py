@@ -119,7 +119,7 @@ def not_made(path: str, value: object, kind: type, decoder: str) -> Iterator[Mis
         decoder: The function that makes one of parsed JSON.
     """
     if not isinstance(value, kind):
-        text = f"{shown(value)} is no {kind.__name__}; {decoder} makes one of JSON"
+        text = f"{shown(value)} is not a {kind.__name__}; {decoder} makes one of JSON"
         yield Mistake(path=path, text=text)
 
 

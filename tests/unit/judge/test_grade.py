@@ -100,7 +100,7 @@ def test_an_order_of_grades_is_free() -> None:
         ("memory: A 85%, B 70%", "memory lacks C, D"),
         ("A 85%", "is not a roof"),
         ("memory: A 85%, B 70%, C 50%", "lacks D"),
-        ("memory:", "no grade with its share"),
+        ("memory:", "not a grade with its share"),
         ("memory: A 85%, B 70%, C 50%, E 25%", "'E 25%' is not a grade"),
         ("memory: AB 85%, B 70%, C 50%, D 25%", "'AB 85%' is not a grade"),
         ("memory: A 85%, A 70%, C 50%, D 25%", "A stands there twice"),

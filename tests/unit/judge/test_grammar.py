@@ -255,7 +255,7 @@ def test_a_refusal_says_what_where_and_what_to_write(
 )
 def test_lookalikes_are_named(text: str, column: int, remedy: str) -> None:
     """A character that only looks right is named, with what to write."""
-    with pytest.raises(LimitSyntaxError, match="no character of a limit") as caught:
+    with pytest.raises(LimitSyntaxError, match="not a character of a limit") as caught:
         parse_limit(text)
 
     assert caught.value.column == column
@@ -437,7 +437,7 @@ def test_max_regression_is_read(
         ("5 us", "'5 us' is not a percentage"),
         ("-5 %", "negative"),
         ("", "does not begin with a number"),
-        ({"time": 0.05}, "no text"),
+        ({"time": 0.05}, "not text"),
         (
             {"tmie": "5 %", "time": "5"},
             "unknown metric 'tmie'.*'5' is not a percentage",

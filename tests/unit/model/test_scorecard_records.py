@@ -48,7 +48,7 @@ def test_grades_compare_with_text_on_either_side() -> None:
 def test_what_is_no_grade_has_no_place(text: str) -> None:
     """It equals no grade and cannot be ordered: there is no E between D and F."""
     assert text not in list(Grade)
-    with pytest.raises(RecordError, match="no grade; write one of A, B, C, D, F"):
+    with pytest.raises(RecordError, match="not a grade; write one of A, B, C, D, F"):
         assert text <= Grade.B
 
 

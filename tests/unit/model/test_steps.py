@@ -113,7 +113,7 @@ def test_a_span_lies_in_its_parent() -> None:
     step(span(1.0, 3.0), span(1.5, 2.0, parent=0))
     with pytest.raises(RecordError, match="does not lie in"):
         step(span(1.0, 2.0), span(1.5, 2.5, parent=0))
-    with pytest.raises(RecordError, match="no span before it"):
+    with pytest.raises(RecordError, match="not a span before it"):
         step(span(1.0, 2.0, parent=0))
     with pytest.raises(RecordError, match="another thread"):
         step(span(1.0, 3.0), span(1.5, 2.0, parent=0, thread=1))

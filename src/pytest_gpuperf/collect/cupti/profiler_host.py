@@ -173,7 +173,7 @@ def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
     """
     content = bytes(config_image)
     if content[_IMAGE_MARK] != _IMAGE:
-        message = f"{len(content)} bytes that are not configuration image"
+        message = f"{len(content)} bytes that are not a configuration image"
         raise ValueError(message)
     native, _ = _chosen()
     if native is not None:
@@ -372,7 +372,7 @@ def _member(enumeration: type[_E], value: int) -> _E:
     try:
         return enumeration(value)
     except ValueError:
-        message = f"{value!r} is no {enumeration.__name__}"
+        message = f"{value!r} is not a {enumeration.__name__}"
         raise ValueError(message) from None
 
 

@@ -49,7 +49,7 @@ _STALE_S = 86_400.0  # nothing takes a day to write
 # https://bford.info/cachedir/: backups leave such a folder out
 _TAG = b"Signature: 8a477f597d28d172789f06886806bc55\n# Made by pytest-gpuperf.\n"
 _FIRST_FILES = {"CACHEDIR.TAG": _TAG, ".gitignore": b"*\n"}
-_FOLDER_REMEDY = f"make room, or name another folder by {FOLDER_VARIABLE}"
+_FOLDER_REMEDY = f"make room, or set {FOLDER_VARIABLE} to another folder"
 
 
 class StoreEntry(NamedTuple):
@@ -272,7 +272,7 @@ class Store:
             raise CollectorTimeoutError(message, remedy=remedy) from error
         except NotImplementedError as error:
             message = f"{file}: this file system has no locks ({error})"
-            remedy = f"name a folder on a local disk by {FOLDER_VARIABLE}"
+            remedy = f"set {FOLDER_VARIABLE} to a folder on a local disk"
             raise CollectError(message, remedy=remedy) from error
         except OSError as error:
             raise self._unwritable(error) from error

@@ -27,9 +27,11 @@ __all__ = ["capture_text", "check_file", "report_text"]
 _MAGIC = b"NVR\0"  # the first bytes of 257 public reports
 # isolated: the process needs only this package and ncu-report
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
+# the folder of NVIDIA's module goes before that of this package, which may hold another
 _START = (
-    "import sys; sys.path += sys.argv[1:3]; "
-    "from pytest_gpuperf.collect.ncu import extract; extract.main(sys.argv[3:])"
+    "import sys; sys.path.append(sys.argv[1]); "
+    "from pytest_gpuperf.collect.ncu import extract; "
+    "sys.path.insert(-1, sys.argv[2]); extract.main(sys.argv[3:])"
 )
 _PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
 _LONGEST_REASON = 500

@@ -267,7 +267,7 @@ class Sampler:
         reason = getattr(error, "strerror", None) or str(error)
         return CollectorUnavailableError(
             f"the sampler cannot start in {self._folder} ({reason})",
-            remedy=f"name a folder on a local disk by {FOLDER_VARIABLE}",
+            remedy=f"set {FOLDER_VARIABLE} to a folder on a local disk",
         )
 
     def _begin(self) -> None:

@@ -169,7 +169,7 @@ def test_an_image_says_its_passes(host: ProfilerHost) -> None:
     assert image.dtype == np.uint8
     assert cupti.get_num_of_passes(image) == 8
     for wrong in (image[:0], image[:6], np.zeros(64, dtype=np.uint8)):
-        with pytest.raises(ValueError, match="no configuration image"):
+        with pytest.raises(ValueError, match="not a configuration image"):
             cupti.get_num_of_passes(wrong)
 
 

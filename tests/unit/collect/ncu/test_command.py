@@ -233,7 +233,7 @@ def test_all_mistakes_are_told_at_once() -> None:
 @pytest.mark.parametrize(
     ("changes", "words"),
     [
-        ({"executable": "", "output": 3, "opts": "-k x"}, "no path; output: 3 is"),
+        ({"executable": "", "output": 3, "opts": "-k x"}, "not a path; output: 3 is"),
         ({"metrics": "dram__bytes.sum"}, "not a tuple"),
         ({"env": {"A": 1}}, "mapping of texts"),
         ({"env": ["A"]}, "mapping of texts"),

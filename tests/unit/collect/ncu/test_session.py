@@ -195,7 +195,7 @@ class TestAttempts:
         """Else nothing would run, and look like success."""
         session, runner = scripted(session)
 
-        with pytest.raises(ValueError, match="no number of attempts") as caught:
+        with pytest.raises(ValueError, match="not a number of attempts") as caught:
             session.run(retries=retries)
 
         assert isinstance(caught.value, RecordError)
