@@ -343,7 +343,7 @@ def test_a_cache_that_cannot_be_written_is_told_once(
 
     (told,) = [s for s in project.report()["header"]["sentences"] if "ncu's" in s]
     assert told.startswith("ncu's cache: ")
-    assert told.endswith("make room, or name another folder by GPUPERF_CACHE_DIR")
+    assert told.endswith("make room, or set GPUPERF_CACHE_DIR to another folder")
     said = " ".join(ended.stdout.split())  # in lines as wide as the terminal
     assert said.count("the cache cannot be written") == 1
 
