@@ -1,0 +1,241 @@
+"""What the gate does on this machine: real bodies, nothing planted, and 20, 60, 100 %.
+
+A try stores some sessions of a small suite in a fresh baseline and then runs the suite
+against it, once with nothing planted and once with each slowdown planted in one of its
+tests. Nothing is simulated: each session and each run is a pytest process of its own, with
+the confirming processes that the gate starts itself. `--busy` asks for loops that occupy
+the cores meanwhile.
+
+    python benchmarks/real_gate.py --tries 30 --busy 0 1 2
+    python benchmarks/real_gate.py --tries 200 --planted 0
+
+Prints, for each load and slowdown: runs that failed because of the planted test, runs that
+failed because of another one (false alarms), inconclusive ones, and how long a run took.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import random
+import shutil
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+from _pairs import CHECKOUT, environment, new_environment
+
+TESTS = ("loop", "multiply", "copy", "encode")
+# one test does more work by the planted share; the others are as they were stored
+SUITE = """
+import json
+import os
+
+import numpy as np
+
+PLANTED = os.environ.get("PLANTED_TEST", "")
+SHARE = float(os.environ.get("PLANTED_SHARE", "0"))
+
+
+def amount(name, usual):
+    return round(usual * (1 + SHARE)) if name == PLANTED else usual
+
+
+def test_loop(gpuperf):
+    count = amount("loop", 60_000)
+
+    def loop():
+        total = 0
+        for number in range(count):
+            total += number & 7
+        return total
+
+    assert gpuperf(loop) > 0
+
+
+def test_multiply(gpuperf):
+    left = np.arange(30_000, dtype=np.float64)
+    count = amount("multiply", 100)
+
+    def multiply():
+        for _ in range(count):
+            result = left * 1.5
+        return result
+
+    assert gpuperf(multiply)[2] == 3
+
+
+def test_copy(gpuperf):
+    source = np.ones(amount("copy", 1_000_000), dtype=np.uint32)
+    target = np.zeros_like(source)
+
+    def copy():
+        np.copyto(target, source)
+        return target
+
+    assert gpuperf(copy)[0] == 1
+
+
+def test_encode(gpuperf):
+    rows = [{"name": str(n), "value": n} for n in range(amount("encode", 2_000))]
+    assert len(gpuperf(lambda: json.dumps(rows))) > 0
+"""
+BUSY = "while True: pass"
+GOOD = frozenset({0, 1})  # a failed gate is an answer; anything else is a mistake
+
+
+@dataclass(kw_only=True)
+class Tally:
+    """
+    What the runs of one load and slowdown came to.
+
+    Attributes:
+        found_count: Runs in which the planted test regressed.
+
+        alarm_count: Runs in which a test regressed that was not planted.
+
+        inconclusive_count: Runs in which the planted test was inconclusive.
+
+        walls_s: How long each run took [s].
+    """
+
+    found_count: int = 0
+    alarm_count: int = 0
+    inconclusive_count: int = 0
+    walls_s: list[float] = field(default_factory=list)
+    reasons: Counter[str] = field(default_factory=Counter)
+
+    def add(self, verdicts: Sequence[dict[str, object]], planted: str) -> None:
+        """Count the verdicts of one run; planted: the slowed test, "" for none."""
+        outcomes = {_test_of(verdict): verdict for verdict in verdicts}
+        regressed = {n for n, v in outcomes.items() if v["outcome"] == "regressed"}
+        self.found_count += planted in regressed
+        self.alarm_count += bool(regressed - {planted})
+        slowed = outcomes.get(planted)
+        if slowed is not None and slowed["outcome"] == "inconclusive":
+            self.inconclusive_count += 1
+            self.reasons[str(slowed["reason"])] += 1
+
+
+def main() -> int:
+    """Run all tries; return 0 where no unchanged run failed."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--tries", type=int, default=30)
+    parser.add_argument("--sessions", type=int, default=3)
+    parser.add_argument("--busy", type=int, nargs="+", default=[0], metavar="LOOPS")
+    parser.add_argument(
+        "--planted",
+        type=int,
+        nargs="+",
+        default=[0, 20, 60, 100],
+        metavar="PERCENT",
+    )
+    options = parser.parse_args()
+    shares = [percent / 100 for percent in options.planted]
+    alarms = 0
+    with tempfile.TemporaryDirectory() as scratch:
+        python = new_environment(Path(scratch, "python"), str(CHECKOUT), "numpy")
+        for loops in options.busy:
+            with _busy(loops):
+                tallies = _tries(
+                    python, Path(scratch), options.tries, options.sessions, shares
+                )
+            _print_table(loops, options.sessions, options.tries, tallies)
+            alarms += sum(tally.alarm_count for tally in tallies.values())
+    return 1 if alarms else 0
+
+
+def _tries(
+    python: Path, scratch: Path, count: int, sessions: int, shares: Sequence[float]
+) -> dict[float, Tally]:
+    """Return what came of each slowdown; every try has a baseline of its own."""
+    draw = random.Random(1)  # noqa: S311 - an order, not a secret
+    tallies = {share: Tally() for share in shares}
+    for _ in range(count):
+        folder = _project(scratch / "project")
+        for _ in range(sessions):
+            _run(python, folder, "--gpuperf-update=all")
+        for share in draw.sample(shares, len(shares)):
+            test = draw.choice(TESTS) if share else ""
+            begin = time.perf_counter()
+            verdicts = _run(
+                python, folder, "--gpuperf-baseline=.gpuperf", test=test, share=share
+            )
+            tallies[share].walls_s.append(time.perf_counter() - begin)
+            tallies[share].add(verdicts, test)
+    return tallies
+
+
+def _run(
+    python: Path, folder: Path, option: str, *, test: str = "", share: float = 0.0
+) -> list[dict[str, object]]:
+    """Run the suite once and return its verdicts on `time`."""
+    answer = folder / "run.json"
+    argv = [python, "-m", "pytest", "-q", option, f"--gpuperf-json={answer}"]
+    planted = {"PLANTED_TEST": test, "PLANTED_SHARE": str(share)}
+    process = subprocess.run(
+        argv,
+        cwd=folder,
+        env=environment(planted),
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if process.returncode not in GOOD:
+        sys.exit(f"exit status {process.returncode}\n{process.stdout[-3000:]}")
+    verdicts = json.loads(answer.read_text("utf-8"))["verdicts"]
+    return [verdict for verdict in verdicts if verdict["metric"] == "time"]
+
+
+def _test_of(verdict: dict[str, object]) -> str:
+    """Return the name of a verdict's test, without file and prefix."""
+    return json.dumps(verdict["key"]).rpartition("::test_")[2].partition('"')[0]
+
+
+def _project(folder: Path) -> Path:
+    """Return an empty project with the suite."""
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.mkdir(parents=True)
+    (folder / "test_real.py").write_text(SUITE, "utf-8")
+    (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    return folder
+
+
+@contextlib.contextmanager
+def _busy(count: int) -> Iterator[None]:
+    """Keep some loops running that do nothing but occupy a core."""
+    loops = [subprocess.Popen([sys.executable, "-c", BUSY]) for _ in range(count)]
+    try:
+        yield
+    finally:
+        for loop in loops:
+            loop.kill()
+            loop.wait()
+
+
+def _print_table(
+    loops: int, sessions: int, tries: int, tallies: dict[float, Tally]
+) -> None:
+    """Print what one load came to."""
+    print(f"\n{loops} busy loops, {sessions} stored sessions, {tries} tries")
+    print(f"{'planted':>8}  {'found':>5}  {'alarms':>6}  {'inconclusive':>12}  wall")
+    for share, tally in sorted(tallies.items()):
+        found = f"{tally.found_count}" if share else "-"
+        wall_s = statistics.median(tally.walls_s)
+        reasons = ", ".join(f"{n} {name}" for name, n in tally.reasons.most_common())
+        print(
+            f"{share:>8.0%}  {found:>5}  {tally.alarm_count:>6}  "
+            f"{tally.inconclusive_count:>12}  {wall_s:.1f} s  {reasons}"
+        )
+    sys.stdout.flush()
+
+
+if __name__ == "__main__":
+    sys.exit(main())
