@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 
-from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.model.metric import METRICS, Metric, is_compiled
+from pytest_gpuperf.model.sample import COLLECTORS
 
 _PAGE = Path(__file__).with_name("metrics.md")
 _HEAD = "| metric | unit | better | meaning | measured by |"

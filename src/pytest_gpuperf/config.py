@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.quantity import parse_quantity
+from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.grade import Bands
@@ -18,7 +19,6 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
-    "COLLECTORS",
     "Config",
     "JitCache",
     "Lock",
@@ -39,11 +39,6 @@ __all__ = [
 
 _Word = TypeVar("_Word", bound=Enum)
 
-# what --gpuperf-collectors may name, best first
-COLLECTORS = (
-    *("replay", "cupti", "events", "host"),
-    *("ncu", "nvml", "binary", "ncu-report"),
-)
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
 _HIGHEST_HZ = 100.0  # of collect.nvml_sampler: above that, sensors repeat themselves
 
@@ -202,7 +197,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
 
         group: A heading in reports.
 
-        cache: "cold" or "warm"; None: the default of the measuring method.
+        cache: COLD or WARM; None: the default of the measuring method.
 
         iterations: A fixed number of samples; None: until the interval is narrow enough.
 
@@ -217,7 +212,7 @@ class Plan(BulkRecord, frozen=True, kw_only=True):
     counters: tuple[str, ...] = ()
     work: Work | None = None
     group: str | None = None
-    cache: str | None = None
+    cache: CacheMode | None = None
     iterations: int | None = None
     requires: tuple[str, ...] = ()
     uses_fixture: bool = True

@@ -11,6 +11,7 @@ from typing import Protocol, runtime_checkable
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sample import CacheMode
 
 __all__ = [
     "CACHE_MODES",
@@ -34,8 +35,7 @@ __all__ = [
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
 
-# what a test may ask for; a Timing may also say "none"
-CACHE_MODES = ("cold", "warm")
+CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
 CACHE_REMEDY = 'write "cold" or "warm"'
 _MEMBERS = 64  # outputs of one dispatch are ready together; a long list is plain data
 
@@ -94,7 +94,7 @@ class TimedCall(Frozen, frozen=True, kw_only=True):
     setup: Callable[[], object] | None = None
     inputs: Sequence[object] | None = None
     check: Callable[[object], object] | None = None
-    cache: str = "cold"
+    cache: str = CacheMode.COLD
     iterations: int | None = None
     budget_s: float = 1.0
     minimum_s: float = 0.0
@@ -139,8 +139,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
         warmup_count: Calls before the first sample, the first one included.
 
-        cache_mode: "cold" or "warm"; "none": nothing was done about caches, for there
-            was not a device to flush.
+        cache_mode: What was done about the device's caches before each sample.
 
         result: What the last timed call returned; None for a block.
 
@@ -163,7 +162,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
     discarded_count: int = 0
     first_call_s: float | None = None
     warmup_count: int = 0
-    cache_mode: str = "none"
+    cache_mode: CacheMode = CacheMode.UNTOUCHED
     result: object = None
     sm_clock_hz: float | None = None
     unused: bool = False

@@ -11,11 +11,11 @@ from types import MappingProxyType
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.collect.devices import query_devices
-from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.run import HeaderNote
+from pytest_gpuperf.model.sample import COLLECTORS, Source
 
 __all__ = [
     "DEVICE_COLLECTORS",
@@ -27,9 +27,8 @@ __all__ = [
     "still_absent",
 ]
 
-_ALONE = "replay"  # a recorded run has every reading: nothing else is measured
-DEVICE_TIMERS = ("cupti", "events")  # timers of the device, the best first
-DEVICE_COLLECTORS = (*DEVICE_TIMERS, "nvml")  # collectors that need a GPU
+DEVICE_TIMERS = (Source.CUPTI, Source.EVENTS)  # timers of the device, the best first
+DEVICE_COLLECTORS = (*DEVICE_TIMERS, Source.NVML)  # collectors that need a GPU
 
 
 class Choice(Frozen, frozen=True, kw_only=True):
@@ -37,7 +36,7 @@ class Choice(Frozen, frozen=True, kw_only=True):
     The collectors of a run.
 
     Attributes:
-        collectors: Names of config.COLLECTORS, best first.
+        collectors: Names of model.sample.COLLECTORS, best first.
 
         notes: One for each collector that is not used, in the same order, one for
             everything else that was lost, then one for the device.
@@ -67,7 +66,7 @@ def absent_collectors(
     """
     absent = _absent_device_collectors(no_device_reason)
     if not replaying:
-        absent["replay"] = Gap(
+        absent[Source.REPLAY] = Gap(
             code=GapCode.NOT_ASKED,
             reason="no kept run was named",
             remedy="name one with --gpuperf-replay",
@@ -78,19 +77,19 @@ def absent_collectors(
         if importlib.util.find_spec(module) is None
     ]
     if "ncu-report" in lacking:
-        absent["ncu-report"] = _not_installed("ncu-report")
+        absent[Source.NCU_REPORT] = _not_installed("ncu-report")
     if shutil.which("ncu") is None:
-        absent["ncu"] = Gap(
+        absent[Source.NCU] = Gap(
             code=GapCode.NOT_INSTALLED,
             reason="there is no ncu on PATH",
             remedy="install Nsight Compute and put the folder of ncu on PATH",
         )
     elif lacking:
-        absent["ncu"] = _not_installed(*lacking)
+        absent[Source.NCU] = _not_installed(*lacking)
     try:
         find_tool(CUOBJDUMP)
     except CollectorUnavailableError as error:
-        absent["binary"] = Gap.of(error)
+        absent[Source.BINARY] = Gap.of(error)
     return absent
 
 
@@ -106,7 +105,7 @@ def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
     from pytest_gpuperf.collect.cupti.presence import attached_tool, missing
 
     absence = attached_tool(os.environ) or missing()
-    return {} if absence is None else {"cupti": absence}
+    return {} if absence is None else {Source.CUPTI: absence}
 
 
 def still_absent(absent: Mapping[str, Gap], used: Collection[str]) -> dict[str, Gap]:
@@ -171,8 +170,11 @@ def choose(
         _refuse_absent(requested, absent)
         used = tuple(name for name in COLLECTORS if name in requested.difference(lost))
     else:
-        used = (_ALONE,) if _ALONE in usable else usable
-    reasons = {**(dict.fromkeys(COLLECTORS) if requested else absent), **lost}
+        used = (Source.REPLAY,) if Source.REPLAY in usable else usable
+    reasons: dict[str, Gap | None] = {
+        **(dict.fromkeys(COLLECTORS) if requested else absent),
+        **lost,
+    }
     other_losses = [name for name in lost if name not in COLLECTORS]
     notes = [
         _note(name, used, reasons)
@@ -194,8 +196,8 @@ def refusals(names: tuple[str, ...]) -> list[str]:
         query = query_devices()
         no_device_reason = None if query.devices else query.reason
     absent = absent_collectors(replaying=False, no_device_reason=no_device_reason)
-    if "events" in absent and importlib.util.find_spec("torch") is not None:
-        del absent["events"]  # torch may use a device that NVML does not list
+    if Source.EVENTS in absent and importlib.util.find_spec("torch") is not None:
+        del absent[Source.EVENTS]  # torch may use a device that NVML does not list
     try:
         choose(names, absent=absent)
     except (CollectorUnavailableError, ConfigError) as error:
@@ -212,9 +214,9 @@ def _checked(requested: tuple[str, ...]) -> frozenset[str]:
     if "auto" in requested and names:
         message = f"auto cannot be combined with {', '.join(sorted(names))}"
         raise ConfigError(message, remedy="give either auto or the collectors' names")
-    if _ALONE in names and len(names) > 1:
-        message = f"{_ALONE} cannot be combined with other collectors"
-        remedy = f"give {_ALONE} alone, or leave --gpuperf-replay out"
+    if Source.REPLAY in names and len(names) > 1:
+        message = f"{Source.REPLAY} cannot be combined with other collectors"
+        remedy = f"give {Source.REPLAY} alone, or leave --gpuperf-replay out"
         raise ConfigError(message, remedy=remedy)
     return names
 
@@ -272,14 +274,14 @@ def _device_note(
 def _is_without(used: tuple[str, ...], device_name: str | None) -> bool:
     """Return whether a run used no GPU and replayed none."""
     timed = not frozenset(DEVICE_TIMERS).isdisjoint(used)
-    return device_name is None and not timed and _ALONE not in used
+    return device_name is None and not timed and Source.REPLAY not in used
 
 
 def _device_sentence(
     used: tuple[str, ...], device_name: str | None, device_reason: str
 ) -> str:
     """Return the sentence about the GPU, its timer and its caches."""
-    if _ALONE in used:
+    if Source.REPLAY in used:
         return "GPU: not used, a recorded run is replayed"
     if _is_without(used, device_name):
         return (

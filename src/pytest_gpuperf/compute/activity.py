@@ -24,7 +24,7 @@ from pytest_gpuperf.model.activity import (
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = ["DeviceUse", "choice_of", "estimates", "length_ns", "notes", "summarise"]
 
@@ -95,7 +95,6 @@ def length_ns(start_ns: int, end_ns: int) -> int:
 
 
 _NS_PER_S = 1e9
-_SOURCE = "cupti"
 _LISTED_KERNELS = 256  # a record travels between processes: 60 kB at most
 _WAITS = ("event", "stream", "context")
 _ANONYMOUS = re.compile(r"(\d+)_GLOBAL__N_")
@@ -198,7 +197,9 @@ def estimates(
     A count that may be incomplete is unmeasured.
     """
     if summary.unseen:
-        lost = gpu_metrics(_SOURCE, Kind.RANGE)  # a child process would add to them
+        lost = gpu_metrics(
+            Source.CUPTI, Kind.RANGE
+        )  # a child process would add to them
         return (), tuple(_not_here(name, summary.unseen) for name in lost)
     estimated, unmeasured = [], []
     gaps = _gaps(summary)
@@ -208,7 +209,9 @@ def estimates(
         else:
             unit = METRICS[name].unit or ""
             estimated.append(
-                Estimate(metric=name, value=float(value), unit=unit, source=_SOURCE)
+                Estimate(
+                    metric=name, value=float(value), unit=unit, source=Source.CUPTI
+                )
             )
     return tuple(estimated), tuple(unmeasured)
 

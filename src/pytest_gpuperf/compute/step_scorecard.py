@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import MissingPeakError
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.roofline import Peak, Peaks
-from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
 from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
 from pytest_gpuperf.model.steps import PhaseTimes, SpanKind, StepSummary
@@ -201,7 +201,7 @@ def utilisation_of(
         metric="mfu",
         value=attained.fraction,
         unit="fraction",
-        source="host",
+        source=Source.HOST,
         label=attained.label,
         sample_count=summary.counted_count,
     )

@@ -9,7 +9,7 @@ from math import fsum
 from statistics import NormalDist
 
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.model.sample import Estimate, SourceLabel
+from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel
 from pytest_gpuperf.model.steps import (
     Compiled,
     LayerTimes,
@@ -41,8 +41,6 @@ __all__ = [
 _P95 = 0.95
 _Place = tuple[str, bool]  # a phase's name, and whether it is beside the steps
 _Key = tuple[int | None, str]  # an operation's layer and name
-
-_HOST, _TORCH = "host", "torch"  # whose clock it is, and who counts
 
 
 def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
@@ -405,7 +403,7 @@ def _step_times(counted: Sequence[Step]) -> Iterator[Estimate]:
             metric=metric,
             value=value,
             unit="s",
-            source=_HOST,
+            source=Source.HOST,
             low=low if metric in spread else None,
             high=high if metric in spread else None,
             sample_count=len(times),
@@ -420,7 +418,7 @@ def _first_step(loop: Loop) -> Iterator[Estimate]:
                 metric="time.first_call",
                 value=first.duration_s,
                 unit="s",
-                source=_HOST,
+                source=Source.HOST,
             )
 
 
@@ -435,7 +433,7 @@ def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Est
         metric="throughput",
         value=fsum(units) / fsum(periods),
         unit="1/s",
-        source=_HOST,
+        source=Source.HOST,
         low=low,
         high=high,
         sample_count=len(counted),
@@ -445,7 +443,7 @@ def _rates(counted: Sequence[Step], summary: StepSummary | None) -> Iterator[Est
         metric="data.wait_fraction",
         value=summary.wait_s / summary.period_s,
         unit="fraction",
-        source=_HOST,
+        source=Source.HOST,
         label=SourceLabel.MEASURED if recorded else SourceLabel.ESTIMATED,
         sample_count=len(counted),
     )
@@ -464,13 +462,13 @@ def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
         if compiled.time_s is not None:
             numbers["compile.time"] = (compiled.time_s, "s")
         for metric, (value, unit) in numbers.items():
-            yield Estimate(metric=metric, value=value, unit=unit, source=_TORCH)
+            yield Estimate(metric=metric, value=value, unit=unit, source=Source.TORCH)
     if summary.exposed_s is not None:
         yield Estimate(
             metric="comm.exposed_time",
             value=summary.exposed_s,
             unit="s",
-            source=_HOST,
+            source=Source.HOST,
             sample_count=count,
         )
     behind = summary.waiting is Waiting.STEP
@@ -480,7 +478,7 @@ def _of_summary(summary: StepSummary | None) -> Iterator[Estimate]:
                 metric=f"phase.{phase.name}",
                 value=phase.total_s,
                 unit="s",
-                source=_HOST,
+                source=Source.HOST,
                 label=SourceLabel.ESTIMATED if behind else SourceLabel.MEASURED,
                 sample_count=count,
                 better="lower",
@@ -494,5 +492,5 @@ def _memory(loop: Loop) -> Iterator[Estimate]:
             metric="memory.peak_bytes",
             value=float(loop.peak_memory_bytes),
             unit="bytes",
-            source=_TORCH,
+            source=Source.TORCH,
         )

@@ -16,6 +16,7 @@ from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.mistakes import has_lone_surrogate
+from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape
 
@@ -43,7 +44,7 @@ _KEYWORDS = (
 )
 _ADDED_UP = ("limits", "counters", "records")  # other keywords: the closest marker wins
 _GRADES = tuple(Grade.__members__)
-_REQUIREMENTS = ("gpu", "cupti", "events", "ncu", "nvml")
+_REQUIREMENTS = ("gpu", Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML)
 _CHIP = re.compile(r"sm_\d{2,3}a?")
 _NOT_A_NAME = re.compile(r"[<>=\n]")  # a whole limit, or a docstring that quotes one
 _TIMED = {"time", "throughput", "mfu", "roofline"}  # metrics that need repeated calls
@@ -283,11 +284,11 @@ def _text(value: object) -> str:
     return value
 
 
-def _cache(value: object) -> str:
+def _cache(value: object) -> CacheMode:
     """Return a cache mode."""
     if why := cache_mistake(value):
         raise _wrong(why, CACHE_REMEDY)
-    return str(value)
+    return CacheMode(value)
 
 
 def _iterations(value: object) -> int:

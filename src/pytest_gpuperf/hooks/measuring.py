@@ -28,7 +28,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import is_counter
 from pytest_gpuperf.model.run import Measured
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.escape import escape
@@ -63,7 +63,7 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
     if not isinstance(measurer, TimingMeasurer):
         return
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
-    asked = not {"ncu", "cupti"}.isdisjoint(site.config.collectors)
+    asked = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # nearly all runs end here, with nothing loaded
     if not any(
         asked or (_names_a_counter(plan) and not _never_runs(item))

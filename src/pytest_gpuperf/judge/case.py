@@ -20,7 +20,7 @@ from pytest_gpuperf.model.record import (
     StoredRecord,
     Void,
 )
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
     "NO_FACTS",
@@ -39,7 +39,9 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
-_FILES = frozenset({"binary", "ncu-report"})  # sources that say the same each time
+_FILES = frozenset(
+    {Source.BINARY, Source.NCU_REPORT}
+)  # sources that say the same each time
 
 
 class Policy(Frozen, frozen=True, kw_only=True):
@@ -242,7 +244,10 @@ def direction(metric: Metric) -> Better:
 
 
 # nearest to the device first; one that is not listed comes after all that are
-_BEST_FIRST = ("cupti", "events", "ncu", "nvml", "ncu-report", "binary", "user", "host")
+_BEST_FIRST: tuple[str, ...] = (
+    *(Source.CUPTI, Source.EVENTS, Source.NCU, Source.NVML),
+    *(Source.NCU_REPORT, Source.BINARY, Source.USER, Source.HOST),
+)
 _Pair = tuple[StoredRecord, SessionValue]
 _Chosen = tuple[Estimate, "str | None"]  # with the choice of kernels that gave it
 

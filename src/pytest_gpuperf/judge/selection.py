@@ -18,7 +18,7 @@ from pytest_gpuperf.model.metric import (
 )
 from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.record import Kind, Record
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Source
 from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["not_given", "select"]
@@ -102,7 +102,7 @@ def _not_here(metric: Metric, kind: Kind) -> Gap:
     measure = "measures" if len(sources) == 1 else "measure"
     what = "a block" if kind is Kind.RANGE else "a call"
     remedy = "use a GPU"
-    checked = [source for source in sources if source != "host"]
+    checked = [source for source in sources if source != Source.HOST]
     if checked:
         remedy += f", and see what `gpuperf doctor` says of {' and '.join(checked)}"
     others = [k for k in metric.kinds if metric.sources[k] != sources]

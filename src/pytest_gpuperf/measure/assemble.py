@@ -12,7 +12,14 @@ from pytest_gpuperf.model.fingerprint import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
-from pytest_gpuperf.model.sample import Estimate, Series, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import (
+    CacheMode,
+    Estimate,
+    Series,
+    Source,
+    SourceLabel,
+    Unmeasured,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
@@ -25,7 +32,6 @@ if TYPE_CHECKING:
 __all__ = ["Maker"]
 
 _P95 = 0.95
-_HOST = "host"  # the clock that takes wall and host times, whatever else ran
 
 
 class Maker(Frozen, frozen=True, kw_only=True):
@@ -77,7 +83,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             times[0],
             known_peaks,
             # a device's flush leaves the CPU's caches as they are
-            warm=timing.unused or timing.cache_mode != "cold",
+            warm=timing.unused or timing.cache_mode is not CacheMode.COLD,
             clock_hz=timing.sm_clock_hz,
             use_unknown=use_unknown,
         )
@@ -132,7 +138,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
         }
         speedups = []
         for source, (mine, theirs) in sides.items():
-            spread = HOST_PROCESS_SPREAD if source == _HOST else DEVICE_PROCESS_SPREAD
+            spread = (
+                HOST_PROCESS_SPREAD if source == Source.HOST else DEVICE_PROCESS_SPREAD
+            )
             ratio = paired_ratio(
                 theirs, mine, process_count=process_count, process_spread=spread
             )
@@ -179,7 +187,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
             metric=key.name,
             value=stats.median(scaled),
             unit=base.si,
-            source="user",
+            source=Source.USER,
             label=SourceLabel.DECLARED,
             low=interval[0],
             high=interval[1],
@@ -257,13 +265,16 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         for source, middle in medians.items()
         for estimate in _times(by_source[source], middle)
     ]
-    if _HOST in medians:
-        estimates.append(replace(medians[_HOST], metric="time.wall"))
+    if Source.HOST in medians:
+        estimates.append(replace(medians[Source.HOST], metric="time.wall"))
     if timing.returned:
-        estimates.append(_median_of("time.host", timing.returned, _HOST))
+        estimates.append(_median_of("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
         first = Estimate(
-            metric="time.first_call", value=timing.first_call_s, unit="s", source=_HOST
+            metric="time.first_call",
+            value=timing.first_call_s,
+            unit="s",
+            source=Source.HOST,
         )
         estimates.append(first)
     return tuple(estimates)

@@ -9,6 +9,7 @@ from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.observers import Observers
 from pytest_gpuperf.measure.reading import FileReader, Replay
 from pytest_gpuperf.measure.timing import TimingMeasurer
+from pytest_gpuperf.model.sample import CacheMode
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
@@ -187,7 +188,7 @@ def timed_call(
         setup=setup,
         inputs=inputs,
         check=check,
-        cache=(plan.cache or "cold") if cache is None else cache,
+        cache=(plan.cache or CacheMode.COLD) if cache is None else cache,
         iterations=plan.iterations,
         budget_s=_BUDGET_S,
     )

@@ -36,7 +36,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Kind, Note
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.report import display
 
 if TYPE_CHECKING:
@@ -353,7 +353,7 @@ def _to_collect(
 def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
     """Return the estimate of what a report says."""
     return Estimate(
-        metric=metric, value=value, unit=unit, source="ncu-report", kernel=kernel
+        metric=metric, value=value, unit=unit, source=Source.NCU_REPORT, kernel=kernel
     )
 
 

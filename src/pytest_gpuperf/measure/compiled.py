@@ -11,7 +11,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.binary.instructions import InstructionMix
@@ -158,7 +158,11 @@ def _kernel_metrics(
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:
     """Return the estimate of a resource: exact, from the binary."""
     return Estimate(
-        metric=metric, value=float(value), unit=unit, source="binary", kernel=kernel
+        metric=metric,
+        value=float(value),
+        unit=unit,
+        source=Source.BINARY,
+        kernel=kernel,
     )
 
 

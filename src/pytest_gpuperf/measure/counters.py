@@ -33,7 +33,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.record import Note, Record
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sample import CacheMode, Source, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
@@ -45,9 +45,7 @@ if TYPE_CHECKING:
 __all__ = [
     "AS_IT_COMES",
     "COUNT",
-    "HERE",
     "PROFILE_ALONE",
-    "SOURCE",
     "CountedTest",
     "CuptiCounters",
     "NcuCounters",
@@ -61,9 +59,10 @@ __all__ = [
     "without_counters",
 ]
 
-SOURCE, HERE = "ncu", "cupti"  # another process counts, or this one
 COUNT = "launches.count"
-AS_IT_COMES = paired_modes("none").cache_control  # of a range, a loop, a whole test
+AS_IT_COMES = paired_modes(
+    CacheMode.UNTOUCHED
+).cache_control  # of a range, a loop, a whole test
 _RANGE = "range"  # ncu's replay mode that counts a measurement as one thing
 PROFILE_ALONE = "run it by itself under ncu: pytest -k … --gpuperf-collectors=host,ncu"
 _WEIGHT = "gpu__time_duration.sum"  # weighs a rate of one kernel against another's
@@ -88,14 +87,16 @@ _NOTHING = Gap(
     reason="this chip has no counter of it",
     remedy="count it on another chip",
 )
-_UNCOUNTED = {  # by source: why it does not say how many kernels were launched
-    SOURCE: Unmeasured(
+_UNCOUNTED: Mapping[
+    str, Unmeasured
+] = {  # by source: why it does not say how many kernels were launched
+    Source.NCU: Unmeasured(
         metric=COUNT,
         code=GapCode.UNSUPPORTED,
         reason="ncu counts a whole range as one (--gpuperf-ncu-replay=range)",
         remedy="count it with --gpuperf-ncu-replay=kernel, or with cupti",
     ),
-    HERE: Unmeasured(
+    Source.CUPTI: Unmeasured(
         metric=COUNT,
         code=GapCode.UNSUPPORTED,
         reason="a CUDA graph may be one of the ranges that CUPTI counts in",
@@ -119,10 +120,10 @@ def counter_metrics(plan: Plan, collectors: Sequence[str]) -> tuple[str, ...]:
     """
     named = plan.judged
     counters = (*plan.counters, *(name for name in named if is_counter(name)))
-    if not counters and not {SOURCE, HERE} & {*collectors}:
+    if not counters and not {Source.NCU, Source.CUPTI} & {*collectors}:
         return ()
     # CUPTI that is asked for sees launches without counting anything
-    recorded = not counters and SOURCE not in collectors
+    recorded = not counters and Source.NCU not in collectors
     derived = (n for n in named if n in FORMULAS or (n == COUNT and not recorded))
     return tuple(dict.fromkeys((*counters, *derived)))
 
@@ -133,14 +134,14 @@ def may_count_here(collectors: Sequence[str], device: Device | None) -> bool:
 
     Whether it can shows only when a test uses the GPU.
     """
-    return (not collectors or HERE in collectors) and device is not None
+    return (not collectors or Source.CUPTI in collectors) and device is not None
 
 
 def cache_control_of(plan: Plan) -> str:
     """Return what to do about caches, as far as a test's markers tell."""
     if not plan.uses_fixture:
         return AS_IT_COMES
-    return paired_modes(plan.cache or "cold").cache_control
+    return paired_modes(plan.cache or CacheMode.COLD).cache_control
 
 
 def _has_all(_: str) -> bool:
@@ -213,7 +214,7 @@ def with_counters(
     *,
     work: Work | None,
     facts: Mapping[str, str],
-    source: str = SOURCE,
+    source: str = Source.NCU,
     by_kernel: bool = True,
 ) -> Record:
     """
@@ -232,7 +233,7 @@ def with_counters(
 
         facts: Hard facts of this process and of the profile.
 
-        source: What counted: SOURCE or HERE.
+        source: What counted: Source.NCU or Source.CUPTI.
 
         by_kernel: Whether the launches are those of kernels with a name.
     """
@@ -249,7 +250,7 @@ def with_counters(
     ]
     if not by_kernel:  # one result for all that was launched
         counted = [e for e in counted if e.kernel is None]
-    if not by_kernel or source == HERE:
+    if not by_kernel or source == Source.CUPTI:
         counted = [e for e in counted if e.metric != COUNT]
         gaps = (*gaps, *(_UNCOUNTED[source] for name in metrics if name == COUNT))
     all_facts = {**captured_facts(launches[0]), **facts}
@@ -482,14 +483,14 @@ class CuptiCounters:
             return without_counters(record, metrics, self._beside_ncu(found))
         counted = found.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
-        self._site.remark(HERE, f"{HERE}: {text}")
+        self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {text}")
         record = with_counters(
             record,
             self._launches(found),
             metrics,
             work=work,
             facts={**facts, **counted.facts()},
-            source=HERE,
+            source=Source.CUPTI,
             by_kernel=bool(found.names),
         )
         note = Note(code="counted-in-process", text=text)
@@ -554,9 +555,11 @@ class CuptiCounters:
                 recording.open()
             except CollectorUnavailableError as error:  # somebody was quicker
                 absence = Gap.of(error)
-                self._site.lost[HERE] = absence
+                self._site.lost[Source.CUPTI] = absence
                 # which the run would not say of what has given values before
-                self._site.remark(HERE, f"{HERE}: {absence.reason}; {absence.remedy}")
+                self._site.remark(
+                    Source.CUPTI, f"{Source.CUPTI}: {absence.reason}; {absence.remedy}"
+                )
 
     def _launches(self, found: CountedCall) -> tuple[CapturedLaunch, ...]:
         """Return what was counted in the form in which ncu's reports are read."""

@@ -18,7 +18,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Note, Void, VoidCode
 from pytest_gpuperf.model.roofline import Peaks
-from pytest_gpuperf.model.sample import Series, Unmeasured
+from pytest_gpuperf.model.sample import CacheMode, Series, Source, Unmeasured
 from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import Loop, Step, StepSummary, Waiting
 from pytest_gpuperf.model.work import Work
@@ -38,8 +38,6 @@ __all__ = [
 # ends a loop, by the exception that ended it: its record, and what it ran on
 EndLoop: TypeAlias = "Callable[[BaseException | None], tuple[Record, Hardware | None]]"
 
-
-_HOST = "host"
 
 _USE_TORCH = "run it where torch is used"
 _PROFILE = "profile one step with Nsight Systems"
@@ -201,7 +199,7 @@ def _series(counted: Sequence[Step]) -> tuple[Series, ...]:
         ),
     }
     return tuple(
-        Series(metric=metric, unit=unit, source=_HOST, values=tuple(samples))
+        Series(metric=metric, unit=unit, source=Source.HOST, values=tuple(samples))
         for metric, (unit, samples) in values.items()
         if samples
     )
@@ -211,7 +209,7 @@ def _facts(loop: Loop) -> dict[str, str]:
     """Return what makes two loops different things to measure."""
     waiting = "step" if loop.waiting is None else loop.waiting.value
     return {
-        "cache_mode": "as-it-comes",
+        "cache_mode": CacheMode.AS_IT_COMES,
         "parameters": f"{loop.units:g} {loop.unit} a step, device waited for each {waiting}",
     }
 

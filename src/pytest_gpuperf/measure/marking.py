@@ -15,13 +15,13 @@ from pytest_gpuperf.collect.ncu.command import paired_modes
 from pytest_gpuperf.collect.ncu.ranges import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
 from pytest_gpuperf.measure.bench import Bench
-from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, SOURCE, counter_metrics
+from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, counter_metrics
 from pytest_gpuperf.measure.machine import Machine
 from pytest_gpuperf.measure.reading import FileReader
 from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.sample import Estimate, Source
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
@@ -89,7 +89,7 @@ class MarkingMeasurer:
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process lacks: the profiler has CUPTI."""
-        return self._site.lacking([name for name in requires if name != "cupti"])
+        return self._site.lacking([name for name in requires if name != Source.CUPTI])
 
     def ensure(self) -> None:
         """Refuse nothing: the process that times did."""
@@ -174,9 +174,9 @@ class MarkingMeasurer:
 
 def _record(key: RecordKey, kind: Kind, plan: Plan) -> Record:
     """Return a record that has a value of all that its process may ask for."""
-    metrics = (*_TIMED, COUNT, *counter_metrics(plan, (SOURCE,)))
+    metrics = (*_TIMED, COUNT, *counter_metrics(plan, (Source.NCU,)))
     estimates = tuple(
-        Estimate(metric=name, value=1.0, unit="", source=SOURCE)
+        Estimate(metric=name, value=1.0, unit="", source=Source.NCU)
         for name in dict.fromkeys(metrics)
     )
     return Record(key=key, kind=kind, estimates=estimates)

@@ -15,7 +15,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import gpu_metrics
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
-from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse
@@ -26,11 +26,10 @@ if TYPE_CHECKING:
 __all__ = ["with_observations"]
 
 _AGAIN = "run it again"
-_NVML, _HOST = "nvml", "host"
 _IDLE = 0.3  # a device that waits for longer than that is bound by its host
 _DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
 _TEMPERATURE_STEP = 10  # °C: what moved by less is not news
-_ENERGY = gpu_metrics("nvml", Kind.MEASURE)
+_ENERGY = gpu_metrics(Source.NVML, Kind.MEASURE)
 _NAMED = "name it in the test's marker, in limits or max_regression"
 _UNFIXED = "leave iterations out of its marker: energy takes as many calls as it needs"
 _COUNTED = (
@@ -136,9 +135,9 @@ def _memory_estimates(use: MemoryUse, *, counted: bool) -> Iterator[Estimate]:
 def _energy_estimates(joules: float | None, watts: float | None) -> Iterator[Estimate]:
     """Yield energy and power, as far as the board knows them."""
     if joules is not None:
-        yield Estimate(metric="energy", value=joules, unit="J", source=_NVML)
+        yield Estimate(metric="energy", value=joules, unit="J", source=Source.NVML)
     if watts is not None:
-        yield Estimate(metric="power", value=watts, unit="W", source=_NVML)
+        yield Estimate(metric="power", value=watts, unit="W", source=Source.NVML)
 
 
 def _gaps(
@@ -147,7 +146,7 @@ def _gaps(
     """Yield why what somebody may ask for was not seen; some of it may have been."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[1]
-    activity_metrics = gpu_metrics("cupti", record.kind)
+    activity_metrics = gpu_metrics(Source.CUPTI, record.kind)
     if observations.void is not None:
         remedy = observations.void.remedy or _AGAIN
         lost = replace(observations.void.gap, remedy=remedy)
@@ -259,7 +258,7 @@ def _bound_class(
     and else the clock is what most calls follow.
     """
     time = next((e for e in record.estimates if e.metric == "time"), None)
-    if time is None or time.source == _HOST:
+    if time is None or time.source == Source.HOST:
         return BoundClass.HOST
     if activity is not None and (activity.idle_fraction or 0.0) > _IDLE:
         return BoundClass.HOST

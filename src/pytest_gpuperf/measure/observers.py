@@ -16,6 +16,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.sensors import Company
 
 if TYPE_CHECKING:
@@ -95,7 +96,6 @@ class MeasuredCall(NamedTuple):
     observations: Observations
 
 
-_CUPTI, _NVML = "cupti", "nvml"
 _NO_ROOM = Gap(
     code=GapCode.UNSUPPORTED,
     reason="a second result had no room beside the first, which the test may ask for",
@@ -152,7 +152,7 @@ class Observers:
             from pytest_gpuperf.collect.cupti.activity import ActivityTimer
 
             yield ActivityTimer(self.activity)
-        if self._asked("events") and self._may_use_device():
+        if self._asked(Source.EVENTS) and self._may_use_device():
             from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
             yield EventTimer(find_events(), self._site.clock.now_ns)
@@ -160,7 +160,7 @@ class Observers:
     @property
     def activity(self) -> ActivityCollector | None:
         """The one that sees what the GPU does; None: not asked for, absent, or held."""
-        if self._activity is None and self._usable(_CUPTI):
+        if self._activity is None and self._usable(Source.CUPTI):
             self._activity = self._open_activity()
         return self._activity
 
@@ -174,7 +174,7 @@ class Observers:
         try:
             collector.open()
         except CollectorUnavailableError as error:
-            self._lose(_CUPTI, error)
+            self._lose(Source.CUPTI, error)
             return None
         return collector
 
@@ -236,7 +236,9 @@ class Observers:
         if not observations.device_used:
             return
         call = calls(request)()
-        if request.cache == "cold":  # what is seen is of a call like those timed
+        if (
+            request.cache == CacheMode.COLD
+        ):  # what is seen is of a call like those timed
             self._runtime.flush_l2()
         try:
             with self._looking(observations, calling=True, beside=beside) as result:
@@ -270,7 +272,7 @@ class Observers:
             metrics: Those that the test is judged by.
         """
         wanted = observations.device_used and any(
-            metric in metrics for metric in gpu_metrics(_NVML, Kind.MEASURE)
+            metric in metrics for metric in gpu_metrics(Source.NVML, Kind.MEASURE)
         )
         if wanted and request.iterations is not None:
             observations.unrepeated = "the test fixes how often it is called"
@@ -361,16 +363,16 @@ class Observers:
 
     def _may_use_device(self) -> bool:
         """Return whether tests may come to use a device, NVIDIA's or one of torch's."""
-        named = "events" in self._site.config.collectors
+        named = Source.EVENTS in self._site.config.collectors
         return named or self._site.device() is not None or "torch" in sys.modules
 
     def _blindness(self) -> Gap | None:
         """Return why CUPTI does not see what the GPU does; None: it does."""
         if self._site.device() is None or self.activity is not None:
             return None
-        if not self._asked(_CUPTI):
+        if not self._asked(Source.CUPTI):
             return _CUPTI_UNASKED
-        return {**self._site.absent, **self._site.lost}.get(_CUPTI)
+        return {**self._site.absent, **self._site.lost}.get(Source.CUPTI)
 
     def _asked(self, name: str) -> bool:
         """Return whether a collector may be used at all."""
@@ -417,7 +419,7 @@ class Observers:
     def _board(self) -> Board | None:
         """Return the sensors of the device in use; None: there are none."""
         device = self._site.device()
-        if device is None or not self._usable(_NVML):
+        if device is None or not self._usable(Source.NVML):
             return None
         uuid = self._runtime.device_uuid() or device.uuid
         if uuid not in self._opened:
@@ -427,7 +429,7 @@ class Observers:
             try:
                 self._opened[uuid] = open_board(uuid)
             except CollectorUnavailableError as error:
-                self._lose(_NVML, error)
+                self._lose(Source.NVML, error)
         return self._opened[uuid]
 
 
@@ -453,7 +455,9 @@ class TimeLines:
             return None
         uuid = self.uuid()
         if uuid is None:
-            lost[_TELEMETRY] = {**self._site.absent, **lost}.get("nvml", _NVML_UNASKED)
+            lost[_TELEMETRY] = {**self._site.absent, **lost}.get(
+                Source.NVML, _NVML_UNASKED
+            )
             return None
         if uuid not in self._samplers:
             # most runs have no time line

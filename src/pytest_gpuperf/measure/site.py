@@ -34,7 +34,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import HeaderNote
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sample import Source, Unmeasured
 
 if TYPE_CHECKING:
     from typing_extensions import Self
@@ -49,7 +49,6 @@ if TYPE_CHECKING:
 
 __all__ = ["ProcessIdentity", "Site"]
 
-_HOST = "host"
 _REMARKS = "remarks.txt"  # in the folder that all processes of a run know
 
 
@@ -194,8 +193,8 @@ class Site:
             no_device_reason=None if self.device() else self.no_device_reason(),
         )
         unasked = not self.config.collectors  # whoever names it knows why
-        if unasked and "ncu" not in absent and self.device() is None:
-            absent["ncu"] = Gap(
+        if unasked and Source.NCU not in absent and self.device() is None:
+            absent[Source.NCU] = Gap(
                 code=GapCode.NO_DEVICE,
                 reason=f"there is nothing to count: {self.no_device_reason()}",
                 remedy="run it where there is a GPU, or name the collectors: "
@@ -359,7 +358,9 @@ class Site:
             CollectorUnavailableError: It was.
         """
         collectors = self.config.collectors
-        if collector == _HOST and not frozenset(DEVICE_TIMERS).isdisjoint(collectors):
+        if collector == Source.HOST and not frozenset(DEVICE_TIMERS).isdisjoint(
+            collectors
+        ):
             return  # whatever times the device, the host's clock runs beside it
         if self.config.replay is None and collectors and collector not in collectors:
             message = f"the {collector} collector is not among those asked for"

@@ -18,6 +18,7 @@ from pytest_gpuperf.errors import ConfigError, MeasureError
 from pytest_gpuperf.measure.observers import MeasuredCall
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record
+from pytest_gpuperf.model.sample import CacheMode, Source
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -132,7 +133,7 @@ class TimingMeasurer:
         """Return what a test requires and this process does not have; None: nothing."""
         if self.turns is not None and self.turns.refusal is not None:
             return self.turns.refusal
-        if "cupti" in requires:
+        if Source.CUPTI in requires:
             _ = self.observers.activity  # who holds CUPTI shows when it is opened
         return self._site.lacking(requires)
 
@@ -298,7 +299,7 @@ class TimingMeasurer:
         )
         if others is not None:
             observations.deltas = others.deltas
-        cache_mode = "none" if timing is None else timing.cache_mode
+        cache_mode = CacheMode.UNTOUCHED if timing is None else timing.cache_mode
         facts = {**self._machine.maker().facts, "cache_mode": cache_mode}
         strict = self._site.config.strict
         record = with_observations(record, observations, facts=facts, strict=strict)

@@ -7,12 +7,15 @@ import re
 from collections.abc import Iterable, Mapping
 
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
+from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = ["HARD_FACTS", "differences", "facts_of", "family_facts", "family_of", "slug"]
 
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _CACHE = "cache_mode"
-_FLUSHED = frozenset({"cold", "warm"})  # of a device; a host alone has no such mode
+_FLUSHED = frozenset(
+    {CacheMode.COLD, CacheMode.WARM}
+)  # of a device; a host alone has no such mode
 _HOST = (
     "cpu_model",
     "core_count",
@@ -62,7 +65,7 @@ def family_of(metric: str, source: str) -> Family:
     if metric not in METRICS:
         return Family.COUNTER if is_counter(metric) else Family.RECORDED
     family = METRICS[metric].family
-    if source == "host" and family is Family.DEVICE_TIME:
+    if source == Source.HOST and family is Family.DEVICE_TIME:
         return Family.HOST_TIME
     return family
 

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Literal, TypedDict
 
 from pytest_gpuperf.errors import UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.sample import Source
 
 __all__ = [
     "INSTRUCTION_CLASSES",
@@ -106,8 +107,8 @@ class Metric(Frozen, frozen=True, kw_only=True):
     better: Better
     family: Family
     meaning: str
-    sources: Mapping[Kind, tuple[str, ...]]
-    counted_by: tuple[str, ...] = ()
+    sources: Mapping[Kind, tuple[Source, ...]]
+    counted_by: tuple[Source, ...] = ()
     exact: bool = False
     per_kernel: bool = False
     gpu: bool = False
@@ -127,7 +128,7 @@ class Metric(Frozen, frozen=True, kw_only=True):
 
 
 _NEVER_NEGATIVE = frozenset({"s", "bytes", "count"})
-_Sources = Mapping[Kind, tuple[str, ...]]
+_Sources = Mapping[Kind, tuple[Source, ...]]
 
 if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
 
@@ -136,7 +137,7 @@ if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
         sources: _Sources
 
     class _Traits(_Always, total=False):
-        counted_by: tuple[str, ...]
+        counted_by: tuple[Source, ...]
         exact: bool
         per_kernel: bool
         gpu: bool
@@ -145,24 +146,32 @@ if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
         combine: Combine
 
 
-def _call(*sources: str) -> _Sources:
+def _call(*sources: Source) -> _Sources:
     """Return the sources of a metric of one call, or of one block."""
     return {Kind.MEASURE: sources, Kind.RANGE: sources}
 
 
-_CLOCKS = ("cupti", "events", "host")
-_LOOP: _Sources = {Kind.STEPS: ("host",)}
-_CODE: _Sources = {Kind.BINARY: ("binary",)}
-_REPORT: _Sources = {Kind.CAPTURE: ("ncu-report",)}
-_COMPILER: _Sources = {**_call("cupti"), **_LOOP}  # the driver's; torch's
+_CLOCKS = (Source.CUPTI, Source.EVENTS, Source.HOST)
+_LOOP: _Sources = {Kind.STEPS: (Source.HOST,)}
+_CODE: _Sources = {Kind.BINARY: (Source.BINARY,)}
+_REPORT: _Sources = {Kind.CAPTURE: (Source.NCU_REPORT,)}
+_COMPILER: _Sources = {**_call(Source.CUPTI), **_LOOP}  # the driver's; torch's
 
 _TIME: _Traits = {"family": Family.DEVICE_TIME, "sources": {**_call(*_CLOCKS), **_LOOP}}
 _TIMES: _Traits = {
     "family": Family.DEVICE_TIME,
     "sources": {Kind.MEASURE: _CLOCKS, **_LOOP},
 }
-_BUSY: _Traits = {"family": Family.DEVICE_TIME, "sources": _call("cupti"), "gpu": True}
-_SENSOR: _Traits = {"family": Family.DEVICE_TIME, "sources": _call("nvml"), "gpu": True}
+_BUSY: _Traits = {
+    "family": Family.DEVICE_TIME,
+    "sources": _call(Source.CUPTI),
+    "gpu": True,
+}
+_SENSOR: _Traits = {
+    "family": Family.DEVICE_TIME,
+    "sources": _call(Source.NVML),
+    "gpu": True,
+}
 _RATE: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP}
 _MFU: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP, "bound": "peak"}
 _ROOF: _Traits = {
@@ -173,18 +182,25 @@ _ROOF: _Traits = {
 _WORK: _Traits = {"family": Family.DEVICE_TIME, "sources": _call(*_CLOCKS)}
 _PAIR: _Traits = {"family": Family.DEVICE_TIME, "sources": {Kind.COMPARE: _CLOCKS}}
 
-_WALL: _Traits = {"family": Family.HOST_TIME, "sources": {**_call("host"), **_LOOP}}
+_WALL: _Traits = {
+    "family": Family.HOST_TIME,
+    "sources": {**_call(Source.HOST), **_LOOP},
+}
 _HOST: _Traits = {
     "family": Family.HOST_TIME,
-    "sources": {Kind.MEASURE: ("host",)},
+    "sources": {Kind.MEASURE: (Source.HOST,)},
     "gpu": True,
 }
 _FIRST: _Traits = {
     "family": Family.HOST_TIME,
-    "sources": {Kind.MEASURE: ("host",), **_LOOP},
+    "sources": {Kind.MEASURE: (Source.HOST,), **_LOOP},
 }
 _WAIT: _Traits = {"family": Family.HOST_TIME, "sources": _LOOP}
-_LATENCY: _Traits = {"family": Family.HOST_TIME, "sources": _call("cupti"), "gpu": True}
+_LATENCY: _Traits = {
+    "family": Family.HOST_TIME,
+    "sources": _call(Source.CUPTI),
+    "gpu": True,
+}
 _COMPILING: _Traits = {"family": Family.HOST_TIME, "sources": _COMPILER, "gpu": True}
 
 _EXACT: _Traits = {
@@ -194,23 +210,27 @@ _EXACT: _Traits = {
     "whole": True,
     "combine": Combine.SUM,
 }
-_ACTIVITY: _Traits = {**_EXACT, "sources": _call("cupti"), "gpu": True}
+_ACTIVITY: _Traits = {**_EXACT, "sources": _call(Source.CUPTI), "gpu": True}
 _COMPILED: _Traits = {**_EXACT, "sources": _COMPILER, "gpu": True}
 _GRAPHS: _Traits = {**_EXACT, "sources": _LOOP}
 _LAUNCHES: _Traits = {
     **_EXACT,
-    "sources": {**_call("cupti"), **_REPORT},
-    "counted_by": ("ncu",),
+    "sources": {**_call(Source.CUPTI), **_REPORT},
+    "counted_by": (Source.NCU,),
     "gpu": True,
 }
-_ALLOCATED: _Traits = {**_EXACT, "sources": _call("cupti", "host"), "gpu": True}
+_ALLOCATED: _Traits = {
+    **_EXACT,
+    "sources": _call(Source.CUPTI, Source.HOST),
+    "gpu": True,
+}
 _LEAKED: _Traits = {
     **_ALLOCATED,
-    "sources": _call("host"),
+    "sources": _call(Source.HOST),
     "exact": False,
     "combine": Combine.LARGEST,
 }
-_PEAK: _Traits = {**_LEAKED, "sources": {**_call("host"), **_LOOP}}
+_PEAK: _Traits = {**_LEAKED, "sources": {**_call(Source.HOST), **_LOOP}}
 
 _KERNEL: _Traits = {
     **_EXACT,
@@ -221,7 +241,7 @@ _KERNEL: _Traits = {
 _BLOCK: _Traits = {
     **_KERNEL,
     "sources": {**_CODE, **_REPORT},
-    "counted_by": ("ncu",),
+    "counted_by": (Source.NCU,),
 }
 _OCCUPANCY: _Traits = {**_BLOCK, "whole": False, "combine": Combine.MEAN}
 _WAVES: _Traits = {**_BLOCK, "sources": _REPORT, "whole": False}
@@ -229,11 +249,11 @@ _WAVES: _Traits = {**_BLOCK, "sources": _REPORT, "whole": False}
 _COUNTER: _Traits = {
     "family": Family.COUNTER,
     "sources": _REPORT,
-    "counted_by": ("cupti", "ncu"),
+    "counted_by": (Source.CUPTI, Source.NCU),
     "per_kernel": True,
 }
 _AMOUNT: _Traits = {**_COUNTER, "combine": Combine.SUM}
-_BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": ("ncu",)}  # ncu adds it up
+_BY_SOURCE_LINE: _Traits = {**_COUNTER, "counted_by": (Source.NCU,)}  # ncu adds it up
 
 _LOWER, _HIGHER, _NEITHER = Better.LOWER, Better.HIGHER, Better.NEITHER
 _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
@@ -429,7 +449,7 @@ METRICS = MappingProxyType(
 _NAME_OF_COUNTER = re.compile(
     r"[a-z][a-z0-9]*(?:_[a-z0-9]+)*__[A-Za-z0-9_]+(?:\.[a-z0-9_]+)*"
 )
-_OWN: _Traits = {"family": Family.RECORDED, "sources": {Kind.RECORD: ("user",)}}
+_OWN: _Traits = {"family": Family.RECORDED, "sources": {Kind.RECORD: (Source.USER,)}}
 _ROLLUPS = {
     "max": Combine.LARGEST,
     "min": Combine.SMALLEST,
@@ -454,7 +474,7 @@ def gpu_metrics(source: str, kind: Kind) -> tuple[str, ...]:
     Return what only a GPU has and a collector gives in a kind of measurement.
 
     Example:
-        >>> gpu_metrics("nvml", Kind.RANGE)
+        >>> gpu_metrics(Source.NVML, Kind.RANGE)
         ('energy', 'power')
     """
     return tuple(

@@ -10,7 +10,55 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.mistakes import finite
 
-__all__ = ["Estimate", "Series", "SourceLabel", "Unmeasured"]
+__all__ = [
+    "COLLECTORS",
+    "CacheMode",
+    "Estimate",
+    "Series",
+    "Source",
+    "SourceLabel",
+    "Unmeasured",
+]
+
+
+class Source(str, Enum):
+    """
+    Where a value comes from: a collector, or what else can give one.
+
+    Records hold it as text, so that another package's collector can have its own name.
+    """
+
+    REPLAY = "replay"  # the readings of a recorded run
+    CUPTI = "cupti"
+    EVENTS = "events"
+    HOST = "host"
+    NCU = "ncu"
+    NVML = "nvml"
+    BINARY = "binary"
+    NCU_REPORT = "ncu-report"
+    USER = "user"  # a number that the test records; not a collector
+    TORCH = "torch"  # what it counts in a loop; not a collector
+
+    def __str__(self) -> str:
+        """Return the name as it is written."""
+        return self.value
+
+
+# what --gpuperf-collectors may name, best first
+COLLECTORS = tuple(s for s in Source if s not in {Source.USER, Source.TORCH})
+
+
+class CacheMode(str, Enum):
+    """What is done about the caches of a device before each sample."""
+
+    COLD = "cold"  # its L2 is flushed
+    WARM = "warm"  # it is not
+    UNTOUCHED = "none"  # there was no device to flush
+    AS_IT_COMES = "as-it-comes"  # of a loop, whose steps follow each other
+
+    def __str__(self) -> str:
+        """Return the mode as it is written."""
+        return self.value
 
 
 class SourceLabel(str, Enum):
@@ -33,7 +81,7 @@ class Series(Frozen, frozen=True, kw_only=True):
 
         unit: Its SI unit, or a counter's own.
 
-        source: The collector: "host", "binary", "ncu-report", "user"…
+        source: The collector: a Source, or the name of another package's.
 
         values: The samples [unit], in the order they were taken; may be empty in a
             summary that travels.

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.model.run import Completeness, Header
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -244,7 +245,9 @@ class Suite:
         """Return what the run says before its first record."""
         values = (e for record in self.records() for e in record.estimates)
         # counters say nothing of who records what the device does: that is CUPTI, too
-        used = {e.source for e in values if e.source != "cupti" or not _is_counter(e)}
+        used = {
+            e.source for e in values if e.source != Source.CUPTI or not _is_counter(e)
+        }
         choice = self.site.choice(used)
         notes = (*choice.notes, *self.site.remarks())
         return Header(

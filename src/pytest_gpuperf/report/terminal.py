@@ -19,6 +19,7 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, MachineShift, Run
+from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import (
@@ -71,7 +72,7 @@ EXPLAINED = frozenset(
 
 # what a header's note is about that is told without -v: a timer of the device, turns that
 # nobody can take, the time line, asked for by name
-_BETTER = frozenset({"cupti", "events", "lock", "telemetry"})
+_BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters

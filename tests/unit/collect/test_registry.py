@@ -14,9 +14,9 @@ from pytest_gpuperf.collect.registry import (
     choose,
     still_absent,
 )
-from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.sample import COLLECTORS
 
 NO_REPLAY = Gap(
     code=GapCode.NOT_ASKED,

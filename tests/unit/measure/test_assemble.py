@@ -33,7 +33,7 @@ from pytest_gpuperf.model.record import (
     VoidCode,
 )
 from pytest_gpuperf.model.roofline import Peak, Peaks
-from pytest_gpuperf.model.sample import Estimate, SourceLabel, Unmeasured
+from pytest_gpuperf.model.sample import CacheMode, Estimate, SourceLabel, Unmeasured
 from pytest_gpuperf.model.work import Work
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a")
@@ -45,10 +45,12 @@ FACTS = {
 }
 MAKER = Maker(facts=FACTS, soft_facts={"torch": "2.11"})
 SAMPLES = tuple(1e-3 + 1e-6 * number for number in range(20))
-HOST = Timing(samples=SAMPLES, source="host", first_call_s=0.5, cache_mode="none")
+HOST = Timing(
+    samples=SAMPLES, source="host", first_call_s=0.5, cache_mode=CacheMode.UNTOUCHED
+)
 WALLS = tuple(sample + 1e-5 for sample in SAMPLES)
 EVENTS = Timing(
-    samples=SAMPLES, source="events", others={"host": WALLS}, cache_mode="cold"
+    samples=SAMPLES, source="events", others={"host": WALLS}, cache_mode=CacheMode.COLD
 )
 
 KERNEL = KernelResources(

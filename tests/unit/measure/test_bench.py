@@ -19,6 +19,7 @@ from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.sample import CacheMode
 
 KEY = RecordKey(test_id="test_it.py::test_x")
 PLAN = Plan()
@@ -192,7 +193,7 @@ def test_a_cache_mode_that_is_not_one_is_refused(cache: str) -> None:
 
 def test_what_the_call_does_not_say_its_markers_do() -> None:
     """Caches and the number of calls; where neither says it, the cache is cold."""
-    plan = Plan(cache="warm", iterations=3)
+    plan = Plan(cache=CacheMode.WARM, iterations=3)
     marked, own = (timed_call(plan, int, (), {}, cache=c) for c in (None, "cold"))
 
     assert (marked.cache, marked.iterations, own.cache) == ("warm", 3, "cold")

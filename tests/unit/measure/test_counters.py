@@ -13,6 +13,7 @@ from pytest_gpuperf.measure.counters import (
     may_count_here,
 )
 from pytest_gpuperf.model.environment import Device
+from pytest_gpuperf.model.sample import CacheMode
 from pytest_gpuperf.model.verdict import Limit
 
 
@@ -58,8 +59,8 @@ def test_a_counter_is_wanted_where_it_is_named(
     ("plan", "mode"),
     [
         (Plan(), "all"),
-        (Plan(cache="cold"), "all"),
-        (Plan(cache="warm"), "none"),
+        (Plan(cache=CacheMode.COLD), "all"),
+        (Plan(cache=CacheMode.WARM), "none"),
         (Plan(uses_fixture=False), "none"),
     ],
 )

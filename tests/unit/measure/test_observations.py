@@ -27,6 +27,7 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
+from pytest_gpuperf.model.sample import CacheMode
 from pytest_gpuperf.model.sensors import (
     ClockReason,
     Company,
@@ -108,7 +109,9 @@ BUSY = trace(
 def record(kind: Kind = Kind.MEASURE, source: str = "cupti") -> Record:
     """Return the record of a timing by one source of the device, or the host."""
     others = {} if source == "host" else {"host": SAMPLES}
-    timing = Timing(samples=SAMPLES, source=source, others=others, cache_mode="cold")
+    timing = Timing(
+        samples=SAMPLES, source=source, others=others, cache_mode=CacheMode.COLD
+    )
     return MAKER.timed(KEY, timing, kind=kind, work=None)
 
 

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.config import COLLECTORS
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS
+from pytest_gpuperf.model.sample import COLLECTORS
 
 PAGE = Path(__file__).parents[3] / "docs" / "metrics.md"
 

@@ -33,6 +33,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Void
+from pytest_gpuperf.model.sample import Source
 
 __all__ = [
     "MOST_RECORDS",
@@ -412,7 +413,7 @@ class ActivityTimer:
         many_count: Records of several samples that it does not hold unread.
     """
 
-    name = "cupti"
+    name: str = Source.CUPTI
 
     def __init__(
         self, collector: ActivityCollector, *, many_count: int = _MANY_RECORDS

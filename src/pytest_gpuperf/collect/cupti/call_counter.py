@@ -25,6 +25,7 @@ from pytest_gpuperf.collect.cupti.range_profiler import (
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.sample import CacheMode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.libcupti import Libcupti
@@ -158,7 +159,7 @@ class CallCounter:
             counters,
             synchronize=self._runtime.synchronize,
             max_ranges=_ROOM if seen_count is None else seen_count + _SPARE,
-            cache="all" if call.request.cache == "cold" else "none",
+            cache="all" if call.request.cache == CacheMode.COLD else "none",
             library=self._library,
         )
         with _closed(profiler):
@@ -208,7 +209,7 @@ class CallCounter:
 
     def _flush(self, request: TimedCall) -> None:
         """Begin as the timed samples do."""
-        if request.cache == "cold":
+        if request.cache == CacheMode.COLD:
             self._runtime.flush_l2()
 
 

@@ -33,6 +33,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.counters import CounterMode
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
+from pytest_gpuperf.model.sample import Source
 
 __all__ = [
     "Counted",
@@ -385,7 +386,6 @@ def _ambiguous(name: str, *, is_inside: bool) -> MeasureError:
 Ranged = Callable[[str], AbstractContextManager[None]]
 
 _UNHELD_CLOCKS = frozenset({None, "unlocked"})
-_SOURCE = "cupti"
 
 
 class CountedRange(Frozen, frozen=True, kw_only=True):
@@ -426,7 +426,7 @@ class Counted(Frozen, frozen=True, kw_only=True):
     mode: CounterMode
     tool: str
     passes_count: int
-    source: str = _SOURCE
+    source: str = Source.CUPTI
     notes: tuple[Note, ...] = ()
     void: Void | None = None
 

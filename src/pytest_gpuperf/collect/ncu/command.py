@@ -14,6 +14,7 @@ from pytest_gpuperf.collect.ncu.metrics import Metric, gather
 from pytest_gpuperf.errors import GpuPerfError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
+from pytest_gpuperf.model.sample import CacheMode
 
 __all__ = ["Command", "Modes", "paired_modes"]
 
@@ -69,7 +70,7 @@ def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
     Return the conditions of ncu that match those of a test's measurement.
 
     Args:
-        cache: The test's cache mode: "cold", "warm", or "none".
+        cache: The test's CacheMode: COLD, WARM or UNTOUCHED.
 
         clocks: The declared state of the clocks: "free", "locked" (locked outside of
             ncu), "base" or "boost" (ncu locks them while it counts).
@@ -78,10 +79,14 @@ def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
         MeasureError: A mode is unknown.
 
     Example:
-        >>> paired_modes("cold")
+        >>> paired_modes(CacheMode.COLD)
         Modes(cache_control='all', clock_control='none')
     """
-    caches = {"cold": "all", "warm": "none", "none": "none"}
+    caches = {
+        CacheMode.COLD: "all",
+        CacheMode.WARM: "none",
+        CacheMode.UNTOUCHED: "none",
+    }
     policies = {"free": "none", "locked": "none", "base": "base", "boost": "boost"}
     mistakes = [
         f"{name}: {value!r} is not one of {', '.join(choices)}"
@@ -93,7 +98,7 @@ def paired_modes(cache: str, *, clocks: str = "free") -> Modes:
     ]
     if mistakes:
         raise MeasureError("; ".join(mistakes), remedy="give one of them")
-    return Modes(caches[cache], policies[clocks])
+    return Modes(caches[CacheMode(cache)], policies[clocks])
 
 
 class _Options(tuple[str, ...]):  # noqa: SLOT001 - a tuple has no room for slots

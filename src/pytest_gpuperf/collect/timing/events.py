@@ -23,6 +23,7 @@ from pytest_gpuperf.collect.runtime import (
 )
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.record import Void, VoidCode
+from pytest_gpuperf.model.sample import Source
 
 __all__ = ["CudaEvents", "CurrentStream", "EventTimer", "Events", "find_events"]
 
@@ -212,7 +213,7 @@ class EventTimer:
         now_ns: The clock, to detect work that outlives the second event.
     """
 
-    name = "events"
+    name: str = Source.EVENTS
 
     def __init__(self, events: Sequence[Events], now_ns: Callable[[], int]) -> None:
         self._events = tuple(events)

@@ -30,6 +30,7 @@ from pytest_gpuperf.collect.timing.readings import (
 from pytest_gpuperf.collect.timing.sampling import CallSampler, Instruments
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sample import Source
 
 __all__ = ["HostCollector", "RangeTimer"]
 
@@ -59,7 +60,7 @@ class HostCollector:
             the clock cannot be read. Called after each sample, never in one.
     """
 
-    name = "host"
+    name = Source.HOST
 
     def __init__(
         self,

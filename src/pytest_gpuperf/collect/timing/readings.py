@@ -28,9 +28,9 @@ from pytest_gpuperf.collect.base import (
 )
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void
+from pytest_gpuperf.model.sample import Source
 
 __all__ = [
-    "HOST",
     "CountedSamples",
     "Reading",
     "Timers",
@@ -41,11 +41,10 @@ __all__ = [
     "use_is_known",
 ]
 
-HOST = "host"
 _SLOW_CLOCK = 0.75  # docs/judging.md section 5: of the median SM clock of the set
 # the shortest time that each source resolves [ns]; CUPTI's clock ticks in
 # nanoseconds, cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API)
-_RESOLUTION_NS: Mapping[str, int] = {"cupti": 1, "events": 500}
+_RESOLUTION_NS: Mapping[str, int] = {Source.CUPTI: 1, Source.EVENTS: 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
 
 
@@ -213,7 +212,7 @@ def counted_samples(
     if unused:
         every = tuple(range(len(readings[0])))
         return CountedSamples(
-            sources=(HOST,), places=every, unused=True, notes=(_UNUSED,)
+            sources=(Source.HOST,), places=every, unused=True, notes=(_UNUSED,)
         )
     slow = {place for series in readings for place in _slow_places(series)}
     notes = [
@@ -242,7 +241,7 @@ def counted_samples(
     if slow:
         notes.append(_slow_note(len(slow)))
     return CountedSamples(
-        sources=(*sources, HOST), places=tuple(places), notes=tuple(notes)
+        sources=(*sources, Source.HOST), places=tuple(places), notes=tuple(notes)
     )
 
 
@@ -254,7 +253,7 @@ _UNUSED = Note(
 
 def _value(reading: Reading, source: str) -> float | None:
     """Return a sample by one source [s]; None: the source could not time it."""
-    return reading.wall_s if source == HOST else reading.device_s.get(source)
+    return reading.wall_s if source == Source.HOST else reading.device_s.get(source)
 
 
 def median_clock_hz(readings: Iterable[Reading]) -> float | None:
@@ -294,7 +293,6 @@ def _slow_note(count: int) -> Note:
     return Note(code="slow-clock", text=text)
 
 
-_CUPTI, _HOST = "cupti", "host"
 # Waiting for an idle device takes some 5 us (*unverified on hardware*): a wait ten times
 # as long was work
 _WORKED_S = 50e-6
@@ -318,7 +316,7 @@ def use_is_known(
     References:
         DLDeviceType in dlpack.h 1.1; the `__cuda_array_interface__` protocol.
     """
-    if timing.unused or _CUPTI in {timing.source, *timing.others} or needs:
+    if timing.unused or Source.CUPTI in {timing.source, *timing.others} or needs:
         return True
     inputs = () if request is None else _call_inputs(request)
     return _went_on(timing) or any(map(lies_on_device, (timing.result, *inputs)))
@@ -366,7 +364,11 @@ def _went_on(timing: Timing) -> bool:
     """Return whether the device was usually still busy when the call returned."""
     if unsettled(timing.result):
         return False  # jax computes on, and perhaps on the CPU
-    walls = timing.samples if timing.source == _HOST else timing.others.get(_HOST, ())
+    walls = (
+        timing.samples
+        if timing.source == Source.HOST
+        else timing.others.get(Source.HOST, ())
+    )
     if not timing.returned or len(walls) != len(timing.returned):
         return False
     waits = (wall - back for wall, back in zip(walls, timing.returned, strict=True))

@@ -18,7 +18,6 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_result,
 )
 from pytest_gpuperf.collect.timing.readings import (
-    HOST,
     CountedSamples,
     Reading,
     Timers,
@@ -28,6 +27,7 @@ from pytest_gpuperf.collect.timing.readings import (
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note, Void, VoidCode
+from pytest_gpuperf.model.sample import CacheMode, Source
 
 __all__ = ["CallSampler", "Instruments"]
 # docs/judging.md section 5: graph trees need warm-up, record and replay
@@ -96,7 +96,7 @@ class CallSampler:
         self._watched: Callable[[], None] | None = None  # the wait of the warm-up
         self._settle: Callable[[object], None] | None = settle
         self._flush: Callable[[], None] | None = None
-        self._cache_mode = "none"
+        self._cache_mode = CacheMode.UNTOUCHED
         self._batch_count = 1
         self._warmup_count = 0
         self._first_call_ns = 0
@@ -128,7 +128,7 @@ class CallSampler:
         if self._settle is None:
             return {}
         reason = "the call returns before its work is in a stream (jax)"
-        return {"events": Void(code=VoidCode.NO_STREAM, reason=reason)}
+        return {Source.EVENTS: Void(code=VoidCode.NO_STREAM, reason=reason)}
 
     def sample(self) -> Reading | None:
         """
@@ -271,8 +271,8 @@ class CallSampler:
         if not runtime.active():
             return False
         self._synchronize = runtime.synchronize
-        self._cache_mode = self._request.cache
-        if self._request.cache == "cold":
+        self._cache_mode = CacheMode(self._request.cache)
+        if self._cache_mode is CacheMode.COLD:
             self._flush = runtime.flush_l2
         return True
 
@@ -341,7 +341,7 @@ class CallSampler:
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
         """Return a note if the samples are too short for their source."""
         resolution_ns = self._instruments.resolution_ns
-        if source != HOST:
+        if source != Source.HOST:
             resolution_ns = resolution_of(source)
         least_ns = _SHORT * _SAMPLE_RESOLUTIONS * resolution_ns
         if statistics.median(samples) * self._batch_count * NS_PER_S >= least_ns:
