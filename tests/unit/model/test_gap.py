@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pytest_gpuperf import errors
 from pytest_gpuperf.errors import (
     BaselineError,
     CollectorUnavailableError,
@@ -37,3 +38,12 @@ def test_an_error_of_no_code_at_all_has_failed() -> None:
     gap = Gap.of(BaselineError("broken", remedy="mend it"))
 
     assert gap.code is GapCode.FAILED
+
+
+def test_the_codes_of_errors_are_their_slugs() -> None:
+    """An error that is renamed takes its code along: the first group, and no other."""
+    slugs = {getattr(getattr(errors, name), "slug", None) for name in errors.__all__}
+    codes = tuple(GapCode)
+    of_errors = codes[: codes.index(GapCode.DEVICE_LOST)]
+
+    assert tuple(code for code in codes if code.value in slugs) == of_errors
