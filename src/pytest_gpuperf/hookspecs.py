@@ -7,10 +7,13 @@ from typing import TYPE_CHECKING
 import pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
     from pytest_gpuperf.model.run import Run
-    from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
-    from pytest_gpuperf.model.step_profile import StepProfile
+    from pytest_gpuperf.model.scorecard import (
+        MeasuredScorecard,
+        Recommendation,
+        TrainingScorecard,
+    )
+    from pytest_gpuperf.model.steps import StepProfile
 
 __all__ = ["pytest_gpuperf_recommendations", "pytest_gpuperf_run_finished"]
 

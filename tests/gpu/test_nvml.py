@@ -15,8 +15,12 @@ from pytest_gpuperf.collect.nvml.library import Board, open_board
 from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.compute.utilization import asserted_class, compute
-from pytest_gpuperf.model.sensors import Company, DeviceDeltas
-from pytest_gpuperf.model.telemetry import CanonicalRecord, WorkloadClass
+from pytest_gpuperf.model.telemetry import (
+    CanonicalRecord,
+    Company,
+    DeviceDeltas,
+    WorkloadClass,
+)
 
 GIB = 1 << 30
 BUSY_S = 1.5

@@ -11,15 +11,19 @@ from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import ConfigError, RecordError
 from pytest_gpuperf.model.codec import from_builtins
-from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.reference_json import (
     decode_hardware,
     decode_scorecard,
     decode_step_profile,
     load_json,
 )
-from pytest_gpuperf.model.scorecard import HARDWARE, Hardware, TrainingScorecard
-from pytest_gpuperf.model.step_profile import StepProfile
+from pytest_gpuperf.model.scorecard import (
+    HARDWARE,
+    Hardware,
+    MeasuredScorecard,
+    TrainingScorecard,
+)
+from pytest_gpuperf.model.steps import StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
 if TYPE_CHECKING:

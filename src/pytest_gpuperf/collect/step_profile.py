@@ -25,8 +25,7 @@ from typing import Any, SupportsFloat, TypeVar, final
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import CollectError, MeasureError
-from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.mistakes import has_lone_surrogate
+from pytest_gpuperf.model.frozen import Frozen, has_lone_surrogate, replace
 from pytest_gpuperf.model.steps import (
     Compiled,
     Level,

@@ -7,17 +7,15 @@ from typing import Generic, TypeVar
 
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.measured_scorecard import (
-    UNATTRIBUTED,
-    MeasuredScorecard,
-    StepLimiter,
-)
 from pytest_gpuperf.model.scorecard import (
+    UNATTRIBUTED,
     Bottleneck,
+    MeasuredScorecard,
     Recommendation,
+    StepLimiter,
     TrainingScorecard,
 )
-from pytest_gpuperf.model.step_profile import StepProfile
+from pytest_gpuperf.model.steps import StepProfile
 
 __all__ = ["LAUNCH_FRACTION", "MEASURED_RULES", "RULES", "Rule", "recommendations"]
 

@@ -16,7 +16,7 @@ from statistics import median
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Note, Void, VoidCode
-from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import ClockReason, Company, DeviceDeltas
 
 __all__ = ["Gates", "clock_drift_fraction", "gates"]
 

@@ -22,10 +22,20 @@ from pytest_gpuperf.compute.step_bottleneck import (
 )
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.counters import STANDARD
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import (
+    Frozen,
+    Mistake,
+    not_finite,
+    not_made,
+    refuse,
+    replace,
+)
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.roofline import weakest
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.scorecard import (
     UNATTRIBUTED,
+    Hardware,
     Invariant,
     InvariantResult,
     LayerTime,
@@ -33,13 +43,9 @@ from pytest_gpuperf.model.measured_scorecard import (
     OperationTime,
     PhaseShare,
     StepTime,
+    TrainingScorecard,
 )
-from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
-from pytest_gpuperf.model.roofline import weakest
-from pytest_gpuperf.model.sample import SourceLabel
-from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
-from pytest_gpuperf.model.steps import SpanKind, kind_of
+from pytest_gpuperf.model.steps import Layer, Phase, SpanKind, StepProfile, kind_of
 from pytest_gpuperf.model.verdict import Outcome
 
 __all__ = [

@@ -5,8 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Mapping
 
-from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.mistakes import Mistake, refuse
+from pytest_gpuperf.model.frozen import Frozen, Mistake, refuse, replace
 from pytest_gpuperf.model.parity import (
     MeasuredParity,
     OperationGap,

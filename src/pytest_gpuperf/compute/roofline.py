@@ -5,9 +5,8 @@ from __future__ import annotations
 import math
 
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen, no_number, replace, shown
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.mistakes import no_number, shown
 from pytest_gpuperf.model.roofline import (
     Attainment,
     Bound,

@@ -11,9 +11,15 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from functools import reduce
 
 from pytest_gpuperf.compute.advice import RULES, Rule, recommendations
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import (
+    Frozen,
+    Mistake,
+    not_finite,
+    not_made,
+    refuse,
+    replace,
+)
 from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
-from pytest_gpuperf.model.mistakes import Mistake, not_finite, not_made, refuse
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,
     HARDWARE,
@@ -26,7 +32,7 @@ from pytest_gpuperf.model.scorecard import (
     ScorecardRegression,
     TrainingScorecard,
 )
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
+from pytest_gpuperf.model.steps import Layer, Phase, StepProfile
 
 __all__ = [
     "HARDWARE",

@@ -13,16 +13,15 @@ from pytest_gpuperf.compute.steps import length_s, merged, uncovered
 from pytest_gpuperf.model.counters import CounterGap, Evidence, LimiterName
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.grade import Bands
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.scorecard import (
     Basis,
     Decision,
     MeasuredScorecard,
     StepLimiter,
+    TrainingScorecard,
 )
-from pytest_gpuperf.model.record import SessionValue
-from pytest_gpuperf.model.scorecard import TrainingScorecard
-from pytest_gpuperf.model.step_profile import DeviceTime, StepProfile
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.steps import DeviceTime, SpanKind, StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
 __all__ = [

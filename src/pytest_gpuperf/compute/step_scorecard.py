@@ -13,12 +13,21 @@ from pytest_gpuperf.compute.roofline import declared_roofline
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import MissingPeakError
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel, Unmeasured
-from pytest_gpuperf.model.scorecard import Hardware, TrainingScorecard
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
-from pytest_gpuperf.model.steps import PhaseTimes, SpanKind, StepSummary
+from pytest_gpuperf.model.scorecard import (
+    Hardware,
+    MeasuredScorecard,
+    TrainingScorecard,
+)
+from pytest_gpuperf.model.steps import (
+    Layer,
+    Phase,
+    PhaseTimes,
+    SpanKind,
+    StepProfile,
+    StepSummary,
+)
 from pytest_gpuperf.model.work import Work
 
 __all__ = [

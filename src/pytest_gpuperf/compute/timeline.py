@@ -18,11 +18,11 @@ from math import fsum
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, compute
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.model.telemetry import (
     READINGS,
     CanonicalRecord,
     ComputedRecord,
+    UtilizationWindow,
     Weights,
     WorkloadClass,
 )

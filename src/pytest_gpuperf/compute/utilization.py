@@ -9,9 +9,8 @@ from operator import attrgetter
 from types import MappingProxyType
 from typing import Any
 
-from pytest_gpuperf.compute import thresholds as at
 from pytest_gpuperf.errors import ConfigError, MetricUnavailableError, RecordError
-from pytest_gpuperf.model.mistakes import no_number, shown
+from pytest_gpuperf.model.frozen import no_number, shown
 from pytest_gpuperf.model.telemetry import (
     BottleneckCategory,
     CanonicalRecord,
@@ -24,6 +23,7 @@ from pytest_gpuperf.model.telemetry import (
 __all__ = [
     "CLASSES",
     "INPUTS",
+    "MOST_UTIL",
     "NEEDED",
     "PRESETS",
     "BottleneckCategory",
@@ -43,6 +43,46 @@ __all__ = [
 
 Number = Any  # a float, or an array of numpy of them
 Truth = Any  # a bool, or an array of numpy of them
+
+# The numbers that decide a class and a health, each once, with where it comes from:
+# "kempnerpulse" is the program of that name, version 0.5.0, whose answers these rules
+# give; its authors chose the numbers by experience, where nothing else is said.
+MOST_UTIL = 100.0  # of the score; kempnerpulse
+
+# Of the classes, in the order of the rules. Each is compared with fraction * 100, never
+# with a fraction: for 5, 20, 40 and 80 the last double below reaches the threshold too.
+_IDLE_PERCENT = 5.0  # rule 1: score, graphics and DRAM below it; kempnerpulse
+_TENSOR_HEAVY_PERCENT = 50.0  # rule 2: tensor at least; kempnerpulse
+_TENSOR_HEAVY_SM_PERCENT = 60.0  # rule 2: with SM at least; kempnerpulse
+_TENSOR_PERCENT = 15.0  # rule 3: tensor at least; kempnerpulse
+_TENSOR_SM_PERCENT = 40.0  # rule 3: with SM at least; kempnerpulse
+_FP64_PERCENT = 20.0  # rule 4: FP64 at least; kempnerpulse
+_FP64_SM_PERCENT = 50.0  # rule 4: with SM at least; kempnerpulse
+_IO_MEMORY_BUSY_PERCENT = 40.0  # rules 1 and 5: memory busy at least; kempnerpulse
+_IO_BYTES_PER_S = 1e9  # rules 1 and 5: one direction of PCIe at least; kempnerpulse
+_IO_SM_PERCENT = 30.0  # rule 5: with SM below it; kempnerpulse
+_BOUND_DRAM_PERCENT = 50.0  # rule 6: DRAM at least; kempnerpulse
+_BOUND_SM_PERCENT = 50.0  # rule 6: with SM below it; kempnerpulse
+_HEAVY_SM_PERCENT = 80.0  # rule 7: SM at least; NVIDIA's DCGM guide asks for 0.8
+_ACTIVE_SM_PERCENT = 50.0  # rule 8: SM at least; NVIDIA's DCGM guide: below is poor use
+_ACTIVE_DRAM_PERCENT = 40.0  # rule 9: DRAM at least; kempnerpulse
+_BUSY_GRAPHICS_PERCENT = 40.0  # rule 10: graphics at least; kempnerpulse
+_BUSY_SM_PERCENT = 25.0  # rule 10: with SM below it; kempnerpulse
+_LOW_PERCENT = 15.0  # rule 11: graphics, SM and DRAM below it; kempnerpulse
+
+# Of the weights.
+_PRESET_TOLERANCE = 1e-9  # each weight, to be called by a preset's name; kempnerpulse
+_SUM_TOLERANCE = 1e-6  # of a sum of weights that is taken for 1; kempnerpulse
+
+# Of health: the first that stands in a product's name, in capital letters, counts; so a
+# GH200 is taken for an H200.
+_WARNING_CELSIUS = (
+    ("A100", 93.0),  # kempnerpulse
+    ("H100", 95.0),  # kempnerpulse
+    ("H200", 95.0),  # kempnerpulse
+    ("RTX 6000", 92.0),  # kempnerpulse
+)
+_OTHER_WARNING_CELSIUS = 93.0  # every other product; kempnerpulse
 
 PRESETS: Mapping[str, Weights] = MappingProxyType(
     {
@@ -84,7 +124,7 @@ def parse_weights(text: str) -> Weights:
     total = sm + tensor + dram + graphics
     if not (total > 0 and isfinite(total)):
         raise _refused(text, [f"their sum {total:g} is not a finite number above 0"])
-    if abs(total - 1) <= at.SUM_TOLERANCE:
+    if abs(total - 1) <= _SUM_TOLERANCE:
         return sm, tensor, dram, graphics
     return sm / total, tensor / total, dram / total, graphics / total
 
@@ -103,8 +143,7 @@ def preset_of(*weights: float) -> str:
     for name, preset in PRESETS.items():
         pairs = zip(weights, preset, strict=True)
         if all(
-            abs(weight - reference) <= at.PRESET_TOLERANCE
-            for weight, reference in pairs
+            abs(weight - reference) <= _PRESET_TOLERANCE for weight, reference in pairs
         ):
             return name
     return _CUSTOM
@@ -157,24 +196,24 @@ def rules(
         tx: PCIe from the GPU [B/s].
     """
     io = (
-        (memory_busy >= at.IO_MEMORY_BUSY_PERCENT)
-        | (rx >= at.IO_BYTES_PER_S)
-        | (tx >= at.IO_BYTES_PER_S)
+        (memory_busy >= _IO_MEMORY_BUSY_PERCENT)
+        | (rx >= _IO_BYTES_PER_S)
+        | (tx >= _IO_BYTES_PER_S)
     )
-    nothing = (score < at.IDLE_PERCENT) & (graphics < at.IDLE_PERCENT)
-    low = (graphics < at.LOW_PERCENT) & (sm < at.LOW_PERCENT)
+    nothing = (score < _IDLE_PERCENT) & (graphics < _IDLE_PERCENT)
+    low = (graphics < _LOW_PERCENT) & (sm < _LOW_PERCENT)
     return (
-        nothing & (dram < at.IDLE_PERCENT) & (io ^ True),
-        (tensor >= at.TENSOR_HEAVY_PERCENT) & (sm >= at.TENSOR_HEAVY_SM_PERCENT),
-        (tensor >= at.TENSOR_PERCENT) & (sm >= at.TENSOR_SM_PERCENT),
-        (fp64 >= at.FP64_PERCENT) & (sm >= at.FP64_SM_PERCENT),
-        io & (sm < at.IO_SM_PERCENT),
-        (dram >= at.BOUND_DRAM_PERCENT) & (sm < at.BOUND_SM_PERCENT),
-        sm >= at.HEAVY_SM_PERCENT,
-        sm >= at.ACTIVE_SM_PERCENT,
-        dram >= at.ACTIVE_DRAM_PERCENT,
-        (graphics >= at.BUSY_GRAPHICS_PERCENT) & (sm < at.BUSY_SM_PERCENT),
-        low & (dram < at.LOW_PERCENT),
+        nothing & (dram < _IDLE_PERCENT) & (io ^ True),
+        (tensor >= _TENSOR_HEAVY_PERCENT) & (sm >= _TENSOR_HEAVY_SM_PERCENT),
+        (tensor >= _TENSOR_PERCENT) & (sm >= _TENSOR_SM_PERCENT),
+        (fp64 >= _FP64_PERCENT) & (sm >= _FP64_SM_PERCENT),
+        io & (sm < _IO_SM_PERCENT),
+        (dram >= _BOUND_DRAM_PERCENT) & (sm < _BOUND_SM_PERCENT),
+        sm >= _HEAVY_SM_PERCENT,
+        sm >= _ACTIVE_SM_PERCENT,
+        dram >= _ACTIVE_DRAM_PERCENT,
+        (graphics >= _BUSY_GRAPHICS_PERCENT) & (sm < _BUSY_SM_PERCENT),
+        low & (dram < _LOW_PERCENT),
         io | True,
     )
 
@@ -271,7 +310,7 @@ def compute(
     dram = _percent(record.dram_active_fraction)
     graphics = graphics_percent(record)
     raw = raw_score(weights, sm, tensor, dram, graphics)
-    score = max(0.0, min(at.MOST_UTIL, raw))
+    score = max(0.0, min(MOST_UTIL, raw))
     held = rules(
         score=score,
         sm=sm,
@@ -333,8 +372,8 @@ def graphics_percent(record: CanonicalRecord) -> float:
 def warning_celsius(model_name: str | None) -> float:
     """Return the temperature from which a product is hot [°C]."""
     name = (model_name or "").upper()
-    limits = (limit for part, limit in at.WARNING_CELSIUS if part in name)
-    return next(limits, at.OTHER_WARNING_CELSIUS)
+    limits = (limit for part, limit in _WARNING_CELSIUS if part in name)
+    return next(limits, _OTHER_WARNING_CELSIUS)
 
 
 def _percent(fraction: float | None) -> float:

@@ -10,10 +10,10 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pytest_gpuperf.compute import thresholds as at
 from pytest_gpuperf.compute.utilization import (
     CLASSES,
     INPUTS,
+    MOST_UTIL,
     PRESETS,
     preset_of,
     raw_score,
@@ -191,7 +191,7 @@ def _score(weights: Weights, percent: Mapping[str, Array], graphics: Array) -> A
         percent["dram_active_fraction"],
         graphics,
     )
-    below = np.where(raw < at.MOST_UTIL, raw, at.MOST_UTIL)
+    below = np.where(raw < MOST_UTIL, raw, MOST_UTIL)
     return np.where(below > 0.0, below, 0.0)
 
 

@@ -15,9 +15,8 @@ from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import bench_of
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.run import ChildAnswer, Measured
 from pytest_gpuperf.pipeline.repeat import ChildSpec
 
 if TYPE_CHECKING:

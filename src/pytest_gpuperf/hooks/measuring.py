@@ -366,7 +366,7 @@ class Measuring:
         """Judge the limits of a test whose body passed, and raise what was missed."""
         if not (plan.limits or plan.min_grade):
             return
-        from pytest_gpuperf.pipeline.limits import judge_limits
+        from pytest_gpuperf.pipeline.verdicts import judge_limits
 
         try:
             verdicts = judge_limits(

@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.memory import MemoryUse
     from pytest_gpuperf.measure.observers import Observations
     from pytest_gpuperf.model.activity import ActivitySummary, Trace
-    from pytest_gpuperf.model.sensors import DeviceDeltas
+    from pytest_gpuperf.model.telemetry import DeviceDeltas
 
 __all__ = ["with_observations"]
 

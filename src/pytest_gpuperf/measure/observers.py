@@ -17,7 +17,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import CacheMode, Source
-from pytest_gpuperf.model.sensors import Company
+from pytest_gpuperf.model.telemetry import Company
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing
@@ -28,7 +28,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.nvml.sampler import Sampler
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.activity import Trace
-    from pytest_gpuperf.model.sensors import DeviceDeltas, SecondPass, UtilizationWindow
+    from pytest_gpuperf.model.telemetry import (
+        DeviceDeltas,
+        SecondPass,
+        UtilizationWindow,
+    )
 
 __all__ = ["MeasuredCall", "Observations", "Observers"]
 

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.sensors import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import ProcessState

@@ -9,14 +9,13 @@ from __future__ import annotations
 from array import array
 from collections.abc import Mapping, Sequence
 
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.launch import (
     KernelShape,
     Launches,
     LaunchList,
     TracePlace,
 )
-from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
     "ActivitySummary",

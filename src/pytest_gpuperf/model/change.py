@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from types import MappingProxyType
 
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.metric import Better
-from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import SessionValue
 
 __all__ = ["NOISE_THRESHOLD", "Change", "Comparison", "Level", "Shift"]

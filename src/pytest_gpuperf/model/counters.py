@@ -11,9 +11,8 @@ from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.frozen import Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
     "DECLARED_BYTES",

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import finite
+from pytest_gpuperf.model.frozen import Frozen, finite
 
 __all__ = ["ChipLimits", "Device", "Environment", "Session"]
 

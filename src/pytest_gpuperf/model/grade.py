@@ -5,8 +5,7 @@ from __future__ import annotations
 from enum import Enum
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import not_finite, refuse
+from pytest_gpuperf.model.frozen import Frozen, not_finite, refuse
 
 __all__ = ["TRAINING_BANDS", "Bands", "Grade"]
 

@@ -7,8 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import not_finite, refuse
+from pytest_gpuperf.model.frozen import Frozen, not_finite, refuse
 
 __all__ = [
     "MeasuredParity",

@@ -17,8 +17,8 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
-from pytest_gpuperf.model.sensors import UtilizationWindow
 from pytest_gpuperf.model.steps import StepSummary
+from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [

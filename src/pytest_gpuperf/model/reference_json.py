@@ -17,19 +17,21 @@ from typing import Any, TypeVar, get_args, get_origin
 import msgspec
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import Frozen, replace, to_builtins
-from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.mistakes import (
+from pytest_gpuperf.model.frozen import (
+    Frozen,
     Mistake,
     has_lone_surrogate,
     no_number,
     refuse,
+    replace,
     shown,
+    to_builtins,
 )
+from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.parity import ParityComparison, ParityProfile
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Hardware, Recommendation, TrainingScorecard
-from pytest_gpuperf.model.step_profile import StepProfile
+from pytest_gpuperf.model.steps import StepProfile
 
 __all__ = [
     "decode_hardware",

@@ -7,8 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Literal
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import finite, positive
+from pytest_gpuperf.model.frozen import Frozen, finite, positive
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import DTYPE_BYTES

@@ -1,23 +1,24 @@
-"""A whole run: header, records, verdicts, and what each test gave."""
+"""A whole run: header, records, verdicts, what each test and each child process gave."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 
 from pytest_gpuperf.model.environment import Environment, Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.mistakes import finite
 from pytest_gpuperf.model.record import BoundClass, Record
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
+    "ChildAnswer",
     "Completeness",
     "Header",
     "HeaderNote",
     "MachineShift",
     "Measured",
+    "ProfiledRange",
     "Run",
 ]
 
@@ -185,3 +186,46 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("measured.max_regression", *self.max_regression.values())
+
+
+class ProfiledRange(Frozen, frozen=True, kw_only=True):
+    """
+    One measurement of a test that ran under a profiler.
+
+    Attributes:
+        name: Its name inside the test.
+
+        range: What the profiler calls it.
+
+        cache_control: What the profiler should do about caches for it.
+    """
+
+    name: str
+    range: str
+    cache_control: str
+
+
+class ChildAnswer(Frozen, frozen=True, kw_only=True):
+    """
+    What a child says of one test.
+
+    Attributes:
+        test_id: The test.
+
+        records: What it measured.
+
+        failure: The last lines of why it failed there; "" where it did not.
+
+        unmeasured: What it asked for and could not have there, so that it was skipped.
+
+        reached: The measurements that it came to, under a profiler.
+
+        ended: Whether it came to its end, under a profiler.
+    """
+
+    test_id: str
+    records: tuple[Record, ...] = ()
+    failure: str = ""
+    unmeasured: tuple[Unmeasured, ...] = ()
+    reached: tuple[ProfiledRange, ...] = ()
+    ended: bool = False

@@ -6,9 +6,8 @@ from enum import Enum
 from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.mistakes import finite
 
 __all__ = [
     "COLLECTORS",

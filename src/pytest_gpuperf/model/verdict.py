@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 
 from pytest_gpuperf.model.change import Change
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
-from pytest_gpuperf.model.mistakes import finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 

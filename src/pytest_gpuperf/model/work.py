@@ -10,8 +10,7 @@ from types import MappingProxyType
 from msgspec.structs import force_setattr
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
+from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import SourceLabel
 
 __all__ = ["DTYPE_BYTES", "Work"]

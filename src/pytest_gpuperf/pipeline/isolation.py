@@ -11,9 +11,9 @@ from pytest_gpuperf.measure.counters import (
     CountedTest,
     RangeLaunches,
 )
-from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.capture import CapturedLaunch

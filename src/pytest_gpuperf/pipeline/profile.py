@@ -32,10 +32,10 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.measure.captured import report_counters
 from pytest_gpuperf.measure.counters import CountedTest, NcuCounters
-from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
+from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.pipeline.count_cache import CountCache
 from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,

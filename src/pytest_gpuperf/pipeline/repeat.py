@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, TypeAlias
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Role
+from pytest_gpuperf.model.run import ChildAnswer
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner

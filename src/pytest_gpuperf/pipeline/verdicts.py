@@ -6,7 +6,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from functools import partial
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.judge import controls
+from pytest_gpuperf.judge import controls, limit
 from pytest_gpuperf.judge.case import case_of
 from pytest_gpuperf.judge.limit import (
     confirm_limit,
@@ -17,14 +17,18 @@ from pytest_gpuperf.judge.limit import (
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.record import Record, RecordKey, Role
-from pytest_gpuperf.pipeline.limits import spread_of
+from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.compute.spread import Spread
+    from pytest_gpuperf.config import Config, Plan
     from pytest_gpuperf.judge.case import Case, Confirmation, Retest
     from pytest_gpuperf.judge.controls import FirstLook
+    from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
 
 __all__ = [
@@ -33,9 +37,11 @@ __all__ = [
     "changes",
     "gates",
     "grouped",
+    "judge_limits",
     "limits",
     "look",
     "shifts",
+    "spread_of",
     "worsened",
 ]
 
@@ -194,3 +200,41 @@ def shifts(
     from pytest_gpuperf.judge.shift import machine_shifts  # of confirmed runs alone
 
     return machine_shifts(first.cases, confirmed, priors=first.priors)
+
+
+def judge_limits(
+    plan: Plan,
+    test_id: str,
+    records: Sequence[Record],
+    memory: Memory,
+    *,
+    grades: Mapping[str, Bands] | None = None,
+) -> tuple[Verdict, ...]:
+    """
+    Return a verdict for each limit of a test and each measurement that it is for.
+
+    Args:
+        plan: The limits.
+
+        test_id: The test.
+
+        records: What it measured.
+
+        memory: Stored sessions, for how far they lie apart.
+
+        grades: Where grades begin, by roof; those not named are the plugin's own.
+    """
+    verdicts = limit.judge_limits(
+        plan,
+        test_id,
+        records,
+        lambda metric, record: spread_of(metric, record, memory),
+        grades=grades,
+    )
+    return tuple(map(for_pytest, verdicts))
+
+
+def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
+    """Return how much stored sessions of a metric differ; None: too few are stored."""
+    stored = memory.sessions(record)
+    return limit.spread_of(metric, record, stored, lambda: memory.priors(record))

@@ -13,7 +13,7 @@ from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.sensors import UtilizationWindow
+from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import FAILING, Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words

@@ -11,15 +11,16 @@ from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
 from pytest_gpuperf.compute.scorecard import REFERENCE, ReferencePolicy
 from pytest_gpuperf.model.counters import Evidence
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.scorecard import (
     Basis,
     Decision,
     InvariantResult,
     MeasuredScorecard,
+    Recommendation,
     StepTime,
+    TrainingScorecard,
 )
-from pytest_gpuperf.model.sample import SourceLabel
-from pytest_gpuperf.model.scorecard import Recommendation, TrainingScorecard
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import code, escape, prose

@@ -18,7 +18,12 @@ from pytest_gpuperf.collect.nvml.library import Board, Neighbours, gap_of, open_
 from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, SecondPass
+from pytest_gpuperf.model.telemetry import (
+    ClockReason,
+    Company,
+    DeviceDeltas,
+    SecondPass,
+)
 
 MS = 1_000_000  # ns
 UUID = "GPU-00000000-0000-4000-8000-000000000000"

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import ClockReason, Company, DeviceDeltas
 
 ALL_COUNTED = dict.fromkeys(ClockReason, 0.0)
 LOST = Gap(code=GapCode.DEVICE_LOST, reason="it fell off", remedy="restart")

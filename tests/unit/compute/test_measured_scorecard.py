@@ -21,16 +21,15 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import from_text, to_text
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.scorecard import (
     Basis,
     Decision,
+    Hardware,
     MeasuredScorecard,
     PhaseShare,
     StepLimiter,
 )
-from pytest_gpuperf.model.scorecard import Hardware
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.steps import Layer, Phase, SpanKind, StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
 MEMORY = Hardware(peak_bw_gb_s=1.0, bytes_per_token=1e7)  # 100 tokens/s

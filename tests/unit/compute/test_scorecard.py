@@ -41,7 +41,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.reference_json import load_json
 from pytest_gpuperf.model.scorecard import BOTTLENECK_LIMITS
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
+from pytest_gpuperf.model.steps import Layer, Phase, StepProfile
 
 GOLD = Path(__file__).parents[2] / "gold" / "vectors" / "scorecard.jsonl"
 FLOATS = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}

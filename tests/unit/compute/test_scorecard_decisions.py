@@ -9,13 +9,14 @@ import pytest
 
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.step_bottleneck import TOLERANCES, Tolerances, decisions
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.scorecard import (
     Basis,
+    Bottleneck,
     Decision,
     MeasuredScorecard,
     StepTime,
+    TrainingScorecard,
 )
-from pytest_gpuperf.model.scorecard import Bottleneck, TrainingScorecard
 from pytest_gpuperf.model.verdict import Outcome
 
 LOST = "the baseline has it, this run does not"

@@ -27,19 +27,19 @@ from pytest_gpuperf.model.codec import (
     to_text,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.measured_scorecard import (
+from pytest_gpuperf.model.reference_json import decode_step_profile
+from pytest_gpuperf.model.roofline import weakest
+from pytest_gpuperf.model.sample import SourceLabel
+from pytest_gpuperf.model.scorecard import (
+    HARDWARE,
     Basis,
     Decision,
+    Hardware,
     Invariant,
     MeasuredScorecard,
     StepLimiter,
 )
-from pytest_gpuperf.model.reference_json import decode_step_profile
-from pytest_gpuperf.model.roofline import weakest
-from pytest_gpuperf.model.sample import SourceLabel
-from pytest_gpuperf.model.scorecard import HARDWARE, Hardware
-from pytest_gpuperf.model.step_profile import DeviceTime, Layer, Phase, StepProfile
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.steps import DeviceTime, Layer, Phase, SpanKind, StepProfile
 from pytest_gpuperf.model.verdict import Outcome
 
 MEMORY = Hardware(peak_bw_gb_s=1.0, bytes_per_token=1e7)  # 100 tokens/s

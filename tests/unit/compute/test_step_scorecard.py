@@ -10,8 +10,12 @@ from pytest_gpuperf.compute.step_scorecard import (
     step_profile,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.measured_scorecard import MeasuredScorecard
-from pytest_gpuperf.model.scorecard import Bottleneck, Hardware, TrainingScorecard
+from pytest_gpuperf.model.scorecard import (
+    Bottleneck,
+    Hardware,
+    MeasuredScorecard,
+    TrainingScorecard,
+)
 from pytest_gpuperf.model.steps import (
     LayerTimes,
     OperationTimes,

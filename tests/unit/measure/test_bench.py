@@ -16,9 +16,9 @@ from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.measure.bench import Bench, bench_of, timed_call
 from pytest_gpuperf.measure.marking import marking_bench
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.model.sample import CacheMode
 
 KEY = RecordKey(test_id="test_it.py::test_x")

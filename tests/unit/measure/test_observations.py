@@ -28,7 +28,7 @@ from pytest_gpuperf.model.record import (
     VoidCode,
 )
 from pytest_gpuperf.model.sample import CacheMode
-from pytest_gpuperf.model.sensors import (
+from pytest_gpuperf.model.telemetry import (
     ClockReason,
     Company,
     DeviceDeltas,

@@ -24,7 +24,7 @@ from pytest_gpuperf.config import Config
 from pytest_gpuperf.measure.observers import Observations, Observers
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.sensors import DeviceDeltas
+from pytest_gpuperf.model.telemetry import DeviceDeltas
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 SCRIPT = f"""

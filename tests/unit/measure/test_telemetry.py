@@ -32,7 +32,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.sensors import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 OTHER = UUID.replace("0e0f", "ffff")

@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import ConfigError, DeviceHeldError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.turns import Turns
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.sensors import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
 
 ONE, TWO = "GPU-aa00", "GPU-bb00"
 TEST, OTHERS = "test_it.py::test_x", "test_other.py::test_y"

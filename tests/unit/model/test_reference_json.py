@@ -27,8 +27,7 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.reference_json import load_json
 from pytest_gpuperf.model.scorecard import Bottleneck, Hotspot, Recommendation
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
-from pytest_gpuperf.model.steps import SpanKind
+from pytest_gpuperf.model.steps import Layer, Phase, SpanKind, StepProfile
 
 PHASE = {"total_ms": 4, "pct": 40.0, "avg_ms": 4}
 LAYER = {"layer": 0, "fwd_ms": 1, "bwd_ms": 2.5}

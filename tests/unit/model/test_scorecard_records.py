@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.frozen import Mistake, refuse
 from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
-from pytest_gpuperf.model.mistakes import Mistake, refuse
 from pytest_gpuperf.model.parity import ParityProfile
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,
@@ -20,7 +20,7 @@ from pytest_gpuperf.model.scorecard import (
     Bottleneck,
     Hardware,
 )
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
+from pytest_gpuperf.model.steps import Layer, Phase, StepProfile
 
 NOT_FINITE = (math.nan, math.inf, -math.inf)
 FINITE = st.floats(allow_nan=False, allow_infinity=False)

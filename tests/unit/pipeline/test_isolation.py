@@ -16,9 +16,9 @@ from pytest_gpuperf.measure.counters import (
     NcuCounters,
     RangeLaunches,
 )
-from pytest_gpuperf.model.child import ChildAnswer, ProfiledRange
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
 from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,
     ProfilerRun,

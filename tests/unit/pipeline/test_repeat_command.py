@@ -13,10 +13,10 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.child import ChildAnswer
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.pipeline.repeat import (
     ChildRun,
     ChildSpec,

@@ -13,7 +13,7 @@ from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note, Void, VoidCode
-from pytest_gpuperf.model.sensors import UtilizationWindow
+from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.captures import capture_lines, capture_markdown
 from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes

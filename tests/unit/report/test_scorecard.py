@@ -19,7 +19,7 @@ from pytest_gpuperf.model.scorecard import (
     ScorecardRegression,
     TrainingScorecard,
 )
-from pytest_gpuperf.model.step_profile import Layer, Phase, StepProfile
+from pytest_gpuperf.model.steps import Layer, Phase, StepProfile
 from pytest_gpuperf.report.scorecard import fixed, scorecard_bytes
 
 UNIT = Hardware(peak_bw_gb_s=1.0, bytes_per_token=1e7)  # 100 tokens/s

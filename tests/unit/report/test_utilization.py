@@ -12,7 +12,7 @@ from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.run import HeaderNote
-from pytest_gpuperf.model.sensors import UtilizationWindow
+from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Line, Style
 from pytest_gpuperf.report.rows import utilization_lines

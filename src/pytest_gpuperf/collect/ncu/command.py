@@ -12,8 +12,7 @@ from msgspec.structs import force_setattr
 
 from pytest_gpuperf.collect.ncu.metrics import Metric, gather
 from pytest_gpuperf.errors import GpuPerfError, MeasureError
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import Mistake, no_number, refuse, shown
+from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import CacheMode
 
 __all__ = ["Command", "Modes", "paired_modes"]

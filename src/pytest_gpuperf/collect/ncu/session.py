@@ -31,8 +31,7 @@ from pytest_gpuperf.errors import (
     NothingProfiledError,
     UnknownCounterError,
 )
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.mistakes import Mistake, refuse, shown
+from pytest_gpuperf.model.frozen import Frozen, Mistake, refuse, shown
 
 __all__ = ["Session"]
 

@@ -27,7 +27,12 @@ from pytest_gpuperf.collect.nvml.library import (
 )
 from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.sensors import ClockReason, Company, DeviceDeltas, SecondPass
+from pytest_gpuperf.model.telemetry import (
+    ClockReason,
+    Company,
+    DeviceDeltas,
+    SecondPass,
+)
 
 __all__ = [
     "ECC",

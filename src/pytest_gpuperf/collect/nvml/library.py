@@ -13,7 +13,7 @@ from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.sensors import Company
+from pytest_gpuperf.model.telemetry import Company
 
 __all__ = [
     "VALUE_TYPES",

@@ -1,4 +1,4 @@
-"""model.mistakes: what is not a number, and how a message shows it."""
+"""model.frozen: what is not a number, and how a message shows it."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.mistakes import no_number, not_finite, shown, stated
+from pytest_gpuperf.model.frozen import no_number, not_finite, shown, stated
 
 
 @given(st.floats(allow_nan=False, allow_infinity=False) | st.integers(-(2**70), 2**70))
