@@ -12,13 +12,14 @@ import pytest
 
 from fakes.clock import FakeClock
 from fakes.runtime import FakeRuntime
+from pytest_gpuperf.collect.memory import TorchPool
 from pytest_gpuperf.collect.runtime import NoDevice
-from pytest_gpuperf.collect.step_profile import Frameworks, StepRecorder
+from pytest_gpuperf.collect.step_profile import StepRecorder, TorchCompiler
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.steps import Level, Loop, SpanKind, Waiting
 
 MS = 1_000_000
-NOTHING_LOADED = Frameworks({})
+NO_TORCH = TorchCompiler({})
 
 
 class Bed:
@@ -30,7 +31,7 @@ class Bed:
         self.recorder = StepRecorder(
             self.clock,
             NoDevice() if runtime is None else runtime(self.clock),
-            frameworks=how.pop("frameworks", NOTHING_LOADED),
+            compiler=how.pop("compiler", NO_TORCH),
             **{"warmup_count": 0, **how},
         )
         self.recorder.begin()
@@ -368,8 +369,7 @@ def test_what_is_compiled_belongs_to_the_step_in_which_it_was() -> None:
     dynamo = types.ModuleType("torch._dynamo.utils")
     dynamo.counters = {"stats": {"unique_graphs": 5}}  # type: ignore[attr-defined]
     dynamo.compilation_time_metrics = {}  # type: ignore[attr-defined]
-    frameworks = Frameworks({"torch._dynamo.utils": dynamo})
-    bed = Bed(frameworks=frameworks)
+    bed = Bed(compiler=TorchCompiler({"torch._dynamo.utils": dynamo}))
     for count in (7, 7, 8):
         with bed.recorder.step():
             bed.work(1)
@@ -378,6 +378,65 @@ def test_what_is_compiled_belongs_to_the_step_in_which_it_was() -> None:
 
     assert [s.compiled.count if s.compiled else None for s in loop.steps] == [2, 0, 1]
     assert loop.uncompiled_reason == ""
+
+
+class FakeCuda:
+    """torch.cuda as far as memory goes."""
+
+    def __init__(self, *peaks: int, ready: bool = True) -> None:
+        self.peaks = list(peaks)
+        self.ready = ready
+
+    def is_initialized(self) -> bool:
+        return self.ready
+
+    def device_count(self) -> int:
+        return len(self.peaks)
+
+    def max_memory_allocated(self, index: int) -> int:
+        return self.peaks[index]
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        self.peaks[index] = 0
+
+
+class UncountedCuda(FakeCuda):
+    """torch.cuda with an allocator that was plugged in and does not count."""
+
+    def max_memory_allocated(self, index: int) -> int:
+        message = "CUDAPluggableAllocator does not yet support getDeviceStats"
+        raise RuntimeError(message)
+
+    def reset_peak_memory_stats(self, index: int) -> None:
+        self.max_memory_allocated(index)
+
+
+def memory_of(cuda: FakeCuda) -> TorchPool:
+    torch = types.ModuleType("torch")
+    torch.cuda = cuda  # type: ignore[attr-defined]
+    return TorchPool({"torch": torch})
+
+
+def test_the_peak_memory_of_a_loop_is_that_of_the_fullest_device() -> None:
+    """It begins anew with the loop."""
+    cuda = FakeCuda(70, 90, 0)
+    bed = Bed(memory=memory_of(cuda))
+    cuda.peaks[:2] = 7, 9
+
+    assert bed.end().peak_memory_bytes == 9
+
+
+@pytest.mark.parametrize(
+    "cuda",
+    [UncountedCuda(7), FakeCuda(7, ready=False)],
+    ids=["not counted", "not in use"],
+)
+def test_a_peak_that_torch_does_not_count_is_unknown(cuda: FakeCuda) -> None:
+    """Neither is an error, and an unused CUDA is not started."""
+    bed = Bed(memory=memory_of(cuda))
+
+    assert bed.end().peak_memory_bytes is None
+    assert cuda.peaks == [7]
 
 
 # misuse

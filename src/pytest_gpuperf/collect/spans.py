@@ -1,0 +1,362 @@
+"""The spans of a loop's steps: how they are marked, opened and closed, and put in order."""
+
+from __future__ import annotations
+
+import math
+import operator
+import reprlib
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from types import TracebackType
+from typing import SupportsFloat, final
+
+from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.errors import MeasureError
+from pytest_gpuperf.model.frozen import Frozen, has_lone_surrogate, replace
+from pytest_gpuperf.model.steps import Compiled, Level, Span, SpanKind, Step, kind_of
+
+__all__ = [
+    "EndedSpan",
+    "EndedStep",
+    "Mark",
+    "SpanBlock",
+    "StepBlock",
+    "check_loader",
+    "layer_mark",
+    "named_mark",
+    "steps_of",
+    "units_amount",
+]
+
+_PARTS = {"forward": SpanKind.FORWARD, "backward": SpanKind.BACKWARD}
+
+
+class Mark(Frozen, frozen=True, kw_only=True):
+    """
+    What the spans of one place in a program have in common.
+
+    Attributes:
+        name: What the test calls it.
+
+        level: Which call made it.
+
+        kind: What it is spent on; None: what the span around it is spent on.
+
+        layer: The number of its layer; None: that of the span around it, if it has one.
+    """
+
+    name: str
+    level: Level
+    kind: SpanKind | None = None
+    layer: int | None = None
+
+
+@final
+class SpanBlock:
+    """The with block of a span; it holds nothing of a single one, so it may nest."""
+
+    __slots__ = ("_close", "_mark", "_open")
+
+    def __init__(
+        self,
+        mark: Mark,
+        open_span: Callable[[Mark], None],
+        close_span: Callable[[Mark, bool], None],
+    ) -> None:
+        self._mark = mark
+        self._open = open_span
+        self._close = close_span
+
+    def __enter__(self) -> None:
+        """Begin a span."""
+        self._open(self._mark)
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """End it, whatever the block raised."""
+        self._close(self._mark, kind is not None)
+
+
+@final
+class StepBlock:
+    """The with block of a step."""
+
+    __slots__ = ("_close", "_open", "_units")
+
+    def __init__(
+        self,
+        units: float,
+        open_step: Callable[[], None],
+        close_step: Callable[[float, BaseException | None], None],
+    ) -> None:
+        self._units = units
+        self._open = open_step
+        self._close = close_step
+
+    def __enter__(self) -> None:
+        """Wait for the device, then start."""
+        self._open()
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Wait for the device, then stop; a step that raised does not count."""
+        self._close(self._units, error)
+
+
+def named_mark(level: Level, name: object, kind: object) -> Mark:
+    """
+    Return the mark of a phase or an operation.
+
+    Args:
+        level: Which of them.
+
+        name: What the test calls it.
+
+        kind: What it is spent on; None: what a well-known name says. A phase without
+            either is spent on something else; an operation on what its phase is.
+
+    Raises:
+        MeasureError: The name is not text, or the kind is none.
+    """
+    checked = _name(level, name)
+    meant = _kind(kind) or kind_of(checked)
+    if level is Level.PHASE:
+        meant = meant or SpanKind.OTHER
+    return Mark(name=checked, level=level, kind=meant)
+
+
+def layer_mark(index: object, part: object) -> Mark:
+    """
+    Return the mark of a layer's forward or backward pass.
+
+    Args:
+        index: Its number, from 0.
+
+        part: "forward" or "backward"; None: as the span around it, else forward.
+
+    Raises:
+        MeasureError: Either is something else.
+    """
+    if not isinstance(index, int) or isinstance(index, bool) or index < 0:
+        remedy = "number the layers from 0: steps.layer(0)"
+        raise _refused("layer", index, "is not a number of a layer", remedy)
+    if not (part is None or (isinstance(part, str) and part in _PARTS)):
+        raise _refused("part", part, "is not a part", 'write "forward" or "backward"')
+    kind = None if part is None else _PARTS[part]
+    return Mark(name=str(index), level=Level.LAYER, kind=kind, layer=int(index))
+
+
+def check_loader(loader: object) -> None:
+    """
+    Refuse what a for loop does not take.
+
+    Raises:
+        MeasureError: It is of that kind.
+    """
+    if not hasattr(type(loader), "__iter__") and not hasattr(
+        type(loader), "__getitem__"
+    ):
+        remedy = "give what a for loop takes"
+        raise _refused("loader", loader, "cannot be looped over", remedy)
+
+
+def _name(level: Level, name: object) -> str:
+    """Return a name that can be written to a file."""
+    remedy = f'write its name in quotes: steps.{level.value}("forward")'
+    if not isinstance(name, str) or not name.strip():
+        raise _refused(level.value, name, "is not a name", remedy)
+    if has_lone_surrogate(name):
+        raise _refused(level.value, name, "holds half a character", remedy)
+    return name
+
+
+def _kind(kind: object) -> SpanKind | None:
+    """Return a kind that was given by its name; None: none was given."""
+    if kind is None:
+        return None
+    try:
+        return SpanKind(kind)
+    except ValueError as error:
+        remedy = f"write one of {', '.join(kind.value for kind in SpanKind)}"
+        raise _refused("kind", kind, "is not a kind", remedy) from error
+
+
+def units_amount(units: object) -> float:
+    """
+    Return the units of work of a step.
+
+    Raises:
+        MeasureError: It is not a number above zero.
+    """
+    remedy = "give the units of this step: steps.step(units=512)"
+    if isinstance(units, (bool, str, bytes)) or not isinstance(units, SupportsFloat):
+        raise _refused("units", units, "is not a number", remedy)
+    try:
+        amount = float(units)
+    except (TypeError, ValueError, OverflowError) as error:
+        raise _refused("units", units, "is not a number", remedy) from error
+    if not (math.isfinite(amount) and amount > 0):
+        raise _refused("units", units, "is not above zero", remedy)
+    return amount
+
+
+def _refused(argument: str, value: object, why: str, remedy: str) -> MeasureError:
+    """Return the error for an argument; the text of its value is kept short."""
+    return MeasureError(f"{argument}: {reprlib.repr(value)} {why}", remedy=remedy)
+
+
+# number, number of the span around it, mark, start and end [ns], thread, place of the
+# step: a plain tuple, for a loop may have a million of them
+EndedSpan = tuple[int, int, Mark, int, int, int, int]
+
+
+class EndedStep(Frozen, frozen=True, kw_only=True):
+    """
+    A step as it was written down.
+
+    Attributes:
+        begin_ns: When the step before it ended, or the loop began [ns].
+
+        start_ns: When it started [ns].
+
+        end_ns: When it ended [ns].
+
+        units: Units of work that it did.
+
+        void: Why it does not count; None: it does.
+
+        compiled: What had been compiled by its end, since the process began.
+    """
+
+    begin_ns: int
+    start_ns: int
+    end_ns: int
+    units: float
+    void: str | None
+    compiled: Compiled | None
+
+
+def steps_of(
+    ended: Sequence[EndedStep],
+    spans: Iterable[EndedSpan],
+    *,
+    thread: int,
+    compiled: Compiled | None,
+) -> tuple[Step, ...]:
+    """
+    Return steps with their spans, in seconds since the loop began.
+
+    Spans of other threads are cut at the ends of steps; what lies after the last step
+    belongs to none.
+
+    Args:
+        ended: The steps, in their order.
+
+        spans: The spans, in any order.
+
+        thread: The thread of the steps.
+
+        compiled: What had been compiled before the first step, since the process began.
+    """
+    if not ended:
+        return ()
+    origin_ns = ended[0].begin_ns
+    parts = _parts(ended, spans, thread)
+    earlier = [compiled, *(step.compiled for step in ended)]
+    return tuple(
+        Step(
+            index=index,
+            begin_s=_seconds(step.begin_ns - origin_ns),
+            start_s=_seconds(step.start_ns - origin_ns),
+            end_s=_seconds(step.end_ns - origin_ns),
+            units=step.units,
+            spans=tuple(_spans(parts[index], origin_ns)),
+            void=step.void,
+            compiled=_since(before, step.compiled),
+        )
+        for index, (step, before) in enumerate(zip(ended, earlier, strict=False))
+    )
+
+
+def _parts(
+    ended: Sequence[EndedStep], spans: Iterable[EndedSpan], thread: int
+) -> list[list[EndedSpan]]:
+    """Return the spans of each step; the steps' own thread is number 0, others follow."""
+    parts: list[list[EndedSpan]] = [[] for _ in ended]
+    ends = [step.end_ns for step in ended]
+    numbers = {thread: 0}
+    for span in spans:
+        numbers.setdefault(span[5], len(numbers))
+        number = numbers[span[5]]
+        if number == 0:
+            if span[6] < len(parts):
+                parts[span[6]].append((*span[:5], number, span[6]))
+            continue
+        for place in range(bisect_right(ends, span[3]), len(ended)):
+            start_ns = max(span[3], ended[place].begin_ns)
+            end_ns = min(span[4], ends[place])
+            if end_ns <= start_ns:
+                break
+            parts[place].append((*span[:3], start_ns, end_ns, number, place))
+    return parts
+
+
+def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
+    """Yield the spans of a step, a parent before its children."""
+    places: dict[int, int] = {}
+    made: list[Span] = []
+    for number, parent, mark, start_ns, end_ns, thread, _ in sorted(
+        part, key=operator.itemgetter(0)
+    ):
+        place = places.get(parent)
+        outer = None if place is None else made[place]
+        span = Span(
+            name=mark.name,
+            kind=mark.kind or _inherited(mark, outer),
+            level=mark.level,
+            start_s=_seconds(start_ns - origin_ns),
+            end_s=_seconds(end_ns - origin_ns),
+            parent=place,
+            layer=mark.layer
+            if outer is None or mark.layer is not None
+            else outer.layer,
+            thread=thread,
+        )
+        places[number] = len(made)
+        made.append(span)
+        yield span
+
+
+def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
+    """Return what a span is spent on that does not say it itself."""
+    if mark.level is Level.LAYER:
+        backward = outer is not None and outer.kind is SpanKind.BACKWARD
+        return SpanKind.BACKWARD if backward else SpanKind.FORWARD
+    return SpanKind.OTHER if outer is None else outer.kind
+
+
+def _since(before: Compiled | None, now: Compiled | None) -> Compiled | None:
+    """Return what was compiled between two readings; None: nobody can say."""
+    if before is None or now is None:
+        return None
+    count = now.count - before.count
+    breaks_count = now.graph_breaks_count - before.graph_breaks_count
+    if min(count, breaks_count) < 0:  # the test has cleared the counters
+        return None
+    time_s = None
+    if now.time_s is not None and before.time_s is not None:
+        time_s = max(0.0, now.time_s - before.time_s)
+    return replace(now, count=count, graph_breaks_count=breaks_count, time_s=time_s)
+
+
+def _seconds(elapsed_ns: int) -> float:
+    """Return nanoseconds as seconds."""
+    return elapsed_ns / NS_PER_S
