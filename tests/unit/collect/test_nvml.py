@@ -203,11 +203,11 @@ def test_a_counter_that_began_anew(alone: Neighbours) -> None:
 
 
 def test_gpm_refuses_a_short_test(alone: Neighbours) -> None:
-    """GPM says by name that it needs more than 100 ms, and energy says nothing."""
+    """GPM says by name that it needs more than 0.1 s, and energy says nothing."""
     found, gate = during(BURST, alone, 200, 300)
     assert found.gpm == {}
     assert found.gpm_reason is not None
-    assert "GPM needs more than 100 ms" in found.gpm_reason
+    assert "GPM needs more than 0.1 s" in found.gpm_reason
     assert found.energy_joules is None
     assert gate == Gates()
 

@@ -28,17 +28,16 @@ from fakes.clock import FakeClock
 from fakes.nvml_library import BURST, compiled, scripted
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.nvml import child as nvml_child
-from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, schedule
-from pytest_gpuperf.collect.nvml.sampler import Sampler, newest
-from pytest_gpuperf.collect.nvml.sensors import Source
-from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, canonical
+from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, Sensors, schedule
+from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.sampler import Sampler, canonical, newest
 from pytest_gpuperf.compute.timeline import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 
 UUID = "GPU-00000000-0000-4000-8000-000000000000"
 PERIOD_NS = 10_000_000
 MANY_FILES = 1100  # FD_SETSIZE is 1024
-GPM = tuple(GPM_METRICS)
+GPM = GPM_METRICS
 
 
 class Script:
@@ -123,7 +122,7 @@ def test_source() -> None:
     script = BURST + ",*,error.nvmlDeviceGetUtilizationRates,4\n"
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(
+        source = Sensors(
             nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         clock.advance(300_000_000)
@@ -166,7 +165,7 @@ def test_types_of_fields(kind: int, layout: str, value: float) -> None:
     with scripted(BURST) as (nvml, library):
         nvml.nvmlInit()
         library._answer = answer  # type: ignore[method-assign] # of the double
-        source = Source(nvml, UUID, COLUMNS, (), lambda *both: None)
+        source = Sensors(nvml, UUID, COLUMNS, (), lambda *both: None)
         assert source.read(0.0)[COLUMNS.index("power_milliwatts")] == value
 
 
@@ -183,7 +182,7 @@ def test_a_field_that_tells_something_else_each_time() -> None:
     with scripted(BURST) as (nvml, library):
         nvml.nvmlInit()
         library._answer = answer  # type: ignore[method-assign] # of the double
-        source = Source(nvml, UUID, COLUMNS, (), lambda *both: failed.append(both))
+        source = Sensors(nvml, UUID, COLUMNS, (), lambda *both: failed.append(both))
         place = COLUMNS.index("power_milliwatts")
         for _ in told:
             found.append(source.read(0.0)[place])  # noqa: PERF401 - the double asks how many
@@ -199,7 +198,7 @@ def test_a_source_of_an_old_driver() -> None:
     missing = frozenset({"nvmlDeviceGetTemperatureV"})
     with scripted(BURST, missing=missing) as (nvml, _):
         nvml.nvmlInit()
-        read = Source(nvml, UUID, COLUMNS, GPM, lambda *both: None).read(1.0)
+        read = Sensors(nvml, UUID, COLUMNS, GPM, lambda *both: None).read(1.0)
     assert dict(zip(COLUMNS, read, strict=False))["celsius"] == 35
 
 
@@ -209,7 +208,7 @@ def test_a_source_of_an_instance() -> None:
     name = f"MIG-{UUID[4:]}"
     with scripted(BURST + f",0,uuid,{name}\n", clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(nvml, name, COLUMNS, GPM, lambda *both: None, clock.now_ns)
+        source = Sensors(nvml, name, COLUMNS, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         clock.advance(150_000_000)
         source.read(0.15)
@@ -224,7 +223,7 @@ def test_an_average_that_failed_once() -> None:
     )
     with scripted(script, clock=clock) as (nvml, _):
         nvml.nvmlInit()
-        source = Source(nvml, UUID, COLUMNS, GPM, lambda *both: None, clock.now_ns)
+        source = Sensors(nvml, UUID, COLUMNS, GPM, lambda *both: None, clock.now_ns)
         source.read(0.0)
         since = []
         for at_s in (0.2, 0.4):
@@ -242,7 +241,7 @@ def test_averages_are_taken_far_apart(late_ns: list[int]) -> None:
     failed: list[tuple[str, int]] = []
     with scripted(BURST, clock=clock, late_ns=late_ns) as (nvml, _):
         nvml.nvmlInit()
-        source = Source(
+        source = Sensors(
             nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         while late_ns:
@@ -258,7 +257,7 @@ def test_a_lost_source() -> None:
     script = BURST + "500,*,error.field.83,15\n"
     with scripted(script, clock=clock) as (nvml, library):
         nvml.nvmlInit()
-        source = Source(
+        source = Sensors(
             nvml, UUID, COLUMNS, GPM, lambda *both: failed.append(both), clock.now_ns
         )
         clock.advance(500_000_000)

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
+from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS, gpm_readings
 from pytest_gpuperf.collect.translate.dcgm import (
     Moment,
     Telemetry,
@@ -625,44 +625,32 @@ def test_a_name_that_is_not_ours_is_no_field() -> None:
 
 def test_gpm_has_the_same_readings() -> None:
     """Percents become fractions, MiB/s bytes a second."""
-    given_values = [GpmValue(metric=i, value=50.0) for i in GPM_METRICS]
+    readings = gpm_readings(dict.fromkeys(GPM_METRICS, 50.0))
 
-    found = gpm_readings(given_values)
-
-    rates = {name: value for name, value in found.items() if name.endswith("_per_s")}
+    rates = {name: rate for name, rate in readings.items() if name.endswith("_per_s")}
     assert rates == {
         "pcie_tx_bytes_per_s": 50 * 2.0**20,
         "pcie_rx_bytes_per_s": 50 * 2.0**20,
         "nvlink_bytes_per_s": 100 * 2.0**20,
     }
-    shares = found.keys() - rates.keys()
-    assert {found[name] for name in shares} == {0.5}
-    assert found.keys() <= set(READINGS)
+    shares = readings.keys() - rates.keys()
+    assert {readings[name] for name in shares} == {0.5}
+    assert readings.keys() <= set(READINGS)
     assert len(shares) == 12
 
 
-@pytest.mark.parametrize("metric", [2, "SM_UTIL", "NVML_GPM_METRIC_SM_UTIL"])
-def test_a_gpm_metric_is_known_by_number_and_name(metric: int | str) -> None:
-    """Both spellings and the number are the same metric."""
-    assert gpm_readings([GpmValue(metric=metric, value=125.0)]) == {
-        "sm_active_fraction": 1.0
+def test_a_gpm_share_is_at_most_the_whole() -> None:
+    """The hardware's rounding may exceed 100 %."""
+    assert gpm_readings({2: 125.0, 3: -0.1}) == {
+        "sm_active_fraction": 1.0,
+        "sm_occupancy_fraction": 0.0,
     }
 
 
-@pytest.mark.parametrize(
-    ("value", "nvml_return"), [(math.nan, 0), (math.inf, 0), (50.0, 3), (50.0, 999)]
-)
-def test_what_gpm_did_not_say_is_absent(value: float, nvml_return: int) -> None:
-    """NaN is its blank; a result of its own that is not good refuses the number."""
-    both = [
-        GpmValue(metric=10, value=value, nvml_return=nvml_return),
-        GpmValue(metric=60, value=value, nvml_return=nvml_return),
-        GpmValue(metric=61, value=1.0),
-        GpmValue(metric=20, value=-1.0),
-        GpmValue(metric=21, value=0.0),
-    ]
-
-    assert gpm_readings(both) == {
+@pytest.mark.parametrize("value", [math.nan, math.inf, None])
+def test_what_gpm_did_not_say_is_absent(value: float | None) -> None:
+    """NaN is its blank, None a metric that it refused; no rate is below 0."""
+    assert gpm_readings({10: value, 60: value, 61: 1.0, 20: -1.0, 21: 0.0}) == {
         "dram_active_fraction": None,
         "pcie_tx_bytes_per_s": None,
         "pcie_rx_bytes_per_s": 0.0,
@@ -671,7 +659,5 @@ def test_what_gpm_did_not_say_is_absent(value: float, nvml_return: int) -> None:
 
 
 def test_gpm_metrics_that_are_not_ours_are_passed_over() -> None:
-    """A number or a name of another metric gives nothing."""
-    others = [GpmValue(metric=4, value=1.0), GpmValue(metric="NVDEC_0_UTIL", value=1.0)]
-
-    assert gpm_readings(others) == {}
+    """The number of another metric gives nothing."""
+    assert gpm_readings({4: 1.0}) == {}

@@ -19,10 +19,9 @@ from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE
 from pytest_gpuperf.collect.nvml import child as nvml_child
-from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring
+from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, Sensors
+from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS
 from pytest_gpuperf.collect.nvml.sampler import Sampler
-from pytest_gpuperf.collect.nvml.sensors import Source
-from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS
 from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.observations import with_observations
@@ -56,7 +55,7 @@ SCRIPT = f"""
 {BUSY_MS[1]},*,gpm.2,0
 {BUSY_MS[1]},*,gpm.10,0
 """
-GPM = tuple(GPM_METRICS)
+GPM = GPM_METRICS
 CAPACITY = 1 << 10
 KEY = RecordKey(test_id="t.py::test_it")
 
@@ -75,7 +74,7 @@ class Sampled(FakeClock):
         self._sample: Callable[[], None] = lambda: None
         self._period_ns = self._due_ns = 0
 
-    def sampled(self, source: Source, ring: Ring, hz: float) -> None:
+    def sampled(self, source: Sensors, ring: Ring, hz: float) -> None:
         """Take the first sample now, and the others in their time."""
 
         def sample() -> None:
@@ -143,7 +142,9 @@ class Place:
         return with_observations(bare, observed, facts={})
 
 
-def _written(folder: Path, hz: float, now_ns: Callable[[], int]) -> tuple[Source, Ring]:
+def _written(
+    folder: Path, hz: float, now_ns: Callable[[], int]
+) -> tuple[Sensors, Ring]:
     """Return the sensors and the ring of a sampler of this host."""
     length = nvml_child.HEAD_LENGTH + CAPACITY * nvml_child.record_length(len(GPM))
     path = folder / f"sampler-{zlib.crc32(UUID.encode()):08x}.ring"
@@ -153,7 +154,7 @@ def _written(folder: Path, hz: float, now_ns: Callable[[], int]) -> tuple[Source
     ring = Ring(doubles, capacity=CAPACITY, gpm_count=len(GPM), period_s=1 / hz)
     nvml = sys.modules["pynvml"]
     nvml.nvmlInit()
-    source = Source(nvml, UUID, COLUMNS, GPM, ring.failed, now_ns)
+    source = Sensors(nvml, UUID, COLUMNS, GPM, ring.failed, now_ns)
     ring.known(0, source.index)
     return source, ring
 

@@ -1,8 +1,7 @@
 """Samples the sensors of GPUs into a ring.
 
 A program of its own: it is started by its path, without site-packages, and loads nothing
-but the standard library, pynvml, and nvml_sensors beside it. It makes no CUDA context and
-holds no device memory.
+but the standard library and pynvml. It makes no CUDA context and holds no device memory.
 
 Its standard input is the ring's file. Who reads the ring holds a shared lock on that
 file, which the kernel takes back from who dies. It ends when nobody holds one, and
@@ -14,25 +13,45 @@ The ring is a file of doubles. Its head: see `HEAD`. A record: its number, its t
 monotonic and by the wall clock [s], the GPU's place among those asked for, `COLUMNS`, one
 value for each GPM metric, and its number once more: who reads while it is written sees
 two numbers. NaN: the sensor gave nothing new.
+
+Each function of NVML is called with arguments and a buffer for its result that are made
+once; pynvml's own functions make them anew. Between two samples others use the processor's
+caches: whatever runs then takes several times as long as in a loop.
 """
 
 from __future__ import annotations
 
 import contextlib
+import ctypes
 import gc
 import importlib.util
 import json
+import math
 import mmap
 import os
 import signal
+import struct
 import sys
 import time  # noqa: TID251 - a program of its own, without the package's Clock
 from array import array
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from types import ModuleType
+from typing import Any, NamedTuple
 
-__all__ = ["COLUMNS", "ERRORS", "HEAD", "HEAD_LENGTH", "INDEXES", "MAGIC", "Ring"]
-__all__ += ["Users", "record_length", "schedule"]
+__all__ = [
+    "COLUMNS",
+    "ERRORS",
+    "GPM_GAP_S",
+    "HEAD",
+    "HEAD_LENGTH",
+    "INDEXES",
+    "MAGIC",
+    "Ring",
+    "Sensors",
+    "Users",
+    "record_length",
+    "schedule",
+]
 
 MAGIC = 6_071_003.0  # the first double of a ring; another layout has another
 HEAD = {
@@ -75,12 +94,325 @@ COLUMNS = (
 _RING, _TOLD, _NOWHERE = 0, 1, 2  # descriptors: standard input, output, error
 _LOOK_S = 0.5  # between two looks for users: so long it outlives the last one
 _HUNG_S = 60  # it ends itself when it looked so long ago: no call to NVML takes that
-_UNKNOWN = 999  # nvml.h
+_FIELDS = {  # nvml.h, NVML_FI_DEV_*: column -> field, scope
+    "power_milliwatts": (186, 0),
+    "energy_millijoules": (83, 0),
+    "pcie_tx_bytes": (197, 0),
+    "pcie_rx_bytes": (198, 0),
+    "nvlink_tx_kib": (138, 0xFFFF_FFFF),
+    "nvlink_rx_kib": (139, 0xFFFF_FFFF),
+}
+_SLOW_FIELDS = {  # of what moves slowly
+    "memory_celsius": (82, 0),
+    "pcie_replays": (94, 0),
+    "remapped_corrected": (142, 0),
+    "remapped_uncorrected": (143, 0),
+    "remap_failed": (145, 0),
+}
+_AVERAGES = "gpm_since_s"  # the column that says since when GPM's averages hold
+_LASTING = {2, 3, 4, 12, 13, 14, 22, 24, 25, 26, 30}  # as collect.nvml has them
+_LOST = {8, 15, 16, 28}
+_SLOW_S = 0.1  # utilization refreshes each 1/6 s or 1 s, by board (NVML reference)
+GPM_GAP_S = 0.1  # NVML reference: more than 100 ms between two samples
+# nvml.h, nvmlFieldValue_t: what stands before the value's type and NVML's code, and the
+# values of each type; one call takes them from all fields, for attributes are slow
+_HEAD = "24xIi8x"
+_HEAD_BYTES, _BYTES = 32, 40
+_FORMATS = ("d", "I4x", "L", "Q", "q", "i4x", "H6x")  # by nvmlValueType_t
+_METRIC = "4xId24x"  # nvml.h, nvmlGpmMetric_t: NVML's code and the value
+_NO_FUNCTION, _UNKNOWN = 13, 999  # nvml.h
+_SM_CLOCK, _MEMORY_CLOCK, _DIE = 1, 2, 0  # nvml.h, nvmlClockType_t; its only sensor
 
 
 def record_length(gpm_count: int) -> int:
     """Return how many doubles a record has."""
     return 5 + len(COLUMNS) + gpm_count
+
+
+class _Fields:
+    """
+    NVML's field values that are read together.
+
+    Args:
+        columns: Their names, by place.
+
+        asked: The array that asks for them, and that they are read into.
+    """
+
+    def __init__(self, columns: dict[str, int], asked: Any) -> None:  # noqa: ANN401 - an array of NVML's
+        self.columns = columns
+        self.asked = asked
+        self._heads = struct.Struct(_HEAD * len(columns))
+        self._good: tuple[int, ...] = ()  # the heads that the next two hold for
+        self._places: list[int] = []
+        self._numbers = struct.Struct("")
+
+    def read(self, values: array[float]) -> dict[str, int]:
+        """Put what was read to its places; return NVML's codes for what was not."""
+        heads = self._heads.unpack_from(self.asked)
+        refused = {}
+        if heads != self._good:  # another type, or an error: seldom
+            refused = self._learn(heads)
+        numbers = self._numbers.unpack_from(self.asked)
+        for place, number in zip(self._places, numbers, strict=True):
+            values[place] = number
+        return refused
+
+    def _learn(self, heads: tuple[int, ...]) -> dict[str, int]:
+        """Take note of what is where; return NVML's codes for what is not there."""
+        refused: dict[str, int] = {}
+        self._places, formats = [], ""
+        for column, kind, code in zip(
+            self.columns, heads[::2], heads[1::2], strict=True
+        ):
+            if code or kind >= len(_FORMATS):
+                refused[column] = code or _UNKNOWN
+                formats += f"{_BYTES}x"
+            else:
+                self._places.append(self.columns[column])
+                formats += f"{_HEAD_BYTES}x{_FORMATS[kind]}"
+        self._numbers = struct.Struct(formats)
+        self._good = () if refused else heads
+        return refused
+
+
+class _Call(NamedTuple):
+    """A function of NVML with all that it is called with, and what it tells."""
+
+    column: str  # which says why where it fails
+    function: Callable[..., int]
+    arguments: tuple[Any, ...]
+    result: Any
+    members: tuple[tuple[int, str], ...]  # the place of a column, and its name there
+
+
+class Sensors:
+    """
+    The sensors of one GPU.
+
+    Args:
+        nvml: The binding, started.
+
+        uuid: The GPU's name for life, or that of its instance.
+
+        columns: The names of readings, in a record's order; GPM's values follow.
+
+        gpm: Numbers of the GPM metrics to take.
+
+        failed: Called with a column and NVML's code for it.
+
+        now_ns: The clock by which samples are read.
+    """
+
+    def __init__(
+        self,
+        nvml: ModuleType,
+        uuid: str,
+        columns: Sequence[str],
+        gpm: Sequence[int],
+        failed: Callable[[str, int], None],
+        now_ns: Callable[[], int] = time.perf_counter_ns,
+    ) -> None:
+        self._nvml = nvml
+        self._part = self._handle = nvml.nvmlDeviceGetHandleByUUID(uuid.encode())
+        self._instance: int | None = None
+        if uuid.startswith("MIG-"):
+            self._instance = nvml.nvmlDeviceGetGpuInstanceId(self._part)
+            self._handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(self._part)
+        self.index: int = nvml.nvmlDeviceGetIndex(self._handle)
+        self._places = {column: place for place, column in enumerate(columns)}
+        self._failed = failed
+        self._now_ns = now_ns
+        self._silent: set[str] = set()
+        self._nothing = array("d", [math.nan]) * (len(columns) + len(gpm))
+        self._values = self._nothing[:]
+        self._slow_at_s = -math.inf
+        self._read_fields = self._function("nvmlDeviceGetFieldValues")
+        self._fields = self._fields_left()
+        clock = self._clock("sm_mhz", _SM_CLOCK)
+        self._calls = [
+            [each for each in calls if each] for calls in ([clock], self._slow())
+        ]
+        self._averages_at_s = self._averages_taken_s = -math.inf
+        self._samples: tuple[Any, ...] = ()
+        if gpm:
+            try:
+                self._prepare_averages(gpm)
+            except nvml.NVMLError as error:
+                self._refused(_AVERAGES, getattr(error, "value", _UNKNOWN))
+
+    def read(self, now_s: float) -> array[float]:
+        """Return columns and GPM metrics now; NaN: nothing new. Valid until the next."""
+        self._values[:] = self._nothing
+        self._read(0)
+        if now_s - self._slow_at_s >= _SLOW_S:
+            self._slow_at_s = now_s
+            self._read(1)
+        if self._samples and now_s - self._averages_taken_s > GPM_GAP_S:
+            self._average(now_s)
+        return self._values
+
+    def _read(self, group: int) -> None:
+        """Read a group's fields, and call its functions."""
+        fields = self._fields[group]
+        if fields.columns:
+            self._read_together(fields)
+        values, silent = self._values, self._silent
+        for column, function, arguments, result, members in self._calls[group]:
+            if column in silent:
+                continue
+            code = function(*arguments)
+            if code:
+                self._refused(column, code)
+            else:
+                for place, member in members:
+                    values[place] = getattr(result, member)
+
+    def _read_together(self, fields: _Fields) -> None:
+        """Read fields in one call."""
+        code = self._read_fields(self._handle, len(fields.columns), fields.asked)
+        if code:
+            refused = dict.fromkeys(fields.columns, code)
+        else:
+            refused = fields.read(self._values)
+        for column in refused:
+            self._refused(column, refused[column])
+
+    def _average(self, now_s: float) -> None:
+        """Read the GPM averages since they were last taken."""
+        if _AVERAGES in self._silent:
+            return
+        older, newer = self._samples
+        first = self._averages_at_s == -math.inf
+        code = self._take(*self._taken_of, older if first else newer)
+        taken_s = self._now_ns() / 1e9  # then it certainly was
+        if not code and not first:
+            self._asked.sample1, self._asked.sample2 = older, newer
+            code = self._derive(self._question)
+        if code:
+            self._refused(_AVERAGES, code)
+            return
+        if not first:
+            self._samples = newer, older
+            self._values[self._places[_AVERAGES]] = self._averages_at_s
+            told = iter(self._metrics.unpack_from(self._asked, self._metrics_at))
+            pairs = zip(told, told, strict=True)
+            for place, (code, value) in enumerate(pairs, len(self._places)):
+                if not code:
+                    self._values[place] = value
+        self._averages_at_s, self._averages_taken_s = now_s, taken_s
+
+    def _refused(self, column: str, code: int) -> None:
+        """Keep why a column is empty; one that stays so is not asked for again."""
+        self._failed(column, code)
+        if code in _LOST:
+            self._silent.update(self._places)
+        elif code in _LASTING:
+            self._silent.add(column)
+        else:
+            return
+        self._fields = self._fields_left()
+
+    # ---- what is made once
+
+    def _function(self, name: str) -> Callable[..., int]:
+        """Return a function of the library, as it is; raise NVML's error without it."""
+        found: Callable[..., int] = self._nvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - the binding's own functions make their arguments anew
+        return found
+
+    def _fields_left(self) -> list[_Fields]:
+        """Return, for each group, the fields that may still tell something."""
+        found = []
+        for known in (_FIELDS, _SLOW_FIELDS):
+            left = [column for column in known if column not in self._silent]
+            asked = (self._nvml.c_nvmlFieldValue_t * len(left))()
+            for column, each in zip(left, asked, strict=True):
+                each.fieldId, each.scopeId = known[column]
+            columns = {column: self._places[column] for column in left}
+            found.append(_Fields(columns, asked))
+        return found
+
+    def _slow(self) -> list[_Call | None]:
+        """Return the functions that read what moves slowly."""
+        nvml = self._nvml
+        memory = nvml.c_nvmlMemory_v2_t()
+        memory.version = nvml.nvmlMemory_v2
+        held = {f"{name}_bytes": name for name in ("used", "free", "reserved")}
+        rates = nvml.c_nvmlUtilization_t()
+        busy = {"gpu_percent": "gpu", "memory_percent": "memory"}
+        return [
+            self._clock("memory_mhz", _MEMORY_CLOCK),
+            self._call("nvmlDeviceGetUtilizationRates", busy, rates),
+            self._temperature(),
+            self._call("nvmlDeviceGetMemoryInfo_v2", held, memory, handle=self._part),
+            self._number("nvmlDeviceGetEnforcedPowerLimit", "limit_milliwatts"),
+            self._number(
+                "nvmlDeviceGetPowerManagementDefaultLimit", "default_limit_milliwatts"
+            ),
+        ]
+
+    def _clock(self, column: str, kind: int) -> _Call | None:
+        """Return what reads one of the clocks."""
+        return self._number("nvmlDeviceGetClockInfo", column, kind)
+
+    def _temperature(self) -> _Call | None:
+        """Return what reads the die's; older drivers and bindings have the old name."""
+        if hasattr(self._nvml, "c_nvmlTemperature_v1_t"):
+            asked = self._nvml.c_nvmlTemperature_v1_t()
+            asked.version, asked.sensorType = self._nvml.nvmlTemperature_v1, _DIE
+            try:
+                function = self._function("nvmlDeviceGetTemperatureV")
+            except self._nvml.NVMLError:
+                code = _NO_FUNCTION
+            else:
+                code = function(self._handle, ctypes.byref(asked))
+            if code != _NO_FUNCTION:
+                told = {"celsius": "temperature"}
+                return self._call("nvmlDeviceGetTemperatureV", told, asked)
+        return self._number("nvmlDeviceGetTemperature", "celsius", _DIE)
+
+    def _number(self, name: str, column: str, *kind: int) -> _Call | None:
+        """Return the call of a function that tells one number."""
+        return self._call(name, {column: "value"}, ctypes.c_uint(), *kind)
+
+    def _call(
+        self,
+        name: str,
+        told: dict[str, str],
+        result: Any,  # noqa: ANN401 - a structure of NVML's
+        *kind: int,
+        handle: object = None,
+    ) -> _Call | None:
+        """Return the call of a function; None: there is none, and the column says so."""
+        column, *_ = told
+        try:
+            function = self._function(name)
+        except self._nvml.NVMLError as error:
+            self._refused(column, getattr(error, "value", _UNKNOWN))
+            return None
+        arguments = (handle or self._handle, *kind, ctypes.byref(result))
+        members = tuple((self._places[each], member) for each, member in told.items())
+        return _Call(column, function, arguments, result, members)
+
+    def _prepare_averages(self, gpm: Sequence[int]) -> None:
+        """Make the two samples of a pair, and the question that is asked of them."""
+        nvml = self._nvml
+        self._derive = self._function("nvmlGpmMetricsGet")
+        if self._instance is None:
+            self._take = self._function("nvmlGpmSampleGet")
+            self._taken_of: tuple[Any, ...] = (self._handle,)
+        else:
+            self._take = self._function("nvmlGpmMigSampleGet")
+            self._taken_of = (self._handle, self._instance)
+        self._asked = nvml.c_nvmlGpmMetricsGet_t()
+        self._asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        self._asked.numMetrics = len(gpm)
+        self._question = ctypes.byref(self._asked)
+        for place, metric in enumerate(gpm):
+            self._asked.metrics[place].metricId = metric
+        self._metrics = struct.Struct(_METRIC * len(gpm))
+        self._metrics_at = type(self._asked).metrics.offset
+        self._samples = (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
 
 
 class Ring:
@@ -260,7 +592,6 @@ def main() -> int:
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_HUNG_S)
     asked = json.loads(sys.argv[1])
-    sensors = _loaded("nvml_sensors", asked["sensors"])
     nvml = _loaded("pynvml", asked["pynvml"])
     capacity, gpm, period_s = asked["capacity"], asked["gpm"], asked["period_s"]
     try:
@@ -268,8 +599,7 @@ def main() -> int:
         doubles = memoryview(mmap.mmap(_RING, 0)).cast("d")
         ring = Ring(doubles, capacity=capacity, gpm_count=len(gpm), period_s=period_s)
         sources = [
-            sensors.Source(nvml, uuid, COLUMNS, gpm, ring.failed)
-            for uuid in asked["uuids"]
+            Sensors(nvml, uuid, COLUMNS, gpm, ring.failed) for uuid in asked["uuids"]
         ]
     except nvml.NVMLError as error:
         _tell(getattr(error, "value", _UNKNOWN))

@@ -19,13 +19,14 @@ from typing import Any, NamedTuple
 
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
+from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
+from pytest_gpuperf.collect.nvml.gpm import GpmPair
 from pytest_gpuperf.collect.nvml.library import (
     VALUE_TYPES,
     Board,
     Neighbours,
     gap_of,
 )
-from pytest_gpuperf.collect.nvml.telemetry import GPM_METRICS, GpmValue, gpm_readings
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.telemetry import (
     ClockReason,
@@ -34,18 +35,8 @@ from pytest_gpuperf.model.telemetry import (
     SecondPass,
 )
 
-__all__ = [
-    "ECC",
-    "GPM_GAP_S",
-    "THROTTLED",
-    "Counters",
-    "Deltas",
-    "GpmPair",
-    "second_pass",
-]
+__all__ = ["Deltas", "second_pass"]
 
-GPM_GAP_S = 0.1  # NVML reference: GPM needs more than 100 ms between two samples
-_NOT_SUPPORTED = 3  # nvml.h
 _ALL_LINKS = 0xFFFF_FFFF  # scope of an NVLink field: the sum over links
 
 THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
@@ -118,89 +109,6 @@ class Counters:
         self._length = ctypes.c_int(len(self._wanted))
         for value, wanted in zip(self._array, self._wanted.values(), strict=True):
             value.fieldId, value.scopeId = wanted
-
-
-class GpmPair:
-    """
-    Two samples of the GPU's own counters, and the averages between them.
-
-    Args:
-        board: Hopper or newer: older GPUs have no GPM.
-
-        clock: When.
-    """
-
-    def __init__(self, board: Board, clock: Clock) -> None:
-        self._board = board
-        self._clock = clock
-        self._since_ns = 0
-        nvml = board.nvml
-        support = board.ask("GPM", "nvmlGpmQueryDeviceSupport")
-        if support is not None and not support.isSupportedDevice:
-            board.refused("GPM", _NOT_SUPPORTED)
-        self._samples = board.tell(
-            "GPM", lambda: (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
-        )
-        self._began = False
-
-    def begin(self) -> None:
-        """Take the first sample."""
-        self._began = self._take(0)
-        self._since_ns = self._clock.now_ns()
-
-    def end(self) -> tuple[dict[str, float | None], str | None]:
-        """
-        Return the averages since `begin`, by the names of a CanonicalRecord.
-
-        Returns:
-            The averages, and None; or nothing, and why as a fragment.
-        """
-        duration_s = (self._clock.now_ns() - self._since_ns) / NS_PER_S
-        if duration_s <= GPM_GAP_S and self._began:
-            return {}, (
-                f"it took {duration_s * 1e3:.3g} ms, and GPM needs more than"
-                f" {GPM_GAP_S * 1e3:g} ms: it has to be repeated"
-            )
-        values = self._metrics() if self._began and self._take(1) else None
-        if values is None:
-            silent = self._board.silent.get("GPM") or self._board.lost
-            return {}, "it was never begun" if silent is None else silent.reason
-        return gpm_readings(values), None
-
-    def close(self) -> None:
-        """Give both samples back."""
-        for sample in self._samples or ():
-            self._board.release("GPM", "nvmlGpmSampleFree", sample)
-        self._samples = None
-
-    def _take(self, i: int) -> bool:
-        """Take a sample; return whether that went well."""
-        if self._samples is None:
-            return False
-        board, sample = self._board, self._samples[i]
-        if board.instance is None:
-            taken = board.ask("GPM", "nvmlGpmSampleGet", sample)
-        else:
-            taken = board.ask("GPM", "nvmlGpmMigSampleGet", board.instance, sample)
-        return taken is not None
-
-    def _metrics(self) -> list[GpmValue] | None:
-        """Return the averages as NVML gives them."""
-        nvml = self._board.nvml
-        asked = nvml.c_nvmlGpmMetricsGet_t()
-        asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        asked.numMetrics = len(GPM_METRICS)
-        asked.sample1, asked.sample2 = self._samples
-        for i, metric in enumerate(GPM_METRICS):
-            asked.metrics[i].metricId = metric
-        if self._board.tell("GPM", lambda: nvml.nvmlGpmMetricsGet(asked)) is None:
-            return None
-        return [
-            GpmValue(
-                metric=each.metricId, value=each.value, nvml_return=each.nvmlReturn
-            )
-            for each in asked.metrics[: len(GPM_METRICS)]
-        ]
 
 
 # The counter moves every 20 to 100 ms, by board (nvmlDeviceGetTotalEnergyConsumption;
