@@ -16,7 +16,6 @@ import pytest
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.read import read_binary
-from pytest_gpuperf.collect.binary.resources import read_ptxas_log
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -26,6 +25,7 @@ from pytest_gpuperf.collect.binary.tools import (
     in_triton,
     in_wheel,
     on_path,
+    read_ptxas_log,
 )
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (

@@ -8,11 +8,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.binary import resources as cuobjdump
+from pytest_gpuperf.collect.binary import tools as cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.instructions import InstructionMix, instruction_mix
-from pytest_gpuperf.collect.binary.resources import CompilerFacts, read_ptxas_log
-from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool, refusal
+from pytest_gpuperf.collect.binary.tools import (
+    CUOBJDUMP,
+    NVDISASM,
+    CompilerFacts,
+    find_tool,
+    read_ptxas_log,
+    refusal,
+)
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError

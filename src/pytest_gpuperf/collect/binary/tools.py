@@ -1,19 +1,36 @@
-"""The paths of NVIDIA's command-line tools."""
+"""NVIDIA's command-line tools: where they are, and what they print of a kernel."""
 
 from __future__ import annotations
 
 import importlib.metadata
 import importlib.util
 import os
+import re
 import shutil
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.runner import Finished
-from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.errors import (
+    CaptureFormatError,
+    CollectorFailedError,
+    CollectorUnavailableError,
+)
+from pytest_gpuperf.model.frozen import Frozen, replace
 
-__all__ = ["CUOBJDUMP", "NVDISASM", "Tool", "find_tool", "refusal"]
+__all__ = [
+    "CUOBJDUMP",
+    "NVDISASM",
+    "CompilerFacts",
+    "FunctionUsage",
+    "Tool",
+    "extract_cubins",
+    "find_tool",
+    "function_usage",
+    "holds_no_device_code",
+    "read_ptxas_log",
+    "refusal",
+]
 
 
 class Tool(Frozen, frozen=True, kw_only=True):
@@ -105,3 +122,185 @@ def refusal(tool: Tool, finished: Finished) -> CollectorFailedError:
         exit_code=finished.exit_code,
         log_tail=finished.log_tail,
     )
+
+
+_TIMEOUT_S = 120.0
+_EXTRACTED = re.compile(
+    r"^Extracting ELF file\s+\d+: (.+\.(sm_\w+)\.cubin)\s*$", re.MULTILINE
+)
+_FUNCTION = re.compile(r"^\s*Function (.+):\s*\n(.*)$", re.MULTILINE)
+_USAGE = re.compile(r"([A-Z]+)(?:\[\d+\])?:(\w+)")
+_NO_DEVICE_CODE = ("does not contain device code", "Invalid fatbin header")
+
+
+class FunctionUsage(Frozen, frozen=True, kw_only=True):
+    """
+    The numbers that the tool prints of one kernel.
+
+    Attributes:
+        name: As the binary has it.
+
+        registers_count: REG.
+
+        stack_bytes: STACK and LOCAL [B]; None: the tool says UNKNOWN.
+
+        shared_bytes: SHARED [B].
+
+        constant_bytes: The sum of the banks of CONSTANT [B].
+    """
+
+    name: str
+    registers_count: int
+    stack_bytes: int | None
+    shared_bytes: int
+    constant_bytes: int
+
+
+def extract_cubins(
+    tool: str, image: Path, *, into: Path, runner: Runner
+) -> tuple[Finished, Mapping[Path, str]]:
+    """
+    Write the cubins of a binary as files of their own.
+
+    Args:
+        tool: The path of cuobjdump.
+
+        image: A cubin, or what may hold some.
+
+        into: An empty folder.
+
+        runner: Starts the tool.
+
+    Returns:
+        How the tool ended, and the target of each file that it wrote, in its order.
+    """
+    argv = [tool, "-xelf", "all", str(image.resolve())]
+    finished = runner.run(argv, timeout_s=_TIMEOUT_S, cwd=str(into))
+    text = finished.stdout.decode("utf-8", "replace")
+    written = {into / Path(name).name: of for name, of in _EXTRACTED.findall(text)}
+    return finished, written
+
+
+def function_usage(
+    tool: str, cubin: Path, *, runner: Runner
+) -> tuple[FunctionUsage, ...]:
+    """
+    Return the usage of each kernel of a cubin.
+
+    Args:
+        tool: The path of cuobjdump.
+
+        cubin: A file that it has written.
+
+        runner: Starts the tool.
+
+    Raises:
+        CollectorFailedError: It failed, or printed what is not understood.
+    """
+    argv = [tool, "-res-usage", str(cubin)]
+    finished = runner.run(argv, timeout_s=_TIMEOUT_S)
+    if finished.exit_code:
+        raise refusal(CUOBJDUMP, finished)
+    text = finished.stdout.decode("utf-8", "replace")
+    usages = (_usage(name, line, finished) for name, line in _FUNCTION.findall(text))
+    return tuple(usage for usage in usages if usage is not None)
+
+
+def holds_no_device_code(finished: Finished) -> bool:
+    """Return whether the tool reports a file without device code."""
+    return any(words in finished.log_tail for words in _NO_DEVICE_CODE)
+
+
+def _usage(name: str, line: str, finished: Finished) -> FunctionUsage | None:
+    """Return one kernel's numbers; None for a function that kernels call."""
+    numbers: dict[str, int | None] = {"LOCAL": 0}
+    for key, text in _USAGE.findall(line):
+        value = int(text) if text.isdigit() else None
+        held = numbers.get(key, 0)
+        numbers[key] = None if value is None or held is None else held + value
+    if "CONSTANT" not in numbers:  # parameters: every kernel has that bank
+        return None
+    registers_count, shared_bytes = numbers.get("REG"), numbers.get("SHARED")
+    constant_bytes = numbers["CONSTANT"]
+    if registers_count is None or shared_bytes is None or constant_bytes is None:
+        raise refusal(CUOBJDUMP, finished)
+    stack_bytes, local_bytes = numbers.get("STACK"), numbers["LOCAL"]
+    return FunctionUsage(
+        name=name,
+        registers_count=registers_count,
+        stack_bytes=(
+            None
+            if stack_bytes is None or local_bytes is None
+            else stack_bytes + local_bytes
+        ),
+        shared_bytes=shared_bytes,
+        constant_bytes=constant_bytes,
+    )
+
+
+_ENTRY = re.compile(r"Compiling entry function '(.+?)' for '(\w+)'")
+_FRAME = re.compile(
+    r"\d+ bytes stack frame, (\d+) bytes spill stores, (\d+) bytes spill loads"
+)
+_BARRIERS = re.compile(r"Used \d+ registers.*?used (\d+) barriers")
+
+
+class CompilerFacts(Frozen, frozen=True, kw_only=True):
+    """
+    The compiler's log on one kernel.
+
+    Attributes:
+        spills_bytes: Spill stores and loads of a thread [B], those of the functions
+            compiled with the kernel included; None: they cannot be told apart.
+
+        barriers_count: Barriers of a block; None: an old compiler does not say.
+    """
+
+    spills_bytes: int | None = 0
+    barriers_count: int | None = None
+
+
+def read_ptxas_log(log: str) -> Mapping[tuple[str, str], CompilerFacts]:
+    """
+    Return the facts of a compiler's log, by kernel and target.
+
+    A function that a kernel calls follows it in the log, so its spills are counted
+    with the kernel. In a log of separate compilation a function may stand before any
+    kernel; if such a function spills, nobody knows whose spills they are.
+
+    Args:
+        log: What nvcc or ptxas printed; other lines are passed over.
+
+    Raises:
+        CaptureFormatError: No kernel is named in it.
+    """
+    facts: dict[tuple[str, str], CompilerFacts] = {}
+    kernel: tuple[str, str] | None = None
+    ownerless_bytes = 0
+    for line in log.splitlines():
+        if entry := _ENTRY.search(line):
+            kernel = (entry[1], entry[2])
+            facts[kernel] = CompilerFacts()
+        elif frame := _FRAME.search(line):
+            spills_bytes = int(frame[1]) + int(frame[2])
+            if kernel is None:
+                ownerless_bytes += spills_bytes
+            else:
+                before_bytes = facts[kernel].spills_bytes or 0
+                facts[kernel] = replace(
+                    facts[kernel], spills_bytes=before_bytes + spills_bytes
+                )
+        elif kernel is not None and (used := _BARRIERS.search(line)):
+            facts[kernel] = replace(facts[kernel], barriers_count=int(used[1]))
+    if not facts:
+        raise CaptureFormatError(
+            "names no kernel",
+            remedy="compile with -Xptxas -v and hand over all that it prints",
+            path="the compiler's log",
+        )
+    if ownerless_bytes:
+        return {
+            name: replace(compiler, spills_bytes=None)
+            for name, compiler in facts.items()
+        }
+    return facts

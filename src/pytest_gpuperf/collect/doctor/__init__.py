@@ -11,9 +11,8 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.doctor.gpus import gpu_findings, read_gpus
 from pytest_gpuperf.collect.doctor.machine import this_machine
-from pytest_gpuperf.collect.doctor.neighbours import neighbour_findings
 from pytest_gpuperf.collect.doctor.software import software_findings
-from pytest_gpuperf.collect.doctor.system import system_findings
+from pytest_gpuperf.collect.doctor.system import process_findings, system_findings
 
 if TYPE_CHECKING:
     from types import ModuleType
@@ -43,7 +42,7 @@ def look(
     findings = (
         *system_findings(machine, report),
         *gpu_findings(report),
-        *neighbour_findings(machine, report),
+        *process_findings(machine, report),
         *software_findings(machine, report),
     )
     return tuple(map(machine.masked, findings))
