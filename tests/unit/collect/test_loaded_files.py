@@ -12,8 +12,12 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.digests import content_digest
-from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile, Recording
+from pytest_gpuperf.collect.loaded_files import (
+    FileKind,
+    LoadedFile,
+    Recording,
+    content_digest,
+)
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and glibc")
 

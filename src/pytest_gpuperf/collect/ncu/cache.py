@@ -12,8 +12,7 @@ from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from pytest_gpuperf.collect.digests import content_digest
-from pytest_gpuperf.collect.loaded_files import Recording
+from pytest_gpuperf.collect.loaded_files import Recording, content_digest
 from pytest_gpuperf.collect.ncu.key import (
     PASSED_OVER,
     FileSets,

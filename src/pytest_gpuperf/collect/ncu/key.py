@@ -15,8 +15,12 @@ from itertools import takewhile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.digests import content_digest, digest_of
-from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile
+from pytest_gpuperf.collect.loaded_files import (
+    FileKind,
+    LoadedFile,
+    content_digest,
+    digest_of,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.store import Store

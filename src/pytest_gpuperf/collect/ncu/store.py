@@ -22,7 +22,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from pytest_gpuperf.collect.clock import Clock, SystemClock
-from pytest_gpuperf.collect.digests import digest_of
+from pytest_gpuperf.collect.loaded_files import digest_of
 from pytest_gpuperf.errors import CollectError, CollectorTimeoutError, ConfigError
 
 __all__ = [
