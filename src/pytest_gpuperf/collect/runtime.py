@@ -5,7 +5,7 @@ from __future__ import annotations
 import ctypes
 import os
 import sys
-from collections.abc import Callable, Hashable, Mapping
+from collections.abc import Callable, Mapping
 from types import ModuleType
 from typing import Any, Protocol
 
@@ -19,12 +19,12 @@ __all__ = [
     "FirstInUse",
     "LoadedLibrary",
     "NoDevice",
-    "TorchEvents",
     "TorchRuntime",
     "driver_library",
     "find_runtime",
     "load_driver",
     "raise_failure",
+    "torch_failure",
 ]
 
 
@@ -105,7 +105,6 @@ _WALK = getattr(_PROCESS, "dl_iterate_phdr", None)
 
 _FLUSH_FACTOR = 2  # docs/judging.md section 5: a buffer of twice the L2
 _UNKNOWN_L2_BYTES = 128 << 20  # above the 126 MB of a B200, the largest there is
-_S_PER_MS = 1e-3
 
 
 class TorchRuntime:
@@ -169,7 +168,7 @@ class TorchRuntime:
         try:
             torch.accelerator.synchronize()
         except RuntimeError as error:
-            raise _failed("torch.accelerator.synchronize", error) from error
+            raise torch_failure("torch.accelerator.synchronize", error) from error
 
     def flush_l2(self) -> None:
         """
@@ -190,7 +189,7 @@ class TorchRuntime:
                 )
             self._buffers[str(device)].zero_()
         except RuntimeError as error:
-            raise _failed("torch.Tensor.zero_", error) from error
+            raise torch_failure("torch.Tensor.zero_", error) from error
 
     def device_uuid(self) -> str | None:
         """Return None: no tool that is asked here knows the device by a name of torch's."""
@@ -199,67 +198,6 @@ class TorchRuntime:
     def facts_of(self, uuid: str) -> None:  # noqa: ARG002 - of the seam
         """Return None: the CUDA driver does not know the device."""
         return
-
-
-class TorchEvents:
-    """
-    Events of torch's own, on the device's current stream (collect.events.Events).
-
-    *Unverified on hardware.*
-
-    Args:
-        runtime: Knows the device.
-
-        modules: The loaded modules by name; None: those of this interpreter.
-    """
-
-    def __init__(
-        self, runtime: TorchRuntime, modules: Mapping[str, ModuleType] | None = None
-    ) -> None:
-        self._runtime = runtime
-        self._modules = sys.modules if modules is None else modules
-
-    def place(self) -> Hashable | None:
-        """Return the device in use; None: there is none."""
-        device = self._runtime.device()
-        return None if device is None else str(device)
-
-    def stream(self) -> object:
-        """Return the stream that torch would launch into now."""
-        torch: Any = self._modules["torch"]
-        try:
-            return torch.accelerator.current_stream()
-        except (AttributeError, RuntimeError) as error:
-            raise _failed("torch.accelerator.current_stream", error) from error
-
-    def create(self) -> object:
-        """Return a new event."""
-        torch: Any = self._modules["torch"]
-        try:
-            return torch.Event(device=self._runtime.device(), enable_timing=True)
-        except (AttributeError, RuntimeError, TypeError) as error:
-            raise _failed("torch.Event", error) from error
-
-    def record(self, event: Any, stream: object) -> None:  # noqa: ANN401 - an optional library has no types
-        """Put an event behind what a stream was given so far."""
-        try:
-            event.record(stream)
-        except RuntimeError as error:
-            raise _failed("torch.Event.record", error) from error
-
-    def wait(self, event: Any) -> None:  # noqa: ANN401 - an optional library has no types
-        """Wait until the device has come to an event."""
-        try:
-            event.synchronize()
-        except RuntimeError as error:
-            raise _failed("torch.Event.synchronize", error) from error
-
-    def elapsed_s(self, start: Any, end: Any) -> float | None:  # noqa: ANN401 - an optional library has no types
-        """Return the time between two events [s]."""
-        try:
-            return float(start.elapsed_time(end)) * _S_PER_MS
-        except RuntimeError as error:
-            raise _failed("torch.Event.elapsed_time", error) from error
 
 
 def _started(torch: Any, kind: str) -> bool:  # noqa: ANN401 - an optional library has no types
@@ -278,8 +216,15 @@ def _l2_bytes(torch: Any, kind: str) -> int:  # noqa: ANN401 - an optional libra
     return int(size or _UNKNOWN_L2_BYTES)
 
 
-def _failed(name: str, error: Exception) -> CollectError:
-    """Return the error for one of torch's, of which the first line says what it is."""
+def torch_failure(name: str, error: Exception) -> CollectError:
+    """
+    Return the error for one of torch's, of which the first line says what it is.
+
+    Args:
+        name: The function of torch that raised it.
+
+        error: What it raised.
+    """
     first, *_ = str(error).splitlines() or ["an unknown error"]
     return CollectError(
         f"{name} failed: {first}",

@@ -19,11 +19,12 @@ from hypothesis import strategies as st
 from fakes.clock import FakeClock
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.base import DeviceTimer, TimedCall
-from pytest_gpuperf.collect.runtime import CudaRuntime, TorchEvents
+from pytest_gpuperf.collect.runtime import CudaRuntime
 from pytest_gpuperf.collect.timing.events import (
     CudaEvents,
     CurrentStream,
     EventTimer,
+    TorchEvents,
     find_events,
 )
 from pytest_gpuperf.collect.timing.host import HostCollector

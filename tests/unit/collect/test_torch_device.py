@@ -1,4 +1,4 @@
-"""collect.torch_device: devices that are not CUDA's, through a torch that is loaded."""
+"""TorchRuntime of collect.runtime, and its events: devices that are not CUDA's, through a torch that is loaded."""
 
 from __future__ import annotations
 
@@ -14,10 +14,9 @@ from pytest_gpuperf.collect.runtime import (
     DeviceRuntime,
     FirstInUse,
     NoDevice,
-    TorchEvents,
     TorchRuntime,
 )
-from pytest_gpuperf.collect.timing.events import EventTimer
+from pytest_gpuperf.collect.timing.events import EventTimer, TorchEvents
 from pytest_gpuperf.collect.timing.host import HostCollector
 from pytest_gpuperf.errors import CollectError
 

@@ -16,16 +16,23 @@ from types import ModuleType
 from typing import Any, Protocol
 
 from pytest_gpuperf.collect.runtime import (
-    TorchEvents,
     TorchRuntime,
     driver_library,
     raise_failure,
+    torch_failure,
 )
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.record import Void, VoidCode
 from pytest_gpuperf.model.sample import Source
 
-__all__ = ["CudaEvents", "CurrentStream", "EventTimer", "Events", "find_events"]
+__all__ = [
+    "CudaEvents",
+    "CurrentStream",
+    "EventTimer",
+    "Events",
+    "TorchEvents",
+    "find_events",
+]
 
 _SUCCESS = 0
 _DEINITIALIZED = 4  # CUDA_ERROR_DEINITIALIZED: the process is on its way out
@@ -334,6 +341,67 @@ class EventTimer:
     def _release(self, pair: _Pair) -> None:
         """Keep a pair for another sample."""
         self._free.setdefault(pair.place, []).append(pair)
+
+
+class TorchEvents:
+    """
+    Events of torch's own, on the device's current stream.
+
+    *Unverified on hardware.*
+
+    Args:
+        runtime: Knows the device.
+
+        modules: The loaded modules by name; None: those of this interpreter.
+    """
+
+    def __init__(
+        self, runtime: TorchRuntime, modules: Mapping[str, ModuleType] | None = None
+    ) -> None:
+        self._runtime = runtime
+        self._modules = sys.modules if modules is None else modules
+
+    def place(self) -> Hashable | None:
+        """Return the device in use; None: there is none."""
+        device = self._runtime.device()
+        return None if device is None else str(device)
+
+    def stream(self) -> object:
+        """Return the stream that torch would launch into now."""
+        torch: Any = self._modules["torch"]
+        try:
+            return torch.accelerator.current_stream()
+        except (AttributeError, RuntimeError) as error:
+            raise torch_failure("torch.accelerator.current_stream", error) from error
+
+    def create(self) -> object:
+        """Return a new event."""
+        torch: Any = self._modules["torch"]
+        try:
+            return torch.Event(device=self._runtime.device(), enable_timing=True)
+        except (AttributeError, RuntimeError, TypeError) as error:
+            raise torch_failure("torch.Event", error) from error
+
+    def record(self, event: Any, stream: object) -> None:  # noqa: ANN401 - an optional library has no types
+        """Put an event behind what a stream was given so far."""
+        try:
+            event.record(stream)
+        except RuntimeError as error:
+            raise torch_failure("torch.Event.record", error) from error
+
+    def wait(self, event: Any) -> None:  # noqa: ANN401 - an optional library has no types
+        """Wait until the device has come to an event."""
+        try:
+            event.synchronize()
+        except RuntimeError as error:
+            raise torch_failure("torch.Event.synchronize", error) from error
+
+    def elapsed_s(self, start: Any, end: Any) -> float | None:  # noqa: ANN401 - an optional library has no types
+        """Return the time between two events [s]."""
+        try:
+            return float(start.elapsed_time(end)) * _S_PER_MS
+        except RuntimeError as error:
+            raise torch_failure("torch.Event.elapsed_time", error) from error
 
 
 def find_events() -> tuple[Events, ...]:
