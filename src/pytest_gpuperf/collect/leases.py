@@ -7,6 +7,7 @@ the driver lists a context that waits for its turn like one that computes.
 from __future__ import annotations
 
 import contextlib
+import errno
 import os
 import re
 import stat
@@ -37,6 +38,7 @@ __all__ = [
     "exclusive",
     "file_mode",
     "lease_folder",
+    "make_lease_folder",
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
@@ -45,6 +47,11 @@ _FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
 _LONGEST_TEST = 300  # characters of a test's name that are published
 _RECORD_BYTES = 2048  # enough for a state with such a name
 _MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
+_STATE_NAME = re.compile(r"\d+-[0-9a-f]{8}")  # other files in the folder stay
+_OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
+# where another user may place files, a link or a named pipe is not opened; not on Windows
+_NO_LINK = getattr(os, "O_NOFOLLOW", 0)
+_NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
 
 
@@ -89,10 +96,43 @@ def lease_folder() -> Path:
     wait for it: runs of several users need a folder that all may write to.
     """
     named = os.environ.get(FOLDER_VARIABLE)
-    if named:
-        return Path(named)
+    return Path(named) if named else _private_folder()
+
+
+def _private_folder() -> Path:
+    """Return the folder of this user, in the temporary folder that all users share."""
     user = os.getuid() if hasattr(os, "getuid") else os.environ.get("USERNAME", "")
     return Path(tempfile.gettempdir(), f"pytest-gpuperf-{user}")
+
+
+def make_lease_folder(folder: Path) -> None:
+    """
+    Make a folder of locks, if it does not exist.
+
+    In the shared temporary folder another user may have made it first, to place links in
+    it. A folder that $GPUPERF_LOCK_DIR names may be for several users.
+
+    Raises:
+        OSError: It cannot be made, or it is this user's and others can place files in it.
+    """
+    if folder != _private_folder():
+        folder.mkdir(parents=True, exist_ok=True)
+        return
+    folder.mkdir(mode=stat.S_IRWXU, parents=True, exist_ok=True)
+    state = folder.lstat()
+    if stat.S_ISLNK(state.st_mode):
+        raise _refused(folder, "the folder is a link")
+    if not hasattr(os, "getuid"):  # Windows: the temporary folder is the user's
+        return
+    if state.st_uid != os.getuid():
+        raise _refused(folder, "the folder belongs to another user")
+    if state.st_mode & _OTHERS_WRITE:
+        raise _refused(folder, "other users can write to the folder")
+
+
+def _refused(path: Path, reason: str) -> PermissionError:
+    """Return the error of a path that another user controls."""
+    return PermissionError(errno.EPERM, reason, str(path))
 
 
 @contextlib.contextmanager
@@ -128,7 +168,7 @@ def exclusive(
         yield path
         return
     try:
-        path.parent.mkdir(parents=True, exist_ok=True)
+        make_lease_folder(path.parent)
         guard = FileLock(path, mode=file_mode(path.parent))
         acquired = _acquired(guard, path, timeout_s)
     except Timeout as error:
@@ -183,9 +223,8 @@ class Presence:
             pid=os.getpid(), place=_namespace(), since_ns=clock.now_ns()
         )
         try:
-            if not self._folder.exists():
-                self._folder.mkdir(parents=True, exist_ok=True)
-                self._folder.chmod(_mode(self._folder.parent))
+            make_lease_folder(self._folder.parent)
+            _make_users_folder(self._folder)
             mode = file_mode(self._folder)
             self._alive = FileLock(_alive(self._file), timeout=0, mode=mode)
             self._alive.acquire()
@@ -216,9 +255,12 @@ class Presence:
 
     def other_processes(self) -> tuple[ProcessState, ...]:
         """Return the states of the other running processes, in no order."""
-        paths = [path for path in self._folder.glob("*-*") if not path.suffix]
         states = [
-            _read(path) for path in paths if path != self._file and not _is_gone(path)
+            _read(path)
+            for path in self._folder.glob("*-*")
+            if _STATE_NAME.fullmatch(path.name)
+            and path != self._file
+            and not _is_gone(path)
         ]
         return tuple(state for state in states if state is not None)
 
@@ -302,6 +344,15 @@ def _holder_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.pid")
 
 
+def _make_users_folder(folder: Path) -> None:
+    """Make the folder of the states, with its parent's permissions."""
+    with contextlib.suppress(FileExistsError):
+        folder.mkdir()
+        folder.chmod(_mode(folder.parent))
+    if folder.is_symlink():
+        raise _refused(folder, "the folder is a link")
+
+
 def _alive(path: Path) -> Path:
     """Return the lock that a process holds while it runs."""
     return path.with_name(f"{path.name}.alive")
@@ -349,20 +400,23 @@ def _write(path: Path, state: ProcessState | None) -> None:
     if state is not None:
         test = state.test[:_LONGEST_TEST].encode(errors="replace").decode()
         text = msgspec.json.encode(replace(state, test=test))
-    fresh = not path.exists()
-    file = os.open(path, os.O_WRONLY | os.O_CREAT)
+    file = os.open(path, os.O_WRONLY | os.O_CREAT | _NO_LINK | _NO_WAIT)
     try:
+        before = os.fstat(file)
+        if before.st_nlink > 1:  # a hard link to a file elsewhere
+            raise _refused(path, "the file is a link")
+        if not before.st_size and hasattr(os, "fchmod"):  # new: whatever the umask is
+            os.fchmod(file, file_mode(path.parent))
         os.write(file, text.ljust(_RECORD_BYTES))
     finally:
         os.close(file)
-    if fresh:
-        path.chmod(file_mode(path.parent))
 
 
 def _read(path: Path) -> ProcessState | None:
     """Return the state in a file; None: missing or not readable."""
     try:
-        return msgspec.json.decode(path.read_bytes(), type=ProcessState)
+        with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT), "rb") as file:
+            return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
     except (OSError, msgspec.DecodeError):
         return None
 

@@ -7,7 +7,7 @@ import subprocess
 import sys
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 
@@ -341,3 +341,156 @@ def test_the_folder_is_named_or_the_users_own(
     with exclusive("0") as path:
         assert path.parent == lease_folder() == tmp_path / "locks"
     assert usual.name.startswith("pytest-gpuperf-")
+
+
+# another user who places files where the locks are
+
+not_on_windows = pytest.mark.skipif(
+    sys.platform == "win32", reason="another user cannot place a link there"
+)
+
+
+@not_on_windows
+@pytest.mark.parametrize("link", [os.symlink, os.link], ids=["symbolic", "hard"])
+def test_the_holder_is_not_written_through_a_link(
+    tmp_path: Path, link: Callable[[Path, Path], None]
+) -> None:
+    """The file that the link names stays as it is, and the lock is held without a name."""
+    victim, locks = tmp_path / "victim.txt", tmp_path / "locks"
+    victim.write_text("precious", encoding="ascii")
+    victim.chmod(0o600)
+    locks.mkdir()
+    link(victim, locks / "gpu-a.lock.pid")
+
+    with (
+        exclusive("GPU-a", folder=locks),
+        started(CHILD.replace('"0"', '"GPU-a"'), locks) as child,
+    ):
+        assert child.wait(AMPLE_S) != 0
+
+    assert victim.read_text(encoding="ascii") == "precious"
+    assert victim.stat().st_mode & 0o777 == 0o600
+
+
+@not_on_windows
+def test_the_holder_is_not_made_through_a_link(tmp_path: Path) -> None:
+    """A link to a file that is not there makes none."""
+    (tmp_path / "gpu-a.lock.pid").symlink_to(tmp_path / "created.txt")
+
+    with exclusive("GPU-a", folder=tmp_path):
+        pass
+
+    assert not (tmp_path / "created.txt").exists()
+
+
+@not_on_windows
+def test_a_link_in_place_of_the_states_is_refused(tmp_path: Path) -> None:
+    """Nothing is written to the folder that it names, and nothing removed."""
+    victim = tmp_path / "hooks"
+    victim.mkdir()
+    for name in ("pre-commit", "7-01234567"):
+        (victim / name).touch()
+    (tmp_path / "gpu-a.users").symlink_to(victim)
+
+    with pytest.raises(
+        CollectError, match=r"cannot be locked \(the folder is a link\)"
+    ):
+        Presence("GPU-a", FakeClock(), folder=tmp_path)
+
+    assert {path.name for path in victim.iterdir()} == {"pre-commit", "7-01234567"}
+
+
+def test_only_states_are_removed(tmp_path: Path) -> None:
+    """A file with another name stays, whatever else is in the folder."""
+    present = Presence("GPU-a", FakeClock(), folder=tmp_path)
+    users = tmp_path / "gpu-a.users"
+    for name in ("my-notes", "7-0123456", "7-01234567"):
+        (users / name).touch()
+
+    assert present.other_processes() == ()
+    left = {path.name for path in users.iterdir()}
+    present.close()
+
+    assert {"my-notes", "7-0123456"} <= left
+    assert "7-01234567" not in left
+
+
+@not_on_windows
+def test_a_pipe_in_place_of_a_state_is_not_waited_for(tmp_path: Path) -> None:
+    """Neither to read who holds the lock, nor to write it."""
+    os.mkfifo(tmp_path / "gpu-a.lock.pid")
+
+    with exclusive("GPU-a", folder=tmp_path, timeout_s=AMPLE_S) as path:
+        assert path.exists()
+
+
+@pytest.fixture
+def shared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the temporary folder of all users; no other folder is named."""
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    return tmp_path
+
+
+@not_on_windows
+def test_the_users_own_folder_is_private(shared: Path) -> None:
+    """Whatever the umask is: nobody else can place a file in it."""
+    before = os.umask(0)
+    try:
+        with exclusive("GPU-a") as path:
+            assert path.parent.parent == shared
+    finally:
+        os.umask(before)
+
+    assert lease_folder().stat().st_mode & 0o777 == 0o700
+    assert path.stat().st_mode & 0o777 == 0o600
+
+
+@not_on_windows
+@pytest.mark.parametrize("mode", [0o777, 0o1777, 0o770])
+def test_an_own_folder_that_others_can_write_to_is_refused(
+    shared: Path, mode: int
+) -> None:
+    """Another user may have placed links in it."""
+    folder = lease_folder()
+    assert folder.parent == shared
+    folder.mkdir()
+    folder.chmod(mode)
+
+    with (
+        pytest.raises(CollectError, match="other users can write to the folder"),
+        exclusive("GPU-a"),
+    ):
+        pass
+    with pytest.raises(CollectError, match="other users can write to the folder"):
+        Presence("GPU-a", FakeClock())
+
+    assert list(folder.iterdir()) == []
+
+
+@not_on_windows
+def test_a_folder_that_another_user_has_made_is_refused(
+    shared: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Its name is this user's, and its owner is not."""
+    user = os.getuid() + 1
+    (shared / f"pytest-gpuperf-{user}").mkdir(mode=0o700)
+    monkeypatch.setattr(os, "getuid", lambda: user)
+
+    with (
+        pytest.raises(CollectError, match="the folder belongs to another user"),
+        exclusive("GPU-a"),
+    ):
+        pass
+
+
+@not_on_windows
+def test_a_link_in_place_of_the_users_own_folder_is_refused(shared: Path) -> None:
+    """Even one to a folder of this user."""
+    (shared / "mine").mkdir(mode=0o700)
+    lease_folder().symlink_to(shared / "mine")
+
+    with pytest.raises(CollectError, match="the folder is a link"), exclusive("GPU-a"):
+        pass
+
+    assert list((shared / "mine").iterdir()) == []

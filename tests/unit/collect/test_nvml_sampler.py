@@ -773,6 +773,22 @@ def test_no_place(environment: dict[str, str], tmp_path: Path) -> None:
         made.start()
 
 
+def test_the_ring_is_not_made_through_a_link(
+    environment: dict[str, str], folder: Path
+) -> None:
+    """What another user may have placed there is removed, not written to."""
+    made = Sampler([UUID], SystemClock(), folder=folder, environment=environment)
+    folder.mkdir()
+    victim = folder / "victim.txt"
+    victim.write_text("precious", encoding="ascii")
+    made._path.with_suffix(".new").symlink_to(victim)
+
+    made.start()
+    made.stop()
+
+    assert victim.read_text(encoding="ascii") == "precious"
+
+
 def test_a_sampler_that_does_not_write(
     environment: dict[str, str], folder: Path
 ) -> None:

@@ -32,7 +32,12 @@ from filelock import FileLock, Timeout
 
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
-from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, file_mode, lease_folder
+from pytest_gpuperf.collect.leases import (
+    FOLDER_VARIABLE,
+    file_mode,
+    lease_folder,
+    make_lease_folder,
+)
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS, gpm_readings
 from pytest_gpuperf.collect.nvml.library import gap_of, why_unavailable
@@ -249,7 +254,7 @@ class Sampler:
 
     def _locked(self, held: contextlib.ExitStack) -> bool:
         """Return whether no other process starts the sampler while this is held."""
-        self._folder.mkdir(parents=True, exist_ok=True)
+        make_lease_folder(self._folder)
         lock = FileLock(
             self._path.with_suffix(".lock"), timeout=0, mode=file_mode(self._folder)
         )
@@ -282,7 +287,8 @@ class Sampler:
             len(GPM_METRICS)
         )
         path = self._path.with_suffix(".new")  # of whoever has the lock
-        with path.open("w+b") as ring:
+        path.unlink(missing_ok=True)  # left by a run that was killed
+        with path.open("x+b") as ring:  # never through a link
             try:
                 os.fchmod(ring.fileno(), file_mode(self._folder))
                 ring.write(bytes(8 * nvml_child.HEAD_LENGTH))  # or the disk is full
