@@ -199,8 +199,8 @@ def graph_s(torch: ModuleType, work: Work) -> float:
 def by_ncu(cache: str, failures: dict[str, str]) -> Mapping[str, float]:
     """Return the median time of each call's kernels under ncu [s]."""
     from pytest_gpuperf.collect.ncu import Command, Session
-    from pytest_gpuperf.collect.ncu.capture import read_capture
-    from pytest_gpuperf.collect.ncu.ranges import DOMAIN, INCLUDE
+    from pytest_gpuperf.collect.ncu.launches import read_capture
+    from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
     from pytest_gpuperf.collect.runner import ProcessRunner
 
     with tempfile.TemporaryDirectory() as folder:
@@ -236,7 +236,7 @@ def by_ncu(cache: str, failures: dict[str, str]) -> Mapping[str, float]:
 
 def profiled(torch: ModuleType) -> None:
     """Call each kind five times, each in a range of its own."""
-    from pytest_gpuperf.collect.ncu.ranges import find_ranges
+    from pytest_gpuperf.collect.ncu.nvtx import find_ranges
 
     ranges = find_ranges()
     for name, work in known_work(torch).items():

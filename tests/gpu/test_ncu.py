@@ -13,7 +13,7 @@ import pytest
 from fakes.project import Project
 from gpu.machine import framework, program
 from pytest_gpuperf.collect.ncu import Command, Report, Session
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import (
     CollectorFailedError,

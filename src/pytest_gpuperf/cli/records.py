@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
-from pytest_gpuperf.collect.ncu.capture import (
+from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
     CapturedRange,

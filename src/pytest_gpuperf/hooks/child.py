@@ -66,7 +66,7 @@ class Child:
         site = Site.in_process(read, self.spec.identity)
         if not self._counts:
             return bench_of(site)
-        from pytest_gpuperf.collect.ncu.ranges import find_ranges
+        from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         from pytest_gpuperf.fixture.lenient import LenientFigure
         from pytest_gpuperf.measure.marking import marking_bench
 

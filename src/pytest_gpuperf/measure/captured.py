@@ -9,7 +9,7 @@ from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import chip_limits
-from pytest_gpuperf.collect.ncu.capture import metric_names
+from pytest_gpuperf.collect.ncu.launches import metric_names
 from pytest_gpuperf.collect.translate import counters as translate
 from pytest_gpuperf.collect.translate.counters import (
     capability_of,
@@ -40,8 +40,12 @@ from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.report import display
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.capture import Capture, CapturedLaunch
-    from pytest_gpuperf.collect.ncu.launches import RuleResult, StallLine
+    from pytest_gpuperf.collect.ncu.launches import (
+        Capture,
+        CapturedLaunch,
+        RuleResult,
+        StallLine,
+    )
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
     from pytest_gpuperf.model.record import Record, RecordKey

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.binary.demangle import base_name, native_demangler
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.ncu.catalogue import made_by_ncu
 from pytest_gpuperf.collect.ncu.command import paired_modes
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.translate.counters import (
     CAPABILITY,
     SPELLINGS,

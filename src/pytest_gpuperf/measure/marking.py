@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.collect.ncu.command import paired_modes
-from pytest_gpuperf.collect.ncu.ranges import Ranges, range_name
+from pytest_gpuperf.collect.ncu.nvtx import Ranges, range_name
 from pytest_gpuperf.collect.timing.contract import refuse_function
 from pytest_gpuperf.measure.bench import Bench
 from pytest_gpuperf.measure.counters import AS_IT_COMES, COUNT, counter_metrics

@@ -16,7 +16,7 @@ from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
-    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
@@ -115,7 +115,7 @@ class FileReader:
         self, path: str, kernel: str | None, metrics: Sequence[str]
     ) -> list[_Place]:
         """Return launches with their ranges and some metrics: all would take 16 MiB."""
-        from pytest_gpuperf.collect.ncu.capture import read_capture
+        from pytest_gpuperf.collect.ncu.launches import read_capture
         from pytest_gpuperf.measure.captured import report_counters
 
         counters = report_counters(metrics)

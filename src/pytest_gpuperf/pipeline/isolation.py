@@ -16,7 +16,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.run import ChildAnswer, ProfiledRange
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.capture import CapturedLaunch
+    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
 
 __all__ = [
     "CounterRequest",

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.loaded_files import LoadedFile, Recording
 from pytest_gpuperf.collect.ncu import key as keys
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.ranges import DOMAIN, INCLUDE
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
+from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
 from pytest_gpuperf.collect.ncu.store import Store
 from pytest_gpuperf.collect.runner import Finished

@@ -8,7 +8,7 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.cli.records import absent_from_run, refuse_catalogue, selected
-from pytest_gpuperf.collect.ncu.capture import (
+from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
     CapturedRange,

@@ -17,7 +17,7 @@ import pytest
 from fakes import fake_ncu_report
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.ncu import extract, text
-from pytest_gpuperf.collect.ncu.capture import (
+from pytest_gpuperf.collect.ncu.launches import (
     CapturedValue,
     capture_text,
     read_capture,
@@ -164,7 +164,7 @@ class TestBeforeAProcessIsStarted:
     def test_importing_it_costs_no_heavy_module(self) -> None:
         """NVIDIA's module stays out of a process that only may read a report."""
         code = (
-            "import sys, pytest_gpuperf.collect.ncu.capture\n"
+            "import sys, pytest_gpuperf.collect.ncu.launches\n"
             "print({'ncu_report', 'numpy', 'tempfile', 'threading'} & {*sys.modules})"
         )
         environment = os.environ | {"PYTHONPATH": os.pathsep.join(sys.path)}

@@ -1,4 +1,4 @@
-"""Rules of collect.ncu.ranges."""
+"""Rules of the ranges of collect.ncu.nvtx, which mark measurements."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from fakes import fake_nvtx
-from pytest_gpuperf.collect.ncu.ranges import DOMAIN, NvtxRanges, find_ranges
+from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, NvtxRanges, find_ranges
 from pytest_gpuperf.errors import CollectorUnavailableError
 
 
@@ -48,7 +48,7 @@ def test_without_the_package_there_are_none(
 # libcupti listens to NVTX where this variable names it, as ncu's own library does
 LISTENING = """
 import sys
-from pytest_gpuperf.collect.ncu.ranges import find_ranges
+from pytest_gpuperf.collect.ncu.nvtx import find_ranges
 ranges = find_ranges()
 opened = ranges.open("a")
 print(opened is not None)

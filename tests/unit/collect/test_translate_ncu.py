@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.collect.translate.counters import (
     captured_facts,
     captured_values,

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Timing
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.paired import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
 from pytest_gpuperf.errors import RecordError

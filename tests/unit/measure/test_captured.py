@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.capture import (
+from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
     CapturedRange,

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, CapturedValue
-from pytest_gpuperf.collect.ncu.ranges import range_name
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
+from pytest_gpuperf.collect.ncu.nvtx import range_name
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.measure.counters import (
     CountedTest,

@@ -6,7 +6,7 @@ from textwrap import dedent
 
 import pytest
 
-from pytest_gpuperf.collect.ncu.capture import (
+from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
     CapturedRange,

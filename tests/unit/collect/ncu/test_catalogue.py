@@ -20,8 +20,8 @@ from pytest_gpuperf.collect.cupti.chips import (
     chip_of_capability,
 )
 from pytest_gpuperf.collect.cupti.nvperf import MetricType
-from pytest_gpuperf.collect.ncu.capture import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
+from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.environment import Device

@@ -1,4 +1,4 @@
-"""collect.ncu.log: what ncu wrote, and what it means."""
+"""collect.ncu.session: what ncu wrote into its log, and what it means."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from fakes.fake_ncu import _FAILURES
-from pytest_gpuperf.collect.ncu.log import (
+from pytest_gpuperf.collect.ncu.session import (
     TROUBLES,
     errors_in,
     find_trouble,

@@ -7,11 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.ncu.launches import NvtxDomain
-from pytest_gpuperf.collect.ncu.nvtx import (
-    DEFAULT_DOMAIN,
-    NvtxFilter,
-    matches,
-)
+from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxFilter, matches
 from pytest_gpuperf.errors import ConfigError
 
 STACKS = (

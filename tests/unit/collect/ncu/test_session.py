@@ -21,10 +21,9 @@ from fakes.clock import FakeClock
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.processes import ended
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.ncu.capture import read_capture
 from pytest_gpuperf.collect.ncu.command import Command
-from pytest_gpuperf.collect.ncu.log import profiled_launches
-from pytest_gpuperf.collect.ncu.session import Session
+from pytest_gpuperf.collect.ncu.launches import read_capture
+from pytest_gpuperf.collect.ncu.session import Session, profiled_launches
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
     CollectError,
