@@ -25,7 +25,7 @@ def chips(arguments: argparse.Namespace) -> int:
 
 def listed(arguments: argparse.Namespace) -> int:
     """Print a chip's metrics, or those of one kind."""
-    from pytest_gpuperf.collect.cupti.nvperf import MetricType
+    from pytest_gpuperf.collect.cupti.chips import MetricType
     from pytest_gpuperf.report.metrics import entry_bytes
 
     catalogue = _catalogue(arguments)

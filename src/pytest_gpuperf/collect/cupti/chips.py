@@ -1,13 +1,35 @@
-"""Which chips there are, by name and by compute capability."""
+"""Chips: which there are, by name and compute capability, and what each can count.
+
+libnvperf_host answers on a virtual device: neither a GPU nor a driver is needed.
+"""
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import difflib
-from collections.abc import Mapping, Sequence
-from typing import TYPE_CHECKING
+import functools
+from collections.abc import Iterator, Mapping, Sequence
+from enum import IntEnum
+from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.cupti import nvperf
-from pytest_gpuperf.collect.cupti.nvperf import MetricType
+from pytest_gpuperf.collect.cupti.nvperf import (
+    ACTIVITY_PROFILER,
+    CREATE_CONFIG,
+    CUDA_EVALUATOR,
+    EVALUATOR,
+    INVALID_ARGUMENT,
+    RAW_CONFIG,
+    ROLLUPS,
+    SUBMETRICS,
+    UNSUPPORTED_GPU,
+    DimUnitFactor,
+    EvalRequest,
+    Library,
+    RawMetricRequest,
+    load,
+    struct_size,
+)
 from pytest_gpuperf.collect.devices import (
     ORDER_REMEDY,
     UNORDERED,
@@ -16,8 +38,9 @@ from pytest_gpuperf.collect.devices import (
     query_devices,
     target_capability,
 )
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.errors import ConfigError, UnknownMetricError
 from pytest_gpuperf.model.counters import ChipEntry
+from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.devices import DeviceQuery
@@ -25,11 +48,15 @@ if TYPE_CHECKING:
 
 __all__ = [
     "CAPABILITIES",
+    "Evaluator",
+    "MetricType",
+    "Properties",
     "chip_entries",
     "chip_here",
     "chip_measured",
     "chip_named",
     "chip_of_capability",
+    "evaluator",
 ]
 
 # "CUDA GPU Compute Capability" (developer.nvidia.com) with the chips of the boards there;
@@ -50,30 +77,30 @@ CAPABILITIES = {
 _SUGGESTED = 3  # as many as difflib suggests by itself
 
 
-def chip_entries(source: nvperf.Library | None = None) -> tuple[ChipEntry, ...]:
+def chip_entries(source: Library | None = None) -> tuple[ChipEntry, ...]:
     """
     Return every chip whose metrics are known, oldest first.
 
     Args:
         source: The library to ask; None: the installed one.
     """
-    asked = source or nvperf.load()
+    library = source or load()
     of_chip = {chip: pair for pair, chips in CAPABILITIES.items() for chip in chips}
     return tuple(
         ChipEntry(
             name=chip,
             capability=of_chip.get(chip),
-            counter_count=len(evaluator.names(MetricType.COUNTER)),
-            ratio_count=len(evaluator.names(MetricType.RATIO)),
-            throughput_count=len(evaluator.names(MetricType.THROUGHPUT)),
+            counter_count=len(metrics.names(MetricType.COUNTER)),
+            ratio_count=len(metrics.names(MetricType.RATIO)),
+            throughput_count=len(metrics.names(MetricType.THROUGHPUT)),
         )
-        for chip in asked.chips()
-        for evaluator in (nvperf.evaluator(chip, asked),)
+        for chip in library.chips()
+        for metrics in (evaluator(chip, library),)
     )
 
 
 def chip_measured(
-    query: DeviceQuery, asked: str | None, environment: Mapping[str, str]
+    query: DeviceQuery, device: str | None, environment: Mapping[str, str]
 ) -> str | None:
     """
     Return the chip of the GPU that tests are to run on; None: there is none.
@@ -81,7 +108,7 @@ def chip_measured(
     Args:
         query: The GPUs of this machine.
 
-        asked: What --gpuperf-device says.
+        device: What --gpuperf-device says; None: it is not given.
 
         environment: This process's variables.
 
@@ -89,22 +116,22 @@ def chip_measured(
         ConfigError: There is no such GPU, or it is not known which one or which chip
             it is.
     """
-    device = choose_device(query, asked, environment).device
-    if device is None:
+    chosen = choose_device(query, device, environment).device
+    if chosen is None:
         return None
-    if asked is None and not order_is_known(query, environment):
+    if device is None and not order_is_known(query, environment):
         remedy = f"{ORDER_REMEDY}, or name the chip: --gpuperf-chip=GH100"
         raise ConfigError(UNORDERED, remedy=remedy)
-    # a part of a GPU that is split has the chip of the whole
-    whole = (each for each in query.devices if each.index == device.index)
-    known = [each for each in (device, *whole) if each.compute_capability is not None]
-    if not known:
-        message = f"NVML does not say the compute capability of GPU {device.index}"
+    # a MIG instance has the chip of its GPU
+    devices = (chosen, *(gpu for gpu in query.devices if gpu.index == chosen.index))
+    capable = [gpu for gpu in devices if gpu.compute_capability is not None]
+    if not capable:
+        message = f"NVML does not report the compute capability of GPU {chosen.index}"
         raise ConfigError(message, remedy="name its chip: --gpuperf-chip=GH100")
-    return chip_here(known)
+    return chip_here(capable)
 
 
-def chip_named(text: str, source: nvperf.Library | None = None) -> str:
+def chip_named(text: str, source: Library | None = None) -> str:
     """
     Return a chip by its name in any case, or by a compute capability.
 
@@ -117,19 +144,20 @@ def chip_named(text: str, source: nvperf.Library | None = None) -> str:
     Raises:
         ConfigError: There is no such chip, or several that differ.
     """
-    asked = source or nvperf.load()
-    known = asked.chips()
-    named = {chip.casefold(): chip for chip in known}.get(text.strip().casefold())
-    if named is not None:
-        return named
-    capability = target_capability(text.strip().casefold())
+    library = source or load()
+    chips = library.chips()
+    folded = text.strip().casefold()
+    chip = {name.casefold(): name for name in chips}.get(folded)
+    if chip is not None:
+        return chip
+    capability = target_capability(folded)
     if capability is None:
-        close = difflib.get_close_matches(text.upper(), known, n=_SUGGESTED)
-        meant = f"did you mean {', '.join(close)}; " if close else ""
+        close = difflib.get_close_matches(text.upper(), chips, n=_SUGGESTED)
+        suggestion = f"did you mean {', '.join(close)}; " if close else ""
         message = f"{text!r} is not a chip that the installed libnvperf_host knows"
-        remedy = f"{meant}write one of gpuperf metrics chips, or sm_90"
+        remedy = f"{suggestion}write one of gpuperf metrics chips, or sm_90"
         raise ConfigError(message, remedy=remedy)
-    return chip_of_capability(capability, asked)
+    return chip_of_capability(capability, library)
 
 
 def chip_here(devices: Sequence[Device] | None = None) -> str | None:
@@ -142,13 +170,13 @@ def chip_here(devices: Sequence[Device] | None = None) -> str | None:
     Raises:
         ConfigError: Its compute capability stands for no chip, or for several.
     """
-    known = query_devices().devices if devices is None else devices
-    found = next((each.compute_capability for each in known), None)
-    return None if found is None else chip_of_capability(found)
+    gpus = query_devices().devices if devices is None else devices
+    capability = gpus[0].compute_capability if gpus else None
+    return None if capability is None else chip_of_capability(capability)
 
 
 def chip_of_capability(
-    capability: tuple[int, int], source: nvperf.Library | None = None
+    capability: tuple[int, int], source: Library | None = None
 ) -> str:
     """
     Return the chip that stands for a compute capability.
@@ -161,14 +189,338 @@ def chip_of_capability(
     Raises:
         ConfigError: No chip has it, or several that do not have the same metrics.
     """
-    asked = source or nvperf.load()
-    chips = [c for c in CAPABILITIES.get(capability, ()) if c in asked.chips()]
-    spelled = f"sm_{capability[0]}{capability[1]}"
+    library = source or load()
+    chips = [c for c in CAPABILITIES.get(capability, ()) if c in library.chips()]
+    target = f"sm_{capability[0]}{capability[1]}"
     if not chips:
-        message = f"no chip of {spelled} is known to the installed libnvperf_host"
+        message = f"the installed libnvperf_host knows no chip of {target}"
         raise ConfigError(message, remedy="see gpuperf metrics chips")
-    evaluators = [nvperf.evaluator(chip, asked) for chip in chips]
-    if any(len({each.names(kind) for each in evaluators}) > 1 for kind in MetricType):
-        message = f"the chips of {spelled} do not have the same metrics"
+    evaluators = [evaluator(chip, library) for chip in chips]
+    if any(len({e.names(kind) for e in evaluators}) > 1 for kind in MetricType):
+        message = f"the chips of {target} do not have the same metrics"
         raise ConfigError(message, remedy=f"name one: {', '.join(chips)}")
     return chips[0]
+
+
+# A frame is drawn and a region is declared: a kernel has neither, and CUPTI lists none.
+_NOT_OF_KERNELS = ("_frame", "_region")
+_DEFAULT_ENDING = (
+    ".sum",
+    ".ratio",
+    ".avg.pct_of_peak_sustained_elapsed",
+)  # by MetricType
+
+
+class MetricType(IntEnum):
+    """What kind of number a metric is, as NVIDIA's libraries number the kinds."""
+
+    COUNTER = 0
+    RATIO = 1
+    THROUGHPUT = 2
+
+
+class Properties(Frozen, frozen=True, kw_only=True):
+    """
+    The library's description of a metric.
+
+    Attributes:
+        base: Its name without an ending.
+
+        kind: What kind of number it is.
+
+        description: A phrase in NVIDIA's words.
+
+        hardware_unit: The part of the chip that counts: `dram`.
+
+        unit: What a number with this ending is counted in: `byte/second`; "" where it
+            has no unit.
+
+        made_of: The counters and throughputs of which a throughput is the largest.
+    """
+
+    base: str
+    kind: MetricType
+    description: str
+    hardware_unit: str
+    unit: str
+    made_of: tuple[str, ...] = ()
+
+
+@functools.cache
+def evaluator(chip: str, library: Library | None = None) -> Evaluator:
+    """
+    Return the evaluator of a chip's metrics, made once in this process.
+
+    Args:
+        chip: As the library spells it: `GH100`.
+
+        library: The library; None: the one that `load` finds.
+
+    Raises:
+        ConfigError: The library does not know the chip.
+
+        CollectorUnavailableError: There is no library.
+    """
+    return Evaluator(library or load(), chip)
+
+
+class Evaluator:
+    """
+    The metrics of a chip: names, endings, properties and passes.
+
+    Args:
+        library: The library.
+
+        chip: The chip, as the library spells it.
+    """
+
+    def __init__(self, library: Library, chip: str) -> None:
+        self._library = library
+        self._chip = chip.encode()
+        status, size = library.ask(
+            f"{CUDA_EVALUATOR}CalculateScratchBufferSize", pChipName=self._chip
+        )
+        if status in {UNSUPPORTED_GPU, INVALID_ARGUMENT}:
+            message = f"{chip!r} is not a chip that {library.path} knows"
+            remedy = f"name one of {', '.join(library.chips())}"
+            raise ConfigError(message, remedy=remedy)
+        # the library works in this memory for as long as the evaluator is asked
+        self._scratch = ctypes.create_string_buffer(size.scratchBufferSize)
+        self._handle = library.call(
+            f"{CUDA_EVALUATOR}Initialize",
+            pScratchBuffer=ctypes.addressof(self._scratch),
+            scratchBufferSize=size.scratchBufferSize,
+            pChipName=self._chip,
+        ).pMetricsEvaluator
+        self._names: dict[MetricType, tuple[str, ...]] = {}
+
+    def names(self, kind: MetricType) -> tuple[str, ...]:
+        """Return the metrics of a kind, without endings, in the library's order."""
+        if kind not in self._names:
+            answer = self._call("GetMetricNames", metricType=kind)
+            begins = answer.pMetricNameBeginIndices[: answer.numMetrics]
+            self._names[kind] = tuple(
+                ctypes.string_at(answer.pMetricNames + begin).decode()
+                for begin in begins
+            )
+        return self._names[kind]
+
+    def endings(self, kind: MetricType) -> tuple[str, ...]:
+        """Return what may follow a metric of a kind, as `.sum.per_second`."""
+        answer = self._call("GetSupportedSubmetrics", metricType=kind)
+        numbers = answer.pSupportedSubmetrics[: answer.numSupportedSubmetrics]
+        parts = [
+            f".{part}" if part else ""
+            for part in (SUBMETRICS[number] for number in numbers)
+            if not any(word in part for word in _NOT_OF_KERNELS)
+        ]
+        if kind is MetricType.RATIO:
+            return tuple(parts)
+        return tuple(f".{rollup}{part}" for rollup in ROLLUPS for part in parts)
+
+    def accepts(self, name: str) -> bool:
+        """Return whether a name with its ending is a metric of this chip."""
+        return self._request(name) is not None
+
+    def kind(self, name: str) -> MetricType | None:
+        """Return the kind of a metric, with or without an ending; None: it is unknown."""
+        place = self._place(name)
+        return place and place[0]
+
+    def base(self, name: str) -> str | None:
+        """Return a metric without its ending, right or wrong; None: it is unknown."""
+        place = self._place(name)
+        return None if place is None else self.names(place[0])[place[1]]
+
+    def properties(self, name: str) -> Properties:
+        """
+        Return the properties of a metric.
+
+        Args:
+            name: Its name, with an ending or without.
+
+        Raises:
+            UnknownMetricError: The chip has no such metric, or not with this ending.
+        """
+        place = self._place(name)
+        if place is None:
+            raise self._unknown(name)
+        kind, index = place
+        base = self.names(kind)[index]
+        request = self._request(name)
+        if request is None:
+            if name != base:
+                raise self._unknown(name)
+            request = self._request(base + _DEFAULT_ENDING[kind])
+        answer = self._call(f"Get{_PROPERTIES[kind]}Properties", index=index)
+        hardware = self._call("HwUnitToString", hwUnit=answer.hwUnit & 0xFFFFFFFF)
+        return Properties(
+            base=base,
+            kind=kind,
+            description=(answer.pDescription or b"").decode(),
+            hardware_unit=(hardware.pHwUnitName or b"").decode(),
+            unit=self._unit(request) if request is not None else "",
+            made_of=self._made_of(answer) if kind is MetricType.THROUGHPUT else (),
+        )
+
+    def passes(self, names: Sequence[str]) -> int:
+        """
+        Return the passes in which a kernel gives these metrics together, >= 0.
+
+        Raises:
+            UnknownMetricError: The chip lacks one of them.
+
+            CollectError: One of them is not available for a kernel.
+        """
+        if not names:
+            return 0
+        with self._scheduled(names) as config:
+            return int(
+                self._library.call(
+                    f"{RAW_CONFIG}GetNumPasses_V2", pRawMetricsConfig=config
+                ).numPasses
+            )
+
+    def config_image(self, names: Sequence[str]) -> bytes:
+        """Return the image that makes a device count these metrics; errors as `passes`."""
+        get = f"{RAW_CONFIG}GetConfigImage"
+        with self._scheduled(names) as config:
+            self._library.call(
+                f"{RAW_CONFIG}GenerateConfigImage", pRawMetricsConfig=config
+            )
+            size_bytes = self._library.call(get, pRawMetricsConfig=config).bytesCopied
+            buffer = ctypes.create_string_buffer(size_bytes)
+            self._library.call(
+                get,
+                pRawMetricsConfig=config,
+                bytesAllocated=size_bytes,
+                pBuffer=ctypes.addressof(buffer),
+            )
+        return buffer.raw
+
+    def _call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see `Library.ask`
+        """Call a function of this evaluator."""
+        name = f"{EVALUATOR}{function}"
+        return self._library.call(name, pMetricsEvaluator=self._handle, **fields)
+
+    def _place(self, name: str) -> tuple[MetricType, int] | None:
+        """Return a metric's kind and its index among those; None: it is unknown."""
+        status, answer = self._library.ask(
+            f"{EVALUATOR}GetMetricTypeAndIndex",
+            pMetricsEvaluator=self._handle,
+            pMetricName=name.encode(),
+        )
+        return None if status else (MetricType(answer.metricType), answer.metricIndex)
+
+    def _request(self, name: str) -> EvalRequest | None:
+        """Return the library's request for a metric; None: the name is invalid."""
+        request = EvalRequest()
+        status, _ = self._library.ask(
+            f"{EVALUATOR}ConvertMetricNameToMetricEvalRequest",
+            pMetricsEvaluator=self._handle,
+            pMetricName=name.encode(),
+            pMetricEvalRequest=ctypes.pointer(request),
+            metricEvalRequestStructSize=_REQUEST_BYTES,
+        )
+        return None if status else request
+
+    def _unknown(self, name: str) -> UnknownMetricError:
+        """Return the error for an unknown name."""
+        chip = self._chip.decode()
+        remedy = f"look for it: gpuperf metrics search --chip={chip} WORD"
+        return UnknownMetricError(name, remedy=remedy)
+
+    def _made_of(self, answer: Any) -> tuple[str, ...]:  # noqa: ANN401 - see `Library.ask`
+        """Return the metrics of which a throughput is the largest."""
+        counters = self.names(MetricType.COUNTER)
+        throughputs = self.names(MetricType.THROUGHPUT)
+        return (
+            *(counters[answer.pCounterIndices[n]] for n in range(answer.numCounters)),
+            *(
+                throughputs[answer.pSubThroughputIndices[n]]
+                for n in range(answer.numSubThroughputs)
+            ),
+        )
+
+    def _unit(self, request: EvalRequest) -> str:
+        """Return a metric's unit, as `instruction/gpc_cycle`."""
+        fields = {
+            "pMetricEvalRequest": ctypes.pointer(request),
+            "metricEvalRequestStructSize": _REQUEST_BYTES,
+            "dimUnitFactorStructSize": _FACTOR_BYTES,
+        }
+        count = self._call("GetMetricDimUnits", **fields).numDimUnits
+        factors = (DimUnitFactor * count)()
+        self._call("GetMetricDimUnits", pDimUnits=factors, numDimUnits=count, **fields)
+        above = [self._power(factor) for factor in factors if factor.exponent > 0]
+        below = [self._power(factor) for factor in factors if factor.exponent < 0]
+        text = "/".join(["*".join(above) or "1", *below]) if above or below else ""
+        return "" if text == "unitless" else text
+
+    def _power(self, factor: DimUnitFactor) -> str:
+        """Return one factor of a unit."""
+        answer = self._call("DimUnitToString", dimUnit=factor.dimUnit)
+        power = abs(factor.exponent)
+        name: str = answer.pSingularName.decode()
+        return f"{name}^{power}" if power > 1 else name
+
+    def _raw_requests(self, name: str) -> ctypes.Array[RawMetricRequest]:
+        """Return the hardware's counters of a metric; their names are hashes."""
+        request = self._request(name)
+        if request is None:
+            raise self._unknown(name)
+        fields = {
+            "pMetricEvalRequests": ctypes.pointer(request),
+            "numMetricEvalRequests": 1,
+            "metricEvalRequestStructSize": _REQUEST_BYTES,
+            "metricEvalRequestStrideSize": ctypes.sizeof(EvalRequest),
+        }
+        sizes = self._call("GetMetricRawDependencies", **fields)
+        required = (ctypes.c_char_p * sizes.numRawDependencies)()
+        optional = (ctypes.c_char_p * sizes.numOptionalRawDependencies)()
+        self._call(
+            "GetMetricRawDependencies",
+            ppRawDependencies=required,
+            numRawDependencies=len(required),
+            ppOptionalRawDependencies=optional,
+            numOptionalRawDependencies=len(optional),
+            **fields,
+        )
+        requests = (
+            RawMetricRequest(
+                structSize=_RAW_BYTES, pMetricName=raw, isolated=1, keepInstances=1
+            )
+            for raw in required
+        )
+        return (RawMetricRequest * len(required))(*requests)
+
+    @contextlib.contextmanager
+    def _scheduled(self, names: Sequence[str]) -> Iterator[Any]:
+        """Yield a configuration in which the passes of these metrics are laid out."""
+        requests_by_metric = [self._raw_requests(name) for name in names]
+        call = self._library.call
+        config = call(
+            CREATE_CONFIG, activityKind=ACTIVITY_PROFILER, pChipName=self._chip
+        ).pRawMetricsConfig
+        try:
+            call(f"{RAW_CONFIG}BeginPassGroup", pRawMetricsConfig=config)
+            # one call for each metric, as CUPTI does: with one call for all of them, one
+            # list in twenty has a pass more or less than CUPTI's
+
+            for requests in filter(len, requests_by_metric):
+                call(
+                    f"{RAW_CONFIG}AddMetrics",
+                    pRawMetricsConfig=config,
+                    pRawMetricRequests=requests,
+                    numMetricRequests=len(requests),
+                )
+            call(f"{RAW_CONFIG}EndPassGroup", pRawMetricsConfig=config)
+            yield config
+        finally:
+            call(f"{RAW_CONFIG}Destroy", pRawMetricsConfig=config)
+
+
+_PROPERTIES = ("Counter", "RatioMetric", "ThroughputMetric")  # by MetricType
+_REQUEST_BYTES = struct_size(EvalRequest)
+_FACTOR_BYTES = struct_size(DimUnitFactor)
+_RAW_BYTES = struct_size(RawMetricRequest)

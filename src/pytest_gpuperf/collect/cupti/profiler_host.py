@@ -16,7 +16,7 @@ from types import ModuleType
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_gpuperf.collect.cupti import nvperf
-from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
+from pytest_gpuperf.collect.cupti.chips import Evaluator, MetricType, evaluator
 from pytest_gpuperf.errors import CollectorUnavailableError, UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -249,8 +249,7 @@ class ProfilerHost:
             host.initialize()
             self._host = host
         elif self._type is ProfilerType.RANGE_PROFILER:
-            evaluator = nvperf.evaluator(chip)
-            self._host = OfflineHost(chip, evaluator, reason=reason)
+            self._host = OfflineHost(chip, evaluator(chip), reason=reason)
         else:
             what = f"what {self._type.name} counts, which is not what a kernel counts"
             raise unavailable(what, reason)

@@ -8,9 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from enum import Enum
 from typing import NamedTuple
 
-from pytest_gpuperf.collect.cupti import nvperf
-from pytest_gpuperf.collect.cupti.chips import CAPABILITIES, chip_named
-from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
+from pytest_gpuperf.collect.cupti.chips import (
+    CAPABILITIES,
+    Evaluator,
+    MetricType,
+    chip_named,
+    evaluator,
+)
+from pytest_gpuperf.collect.cupti.nvperf import Library, load
 from pytest_gpuperf.errors import CollectError, ConfigError
 from pytest_gpuperf.model.counters import (
     MetricEntry,
@@ -88,7 +93,7 @@ class Catalogue:
         chip: Its name.
     """
 
-    def __init__(self, chip: str, source: nvperf.Library | None = None) -> None:
+    def __init__(self, chip: str, source: Library | None = None) -> None:
         """
         Load the library's evaluator for a chip.
 
@@ -102,9 +107,9 @@ class Catalogue:
 
             CollectorUnavailableError: The library is not installed.
         """
-        self._library = source or nvperf.load()
+        self._library = source or load()
         self.chip = chip_named(chip, self._library)
-        self._evaluator = nvperf.evaluator(self.chip, self._library)
+        self._evaluator = evaluator(self.chip, self._library)
 
     def entries(self, kind: MetricType | None = None) -> Iterator[MetricEntry]:
         """Yield the metrics of one kind, or of all, by name and without endings."""
@@ -350,7 +355,7 @@ class Catalogue:
         return [
             chip
             for chip in supported
-            if chip != self.chip and _has(nvperf.evaluator(chip, self._library), base)
+            if chip != self.chip and _has(evaluator(chip, self._library), base)
         ]
 
 

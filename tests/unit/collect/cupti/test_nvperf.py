@@ -1,4 +1,4 @@
-"""collect.cupti.nvperf: libnvperf_host, asked by ctypes."""
+"""collect.cupti.nvperf and chips: the library as its headers have it, and its answers."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from fakes.chips import need_library
 from pytest_gpuperf.collect.cupti import nvperf
-from pytest_gpuperf.collect.cupti.nvperf import Evaluator, MetricType
+from pytest_gpuperf.collect.cupti.chips import Evaluator, MetricType, evaluator
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorUnavailableError,
@@ -44,7 +44,7 @@ def loaded() -> nvperf.Library:
 @pytest.fixture
 def hopper(loaded: nvperf.Library) -> Evaluator:
     """Return what answers for GH100."""
-    return nvperf.evaluator("GH100", loaded)
+    return evaluator("GH100", loaded)
 
 
 def header_structures(folder: Path) -> dict[str, list[tuple[int, int]]]:
@@ -145,12 +145,12 @@ def test_an_unknown_chip_is_refused_with_those_that_are_known(
 ) -> None:
     """The error of an unknown chip lists the chips."""
     with pytest.raises(ConfigError, match="GH100"):
-        nvperf.evaluator("GX999", loaded)
+        evaluator("GX999", loaded)
 
 
 def test_an_evaluator_is_made_once(loaded: nvperf.Library) -> None:
     """Asking for a chip again gives the same evaluator."""
-    assert nvperf.evaluator("GA100", loaded) is nvperf.evaluator("GA100", loaded)
+    assert evaluator("GA100", loaded) is evaluator("GA100", loaded)
 
 
 def test_a_name_needs_its_ending(hopper: Evaluator) -> None:
@@ -168,7 +168,7 @@ def test_a_name_needs_its_ending(hopper: Evaluator) -> None:
 @pytest.mark.parametrize("kind", list(MetricType))
 def test_every_listed_spelling_is_accepted(chip: str, kind: MetricType) -> None:
     """Each base of a chip with each ending of its kind is a metric."""
-    asked = nvperf.evaluator(chip, need_library())
+    asked = evaluator(chip, need_library())
     endings = asked.endings(kind)
     assert len(set(endings)) == len(endings) == {0: 44, 1: 3, 2: 8}[kind]
     for place, base in enumerate(asked.names(kind)):
@@ -228,7 +228,7 @@ def test_passes_are_those_of_cupti(hopper: Evaluator) -> None:
 @given(data=st.data())
 def test_together_is_never_dearer_than_one_by_one(data: st.DataObject) -> None:
     """Metrics together need no more passes than the sum of each, and at least one."""
-    asked = nvperf.evaluator("GH100", need_library())
+    asked = evaluator("GH100", need_library())
     bases = st.sampled_from(asked.names(MetricType.COUNTER))
     names = [
         f"{base}.sum" for base in data.draw(st.lists(bases, min_size=1, max_size=6))
@@ -246,7 +246,7 @@ def test_an_image_asks_for_the_passes_of_its_metrics(
 
 def test_what_a_kernel_does_not_give_is_an_error(loaded: nvperf.Library) -> None:
     """A metric that cannot be scheduled says so; the next question is answered."""
-    asked = nvperf.evaluator("GB202", loaded)
+    asked = evaluator("GB202", loaded)
     name = "lts__t_requests_srcnode_gpc_realtime.sum"
     if not asked.accepts(name):
         pytest.skip(f"this version has no {name}")

@@ -14,12 +14,12 @@ from hypothesis import strategies as st
 from fakes.chips import need_library
 from pytest_gpuperf.collect.cupti.chips import (
     CAPABILITIES,
+    MetricType,
     chip_entries,
     chip_here,
     chip_named,
     chip_of_capability,
 )
-from pytest_gpuperf.collect.cupti.nvperf import MetricType
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.runner import ProcessRunner
