@@ -268,9 +268,9 @@ def missing_counters(metric: str, values: Mapping[str, float]) -> tuple[str, ...
 
 def needed_counters(metrics: Iterable[str]) -> tuple[str, ...]:
     """Return the standard counters that metrics can be made of, each once."""
-    known = (FORMULAS[metric] for metric in metrics if metric in FORMULAS)
-    wanted = (name for each in known for way in each.ways for name in way.needs)
-    return tuple(dict.fromkeys(wanted))
+    formulas = (FORMULAS[metric] for metric in metrics if metric in FORMULAS)
+    counters = (n for formula in formulas for way in formula.ways for n in way.needs)
+    return tuple(dict.fromkeys(counters))
 
 
 _WARP = 32  # threads, on every chip
@@ -291,8 +291,10 @@ def launch_occupancy(values: Mapping[str, float]) -> Occupancy | None:
     Returns:
         The occupancy; None where the block, its limits or the fraction are missing.
     """
-    found = {ours: values.get(name) for ours, name in _BLOCK_LIMITS.items()}
-    limits = {name: int(most) for name, most in found.items() if most is not None}
+    stated_limits = {ours: values.get(name) for ours, name in _BLOCK_LIMITS.items()}
+    limits = {
+        name: int(most) for name, most in stated_limits.items() if most is not None
+    }
     threads = values.get("block_threads_count")
     fraction = values.get("warps_possible_fraction")
     lacking = any(name not in values for name in _REQUIRED)
@@ -371,20 +373,24 @@ def over_launches(
                 reason=conflict,
                 remedy="collect all of them in one mode",
             )
-    found = [(value_of(metric, each.values), each.values) for each in launches]
+    derived = [(value_of(metric, launch.values), launch.values) for launch in launches]
     lacking = [
-        missing_counters(metric, values) for value, values in found if value is None
+        missing_counters(metric, values) for value, values in derived if value is None
     ]
     missing = tuple(dict.fromkeys(name for names in lacking for name in names))
     if missing:
-        count = sum(not names for names in lacking) + len(found) - len(lacking)
-        which = f"{count} of {len(found)} launches" if count else "no launch"
+        count = sum(not names for names in lacking) + len(derived) - len(lacking)
+        which = f"{count} of {len(derived)} launches" if count else "no launch"
         code = GapCode.NOT_COLLECTED if count else GapCode.NOT_IN_REPORT
         reason = f"{which} in the report has it"
         return CounterGap(code=code, reason=reason, missing=missing)
     return _together(
         metric,
-        [(value, values.get(_WEIGHT)) for value, values in found if value is not None],
+        [
+            (value, values.get(_WEIGHT))
+            for value, values in derived
+            if value is not None
+        ],
     )
 
 

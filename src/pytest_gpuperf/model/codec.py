@@ -106,12 +106,12 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
     except _UNREADABLE as error:
         message = f"not JSON ({error})"
         raise RecordError(message, path=path, remedy=_REMEDY) from error
-    found = loose.get("schema") if isinstance(loose, dict) else None
-    if found is None:
+    schema = loose.get("schema") if isinstance(loose, dict) else None
+    if schema is None:
         raise RecordError("no run: it names no schema", path=path, remedy=_REMEDY)
-    if found != SCHEMA_VERSION:
+    if schema != SCHEMA_VERSION:
         raise SchemaVersionError(
-            found=str(found), supported=SCHEMA_VERSION, path=path or "schema"
+            found=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
         )
     return from_builtins(loose, Run, path=path)
 

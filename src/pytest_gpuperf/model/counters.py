@@ -161,8 +161,8 @@ def mode_conflict(first: CounterMode, second: CounterMode) -> str | None:
     for name in CounterMode.__struct_fields__:
         ours, theirs = getattr(first, name), getattr(second, name)
         if ours != theirs:
-            told = " and ".join(text or "unknown" for text in (ours, theirs))
-            return f"counters of {name} mode {told} are not mixed"
+            modes = " and ".join(text or "unknown" for text in (ours, theirs))
+            return f"counters of {name} mode {modes} are not mixed"
     return None
 
 

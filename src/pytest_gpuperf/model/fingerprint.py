@@ -70,17 +70,17 @@ def family_of(metric: str, source: str) -> Family:
     return family
 
 
-def family_facts(family: Family, known: Mapping[str, str]) -> dict[str, str]:
+def family_facts(family: Family, facts: Mapping[str, str]) -> dict[str, str]:
     """
     Return the facts of one family that are known; what nobody said is left out.
 
     The host's time of a call that a device's flush precedes is another than without: its
     cache mode counts. Where nothing could be flushed there is none.
     """
-    found = {name: known[name] for name in HARD_FACTS[family] if name in known}
-    if HARD_FACTS[family] is _HOST and found.get(_CACHE) not in _FLUSHED:
-        found.pop(_CACHE, None)
-    return found
+    hard_facts = {name: facts[name] for name in HARD_FACTS[family] if name in facts}
+    if HARD_FACTS[family] is _HOST and hard_facts.get(_CACHE) not in _FLUSHED:
+        hard_facts.pop(_CACHE, None)
+    return hard_facts
 
 
 def facts_of(
@@ -99,11 +99,11 @@ def facts_of(
 
         source: The collector that gave its value.
     """
-    found = facts.get(family_of(metric, source).value, {})
+    hard_facts = facts.get(family_of(metric, source).value, {})
     of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
-    if of_peak or _PEAK not in found:
-        return found
-    return {name: fact for name, fact in found.items() if name != _PEAK}
+    if of_peak or _PEAK not in hard_facts:
+        return hard_facts
+    return {name: fact for name, fact in hard_facts.items() if name != _PEAK}
 
 
 def differences(

@@ -206,8 +206,8 @@ def refuse(mistakes: Sequence[Mistake], *, remedy: str = "") -> None:
     """
     if not mistakes:
         return
-    first, *others = mistakes
-    text = "; ".join([first.text, *map(str, others)])
+    first, *rest = mistakes
+    text = "; ".join([first.text, *map(str, rest)])
     raise RecordError(text, path=first.path, remedy=remedy)
 
 

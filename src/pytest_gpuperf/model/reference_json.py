@@ -168,7 +168,7 @@ def encode_scorecard(scorecard: TrainingScorecard) -> dict[str, Any]:
     """
     plain = _encoded(scorecard)
     return plain | {
-        "recommendations": [each.text for each in scorecard.recommendations]
+        "recommendations": [advice.text for advice in scorecard.recommendations]
     }
 
 

@@ -247,19 +247,19 @@ def parse_peaks(text: str) -> DeclaredPeaks:
         >>> parse_peaks("cpu: dram 20 GB/s")
         {'cpu': {'dram': 20000000000.0}}
     """
-    found: dict[str, dict[str, float]] = {}
+    by_device: dict[str, dict[str, float]] = {}
     mistakes: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            for column, mistake in _read_line(line, found):
+            for column, mistake in _read_line(line, by_device):
                 mistakes.append(f"line {number}, column {column + 1}: {mistake}")
     if mistakes:
         raise ConfigError("; ".join(mistakes), remedy=f"write {_EXAMPLE}")
-    return found
+    return by_device
 
 
 def _read_line(
-    line: str, found: dict[str, dict[str, float]]
+    line: str, by_device: dict[str, dict[str, float]]
 ) -> Iterator[tuple[int, str]]:
     """Put the peaks of a line into what was found; yield its mistakes with their place."""
     name, colon, rest = line.partition(":")
@@ -267,18 +267,18 @@ def _read_line(
     start = line.index(line.lstrip())
     if not colon or not device:
         yield start, "no device is named before a colon"
-    elif device in found:
+    elif device in by_device:
         yield start, f"{device} has a line already"
     peaks: dict[str, float] = {}
-    found.setdefault(device, peaks)
+    by_device.setdefault(device, peaks)
     if not colon:
         return
     if device and not rest.strip():
         yield len(line.rstrip()), f"{device} has no peak"
     for part in _PART.finditer(rest):
-        said = part[0].strip()
-        column = len(name) + 1 + part.start() + part[0].find(said)
-        field, _, amount = said.partition(" ")
+        declaration = part[0].strip()
+        column = len(name) + 1 + part.start() + part[0].find(declaration)
+        field, _, amount = declaration.partition(" ")
         if field in peaks:
             yield column, f"{field} stands there twice"
         mistake = _read_part(field, amount, peaks)

@@ -204,8 +204,10 @@ def _mislabelled(
 ) -> Iterator[Mistake]:
     """Yield the labels of hardware that are none, or of no field."""
     labels = [label.value for label in SourceLabel]
-    given = {"source": source} | {f"sources.{name}": sources[name] for name in sources}
-    for path, label in given.items():
+    labelled = {"source": source} | {
+        f"sources.{name}": sources[name] for name in sources
+    }
+    for path, label in labelled.items():
         if label not in labels:
             text = f"{shown(label)} is not a label; write one of {', '.join(labels)}"
             yield Mistake(path=f"hardware.{path}", text=text)

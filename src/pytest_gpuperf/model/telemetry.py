@@ -227,10 +227,10 @@ class CanonicalRecord(Frozen, frozen=True, kw_only=True):
                 return
         except OverflowError:
             pass  # an integer that no float holds: the fields are asked one by one
-        found: dict[str, object] = dict(zip(_NUMBERS, values, strict=True))
+        fields: dict[str, object] = dict(zip(_NUMBERS, values, strict=True))
         if failed not in _TRUTHS:
-            found["row_remap_failed"] = failed
-        refuse(list(not_finite("telemetry", stated(found))))
+            fields["row_remap_failed"] = failed
+        refuse(list(not_finite("telemetry", stated(fields))))
 
 
 READINGS = CanonicalRecord.__struct_fields__[4:]

@@ -269,16 +269,16 @@ class Work(Frozen, frozen=True, kw_only=True):
 
 def _causal_pairs(seq_q: int, seq_k: int) -> int:
     """Return how many pairs see each other where the last query sees every key."""
-    seen = min(seq_q, seq_k)  # queries that see any key
-    return seen * seq_k - seen * (seen - 1) // 2
+    queries = min(seq_q, seq_k)  # queries that see any key
+    return queries * seq_k - queries * (queries - 1) // 2
 
 
 def _builtin(amount: float | None) -> float | None:
     """Return a number of another library as Python's own: a record goes into JSON."""
     if amount is None or type(amount) in {int, float}:
         return amount
-    given: object = amount  # by its type it could be neither of another library's
-    return int(given) if isinstance(given, Integral) else float(amount)
+    number: object = amount  # by its type it could be neither of another library's
+    return int(number) if isinstance(number, Integral) else float(amount)
 
 
 def _canonical(dtype: object) -> object:
@@ -301,17 +301,17 @@ def _checked(model: str, dtype: str, **sizes: object) -> tuple[float, list[int]]
         RecordError: A size is none, or the type has none; all of them are named.
     """
     path, ours = f"work.{model}", _canonical(dtype)
-    found = {name: _whole(size) for name, size in sizes.items()}
+    integers = {name: _whole(size) for name, size in sizes.items()}
     mistakes = [
         Mistake(
             path=f"{path}.{name}",
             text=f"{shown(sizes[name])} is not a whole number from 1 to 2^63 - 1",
         )
-        for name, size in found.items()
+        for name, size in integers.items()
         if not 0 < size < _SIZE_END
     ]
     refuse([*mistakes, *_unknown(ours, f"{path}.dtype")], remedy=_REMEDY)
-    return DTYPE_BYTES[str(ours)], list(found.values())
+    return DTYPE_BYTES[str(ours)], list(integers.values())
 
 
 def _whole(size: object) -> int:

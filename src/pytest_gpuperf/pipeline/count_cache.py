@@ -40,7 +40,7 @@ class CountCache:
     Args:
         site: This process.
 
-        wanted: The tests.
+        requests: The tests.
 
         store: The entries.
 
@@ -53,14 +53,14 @@ class CountCache:
     def __init__(
         self,
         site: Site,
-        wanted: Sequence[CounterRequest],
+        requests: Sequence[CounterRequest],
         store: Store,
         *,
         identity: Mapping[str, object],
         files: Mapping[str, frozenset[LoadedFile] | None],
     ) -> None:
         self._site = site
-        self._wanted = wanted
+        self._requests = requests
         self._store = store
         self._identity = identity
         self._files = files
@@ -75,43 +75,43 @@ class CountCache:
         self, fill: Callable[[Sequence[CounterRequest]], list[CountedTest]]
     ) -> list[CountedTest]:
         """Return what is cached, and what is counted now by one process at a time."""
-        found = self._cached(self._wanted)
-        if len(found) == len(self._wanted):
-            return list(found.values())
-        with contextlib.ExitStack() as held:
+        counted = self._cached(self._requests)
+        if len(counted) == len(self._requests):
+            return list(counted.values())
+        with contextlib.ExitStack() as stack:
             try:
-                held.enter_context(self._store.lock(_LOCK, timeout_s=_LONGEST_WAIT_S))
+                stack.enter_context(self._store.lock(_LOCK, timeout_s=_LONGEST_WAIT_S))
             except CollectorTimeoutError as error:
-                missing = [w for w in self._wanted if w.test_id not in found]
-                return [*found.values(), *refuse_all(missing, Gap.of(error))]
+                missing = [r for r in self._requests if r.test_id not in counted]
+                return [*counted.values(), *refuse_all(missing, Gap.of(error))]
             except CollectError as error:  # others may count the same meanwhile
                 self._store.remark(str(error))
-            missing = [w for w in self._wanted if w.test_id not in found]
-            found |= self._cached(missing)  # whoever had the lock may have counted
-            found |= self._refused_before(missing)
-            missing = [w for w in missing if w.test_id not in found]
+            missing = [r for r in self._requests if r.test_id not in counted]
+            counted |= self._cached(missing)  # whoever had the lock may have counted
+            counted |= self._refused_before(missing)
+            missing = [r for r in missing if r.test_id not in counted]
             self._since_unix_s = self._store.now_unix_s()
             fresh = fill(missing) if missing else []
             self._keep(missing, fresh)
-            return [*found.values(), *fresh]
+            return [*counted.values(), *fresh]
 
-    def _cached(self, wanted: Sequence[CounterRequest]) -> dict[str, CountedTest]:
+    def _cached(self, requests: Sequence[CounterRequest]) -> dict[str, CountedTest]:
         """Return what is cached of some tests."""
-        found: dict[str, CountedTest] = {}
+        cached: dict[str, CountedTest] = {}
         sets = self._sets()
         states: dict[str, tuple[str, ...]] = {}
-        for test in wanted:
-            if test.path not in states:
-                states[test.path] = sets.states(self._identities[test.path])
-            for state in states[test.path]:
-                content = self._store.get("values", self._key(test, state))
+        for request in requests:
+            if request.path not in states:
+                states[request.path] = sets.states(self._identities[request.path])
+            for state in states[request.path]:
+                content = self._store.get("values", self._key(request, state))
                 if content is None:
                     continue
                 with contextlib.suppress(RecordError):  # of another version of ours
                     counted = codec.from_text(content.files[_COUNTED], CountedTest)
                     if self._will_do(counted):
-                        found[test.test_id] = counted
-        return found
+                        cached[request.test_id] = counted
+        return cached
 
     def _will_do(self, counted: CountedTest) -> bool:
         """Return whether it need not be counted again: what a baseline keeps, must be."""
@@ -120,7 +120,7 @@ class CountCache:
         return site.config.update is None or is_own
 
     def _refused_before(
-        self, wanted: Sequence[CounterRequest]
+        self, requests: Sequence[CounterRequest]
     ) -> dict[str, CountedTest]:
         """Return what another process of this run has counted in vain."""
         if self._refusals is None or not self._refusals.exists():
@@ -128,24 +128,25 @@ class CountCache:
         lines = self._refusals.read_bytes().splitlines()
         every = (codec.from_text(line, CountedTest) for line in lines)
         refused = {counted.test_id: counted for counted in every}
-        return {w.test_id: refused[w.test_id] for w in wanted if w.test_id in refused}
+        ids = (request.test_id for request in requests)
+        return {test_id: refused[test_id] for test_id in ids if test_id in refused}
 
     def _keep(
-        self, wanted: Sequence[CounterRequest], fresh: Sequence[CountedTest]
+        self, requests: Sequence[CounterRequest], fresh: Sequence[CountedTest]
     ) -> None:
         """Keep what would be the same again; tell this run's processes of all else."""
-        tests = {test.test_id: test for test in wanted}
+        by_id = {request.test_id: request for request in requests}
         sets = self._sets()
 
         @functools.cache
         def state_of(path: str, files: frozenset[LoadedFile]) -> str | None:
-            identity, own = self._identities[path], self._files_of(path, files)
-            return sets.add(identity, own, since_unix_s=self._since_unix_s)
+            identity, used = self._identities[path], self._files_of(path, files)
+            return sets.add(identity, used, since_unix_s=self._since_unix_s)
 
         for counted in fresh:
             text = codec.to_text(counted).encode()
             is_kept = counted.complete and self._is_kept(
-                tests[counted.test_id], text, state_of
+                by_id[counted.test_id], text, state_of
             )
             if not is_kept and self._refusals is not None:
                 with self._refusals.open("ab") as file:
@@ -180,7 +181,7 @@ class CountCache:
 
     def _module_identities(self) -> dict[str, str]:
         """Return what the counters of each module depend on besides files, as a key."""
-        paths = {Path(test.path) for test in self._wanted}
+        paths = {Path(test.path) for test in self._requests}
         return {
             str(path): keys.key_of({**self._identity, "settings": self._settings(path)})
             for path in paths
@@ -200,18 +201,18 @@ class CountCache:
 
         pytest imports all of them. They stay where a file of the project names one.
         """
-        own = os.path.realpath(path)
+        test_path = os.path.realpath(path)
         paths = {file: Path(file.path) for file in files}
-        others = {
+        other_tests = {
             file
             for file, place in paths.items()
-            if _TEST_FILE.fullmatch(place.name) and file.path != own
+            if _TEST_FILE.fullmatch(place.name) and file.path != test_path
         }
-        names = {os.fsencode(paths[file].stem) for file in others}
-        kept = [file for file in paths if file not in others]
-        texts = (paths[f] for f in kept if paths[f].is_relative_to(self._root))
+        names = {os.fsencode(paths[file].stem) for file in other_tests}
+        remaining = [file for file in paths if file not in other_tests]
+        texts = (paths[f] for f in remaining if paths[f].is_relative_to(self._root))
         is_named = any(not names.isdisjoint(self._words(text)) for text in texts)
-        return list(paths) if is_named else kept
+        return list(paths) if is_named else remaining
 
     def _key(self, test: CounterRequest, state: str) -> str:
         """Return the key of a test's counters in a state of its files."""

@@ -24,7 +24,7 @@ __all__ = [
     "ProfilerRun",
     "count",
     "isolate",
-    "last_words",
+    "last_lines",
     "refuse_all",
 ]
 
@@ -86,12 +86,12 @@ class ProfilerRun(Frozen, frozen=True, kw_only=True):
 Profile = Callable[[Sequence[CounterRequest], str], ProfilerRun]
 
 
-def refuse_all(wanted: Sequence[CounterRequest], refusal: Gap) -> list[CountedTest]:
+def refuse_all(requests: Sequence[CounterRequest], refusal: Gap) -> list[CountedTest]:
     """Return that no test of some was counted, each for the same reason."""
-    return [CountedTest(test_id=each.test_id, refusal=refusal) for each in wanted]
+    return [CountedTest(test_id=r.test_id, refusal=refusal) for r in requests]
 
 
-def count(wanted: Sequence[CounterRequest], profile: Profile) -> list[CountedTest]:
+def count(requests: Sequence[CounterRequest], profile: Profile) -> list[CountedTest]:
     """
     Count all of some tests, those of one cache mode together.
 
@@ -99,43 +99,43 @@ def count(wanted: Sequence[CounterRequest], profile: Profile) -> list[CountedTes
     the wrong group is counted again in the other one.
 
     Args:
-        wanted: The tests; each runs at most once a group.
+        requests: The tests; each runs at most once a group.
 
         profile: Runs some tests under ncu, with a cache control.
     """
-    found = {each.test_id: CountedTest(test_id=each.test_id) for each in wanted}
+    counted = {r.test_id: CountedTest(test_id=r.test_id) for r in requests}
     tried: set[tuple[str, str]] = set()
-    todo = list(dict.fromkeys(each.cache_control for each in wanted))
-    groups = {mode: [w for w in wanted if w.cache_control == mode] for mode in todo}
+    todo = list(dict.fromkeys(request.cache_control for request in requests))
+    groups = {mode: [r for r in requests if r.cache_control == mode] for mode in todo}
     while todo:
         mode = todo.pop(0)
         group = groups.pop(mode)
-        tried |= {(each.test_id, mode) for each in group}
+        tried |= {(request.test_id, mode) for request in group}
         ended = isolate(group, lambda tests, mode=mode: profile(tests, mode))  # type: ignore[misc] # mypy gives a lambda's default no type
-        for each in group:
-            result = ended[each.test_id]
-            found[each.test_id] = _both(found[each.test_id], result, mode)
-            others = {r.cache_control for r in result.ranges} - {mode}
-            for other in sorted(others):
-                if (each.test_id, other) not in tried:
-                    if other not in groups:
-                        todo.append(other)
-                    groups.setdefault(other, []).append(each)
-    return list(found.values())
+        for request in group:
+            result = ended[request.test_id]
+            counted[request.test_id] = _merged(counted[request.test_id], result, mode)
+            modes = {r.cache_control for r in result.ranges} - {mode}
+            for mode_reached in sorted(modes):
+                if (request.test_id, mode_reached) not in tried:
+                    if mode_reached not in groups:
+                        todo.append(mode_reached)
+                    groups.setdefault(mode_reached, []).append(request)
+    return list(counted.values())
 
 
-def _both(earlier: CountedTest, later: CountedTest, mode: str) -> CountedTest:
+def _merged(earlier: CountedTest, later: CountedTest, mode: str) -> CountedTest:
     """Return what two groups gave of a test: each its ranges with that cache mode."""
-    own = tuple(each for each in later.ranges if each.cache_control == mode)
+    ranges = tuple(r for r in later.ranges if r.cache_control == mode)
     return replace(
         later,
-        ranges=(*earlier.ranges, *own),
+        ranges=(*earlier.ranges, *ranges),
         refusal=earlier.refusal or later.refusal,
     )
 
 
 def isolate(
-    wanted: Sequence[CounterRequest],
+    requests: Sequence[CounterRequest],
     run: Callable[[Sequence[CounterRequest]], ProfilerRun],
 ) -> dict[str, CountedTest]:
     """
@@ -144,112 +144,115 @@ def isolate(
     It is then tried alone, once, unless it stopped. After some restarts the rest is left.
 
     Args:
-        wanted: The tests.
+        requests: The tests.
 
         run: Runs some of them in one process.
     """
-    found: dict[str, CountedTest] = {}
-    pending = list(wanted)
+    counted: dict[str, CountedTest] = {}
+    pending = list(requests)
     for restarts in range(_MOST_RESTARTS + 1):
         profiled = run(pending)
-        found |= _ended(pending, profiled)
-        rest = [each for each in pending if each.test_id not in found]
-        guilty, refusal = _guilty(rest, profiled)
+        counted |= _ended(pending, profiled)
+        rest = [request for request in pending if request.test_id not in counted]
+        culprits, refusal = _culprits(rest, profiled)
         last = restarts == _MOST_RESTARTS
-        if guilty and not last and not profiled.refused and not profiled.hung:
-            found |= _alone(guilty, refusal, run) if len(pending) > 1 else {}
-        lost = rest if last or not guilty else guilty
-        for each in lost:
-            found.setdefault(
-                each.test_id, CountedTest(test_id=each.test_id, refusal=refusal)
+        if culprits and not last and not profiled.refused and not profiled.hung:
+            counted |= _isolated(culprits, refusal, run) if len(pending) > 1 else {}
+        lost = rest if last or not culprits else culprits
+        for request in lost:
+            counted.setdefault(
+                request.test_id, CountedTest(test_id=request.test_id, refusal=refusal)
             )
-        pending = [each for each in rest if each.test_id not in found]
+        pending = [request for request in rest if request.test_id not in counted]
         if not pending:
             break
-    return found
+    return counted
 
 
 def _ended(
-    wanted: Sequence[CounterRequest], profiled: ProfilerRun
+    requests: Sequence[CounterRequest], profiled: ProfilerRun
 ) -> dict[str, CountedTest]:
     """Return the tests that came to their end in a process that could be read."""
     if profiled.refused is not None or profiled.launches is None:
         return {}
     return {
-        each.test_id: _counted(each, answer, profiled.launches)
-        for each in wanted
-        if (answer := profiled.answers.get(each.test_id)) is not None and answer.ended
+        request.test_id: _counted(request, answer, profiled.launches)
+        for request in requests
+        if (answer := profiled.answers.get(request.test_id)) is not None
+        and answer.ended
     }
 
 
 def _counted(
-    wanted: CounterRequest,
+    request: CounterRequest,
     answer: ChildAnswer,
     launches: Mapping[str, tuple[CapturedLaunch, ...]],
 ) -> CountedTest:
     """Return what was counted of a test that came to its end, of its own metrics."""
-    own = frozenset(report_counters(wanted.metrics))
-    by_name: dict[str, ProfiledRange] = {each.name: each for each in answer.reached}
-    reason = f"the test does not pass under ncu: {last_words(answer.failure)}"
+    counters = frozenset(report_counters(request.metrics))
+    by_name: dict[str, ProfiledRange] = {r.name: r for r in answer.reached}
+    reason = f"the test does not pass under ncu: {last_lines(answer.failure)}"
     refusal = Gap(code=GapCode.COLLECTOR_FAILED, reason=reason, remedy=PROFILE_ALONE)
     return CountedTest(
         test_id=answer.test_id,
         ranges=tuple(
             RangeLaunches(
-                name=each.name,
-                cache_control=each.cache_control,
-                launches=tuple(_only(launch, own) for launch in launches[each.range])
-                if each.range in launches
+                name=reached.name,
+                cache_control=reached.cache_control,
+                launches=tuple(
+                    _own_metrics(launch, counters) for launch in launches[reached.range]
+                )
+                if reached.range in launches
                 else (),
             )
-            for each in by_name.values()
+            for reached in by_name.values()
         ),
         refusal=refusal if answer.failure else None,
     )
 
 
-def _only(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
+def _own_metrics(launch: CapturedLaunch, names: frozenset[str]) -> CapturedLaunch:
     """Return a launch without what was collected for other tests."""
-    own = {name: value for name, value in launch.metrics.items() if name in names}
-    return replace(launch, metrics=own)
+    metrics = {name: value for name, value in launch.metrics.items() if name in names}
+    return replace(launch, metrics=metrics)
 
 
-def _guilty(
+def _culprits(
     rest: Sequence[CounterRequest], profiled: ProfilerRun
 ) -> tuple[list[CounterRequest], Gap]:
     """Return the tests because of which others have no values, and what is said of it."""
     refused = profiled.refused
     if refused is not None:  # ncu counts nothing for one unknown name
-        return [w for w in rest if profiled.unknown in w.counters], refused
+        return [r for r in rest if profiled.unknown in r.counters], refused
     begun = [
-        each
-        for each in rest
-        if (answer := profiled.answers.get(each.test_id)) is not None
+        request
+        for request in rest
+        if (answer := profiled.answers.get(request.test_id)) is not None
         and not answer.ended
     ]
     code, what = GapCode.COLLECTOR_FAILED, "ended"
     if profiled.hung:
         code, what = GapCode.COLLECTOR_TIMEOUT, "did not end"
-    reason = f"its process {what} under ncu: {last_words(profiled.failure)}"
+    reason = f"its process {what} under ncu: {last_lines(profiled.failure)}"
     return begun[:1], Gap(code=code, reason=reason, remedy=PROFILE_ALONE)
 
 
-def last_words(text: str) -> str:
+def last_lines(text: str) -> str:
     """Return the last lines of a text as one, for a reason stands in a line."""
     # a line of pytest's progress is as wide as the terminal, and mostly blank
     lines = [" ".join(words) for line in text.splitlines() if (words := line.split())]
     return " | ".join(lines[-_SHOWN_LINES:]) or "it said nothing"
 
 
-def _alone(
-    guilty: Sequence[CounterRequest],
+def _isolated(
+    requests: Sequence[CounterRequest],
     refusal: Gap,
     run: Callable[[Sequence[CounterRequest]], ProfilerRun],
 ) -> dict[str, CountedTest]:
     """Return what a test gives that is run by itself."""
-    found = _ended(guilty, run(guilty))
-    missing = (each for each in guilty if each.test_id not in found)
-    return found | {
-        each.test_id: CountedTest(test_id=each.test_id, refusal=refusal)
-        for each in missing
+    counted = _ended(requests, run(requests))
+    missing = (request for request in requests if request.test_id not in counted)
+    return counted | {
+        request.test_id: CountedTest(test_id=request.test_id, refusal=refusal)
+        for request in missing
     }

@@ -41,7 +41,7 @@ from pytest_gpuperf.pipeline.isolation import (
     CounterRequest,
     ProfilerRun,
     count,
-    last_words,
+    last_lines,
     refuse_all,
 )
 from pytest_gpuperf.pipeline.repeat import ChildRun, CommandLine, run_child
@@ -53,7 +53,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.counters import PassCost
     from pytest_gpuperf.model.environment import Device
 
-__all__ = ["Patience", "counted", "patience", "refused"]
+__all__ = ["Timeout", "counted", "refused", "timeout_of"]
 
 _LEAST_S = 600.0  # the imports of a framework, compilation, all passes of its kernels
 _TEST_S = 60.0  # and for each test
@@ -61,7 +61,7 @@ _LONGEST_S = 21_600.0  # 36 starts of the least: whoever waits for a whole night
 _NO_CHIP = "off"  # of the option: nothing is checked for a chip
 
 
-class Patience(Frozen, frozen=True, kw_only=True):
+class Timeout(Frozen, frozen=True, kw_only=True):
     """
     How long all of a command of ncu may take.
 
@@ -82,19 +82,19 @@ def _predicted(chip: str, names: Sequence[str]) -> PassCost:
     return Catalogue(chip).cost(names)
 
 
-def patience(
+def timeout_of(
     config: Config,
     names: Sequence[str],
     test_count: int,
     *,
     device: Device | None = None,
     predicted: Callable[[str, Sequence[str]], PassCost] = _predicted,
-) -> Patience:
+) -> Timeout:
     """
     Return how long counting may take: under application replay, so many starts more.
 
     Args:
-        config: What was asked for; a time in it is all there is.
+        config: The run's settings; a timeout in it takes precedence.
 
         names: The counters.
 
@@ -105,15 +105,15 @@ def patience(
         predicted: Returns what counters cost on a chip.
     """
     if config.ncu_timeout_s:
-        return Patience(timeout_s=config.ncu_timeout_s)
+        return Timeout(timeout_s=config.ncu_timeout_s)
     once_s = max(_LEAST_S, _TEST_S * test_count)
     if config.ncu_replay is not NcuReplay.APPLICATION:
-        return Patience(timeout_s=once_s)
+        return Timeout(timeout_s=once_s)
     starts, unsure = _starts(_chip(config, device), names, predicted)
     why = f"{once_s:g} s for each of {plural(starts, 'start')}"
     if once_s * starts > _LONGEST_S:
         why += ", and no more than that in all"
-    return Patience(timeout_s=min(once_s * starts, _LONGEST_S), why=why + unsure)
+    return Timeout(timeout_s=min(once_s * starts, _LONGEST_S), why=why + unsure)
 
 
 def _chip(config: Config, device: Device | None) -> str | None:
@@ -152,8 +152,8 @@ _VERSION = re.compile(r"^Version (\S+)", re.MULTILINE)
 
 def refused(site: Site) -> Gap | None:
     """Return why no process may be started under ncu; None: it may."""
-    asked = site.config.collectors
-    if asked and _NAME not in asked:
+    collectors = site.config.collectors
+    if collectors and _NAME not in collectors:
         return Gap(
             code=GapCode.NOT_ASKED,
             reason="the ncu collector is not among those asked for",
@@ -175,7 +175,7 @@ def refused(site: Site) -> Gap | None:
 def counted(
     site: Site,
     command: CommandLine,
-    wanted: Sequence[CounterRequest],
+    requests: Sequence[CounterRequest],
     *,
     announce: Callable[[int], None] = lambda _: None,
 ) -> NcuCounters:
@@ -191,41 +191,41 @@ def counted(
 
         command: How the run was started.
 
-        wanted: The tests.
+        requests: The tests.
 
         announce: Told of how many tests are going to be counted.
     """
-    asked = site.config.collectors
+    collectors = site.config.collectors
     refusal = refused(site)
     if refusal is not None:
-        return NcuCounters(refuse_all(wanted, refusal), collectors=asked)
+        return NcuCounters(refuse_all(requests, refusal), collectors=collectors)
     ncu = _Ncu(site, command)
 
     def fill(missing: Sequence[CounterRequest]) -> list[CountedTest]:
         announce(len(missing))
         by = {"tool_version": ncu.version, **ncu.modes}
         by["session_id"] = site.identity.session.id
-        return [replace(each, **by) for each in count(missing, ncu.profile)]
+        return [replace(test, **by) for test in count(missing, ncu.profile)]
 
     if site.identity.role is not Role.MAIN:
-        return NcuCounters(fill(wanted), collectors=asked)
+        return NcuCounters(fill(requests), collectors=collectors)
     try:
         store = Store()
         cache = CountCache(
-            site, wanted, store, identity=ncu.identity(), files=ncu.files
+            site, requests, store, identity=ncu.identity(), files=ncu.files
         )
-        found = cache.filled(fill)
-        site.remark("ncu-cache", *_told(store.remarks))
+        results = cache.filled(fill)
+        site.remark("ncu-cache", *_cache_remarks(store.remarks))
     except GpuPerfError as error:  # around counting; no test has done wrong
-        found = refuse_all(wanted, Gap.of(error))
-    return NcuCounters(found, collectors=asked)
+        results = refuse_all(requests, Gap.of(error))
+    return NcuCounters(results, collectors=collectors)
 
 
-def _told(remarks: Sequence[str]) -> list[str]:
+def _cache_remarks(remarks: Sequence[str]) -> list[str]:
     """Return what kept a cache from its work: what it costs is time, and no result."""
-    first, *others = remarks or ("",)
-    more = [f"and {len(others)} entries more"] if len(others) > 1 else others
-    return [f"ncu's cache: {each}" for each in (first, *more) if each]
+    first, *rest = remarks or ("",)
+    more = [f"and {len(rest)} entries more"] if len(rest) > 1 else rest
+    return [f"ncu's cache: {remark}" for remark in (first, *more) if remark]
 
 
 class _Ncu:
@@ -250,8 +250,8 @@ class _Ncu:
             finished = self.site.runner.run(argv, timeout_s=_VERSION_TIMEOUT_S)
         except CollectError:  # the same will be said when it is to count
             return ""
-        found = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
-        return found[1] if found else ""
+        match = _VERSION.search(finished.stdout.decode("utf-8", "replace"))
+        return match[1] if match else ""
 
     def identity(self) -> dict[str, object]:
         """Return what all counters depend on besides files, by name."""
@@ -266,11 +266,13 @@ class _Ncu:
         }
 
     def profile(
-        self, wanted: Sequence[CounterRequest], cache_control: str
+        self, requests: Sequence[CounterRequest], cache_control: str
     ) -> ProfilerRun:
         """Run some tests in a process under ncu."""
-        metrics = tuple(dict.fromkeys(m for each in wanted for m in each.metrics))
-        counters = (name for each in wanted for name in each.counters)
+        metrics = tuple(
+            dict.fromkeys(m for request in requests for m in request.metrics)
+        )
+        counters = (name for request in requests for name in request.counters)
         collect = tuple(dict.fromkeys((*counters, _WEIGHT)))
         launches: dict[str, tuple[CapturedLaunch, ...]] | None = None
         files: tuple[LoadedFile, ...] | None = None
@@ -285,7 +287,7 @@ class _Ncu:
             env = {**env, **recording.variables(env)}
             try:
                 report, finished = self._run(
-                    argv, scratch, env, collect, cache_control, len(wanted)
+                    argv, scratch, env, collect, cache_control, len(requests)
                 )
                 files = recording.files(argv[1:])
                 launches = self._read(report, metrics)
@@ -304,7 +306,7 @@ class _Ncu:
             return finished
 
         identity = replace(self.site.identity, spool=None, expected=None)
-        ids = [each.test_id for each in wanted]
+        ids = [request.test_id for request in requests]
         ran = run_child(
             self.command, ids, identity, start=start, cache_control=cache_control
         )
@@ -340,7 +342,7 @@ class _Ncu:
     ) -> tuple[Path, Finished]:
         """Run a command under ncu; return its report and how it ended."""
         config, device = self.site.config, self.site.device()
-        allowed = patience(config, collect, test_count, device=device)
+        timeout = timeout_of(config, collect, test_count, device=device)
         command = Command(
             executable=argv[0],
             args=argv[1:],
@@ -352,7 +354,7 @@ class _Ncu:
             replay_mode=self.modes["replay_mode"],
             cache_control=cache_control,
             clock_control=self.modes["clock_control"],
-            timeout_s=allowed.timeout_s,
+            timeout_s=timeout.timeout_s,
         )
         session = Session(
             command=command,
@@ -360,7 +362,7 @@ class _Ncu:
             program_may_fail=True,
             device="0" if device is None else device.uuid,
             lock_timeout_s=config.lock_timeout_s,
-            timeout_why=allowed.why,
+            timeout_why=timeout.why,
         )
         finished = session.run(cwd=self.command.folder, env=env, retries=_ATTEMPTS)
         return command.report, finished
@@ -371,18 +373,18 @@ class _Ncu:
         """Return the launches of a report, by the ranges that were open."""
         counters = report_counters(metrics)
         capture = read_capture(report, runner=self.site.runner, metrics=counters)
-        found: dict[str, list[CapturedLaunch]] = {}
-        for each in capture.ranges:
-            for launch in each.launches:
+        by_range: dict[str, list[CapturedLaunch]] = {}
+        for captured in capture.ranges:
+            for launch in captured.launches:
                 for name in launch.nvtx.get(DOMAIN, ()):
-                    found.setdefault(name, []).append(launch)
-        return {name: tuple(launches) for name, launches in found.items()}
+                    by_range.setdefault(name, []).append(launch)
+        return {name: tuple(launches) for name, launches in by_range.items()}
 
 
 def _device_options(site: Site) -> tuple[str, ...]:
     """Return what tells ncu of the GPU that was asked for; no word of any other."""
-    asked = site.config.device is not None and site.device() is not None
-    return ("--devices", str(site.chosen.ordinal)) if asked else ()
+    chosen = site.config.device is not None and site.device() is not None
+    return ("--devices", str(site.chosen.ordinal)) if chosen else ()
 
 
 def _refusal(
@@ -399,5 +401,5 @@ def _refusal(
         return None
     if named or not isinstance(error, CollectorFailedError):
         return Gap.of(error)
-    reason = f"{error.message}: {last_words(error.log_tail)}"
+    reason = f"{error.message}: {last_lines(error.log_tail)}"
     return replace(Gap.of(error), reason=reason)

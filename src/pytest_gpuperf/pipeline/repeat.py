@@ -192,13 +192,13 @@ def run_child(
     with tempfile.TemporaryDirectory(prefix="gpuperf-child-") as scratch:
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
-        told = ChildSpec(
+        child_spec = ChildSpec(
             test_ids=tuple(test_ids),
             identity=identity,
             out=out,
             cache_control=cache_control,
         )
-        spec.write_text(codec.to_text(told), encoding="utf-8")
+        spec.write_text(codec.to_text(child_spec), encoding="utf-8")
         environment = _environment(
             command.variable,
             str(spec),
@@ -216,8 +216,8 @@ def _environment(
     variable: str, spec: str, *, caches: Mapping[str, str]
 ) -> dict[str, str]:
     """Return a child's environment: the parent's, without what xdist put there."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
-    return {**kept, **caches, variable: spec}
+    inherited = {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+    return {**inherited, **caches, variable: spec}
 
 
 def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:

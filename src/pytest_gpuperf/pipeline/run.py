@@ -166,8 +166,8 @@ def _again(
         )
         records = [r for run in runs for a in run.answers.values() for r in a.records]
         for run in reversed(runs):  # the first failure is the one that is told
-            found = {test_id: run.failure_of(test_id) for test_id in test_ids}
-            failures |= {test_id: text for test_id, text in found.items() if text}
+            texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
+            failures |= {test_id: text for test_id, text in texts.items() if text}
             for answer in run.answers.values():
                 if answer.unmeasured:
                     lacking[answer.test_id] = answer.unmeasured

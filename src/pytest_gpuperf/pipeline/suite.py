@@ -209,15 +209,15 @@ class Suite:
         verdicts = self._of_test(node_id) or measured.verdicts
         values: list[tuple[str, object]] = []
         for record in measured.records:
-            for each in record.estimates:
-                if each.kernel is None:
-                    values += _value_properties(record.key, each, verdicts)
+            for estimate in record.estimates:
+                if estimate.kernel is None:
+                    values += _value_properties(record.key, estimate, verdicts)
         for v in verdicts:
             values.append(
                 (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
             )
-            if told := words.in_suite(v):
-                note = f"{Reason.SLOWER_IN_SUITE.value}: {told}"
+            if sentence := words.in_suite(v):
+                note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
                 values.append((f"gpuperf.note.{v.metric}", note))
         return values
 

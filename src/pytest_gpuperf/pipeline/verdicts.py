@@ -65,18 +65,22 @@ def cases_of_suite(suite: Suite) -> list[Case]:
         return []
     records = [r for r in suite.records() if r.role is not Role.CONFIRM]
     groups = {
-        key: several
-        for key, several in grouped(records).items()
+        key: records_of_key
+        for key, records_of_key in grouped(records).items()
         if key.test_id in suite.passed
     }
-    elsewhere = suite.memory.elsewhere([several[0] for several in groups.values()])
+    elsewhere = suite.memory.elsewhere(
+        [records_of_key[0] for records_of_key in groups.values()]
+    )
     cases: list[Case] = []
-    for key, several in groups.items():
-        known = suite.first_cases.get(key)
-        if known is None or len(several) > 1 or key in elsewhere:
-            measured, there = suite.results[key.test_id], key in elsewhere
-            known = _cases(suite, measured, several, other_slug_exists=there)
-        cases += known
+    for key, records_of_key in groups.items():
+        key_cases = suite.first_cases.get(key)
+        if key_cases is None or len(records_of_key) > 1 or key in elsewhere:
+            measured, elsewhere_too = suite.results[key.test_id], key in elsewhere
+            key_cases = _cases(
+                suite, measured, records_of_key, other_slug_exists=elsewhere_too
+            )
+        cases += key_cases
     return cases
 
 

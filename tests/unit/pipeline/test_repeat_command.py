@@ -150,7 +150,7 @@ def test_a_crash_costs_what_was_not_written(broken: bytes) -> None:
     assert list(run.answers) == ["a"]
 
 
-def test_a_test_that_a_child_never_reached_gets_its_last_words() -> None:
+def test_a_test_that_a_child_never_reached_gets_its_last_lines() -> None:
     """The last lines of what it printed; where it printed nothing, that is said."""
     printed = "\n".join(f"line {number}" for number in range(50)).encode()
 

@@ -1,4 +1,4 @@
-"""The rules of pipeline/patience: how long counting may take."""
+"""How long counting under ncu may take."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.counters import PassCost
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.pipeline.profile import Patience, patience
+from pytest_gpuperf.pipeline.profile import Timeout, timeout_of
 
 NAMES = ("dram__bytes.sum", "gpu__time_duration.sum")
 
@@ -26,7 +26,7 @@ def told(
     replays: int | None = 4,
     device: Device | None = None,
     timeout_s: float | None = None,
-) -> Patience:
+) -> Timeout:
     """Return how long counting may take where a prediction is known."""
     config = Config(root="/", ncu_replay=replay, chip=chip, ncu_timeout_s=timeout_s)
 
@@ -36,26 +36,26 @@ def told(
             chip=asked, names=tuple(names), passes=3, replays=replays, note="who knows"
         )
 
-    return patience(config, NAMES, tests, device=device, predicted=predicted)
+    return timeout_of(config, NAMES, tests, device=device, predicted=predicted)
 
 
 @pytest.mark.parametrize("replay", [NcuReplay.KERNEL, NcuReplay.RANGE])
 def test_one_start_has_the_time_of_its_tests(replay: NcuReplay) -> None:
     """Passes of kernels and of ranges are repeated inside it."""
-    assert told(replay=replay) == Patience(timeout_s=600.0)
-    assert told(replay=replay, tests=11) == Patience(timeout_s=660.0)
+    assert told(replay=replay) == Timeout(timeout_s=600.0)
+    assert told(replay=replay, tests=11) == Timeout(timeout_s=660.0)
 
 
 @pytest.mark.parametrize("replay", NcuReplay)
 def test_a_time_that_was_asked_for_is_for_all_of_it(replay: NcuReplay) -> None:
     """Nobody multiplies what the ini file says."""
-    assert told(replay=replay, timeout_s=7.0) == Patience(timeout_s=7.0)
+    assert told(replay=replay, timeout_s=7.0) == Timeout(timeout_s=7.0)
 
 
 def test_application_replay_has_the_time_of_one_start_for_each_pass() -> None:
     """The message says what the limit is made of."""
-    assert told() == Patience(timeout_s=2400.0, why="600 s for each of 4 starts")
-    assert told(tests=20, replays=1) == Patience(
+    assert told() == Timeout(timeout_s=2400.0, why="600 s for each of 4 starts")
+    assert told(tests=20, replays=1) == Timeout(
         timeout_s=1200.0, why="1200 s for each of 1 start"
     )
 
@@ -70,7 +70,7 @@ def test_the_chip_is_the_devices() -> None:
 def test_it_ends_at_last() -> None:
     """A program that hangs is not waited for during a day."""
     assert told(replays=36).why == "600 s for each of 36 starts"
-    assert told(replays=37) == Patience(
+    assert told(replays=37) == Timeout(
         timeout_s=21_600.0,
         why="600 s for each of 37 starts, and no more than that in all",
     )
@@ -88,7 +88,7 @@ def test_passes_that_are_not_known_are_guessed_and_said(
     chip: str | None, replays: int | None, why: str
 ) -> None:
     """One for each counter, and one more."""
-    assert told(chip=chip, replays=replays) == Patience(
+    assert told(chip=chip, replays=replays) == Timeout(
         timeout_s=1800.0,
         why="600 s for each of 3 starts; a guess, for the passes are not known"
         f" ({why})",
@@ -102,7 +102,7 @@ def test_without_a_library_that_predicts_the_guess_says_so() -> None:
         raise CollectorUnavailableError("libnvperf_host is not installed", remedy="")
 
     config = Config(root="/", ncu_replay=NcuReplay.APPLICATION, chip="GH100")
-    found = patience(config, NAMES, 1, predicted=predicted)
+    found = timeout_of(config, NAMES, 1, predicted=predicted)
 
     assert found.why.endswith("not known (libnvperf_host is not installed)")
 
@@ -111,7 +111,7 @@ def test_passes_are_those_that_the_library_predicts() -> None:
     """The counters of a roofline take several passes on an H200's chip."""
     need_library()
     config = Config(root="/", ncu_replay=NcuReplay.APPLICATION, chip="GH100")
-    several = patience(config, ("sm__inst_executed_pipe_tensor.sum", *NAMES), 1)
+    several = timeout_of(config, ("sm__inst_executed_pipe_tensor.sum", *NAMES), 1)
 
     assert several.timeout_s > 600.0
     assert "a guess" not in several.why
