@@ -172,10 +172,10 @@ def readings(torch: ModuleType) -> None:
         times = []
         for _ in range(30):
             begun = time.perf_counter()
-            board.ask(name, function, *arguments)
+            board.call(name, function, *arguments)
             times.append(time.perf_counter() - begun)
-        silent = board.silent_named(name)
-        rows.append((name, spread(times) if silent is None else silent.reason))
+        gap = board.silent.get(name)
+        rows.append((name, spread(times) if gap is None else gap.reason))
     board.close()
     print_rows("reading the sensors", ("what", "us"), rows)
 
@@ -189,8 +189,8 @@ def refresh(torch: ModuleType) -> None:
     asked: dict[str, Callable[[], object]] = {
         "energy": board.energy_joules,
         "SM clock": board.sm_clock_hz,
-        "power": lambda: board.ask("power", "nvmlDeviceGetPowerUsage"),
-        "busy time": lambda: board.ask("busy", "nvmlDeviceGetUtilizationRates").gpu,
+        "power": lambda: board.call("power", "nvmlDeviceGetPowerUsage"),
+        "busy time": lambda: board.call("busy", "nvmlDeviceGetUtilizationRates").gpu,
     }
     rows = []
     for name, ask in asked.items():

@@ -76,7 +76,7 @@ def query_devices(
     """
     if nvml is None:
         if not _is_there(library):
-            return _none("NVML does not start: its library is not on this machine")
+            return _none("NVML does not start: its library is not installed")
         try:
             nvml = importlib.import_module("pynvml")
         except ImportError:

@@ -397,7 +397,7 @@ class Observers:
         board = self._board()
         if board is None:
             return []
-        processes = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
+        processes = board.call("processes", "nvmlDeviceGetComputeRunningProcesses")
         return [int(each.pid) for each in processes or ()]
 
     def _deltas(self, *, gpm: bool = False) -> Deltas | None:

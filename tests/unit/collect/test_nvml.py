@@ -354,7 +354,7 @@ def test_an_older_binding() -> None:
     """A function that the binding does not have is a sensor of that reason."""
     with scripted("") as (nvml, _):
         board = open_board(UUID, nvml=nvml)
-        assert board.ask("future", "nvmlDeviceGetTheFuture") is None
+        assert board.call("future", "nvmlDeviceGetTheFuture") is None
         assert "future" in board.silent
         board.close()
 
@@ -456,7 +456,7 @@ def test_an_instance() -> None:
     with scripted(f",0,uuid,MIG-{bare}\n,*,gpm,1\n") as (nvml, _):
         board = open_board(bare, nvml=nvml)
         assert (board.instance, board.uuid) == (1, f"MIG-{bare}")
-        company, _, reason = Neighbours(1, Path("/nowhere"), {}).seen(board)
+        company, _, reason = Neighbours(1, Path("/nowhere"), {}).on_gpu(board)
         assert company is Company.UNKNOWN
         assert reason is not None
         assert "MIG" in reason
@@ -472,7 +472,7 @@ def company(
     with scripted(text) as (nvml, _):
         board: Board = open_board(UUID, nvml=nvml)
         try:
-            return neighbours.seen(board)
+            return neighbours.on_gpu(board)
         finally:
             board.close()
 
@@ -592,7 +592,7 @@ def test_a_counter_that_stands_still(alone: Neighbours) -> None:
     """A counter of energy that does not move is unmeasured by that name."""
     found = passed(STEADY.replace("100000", "90000000", 1), alone)
     assert found.energy_joules is None
-    assert "moved too seldom" in found.missing["energy"].reason
+    assert "changed too seldom" in found.missing["energy"].reason
     assert found.deltas.duration_s < 11
 
 

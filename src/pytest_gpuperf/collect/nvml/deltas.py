@@ -39,7 +39,7 @@ __all__ = ["Deltas", "second_pass"]
 
 _ALL_LINKS = 0xFFFF_FFFF  # scope of an NVLink field: the sum over links
 
-THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
+_THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
     ClockReason.SOFTWARE_POWER_CAP: 74,
     ClockReason.THERMAL: 75,
     ClockReason.SYNC_BOOST: 76,
@@ -48,7 +48,7 @@ THROTTLED = {  # nvml.h, NVML_FI_DEV_*: ns since the driver was loaded
     ClockReason.HARDWARE_THERMAL: 270,
     ClockReason.POWER_BRAKE: 271,
 }
-ECC = {
+_ECC = {
     "corrected errors": (3, 0),
     "uncorrected errors": (4, 0),
     "rows replaced for corrected errors": (142, 0),
@@ -57,8 +57,8 @@ ECC = {
     "rows that could not be replaced": (145, 0),
 }
 _FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
-    **{f"time under {reason.value}": (i, 0) for reason, i in THROTTLED.items()},
-    **ECC,
+    **{f"time under {reason.value}": (i, 0) for reason, i in _THROTTLED.items()},
+    **_ECC,
     "PCIe replays": (94, 0),
     "PCIe bytes sent": (197, 0),
     "PCIe bytes received": (198, 0),
@@ -67,48 +67,48 @@ _FIELDS: Mapping[str, tuple[int, int]] = {  # sensor -> field, scope
 }
 
 
-class Counters:
+class _Counters:
     """Counters that are read in one call, into an array that is made once."""
 
     def __init__(self, board: Board) -> None:
         self._board = board
-        self._wanted = dict(_FIELDS)
+        self._fields = dict(_FIELDS)
         # pynvml builds the array anew in each call: four fifths of what it costs
-        self._read = board.tell(
+        self._read = board.read(
             "counters",
             lambda: board.nvml._nvmlGetFunctionPointer("nvmlDeviceGetFieldValues"),  # noqa: SLF001 - the only way past that
         )
         self._prepare()
 
     def read(self) -> dict[str, int]:
-        """Return each counter that speaks."""
-        if self._read is None or self._board.lost is not None or not self._wanted:
+        """Return each counter that could be read."""
+        if self._read is None or self._board.lost is not None or not self._fields:
             return {}
         code = int(self._read(self._board.handle, self._length, self._array))
         if code:
             self._board.refused("counters", code)
             return {}
-        found: dict[str, int] = {}
+        counts: dict[str, int] = {}
         dropped = False
-        for sensor, value in zip(self._wanted, self._array, strict=True):
+        for sensor, value in zip(self._fields, self._array, strict=True):
             code = value.nvmlReturn
             if not code:
-                found[sensor] = getattr(value.value, VALUE_TYPES[value.valueType])
+                counts[sensor] = getattr(value.value, VALUE_TYPES[value.valueType])
                 continue
             self._board.refused(sensor, code)
             dropped = dropped or gap_of(code).code is not GapCode.TEMPORARY
         if dropped:
             silent = self._board.silent
-            self._wanted = {k: v for k, v in self._wanted.items() if k not in silent}
+            self._fields = {k: v for k, v in self._fields.items() if k not in silent}
             self._prepare()
-        return found
+        return counts
 
     def _prepare(self) -> None:
-        """Make the array for what is still to be asked."""
-        self._array = (self._board.nvml.c_nvmlFieldValue_t * len(self._wanted))()
-        self._length = ctypes.c_int(len(self._wanted))
-        for value, wanted in zip(self._array, self._wanted.values(), strict=True):
-            value.fieldId, value.scopeId = wanted
+        """Make the array for the fields that are still read."""
+        self._array = (self._board.nvml.c_nvmlFieldValue_t * len(self._fields))()
+        self._length = ctypes.c_int(len(self._fields))
+        for value, field in zip(self._array, self._fields.values(), strict=True):
+            value.fieldId, value.scopeId = field
 
 
 # The counter moves every 20 to 100 ms, by board (nvmlDeviceGetTotalEnergyConsumption;
@@ -129,7 +129,7 @@ _REASONS = {  # nvml.h, nvmlClocksEventReason*; the other bits are settings, no 
 }
 
 
-class _Moment(NamedTuple):
+class _Reading(NamedTuple):
     """One reading of all sensors."""
 
     now_ns: int
@@ -165,10 +165,10 @@ class Deltas:
         self.board = board
         self._clock = clock
         self._neighbours = Neighbours() if neighbours is None else neighbours
-        self._counters = Counters(board)
+        self._counters = _Counters(board)
         self._gpm = GpmPair(board, clock) if gpm else None
-        self._events = _listen(board)
-        self._before: _Moment | None = None
+        self._events = _xid_events(board)
+        self._before: _Reading | None = None
         self._since_us = 0
 
     def begin(self) -> None:
@@ -195,23 +195,23 @@ class Deltas:
         gpm, gpm_reason = ({}, None) if self._gpm is None else self._gpm.end()
         after = self._read()
         company, _, hidden = max(
-            before.company, after.company, key=lambda each: _GRAVITY[each[0]]
+            before.company, after.company, key=lambda company: _COMPANY_RANK[company[0]]
         )
-        energy_joules = _risen(before.energy_joules, after.energy_joules)
-        # first what is read, so that what falls silent here is among the silent
+        energy_joules = _increase(before.energy_joules, after.energy_joules)
+        # read first: what fails here is part of `silent` below
         read: dict[str, Any] = {
             "xids": self._xids(),
             "sm_clock_hz": board.sm_clock_hz(),
-            "temperature_celsius": _celsius(board),
+            "temperature_celsius": _temperature_celsius(board),
             **self._rings(),
-            **_counted(before.counters, after.counters),
+            **_counter_changes(before.counters, after.counters),
         }
         return DeviceDeltas(
             gpu_uuid=board.uuid,
             gpu_index=board.index,
             duration_s=duration_s,
             energy_joules=energy_joules if duration_s >= _ENERGY_S else None,
-            reasons=_named(before.reasons | after.reasons),
+            reasons=_clock_reasons(before.reasons | after.reasons),
             memory_used_bytes=after.used_bytes,
             memory_used_change_bytes=(
                 None
@@ -236,18 +236,18 @@ class Deltas:
             self.board.release("XID events", "nvmlEventSetFree", self._events)
             self._events = None
 
-    def _read(self) -> _Moment:
+    def _read(self) -> _Reading:
         """Read all sensors."""
         board = self.board
         now_ns = self._clock.now_ns()
-        memory = board.tell("memory", lambda: _memory(board))
-        return _Moment(
+        memory = board.read("memory", lambda: _memory(board))
+        return _Reading(
             now_ns=now_ns,
             counters=self._counters.read(),
             energy_joules=board.energy_joules(),
-            reasons=_reasons(board),
+            reasons=_clock_reason_bits(board),
             used_bytes=None if memory is None else int(memory.used),
-            company=self._neighbours.seen(board),
+            company=self._neighbours.on_gpu(board),
         )
 
     def _rings(self) -> dict[str, tuple[float, ...]]:
@@ -256,36 +256,36 @@ class Deltas:
         megahertz = ring("ring of the SM clock", _SM_CLOCK, since_us)
         milliwatts = ring("ring of the power", _TOTAL_POWER, since_us)
         return {
-            "ring_sm_clocks_hz": tuple(each * HZ_PER_MHZ for each in megahertz),
-            "ring_power_watts": tuple(each / 1000 for each in milliwatts),
+            "ring_sm_clocks_hz": tuple(mhz * HZ_PER_MHZ for mhz in megahertz),
+            "ring_power_watts": tuple(mw / 1000 for mw in milliwatts),
         }
 
     def _xids(self) -> tuple[int, ...] | None:
-        """Return the XID events that came since this was last asked."""
+        """Return the XID events that came since the last call."""
         if self._events is None or self.board.lost is not None:
             return None
-        nvml, found = self.board.nvml, []
+        nvml, xids = self.board.nvml, []
         for _ in range(_MOST_XIDS):
             try:
-                found.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
+                xids.append(int(nvml.nvmlEventSetWait_v2(self._events, 0).eventData))
             except nvml.NVMLError_Timeout:  # no more
                 break
             except nvml.NVMLError as error:
                 self.board.note("XID events", error)
                 break
-        return tuple(found)
+        return tuple(xids)
 
 
-_GRAVITY = {Company.ALONE: 0, Company.UNKNOWN: 1, Company.FOREIGN: 2}
+_COMPANY_RANK = {Company.ALONE: 0, Company.UNKNOWN: 1, Company.FOREIGN: 2}
 
 
-def _listen(board: Board) -> Any:  # noqa: ANN401 - the library has no types
-    """Return a set of events to which XIDs of a GPU come; None: nobody can listen."""
+def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types
+    """Return a set of events to which XIDs of a GPU come; None: there is none."""
     nvml = board.nvml
-    events = board.tell("XID events", nvml.nvmlEventSetCreate)
+    events = board.read("XID events", nvml.nvmlEventSetCreate)
     if events is None:
         return None
-    registered = board.tell(
+    registered = board.read(
         "XID events",
         lambda: (
             nvml.nvmlDeviceRegisterEvents(
@@ -305,8 +305,8 @@ def _memory(board: Board) -> Any:  # noqa: ANN401 - the library has no types
     return nvml.nvmlDeviceGetMemoryInfo(board.part, version=nvml.nvmlMemory_v2)
 
 
-def _reasons(board: Board) -> int:
-    """Return why the clock is what it is, a bit each; 0 where nobody says."""
+def _clock_reason_bits(board: Board) -> int:
+    """Return why the clock is what it is, a bit each; 0: unknown."""
     nvml, handle = board.nvml, board.handle
 
     def read() -> int:
@@ -315,10 +315,10 @@ def _reasons(board: Board) -> int:
         except nvml.NVMLError_FunctionNotFound:  # its name before driver 535
             return int(nvml.nvmlDeviceGetCurrentClocksThrottleReasons(handle))
 
-    return board.tell("clock reasons", read) or 0
+    return board.read("clock reasons", read) or 0
 
 
-def _celsius(board: Board) -> float | None:
+def _temperature_celsius(board: Board) -> float | None:
     """Return the die's temperature [°C]."""
     nvml, handle, die = board.nvml, board.handle, board.nvml.NVML_TEMPERATURE_GPU
 
@@ -328,40 +328,43 @@ def _celsius(board: Board) -> float | None:
         except (AttributeError, nvml.NVMLError_FunctionNotFound):  # an older one
             return float(nvml.nvmlDeviceGetTemperature(handle, die))
 
-    found: float | None = board.tell("temperature", read)
-    return found
+    celsius: float | None = board.read("temperature", read)
+    return celsius
 
 
-def _named(bits: int) -> frozenset[ClockReason]:
+def _clock_reasons(bits: int) -> frozenset[ClockReason]:
     """Return the reasons that bits stand for."""
     return frozenset(reason for bit, reason in _REASONS.items() if bit & bits)
 
 
-def _counted(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, Any]:
-    """Return by how much the counters moved, as the fields of DeviceDeltas."""
-    moved = {name: after[name] - before[name] for name in after if name in before}
+def _counter_changes(
+    before: Mapping[str, int], after: Mapping[str, int]
+) -> dict[str, Any]:
+    """Return the changes of the counters, as the fields of DeviceDeltas."""
+    changes = {name: after[name] - before[name] for name in after if name in before}
+    # one that fell began anew, and has no difference
+    rises = {name: change for name, change in changes.items() if change >= 0}
     return {
         "throttled_s": {
-            reason: moved[sensor] / NS_PER_S
-            for reason in THROTTLED
-            if moved.get(sensor := f"time under {reason.value}", -1) >= 0
+            reason: rises[sensor] / NS_PER_S
+            for reason in _THROTTLED
+            if (sensor := f"time under {reason.value}") in rises
         },
-        "ecc_changes": {name: moved[name] for name in ECC if name in moved},
-        "pcie_tx_bytes": _forward(moved, "PCIe bytes sent"),
-        "pcie_rx_bytes": _forward(moved, "PCIe bytes received"),
-        "pcie_replay_count": _forward(moved, "PCIe replays"),
-        "nvlink_tx_bytes": _forward(moved, "NVLink data sent", _BYTES_PER_KIB),
-        "nvlink_rx_bytes": _forward(moved, "NVLink data received", _BYTES_PER_KIB),
+        "ecc_changes": {name: changes[name] for name in _ECC if name in changes},
+        "pcie_tx_bytes": rises.get("PCIe bytes sent"),
+        "pcie_rx_bytes": rises.get("PCIe bytes received"),
+        "pcie_replay_count": rises.get("PCIe replays"),
+        "nvlink_tx_bytes": _bytes(rises.get("NVLink data sent")),
+        "nvlink_rx_bytes": _bytes(rises.get("NVLink data received")),
     }
 
 
-def _forward(moved: Mapping[str, int], name: str, scale: int = 1) -> int | None:
-    """Return by how much a counter rose; None: it was silent, or began anew."""
-    risen = moved.get(name, -1)
-    return risen * scale if risen >= 0 else None
+def _bytes(kib: int | None) -> int | None:
+    """Return KiB as bytes; None: not read."""
+    return None if kib is None else kib * _BYTES_PER_KIB
 
 
-def _risen(before: float | None, after: float | None) -> float | None:
+def _increase(before: float | None, after: float | None) -> float | None:
     """Return by how much a counter rose; None: it was silent, or began anew."""
     if before is None or after is None or after < before:
         return None
@@ -376,7 +379,7 @@ _BATCH_S = 0.02  # work between two looks at the counter: no longer than its per
 _IDLE_S = 0.5  # as long as the counter needs
 
 
-class _Step(NamedTuple):
+class _EnergyStep(NamedTuple):
     """Where the counter of energy moved."""
 
     calls: int
@@ -412,7 +415,7 @@ def second_pass(
         energy: Whether energy and power are asked for: at least 2 s. A board without
             the counter gives the mean of the driver's samples as power, and no energy.
 
-        gpm: Whether GPM is: at least 0.5 s.
+        gpm: Whether GPM is asked for: at least 0.5 s.
 
         preheat_s: How long to call before [s], >= 0.
 
@@ -422,12 +425,12 @@ def second_pass(
     board = deltas.board
     synchronize()
     idle_watts = _idle_watts(board, clock) if energy else None
-    batch = _batch(fn, clock, synchronize, preheat_s)
+    batch = _preheated_batch(fn, clock, synchronize, preheat_s)
     deltas.begin()
     least_s = max(_ENERGY_PASS_S if energy else 0.0, _GPM_PASS_S if gpm else GPM_GAP_S)
     start_ns = clock.now_ns()
-    steps: list[_Step] = []
-    known = board.energy_joules() if energy else None
+    steps: list[_EnergyStep] = []
+    last_joules = board.energy_joules() if energy else None
     calls = 0
     while board.lost is None:
         for _ in range(batch):
@@ -435,26 +438,26 @@ def second_pass(
         synchronize()
         calls += batch
         now_ns = clock.now_ns()
-        joules = board.energy_joules() if known is not None else None
-        if joules is not None and joules != known:
-            steps.append(_Step(calls=calls, now_ns=now_ns, joules=joules))
-            known = joules
+        joules = board.energy_joules() if last_joules is not None else None
+        if joules is not None and joules != last_joules:
+            steps.append(_EnergyStep(calls=calls, now_ns=now_ns, joules=joules))
+            last_joules = joules
         elapsed_s = (now_ns - start_ns) / NS_PER_S
-        if known is not None and elapsed_s < _LONGEST_PASS_S:
+        if last_joules is not None and elapsed_s < _LONGEST_PASS_S:
             elapsed_s = _span_s(steps)
         if elapsed_s > least_s and calls > batch:
             break
-    return _passed(deltas.end(), steps, idle_watts, energy=energy, gpm=gpm)
+    return _pass_record(deltas.end(), steps, idle_watts, energy=energy, gpm=gpm)
 
 
-def _span_s(steps: Sequence[_Step]) -> float:
+def _span_s(steps: Sequence[_EnergyStep]) -> float:
     """Return the time from the first to the last step [s]."""
     return (steps[-1].now_ns - steps[0].now_ns) / NS_PER_S if steps else 0.0
 
 
-def _passed(
-    found: DeviceDeltas,
-    steps: Sequence[_Step],
+def _pass_record(
+    counted: DeviceDeltas,
+    steps: Sequence[_EnergyStep],
     idle_watts: float | None,
     *,
     energy: bool,
@@ -465,30 +468,30 @@ def _passed(
     span_s = _span_s(steps)
     calls = steps[-1].calls - steps[0].calls if steps else 0
     joules = steps[-1].joules - steps[0].joules if steps else 0.0
-    good = span_s >= _ENERGY_PASS_S and joules > 0 and found.lost is None
+    good = span_s >= _ENERGY_PASS_S and joules > 0 and counted.lost is None
     watts = joules / span_s if good else None
-    if energy and watts is None and found.ring_power_watts and found.lost is None:
-        watts = fmean(found.ring_power_watts)
+    if energy and watts is None and counted.ring_power_watts and counted.lost is None:
+        watts = fmean(counted.ring_power_watts)
     if energy and not good:
-        reason = f"its counter moved too seldom in {found.duration_s:.3g} s"
+        reason = f"its counter changed too seldom in {counted.duration_s:.3g} s"
         missing["energy"] = (
-            found.lost or found.silent.get("energy") or _unstated(reason)
+            counted.lost or counted.silent.get("energy") or _unstated(reason)
         )
-    if gpm and not found.gpm:
-        reason = found.gpm_reason or "these sensors were opened without it"
-        missing["GPM"] = found.lost or found.silent.get("GPM") or _unstated(reason)
+    if gpm and not counted.gpm:
+        reason = counted.gpm_reason or "it was not requested"
+        missing["GPM"] = counted.lost or counted.silent.get("GPM") or _unstated(reason)
     return SecondPass(
         calls_count=calls if good else 0,
-        duration_s=span_s if good else found.duration_s,
+        duration_s=span_s if good else counted.duration_s,
         energy_joules=joules / calls if good else None,
         power_watts=watts,
         idle_power_watts=idle_watts,
-        deltas=found,
+        deltas=counted,
         missing=missing,
     )
 
 
-def _batch(
+def _preheated_batch(
     fn: Callable[[], object],
     clock: Clock,
     synchronize: Callable[[], None],

@@ -57,10 +57,10 @@ class GpmPair:
         self._clock = clock
         self._since_ns = 0
         nvml = board.nvml
-        support = board.ask("GPM", "nvmlGpmQueryDeviceSupport")
+        support = board.call("GPM", "nvmlGpmQueryDeviceSupport")
         if support is not None and not support.isSupportedDevice:
             board.refused("GPM", _NOT_SUPPORTED)
-        self._samples = board.tell(
+        self._samples = board.read(
             "GPM", lambda: (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
         )
         self._began = False
@@ -100,9 +100,9 @@ class GpmPair:
             return False
         board, sample = self._board, self._samples[i]
         if board.instance is None:
-            taken = board.ask("GPM", "nvmlGpmSampleGet", sample)
+            taken = board.call("GPM", "nvmlGpmSampleGet", sample)
         else:
-            taken = board.ask("GPM", "nvmlGpmMigSampleGet", board.instance, sample)
+            taken = board.call("GPM", "nvmlGpmMigSampleGet", board.instance, sample)
         return taken is not None
 
     def _metrics(self) -> dict[int, float | None] | None:
@@ -114,7 +114,7 @@ class GpmPair:
         request.sample1, request.sample2 = self._samples
         for i, metric in enumerate(GPM_METRICS):
             request.metrics[i].metricId = metric
-        if self._board.tell("GPM", lambda: nvml.nvmlGpmMetricsGet(request)) is None:
+        if self._board.read("GPM", lambda: nvml.nvmlGpmMetricsGet(request)) is None:
             return None
         return {
             metric.metricId: None if metric.nvmlReturn else metric.value

@@ -1,4 +1,4 @@
-"""NVML as a library: started once, asked by name, its faults named."""
+"""NVML as a library: one GPU opened and read, and the meaning of each error code."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ VALUE_TYPES = ("dVal", "uiVal", "ulVal", "ullVal", "sllVal", "siVal", "usVal")
 _FIRST_PID_NAMESPACE = "pid:[4026531836]"  # Linux, PROC_PID_INIT_INO: the host's own
 
 
-def _passing(reason: str, remedy: str = "run it again") -> Gap:
+def _temporary(reason: str, remedy: str = "run it again") -> Gap:
     """Return a gap that may be over at the next reading."""
     return Gap(code=GapCode.TEMPORARY, reason=reason, remedy=remedy)
 
@@ -41,7 +41,9 @@ _UPGRADE = "use a newer driver"
 _BINDING = "use the nvidia-ml-py of the driver's branch"
 _RESET = "reset the GPU (nvidia-smi --gpu-reset) or restart the machine"
 _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
-    1: _passing("NVML was shut down under it", "find out who calls nvmlShutdown"),
+    1: _temporary(
+        "NVML was shut down during the run", "find out what calls nvmlShutdown"
+    ),
     2: Gap(
         code=GapCode.UNSUPPORTED,
         reason="NVML does not know this reading",
@@ -54,12 +56,12 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
     ),
     4: Gap(
         code=GapCode.COUNTER_PERMISSION,
-        reason="the driver keeps it from this user",
+        reason="the driver does not permit this user to read it",
         remedy="ask the machine's administrator for permission",
     ),
-    5: _passing("NVML was started twice"),
-    6: _passing("NVML has nothing to say yet"),
-    7: _passing("more came than there was room for"),
+    5: _temporary("NVML was started twice"),
+    6: _temporary("NVML has no value yet"),
+    7: _temporary("the answer of NVML is larger than its buffer"),
     8: Gap(
         code=GapCode.DEVICE_LOST,
         reason="the board's external power is not connected",
@@ -70,11 +72,11 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
         reason="the NVIDIA driver is not loaded",
         remedy=_DRIVER,
     ),
-    10: _passing("NVML did not answer in time"),
-    11: _passing("the driver has trouble with the board's interrupts"),
+    10: _temporary("NVML did not answer in time"),
+    11: _temporary("the driver reports a problem with the GPU's interrupts"),
     12: Gap(
         code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="NVML's library is not on this machine",
+        reason="the NVML library is not installed",
         remedy=_DRIVER,
     ),
     13: Gap(
@@ -88,24 +90,24 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
         remedy="have the board replaced",
     ),
     15: Gap(
-        code=GapCode.DEVICE_LOST, reason="it has fallen off the bus", remedy=_RESET
+        code=GapCode.DEVICE_LOST, reason="the GPU has fallen off the bus", remedy=_RESET
     ),
-    16: Gap(code=GapCode.DEVICE_LOST, reason="it needs a reset", remedy=_RESET),
-    17: _passing("the operating system refused the reading"),
+    16: Gap(code=GapCode.DEVICE_LOST, reason="the GPU needs a reset", remedy=_RESET),
+    17: _temporary("the operating system refused the reading"),
     18: Gap(
         code=GapCode.COLLECTOR_UNAVAILABLE,
         reason="the driver was replaced while it was in use",
         remedy="restart the machine, so that driver and library are of one version",
     ),
-    19: _passing("somebody else uses the sensor"),
-    20: _passing("NVML has too little memory"),
-    21: _passing("NVML has no data yet"),
+    19: _temporary("another process uses the sensor"),
+    20: _temporary("NVML has too little memory"),
+    21: _temporary("NVML has no data yet"),
     22: Gap(
         code=GapCode.NOT_STATED,
         reason="a virtual GPU has no such sensor while ECC is on",
         remedy="measure on a whole GPU",
     ),
-    23: _passing("the driver has too few resources for it"),
+    23: _temporary("the driver has too few resources for it"),
     24: Gap(
         code=GapCode.NOT_STATED,
         reason="the board does not know this clock",
@@ -113,7 +115,7 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
     ),
     25: Gap(
         code=GapCode.UNSUPPORTED,
-        reason="driver and binding disagree about a record",
+        reason="driver and nvidia-ml-py disagree on the layout of a structure",
         remedy=_BINDING,
     ),
     26: Gap(
@@ -121,17 +123,19 @@ _GAPS: Mapping[int, Gap] = {  # nvml.h, nvmlReturn_t: all of them but success
         reason="the driver no longer has this reading",
         remedy=_BINDING,
     ),
-    27: _passing("the GPU is not ready"),
-    28: Gap(code=GapCode.DEVICE_LOST, reason="it is no longer there", remedy=_RESET),
-    29: _passing("the GPU is in a state without this reading"),
+    27: _temporary("the GPU is not ready"),
+    28: Gap(
+        code=GapCode.DEVICE_LOST, reason="the GPU is no longer there", remedy=_RESET
+    ),
+    29: _temporary("the GPU is in a state without this reading"),
     30: Gap(
         code=GapCode.COLLECTOR_FAILED,
         reason="the board cannot be reset that way",
         remedy=_RESET,
     ),
-    999: _passing("NVML does not say why"),
+    999: _temporary("NVML gives no reason"),
 }
-_UNHEARD = _passing("NVML gave an error that is not known here", _BINDING)
+_UNKNOWN_CODE = _temporary("NVML gave an unknown error code", _BINDING)
 _WHOLE, _INSTANCE = "GPU-", "MIG-"  # before the UUID of a GPU, or of a part of one
 
 
@@ -168,11 +172,11 @@ def open_board(
     except nvml.NVMLError as error:
         raise why_unavailable("NVML does not start", _code(error)) from error
     try:
-        return Board(nvml, *_found(nvml, uuid, pci_bus_id))
+        return Board(nvml, *_handle(nvml, uuid, pci_bus_id))
     except nvml.NVMLError as error:
         nvml.nvmlShutdown()
-        asked = f"NVML does not give GPU {uuid}"
-        raise why_unavailable(asked, _code(error)) from error
+        message = f"NVML does not open GPU {uuid}"
+        raise why_unavailable(message, _code(error)) from error
 
 
 class Board:
@@ -203,19 +207,19 @@ class Board:
         self.uuid = uuid
         self.lost: Gap | None = None
         self._silent: dict[str, Gap] = {}
-        self._passing: dict[str, Gap] = {}
+        self._temporary: dict[str, Gap] = {}
         self.part = handle
         self.instance: int | None = None
         if uuid.startswith(_INSTANCE):
             self.instance = nvml.nvmlDeviceGetGpuInstanceId(handle)
             self.handle = nvml.nvmlDeviceGetDeviceHandleFromMigDeviceHandle(handle)
         self.index: int = nvml.nvmlDeviceGetIndex(self.handle)
-        self.split = bool((self.ask("MIG mode", "nvmlDeviceGetMigMode") or (0, 0))[0])
+        self.split = bool((self.call("MIG mode", "nvmlDeviceGetMigMode") or (0, 0))[0])
 
     @property
     def silent(self) -> Mapping[str, Gap]:
-        """Why sensors said nothing when they were last asked, by sensor."""
-        return {**self._silent, **self._passing}
+        """Why sensors gave no value at their last reading, by sensor."""
+        return {**self._silent, **self._temporary}
 
     def close(self) -> None:
         """Give NVML back."""
@@ -224,66 +228,66 @@ class Board:
         except self.nvml.NVMLError as error:
             self.note("NVML", error)
 
-    def ask(self, sensor: str, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
+    def call(self, sensor: str, function: str, *arguments: object) -> Any:  # noqa: ANN401 - the library has no types
         """
-        Return what a function of the binding says of this GPU; None: nothing.
+        Return what a function of the binding returns for this GPU; None: it failed.
 
         Args:
-            sensor: The name under which it falls silent.
+            sensor: Its name in `silent`.
 
-            function: The binding's.
+            function: Its name in the binding.
 
             arguments: What it takes after the GPU.
         """
-        call = getattr(self.nvml, function, None)
-        if call is None:  # an older binding
+        binding = getattr(self.nvml, function, None)
+        if binding is None:  # an older binding
             self.refused(sensor, _NO_FUNCTION)
             return None
-        return self.tell(sensor, lambda: call(self.handle, *arguments))
+        return self.read(sensor, lambda: binding(self.handle, *arguments))
 
-    def tell(self, sensor: str, read: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library has no types
-        """Return what a reading gives; None: the sensor is silent, and `silent` says why."""
+    def read(self, sensor: str, reading: Callable[[], Any]) -> Any:  # noqa: ANN401 - the library has no types
+        """Return what a reading gives; None: it failed, and `silent` says why."""
         if sensor in self._silent or self.lost is not None:
             return None
         try:
-            value = read()
+            value = reading()
         except self.nvml.NVMLError as error:
             self.note(sensor, error)
             return None
         except self.nvml.NVMLLibraryMismatchError:
             self.refused(sensor, _NO_FUNCTION)
             return None
-        self._passing.pop(sensor, None)
+        self._temporary.pop(sensor, None)
         return value
 
-    def release(self, sensor: str, function: str, thing: object) -> None:
-        """Give something back to NVML, whatever else has failed."""
+    def release(self, sensor: str, function: str, resource: object) -> None:
+        """Free a resource of NVML, whatever else has failed."""
         try:
-            getattr(self.nvml, function)(thing)
+            getattr(self.nvml, function)(resource)
         except self.nvml.NVMLError as error:
             self.note(sensor, error)
 
     def note(self, sensor: str, error: Exception) -> None:
-        """Keep why a sensor says nothing."""
+        """Keep why a sensor has no value."""
         self.refused(sensor, _code(error))
 
     def refused(self, sensor: str, code: int) -> None:
-        """Keep why a sensor says nothing, by NVML's code."""
+        """Keep why a sensor has no value, by NVML's code."""
         gap = gap_of(code)
         if gap.code is GapCode.DEVICE_LOST:
             self.lost = self.lost or gap
-        self._passing.pop(sensor, None)
-        passing = gap.code is GapCode.TEMPORARY
-        (self._passing if passing else self._silent)[sensor] = gap
+        self._temporary.pop(sensor, None)
+        temporary = gap.code is GapCode.TEMPORARY
+        (self._temporary if temporary else self._silent)[sensor] = gap
 
     def sm_clock_hz(self) -> float | None:
         """Return the multiprocessors' clock now [Hz]."""
-        mhz = self.ask("SM clock", "nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM)
+        mhz = self.call("SM clock", "nvmlDeviceGetClockInfo", self.nvml.NVML_CLOCK_SM)
         return None if mhz is None else float(mhz * HZ_PER_MHZ)
 
     def energy_joules(self) -> float | None:
         """Return what the board has drawn since the driver was loaded [J]."""
-        millijoules = self.ask("energy", "nvmlDeviceGetTotalEnergyConsumption")
+        millijoules = self.call("energy", "nvmlDeviceGetTotalEnergyConsumption")
         return None if millijoules is None else millijoules / 1000
 
     def ring(self, sensor: str, kind: int, since_us: int) -> tuple[float, ...]:
@@ -291,13 +295,15 @@ class Board:
         if sensor in self._silent or self.lost is not None:
             return ()
         try:
-            found = self.nvml.nvmlDeviceGetSamples(self.handle, kind, since_us)
+            value_type, samples = self.nvml.nvmlDeviceGetSamples(
+                self.handle, kind, since_us
+            )
         except self.nvml.NVMLError as error:
             if _code(error) != _NOT_FOUND:  # nothing new is not a fault
                 self.note(sensor, error)
             return ()
-        member = VALUE_TYPES[found[0]]
-        return tuple(float(getattr(sample.sampleValue, member)) for sample in found[1])
+        member = VALUE_TYPES[value_type]
+        return tuple(float(getattr(sample.sampleValue, member)) for sample in samples)
 
 
 class Neighbours:
@@ -328,24 +334,24 @@ class Neighbours:
         except OSError:
             self._namespace = ""
 
-    def seen(self, board: Board) -> tuple[Company, tuple[int, ...], str | None]:
+    def on_gpu(self, board: Board) -> tuple[Company, tuple[int, ...], str | None]:
         """Return who else computes on a GPU now, their ids, and why that is not known."""
-        listed = board.ask("processes", "nvmlDeviceGetComputeRunningProcesses")
-        hidden = self._hidden(board, known=listed is not None)
+        processes = board.call("processes", "nvmlDeviceGetComputeRunningProcesses")
+        hidden = self._hidden(board, are_listed=processes is not None)
         if hidden is not None:
             return Company.UNKNOWN, (), hidden
-        pids = {int(each.pid) for each in listed}
-        foreign = tuple(sorted(pid for pid in pids if not self._own(pid)))
+        pids = {int(process.pid) for process in processes}
+        foreign = tuple(sorted(pid for pid in pids if not self._is_ours(pid)))
         return (Company.FOREIGN if foreign else Company.ALONE), foreign, None
 
-    def _hidden(self, board: Board, *, known: bool) -> str | None:
-        """Return why the list of processes does not tell; None: it does."""
+    def _hidden(self, board: Board, *, are_listed: bool) -> str | None:
+        """Return why the processes cannot be told apart; None: they can."""
         if board.split or board.instance is not None:
             return "the GPU is split (MIG), and instances do not see each other"
-        if not known:
-            silent = board.lost or board.silent.get("processes")
-            return f"the driver lists no processes: {silent.reason if silent else ''}"
-        if self._mps or board.ask("MPS", "nvmlDeviceGetMPSComputeRunningProcesses"):
+        if not are_listed:
+            gap = board.lost or board.silent.get("processes")
+            return f"the driver lists no processes: {gap.reason if gap else ''}"
+        if self._mps or board.call("MPS", "nvmlDeviceGetMPSComputeRunningProcesses"):
             return "MPS shares the GPU between processes"
         if not self._namespace:
             return "this system does not say whether process ids are the host's own"
@@ -353,14 +359,14 @@ class Neighbours:
             return "this is a container, and the driver lists process ids of the host"
         return None
 
-    def _own(self, pid: int) -> bool:
+    def _is_ours(self, pid: int) -> bool:
         """Return whether a process is this one or descends from it."""
         return descends_from(self._pid, pid, self._proc)
 
 
 def gap_of(code: int) -> Gap:
     """Return what one of NVML's error codes means."""
-    return _GAPS.get(code, _UNHEARD)
+    return _GAPS.get(code, _UNKNOWN_CODE)
 
 
 def why_unavailable(what: str, code: int) -> CollectorUnavailableError:
@@ -369,7 +375,7 @@ def why_unavailable(what: str, code: int) -> CollectorUnavailableError:
     return CollectorUnavailableError(f"{what}: {gap.reason}", remedy=gap.remedy)
 
 
-def _found(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object, str]:
+def _handle(nvml: ModuleType, uuid: str, pci_bus_id: str | None) -> tuple[object, str]:
     """Return NVML's handle of a GPU, and the UUID by which NVML knows it."""
     bare = uuid.removeprefix(_WHOLE).removeprefix(_INSTANCE)
     # the CUDA driver's UUID does not say whether it is an instance's
