@@ -273,23 +273,23 @@ class Collector(Protocol):
         """
 
 
-def arguments(request: TimedCall, given: object) -> Arguments:
+def arguments(request: TimedCall, item: object) -> Arguments:
     """
     Return the arguments that one item of `inputs`, or one return of `setup`, stands for.
 
     Args:
         request: Whose keyword arguments are kept where the item gives no others.
 
-        given: A tuple, (tuple, dict), the one argument, or None for the request's own.
+        item: A tuple, (tuple, dict), the one argument, or None for the request's own.
     """
     kwargs = dict(request.kwargs)
-    if given is None:
+    if item is None:
         return request.args, kwargs
-    if not isinstance(given, tuple):
-        return (given,), kwargs
-    if len(given) == 2 and isinstance(given[0], tuple) and isinstance(given[1], dict):  # noqa: PLR2004 - (args, kwargs)
-        return given[0], kwargs | given[1]
-    return given, kwargs
+    if not isinstance(item, tuple):
+        return (item,), kwargs
+    if len(item) == 2 and isinstance(item[0], tuple) and isinstance(item[1], dict):  # noqa: PLR2004 - (args, kwargs)
+        return item[0], kwargs | item[1]
+    return item, kwargs
 
 
 def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
@@ -298,7 +298,7 @@ def calls(request: TimedCall) -> Callable[[], Callable[[], object]]:
     if setup is not None:
         return lambda: _bound(fn, *arguments(request, setup()))
     if request.inputs is not None:
-        pool = [_bound(fn, *arguments(request, given)) for given in request.inputs]
+        pool = [_bound(fn, *arguments(request, item)) for item in request.inputs]
         return cycle(pool).__next__
     return repeat(_bound(fn, request.args, dict(request.kwargs))).__next__
 

@@ -424,9 +424,9 @@ def order_is_known(query: DeviceQuery, environment: Mapping[str, str]) -> bool:
     return by_name or len(kinds) <= 1 or environment.get(_ORDER) == _BY_BUS
 
 
-def same_device(one: str, other: str) -> bool:
+def same_device(first_uuid: str, second_uuid: str) -> bool:
     """Return whether two UUIDs name one GPU or one MIG instance."""
-    return bare_uuid(one) == bare_uuid(other)
+    return bare_uuid(first_uuid) == bare_uuid(second_uuid)
 
 
 def _first(

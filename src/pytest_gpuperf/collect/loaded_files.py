@@ -253,7 +253,7 @@ class Recording:
         Returns:
             None where that program did not come to its end or was not recorded.
         """
-        own = self._folder.resolve()
+        folder = self._folder.resolve()
         records = [
             json.loads(file.read_bytes()) for file in self._folder.glob("*.json")
         ]
@@ -264,7 +264,7 @@ class Recording:
             LoadedFile(path, FileKind(kind), name)
             for record in records
             for path, kind, name in record["files"]
-            if Path(path).parent != own
+            if Path(path).parent != folder
         }
         return tuple(sorted(files.union(self._libraries())))
 

@@ -291,21 +291,21 @@ class MemoryWatch:
                 earlier_bytes = self._earlier_peaks.get(allocator.name, 0)
                 self._earlier_peaks[allocator.name] = max(peak_bytes, earlier_bytes)
 
-    def let_go(self, result: list[object], *, beside: bool) -> None:
+    def let_go(self, result: list[object], *, earlier_alive: bool) -> None:
         """
         Release the result of the call, on an idle device.
 
         Args:
             result: The result, as the only item.
 
-            beside: Whether the result of an earlier call was alive all the time. It
+            earlier_alive: Whether the result of an earlier call was alive all the time. It
                 takes as much as this one releases, which is not part of this call's peak.
         """
         in_use_bytes = {
             allocator.name: allocator.in_use_bytes() for allocator in self._allocators
         }
         result.clear()
-        for allocator in self._allocators if beside else ():
+        for allocator in self._allocators if earlier_alive else ():
             before, now = in_use_bytes[allocator.name], allocator.in_use_bytes()
             if before is not None and now is not None:
                 self._other_bytes[allocator.name] = max(0, before - now)

@@ -401,11 +401,11 @@ class CudaRuntime:
         count = ctypes.c_int()
         if driver is None or driver.cuDeviceGetCount(ctypes.byref(count)) != _SUCCESS:
             return None
-        _, _, wanted = uuid.partition("-")
+        _, _, bare_uuid = uuid.partition("-")
         for ordinal in range(count.value):
             device = ctypes.c_int()
             self._call("cuDeviceGet", ctypes.byref(device), ctypes.c_int(ordinal))
-            if self._uuid(device) == wanted:
+            if self._uuid(device) == bare_uuid:
                 return self._facts(device)
         return None
 
@@ -510,9 +510,9 @@ class FirstInUse:
     def active(self) -> bool:
         """Return whether this thread works with a device now."""
         if self._chosen is None:
-            for each in self._runtimes:  # asked often: no generator
-                if each.active():
-                    self._chosen = each
+            for runtime in self._runtimes:  # called often: not a generator
+                if runtime.active():
+                    self._chosen = runtime
                     return True
             return False
         return self._chosen.active()
@@ -533,8 +533,8 @@ class FirstInUse:
 
     def facts_of(self, uuid: str) -> DriverFacts | None:
         """Return what a driver says of a device; None: none knows it."""
-        found = (each.facts_of(uuid) for each in self._runtimes)
-        return next((facts for facts in found if facts is not None), None)
+        answers = (runtime.facts_of(uuid) for runtime in self._runtimes)
+        return next((facts for facts in answers if facts is not None), None)
 
     def _used(self) -> DeviceRuntime:
         """Return the runtime in use."""

@@ -322,7 +322,7 @@ class Observers:
             with self._window(observations):
                 yield result
             self._runtime.synchronize()
-            watch.let_go(result, beside=beside)
+            watch.let_go(result, earlier_alive=beside)
         except BaseException:
             result.clear()
             watch.abandon()

@@ -194,7 +194,7 @@ def test_the_result_of_an_earlier_call_is_none_of_this_ones_peak(
     result: list[object] = [Result()]
     device.take(3 * MIB)  # a workspace
     device.give_back(3 * MIB)
-    watch.let_go(result, beside=beside)
+    watch.let_go(result, earlier_alive=beside)
     use = watch.end()
 
     assert result == []

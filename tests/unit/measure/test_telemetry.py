@@ -155,7 +155,7 @@ def _written(
     nvml = sys.modules["pynvml"]
     nvml.nvmlInit()
     source = Sensors(nvml, UUID, COLUMNS, GPM, ring.failed, now_ns)
-    ring.known(0, source.index)
+    ring.place(0, source.index)
     return source, ring
 
 

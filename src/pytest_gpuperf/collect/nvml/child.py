@@ -91,7 +91,7 @@ COLUMNS = (
     "default_limit_milliwatts",
     "gpm_since_s",
 )
-_RING, _TOLD, _NOWHERE = 0, 1, 2  # descriptors: standard input, output, error
+_RING, _ANSWER, _NOWHERE = 0, 1, 2  # descriptors: standard input, output, error
 _LOOK_S = 0.5  # between two looks for users: so long it outlives the last one
 _HUNG_S = 60  # it ends itself when it looked so long ago: no call to NVML takes that
 _FIELDS = {  # nvml.h, NVML_FI_DEV_*: column -> field, scope
@@ -136,30 +136,30 @@ class _Fields:
     Args:
         columns: Their names, by place.
 
-        asked: The array that asks for them, and that they are read into.
+        values: The array that names them and into which they are read.
     """
 
-    def __init__(self, columns: dict[str, int], asked: Any) -> None:  # noqa: ANN401 - an array of NVML's
+    def __init__(self, columns: dict[str, int], values: Any) -> None:  # noqa: ANN401 - an array of NVML's
         self.columns = columns
-        self.asked = asked
+        self.values = values
         self._heads = struct.Struct(_HEAD * len(columns))
         self._good: tuple[int, ...] = ()  # the heads that the next two hold for
         self._places: list[int] = []
         self._numbers = struct.Struct("")
 
-    def read(self, values: array[float]) -> dict[str, int]:
-        """Put what was read to its places; return NVML's codes for what was not."""
-        heads = self._heads.unpack_from(self.asked)
+    def read(self, record: array[float]) -> dict[str, int]:
+        """Copy the values into a record; return NVML's codes of the refused columns."""
+        heads = self._heads.unpack_from(self.values)
         refused = {}
-        if heads != self._good:  # another type, or an error: seldom
+        if heads != self._good:  # a new type, or an error: seldom
             refused = self._learn(heads)
-        numbers = self._numbers.unpack_from(self.asked)
+        numbers = self._numbers.unpack_from(self.values)
         for place, number in zip(self._places, numbers, strict=True):
-            values[place] = number
+            record[place] = number
         return refused
 
     def _learn(self, heads: tuple[int, ...]) -> dict[str, int]:
-        """Take note of what is where; return NVML's codes for what is not there."""
+        """Set where the values are; return NVML's codes of the refused columns."""
         refused: dict[str, int] = {}
         self._places, formats = [], ""
         for column, kind, code in zip(
@@ -177,13 +177,13 @@ class _Fields:
 
 
 class _Call(NamedTuple):
-    """A function of NVML with all that it is called with, and what it tells."""
+    """A function of NVML, its arguments, and the columns that its result fills."""
 
-    column: str  # which says why where it fails
+    column: str  # that holds the code of a failure
     function: Callable[..., int]
     arguments: tuple[Any, ...]
     result: Any
-    members: tuple[tuple[int, str], ...]  # the place of a column, and its name there
+    members: tuple[tuple[int, str], ...]  # place of a column, member of the result
 
 
 class Sensors:
@@ -231,7 +231,7 @@ class Sensors:
         self._fields = self._fields_left()
         clock = self._clock("sm_mhz", _SM_CLOCK)
         self._calls = [
-            [each for each in calls if each] for calls in ([clock], self._slow())
+            [call for call in calls if call] for calls in ([clock], self._slow())
         ]
         self._averages_at_s = self._averages_taken_s = -math.inf
         self._samples: tuple[Any, ...] = ()
@@ -270,7 +270,7 @@ class Sensors:
 
     def _read_together(self, fields: _Fields) -> None:
         """Read fields in one call."""
-        code = self._read_fields(self._handle, len(fields.columns), fields.asked)
+        code = self._read_fields(self._handle, len(fields.columns), fields.values)
         if code:
             refused = dict.fromkeys(fields.columns, code)
         else:
@@ -284,26 +284,26 @@ class Sensors:
             return
         older, newer = self._samples
         first = self._averages_at_s == -math.inf
-        code = self._take(*self._taken_of, older if first else newer)
+        code = self._take(*self._sample_source, older if first else newer)
         taken_s = self._now_ns() / 1e9  # then it certainly was
         if not code and not first:
-            self._asked.sample1, self._asked.sample2 = older, newer
-            code = self._derive(self._question)
+            self._request.sample1, self._request.sample2 = older, newer
+            code = self._derive(self._request_reference)
         if code:
             self._refused(_AVERAGES, code)
             return
         if not first:
             self._samples = newer, older
             self._values[self._places[_AVERAGES]] = self._averages_at_s
-            told = iter(self._metrics.unpack_from(self._asked, self._metrics_at))
-            pairs = zip(told, told, strict=True)
+            numbers = iter(self._metrics.unpack_from(self._request, self._metrics_at))
+            pairs = zip(numbers, numbers, strict=True)
             for place, (code, value) in enumerate(pairs, len(self._places)):
                 if not code:
                     self._values[place] = value
         self._averages_at_s, self._averages_taken_s = now_s, taken_s
 
     def _refused(self, column: str, code: int) -> None:
-        """Keep why a column is empty; one that stays so is not asked for again."""
+        """Keep why a column is empty; one with a lasting error is not read again."""
         self._failed(column, code)
         if code in _LOST:
             self._silent.update(self._places)
@@ -317,20 +317,20 @@ class Sensors:
 
     def _function(self, name: str) -> Callable[..., int]:
         """Return a function of the library, as it is; raise NVML's error without it."""
-        found: Callable[..., int] = self._nvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - the binding's own functions make their arguments anew
-        return found
+        function: Callable[..., int] = self._nvml._nvmlGetFunctionPointer(name)  # noqa: SLF001 - the binding's own functions make their arguments anew
+        return function
 
     def _fields_left(self) -> list[_Fields]:
-        """Return, for each group, the fields that may still tell something."""
-        found = []
-        for known in (_FIELDS, _SLOW_FIELDS):
-            left = [column for column in known if column not in self._silent]
-            asked = (self._nvml.c_nvmlFieldValue_t * len(left))()
-            for column, each in zip(left, asked, strict=True):
-                each.fieldId, each.scopeId = known[column]
+        """Return the fields of each group that are still read."""
+        groups = []
+        for group in (_FIELDS, _SLOW_FIELDS):
+            left = [column for column in group if column not in self._silent]
+            values = (self._nvml.c_nvmlFieldValue_t * len(left))()
+            for column, value in zip(left, values, strict=True):
+                value.fieldId, value.scopeId = group[column]
             columns = {column: self._places[column] for column in left}
-            found.append(_Fields(columns, asked))
-        return found
+            groups.append(_Fields(columns, values))
+        return groups
 
     def _slow(self) -> list[_Call | None]:
         """Return the functions that read what moves slowly."""
@@ -358,60 +358,62 @@ class Sensors:
     def _temperature(self) -> _Call | None:
         """Return what reads the die's; older drivers and bindings have the old name."""
         if hasattr(self._nvml, "c_nvmlTemperature_v1_t"):
-            asked = self._nvml.c_nvmlTemperature_v1_t()
-            asked.version, asked.sensorType = self._nvml.nvmlTemperature_v1, _DIE
+            request = self._nvml.c_nvmlTemperature_v1_t()
+            request.version, request.sensorType = self._nvml.nvmlTemperature_v1, _DIE
             try:
                 function = self._function("nvmlDeviceGetTemperatureV")
             except self._nvml.NVMLError:
                 code = _NO_FUNCTION
             else:
-                code = function(self._handle, ctypes.byref(asked))
+                code = function(self._handle, ctypes.byref(request))
             if code != _NO_FUNCTION:
-                told = {"celsius": "temperature"}
-                return self._call("nvmlDeviceGetTemperatureV", told, asked)
+                members = {"celsius": "temperature"}
+                return self._call("nvmlDeviceGetTemperatureV", members, request)
         return self._number("nvmlDeviceGetTemperature", "celsius", _DIE)
 
     def _number(self, name: str, column: str, *kind: int) -> _Call | None:
-        """Return the call of a function that tells one number."""
+        """Return the call of a function with one number as its result."""
         return self._call(name, {column: "value"}, ctypes.c_uint(), *kind)
 
     def _call(
         self,
         name: str,
-        told: dict[str, str],
+        member_of: dict[str, str],
         result: Any,  # noqa: ANN401 - a structure of NVML's
         *kind: int,
         handle: object = None,
     ) -> _Call | None:
-        """Return the call of a function; None: there is none, and the column says so."""
-        column, *_ = told
+        """Return the call of a function; None: there is none, and its column says so."""
+        column, *_ = member_of
         try:
             function = self._function(name)
         except self._nvml.NVMLError as error:
             self._refused(column, getattr(error, "value", _UNKNOWN))
             return None
         arguments = (handle or self._handle, *kind, ctypes.byref(result))
-        members = tuple((self._places[each], member) for each, member in told.items())
+        members = tuple(
+            (self._places[name], member) for name, member in member_of.items()
+        )
         return _Call(column, function, arguments, result, members)
 
     def _prepare_averages(self, gpm: Sequence[int]) -> None:
-        """Make the two samples of a pair, and the question that is asked of them."""
+        """Make the two samples of a pair, and the request for their metrics."""
         nvml = self._nvml
         self._derive = self._function("nvmlGpmMetricsGet")
         if self._instance is None:
             self._take = self._function("nvmlGpmSampleGet")
-            self._taken_of: tuple[Any, ...] = (self._handle,)
+            self._sample_source: tuple[Any, ...] = (self._handle,)
         else:
             self._take = self._function("nvmlGpmMigSampleGet")
-            self._taken_of = (self._handle, self._instance)
-        self._asked = nvml.c_nvmlGpmMetricsGet_t()
-        self._asked.version = nvml.NVML_GPM_METRICS_GET_VERSION
-        self._asked.numMetrics = len(gpm)
-        self._question = ctypes.byref(self._asked)
+            self._sample_source = (self._handle, self._instance)
+        self._request = nvml.c_nvmlGpmMetricsGet_t()
+        self._request.version = nvml.NVML_GPM_METRICS_GET_VERSION
+        self._request.numMetrics = len(gpm)
+        self._request_reference = ctypes.byref(self._request)
         for place, metric in enumerate(gpm):
-            self._asked.metrics[place].metricId = metric
+            self._request.metrics[place].metricId = metric
         self._metrics = struct.Struct(_METRIC * len(gpm))
-        self._metrics_at = type(self._asked).metrics.offset
+        self._metrics_at = type(self._request).metrics.offset
         self._samples = (nvml.nvmlGpmSampleAlloc(), nvml.nvmlGpmSampleAlloc())
 
 
@@ -465,10 +467,10 @@ class Ring:
         doubles[HEAD["written"]] = number
 
     def looked(self, monotonic_s: float) -> None:
-        """Keep when users were looked for: who does that is alive."""
+        """Keep when users were last looked for: the reader's sign of life."""
         self._doubles[HEAD["looked_s"]] = monotonic_s
 
-    def known(self, gpu: int, index: int) -> None:
+    def place(self, gpu: int, index: int) -> None:
         """Keep a GPU's place in the driver's order."""
         self._doubles[INDEXES + gpu] = index
 
@@ -483,7 +485,7 @@ class Ring:
 
 class Users:
     """
-    Who reads a ring: each holds a shared lock on its file.
+    The readers of a ring: each holds a shared lock on its file.
 
     Args:
         ring: A descriptor of the file, not duplicated from a user's: that would be locked.
@@ -501,7 +503,7 @@ class Users:
 
     def wait(self, duration_s: float) -> bool:
         """
-        Sleep, and look for users now and then; return whether nobody is left.
+        Sleep, and look for users now and then; return whether none is left.
 
         Args:
             duration_s: How long [s], >= 0.
@@ -520,7 +522,7 @@ class Users:
             now_s = time.perf_counter()
 
     def _gone(self) -> bool:
-        """Return whether nobody is left; the file is gone then, and stays locked."""
+        """Return whether no user is left; the file is then removed, and stays locked."""
         import fcntl  # not on Windows, where this module is loaded for its names
 
         signal.alarm(_HUNG_S)  # anew: it ends this process unless the next look comes
@@ -577,11 +579,11 @@ def _loaded(name: str, path: str) -> ModuleType:
     return module
 
 
-def _tell(code: int) -> None:
-    """Tell who started this NVML's code, and no more."""
+def _answer(code: int) -> None:
+    """Write NVML's code to the process that started this one, once."""
     with contextlib.suppress(OSError):  # it was killed meanwhile
-        os.write(_TOLD, b"%d\n" % code)
-    os.dup2(_NOWHERE, _TOLD)
+        os.write(_ANSWER, b"%d\n" % code)
+    os.dup2(_NOWHERE, _ANSWER)
 
 
 def main() -> int:
@@ -591,22 +593,22 @@ def main() -> int:
     signal.signal(signal.SIGALRM, signal.SIG_DFL)  # it may be inherited otherwise
     signal.pthread_sigmask(signal.SIG_UNBLOCK, {signal.SIGALRM})
     signal.alarm(_HUNG_S)
-    asked = json.loads(sys.argv[1])
-    nvml = _loaded("pynvml", asked["pynvml"])
-    capacity, gpm, period_s = asked["capacity"], asked["gpm"], asked["period_s"]
+    request = json.loads(sys.argv[1])
+    nvml = _loaded("pynvml", request["pynvml"])
+    capacity, gpm, period_s = request["capacity"], request["gpm"], request["period_s"]
     try:
         nvml.nvmlInit()
         doubles = memoryview(mmap.mmap(_RING, 0)).cast("d")
         ring = Ring(doubles, capacity=capacity, gpm_count=len(gpm), period_s=period_s)
         sources = [
-            Sensors(nvml, uuid, COLUMNS, gpm, ring.failed) for uuid in asked["uuids"]
+            Sensors(nvml, uuid, COLUMNS, gpm, ring.failed) for uuid in request["uuids"]
         ]
     except nvml.NVMLError as error:
-        _tell(getattr(error, "value", _UNKNOWN))
+        _answer(getattr(error, "value", _UNKNOWN))
         return 1
     for gpu, source in enumerate(sources):
-        ring.known(gpu, source.index)
-    _tell(0)
+        ring.place(gpu, source.index)
+    _answer(0)
     gc.freeze()
     gc.disable()  # a sample leaves nothing for it
 
@@ -615,7 +617,7 @@ def main() -> int:
             now_s, unix_s = time.perf_counter(), time.time()
             ring.put(now_s, unix_s, gpu, source.read(now_s))
 
-    users = Users(_RING, asked["ring"], ring.looked)
+    users = Users(_RING, request["ring"], ring.looked)
     period_ns = round(period_s * 1e9)
     schedule(sample, ring.skip, period_ns, time.perf_counter_ns, users.wait)
     nvml.nvmlShutdown()

@@ -80,7 +80,7 @@ class Sampler:
         patience_s: How long it may take to start [s], > 0.
 
     Raises:
-        MeasureError: So often, or none at all, makes no sense.
+        MeasureError: The rate is not in that range.
     """
 
     def __init__(
@@ -143,7 +143,7 @@ class Sampler:
         if not sys.platform.startswith("linux"):
             raise CollectorUnavailableError(
                 "the sampler of the sensors runs on Linux only",
-                remedy="ask for nothing that needs a time line here",
+                remedy="measure on Linux, or leave out what needs a time line",
             )
         self.stop()
         deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
@@ -194,8 +194,8 @@ class Sampler:
         near = list(takewhile(lambda row: row[1] >= start_s - margin_s, newest(ring)))
         at = nvml_child.INDEXES
         indexes = [int(ring[at + gpu]) for gpu in range(len(self._uuids))]
-        found = canonical(near[::-1], self._uuids, indexes)
-        return tuple(_window(found, start_s, end_s))
+        records = canonical(near[::-1], self._uuids, indexes)
+        return tuple(_window(records, start_s, end_s))
 
     def _head(self, name: str) -> float:
         """Return what the head of the ring says."""
@@ -222,7 +222,7 @@ class Sampler:
         try:
             with self._path.open("rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                if not self._names(file):
+                if not self._is_current(file):
                     raise BlockingIOError
                 # it has a duplicate of the descriptor, and with it the lock
                 mapped = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
@@ -230,7 +230,7 @@ class Sampler:
         except (FileNotFoundError, TypeError, ValueError):  # none, or none of ours
             return None
 
-    def _names(self, file: IO[bytes]) -> bool:
+    def _is_current(self, file: IO[bytes]) -> bool:
         """Return whether the ring's path is still that of an open file."""
         try:
             return os.path.samestat(self._path.stat(), os.fstat(file.fileno()))
@@ -304,7 +304,7 @@ class Sampler:
 
     def _run(self, ring: IO[bytes], binding: str) -> None:
         """Start the process that samples into a ring; return when it does."""
-        asked = {
+        request = {
             "pynvml": binding,
             "ring": str(self._path),
             "uuids": self._uuids,
@@ -314,7 +314,7 @@ class Sampler:
         }
         code = _UNKNOWN
         with subprocess.Popen(  # noqa: S603 - this interpreter and a file of ours
-            [sys.executable, "-I", "-S", nvml_child.__file__, json.dumps(asked)],
+            [sys.executable, "-I", "-S", nvml_child.__file__, json.dumps(request)],
             stdin=ring,
             stdout=subprocess.PIPE,
             stderr=subprocess.DEVNULL,
@@ -330,14 +330,14 @@ class Sampler:
         if code:
             raise why_unavailable("the sampler cannot start", code)
 
-    def _answer(self, told: IO[bytes]) -> int:
+    def _answer(self, output: IO[bytes]) -> int:
         """Return NVML's code with which the process began; 0: it writes."""
         deadline_ns = self._clock.now_ns() + round(self._patience_s * 1e9)
         poll = select.poll()  # a pipe may have a number that select does not take
-        poll.register(told, select.POLLIN)
+        poll.register(output, select.POLLIN)
         if not poll.poll(self._patience_s * 1e3):
             return _TIMEOUT
-        line = told.readline().strip()
+        line = output.readline().strip()
         code = int(line) if line.isdigit() else _UNKNOWN
         while not code and not self._joined():
             if self._clock.now_ns() > deadline_ns:
@@ -440,19 +440,19 @@ def canonical(
     latest: dict[float, tuple[float, dict[str, float | None]]] = {}
     averages: list[dict[str, float | None]] = []
     for row in reversed(rows):
-        values = _named(row)
+        values = _columns(row)
         if "gpm_since_s" in values:
             latest[row[3]] = values["gpm_since_s"], _gpm(row)
-        since_s, found = latest.get(row[3], (math.inf, {}))
-        averages.append(found if row[1] > since_s else {})
+        since_s, average = latest.get(row[3], (math.inf, {}))
+        averages.append(average if row[1] > since_s else {})
     before: dict[float, Sequence[float]] = {}
     records = []
-    for row, found in zip(rows, reversed(averages), strict=True):
+    for row, average in zip(rows, reversed(averages), strict=True):
         gpu = int(row[3])
         readings: dict[str, Any] = {
             **_rates(row, before.get(row[3])),
             **_plain(row),
-            **{name: value for name, value in found.items() if value is not None},
+            **{name: value for name, value in average.items() if value is not None},
         }
         records.append(
             CanonicalRecord(
@@ -467,8 +467,8 @@ def canonical(
     return records
 
 
-def _named(row: Sequence[float]) -> dict[str, float]:
-    """Return the columns that gave something."""
+def _columns(row: Sequence[float]) -> dict[str, float]:
+    """Return the columns that have a value, by name."""
     columns = row[_FIRST_COLUMN : _FIRST_COLUMN + len(nvml_child.COLUMNS)]
     named = zip(nvml_child.COLUMNS, columns, strict=True)
     return {column: value for column, value in named if not math.isnan(value)}
@@ -481,32 +481,32 @@ def _gpm(row: Sequence[float]) -> dict[str, float | None]:
 
 
 def _plain(row: Sequence[float]) -> dict[str, float | int | bool]:
-    """Return what one record says by itself."""
-    values = _named(row)
-    found: dict[str, float | int | bool] = {
+    """Return the readings that one record has by itself."""
+    values = _columns(row)
+    readings: dict[str, float | int | bool] = {
         reading: values[column] * scale
         for column, (reading, scale) in _PLAIN.items()
         if column in values
     }
-    found |= {
+    readings |= {
         reading: int(values[column])
         for column, reading in _COUNTS.items()
         if column in values
     }
     if "remap_failed" in values:
-        found["row_remap_failed"] = values["remap_failed"] > 0
-    return found
+        readings["row_remap_failed"] = values["remap_failed"] > 0
+    return readings
 
 
 def _rates(row: Sequence[float], before: Sequence[float] | None) -> dict[str, float]:
-    """Return what only the difference of two records says."""
+    """Return the rates between two records."""
     if before is None:
         return {}
-    elapsed_s, new, old = row[1] - before[1], _named(row), _named(before)
-    found = {}
+    elapsed_s, new, old = row[1] - before[1], _columns(row), _columns(before)
+    rates = {}
     for reading, (columns, scale) in _RATES.items():
-        if elapsed_s > 0 and all(each in new and each in old for each in columns):
-            moved = sum(new[each] - old[each] for each in columns)
-            if moved >= 0:
-                found[reading] = moved * scale / elapsed_s
-    return found
+        if elapsed_s > 0 and all(name in new and name in old for name in columns):
+            change = sum(new[name] - old[name] for name in columns)
+            if change >= 0:
+                rates[reading] = change * scale / elapsed_s
+    return rates
