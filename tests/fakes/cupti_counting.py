@@ -18,7 +18,7 @@ import pytest
 
 from fakes.libcupti import FakeCupti
 from fakes.project import Project
-from pytest_gpuperf.collect.cupti.structs import CALLS
+from pytest_gpuperf.collect.cupti.libcupti import CALLS
 
 __all__ = ["install", "loaded", "told"]
 

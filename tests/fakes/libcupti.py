@@ -8,7 +8,7 @@ import math
 from collections.abc import Callable, Mapping
 from typing import Any
 
-from pytest_gpuperf.collect.cupti.structs import CALLS, size_bytes
+from pytest_gpuperf.collect.cupti.libcupti import CALLS, size_bytes
 
 _CALL = ctypes.CFUNCTYPE(ctypes.c_int, ctypes.c_void_p)
 _IMAGE_BYTES = 1 << 16  # room for what a test counts, as JSON

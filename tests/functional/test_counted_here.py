@@ -285,13 +285,13 @@ REFUSED = """
         assert double.open_count == 0
 """
 WHY = {
-    "test_status[3]": "the CUDA context is gone, or is not one of this process",
-    "test_status[8]": "there is no memory left for it",
+    "test_status[3]": "the CUDA context was destroyed, or belongs to another process",
+    "test_status[8]": "CUPTI is out of memory",
     "test_status[26]": "another program holds the GPU's counters",
-    "test_status[35]": "the driver lets only administrators read the GPU's counters",
+    "test_status[35]": "the driver lets only administrators profile the GPU",
     "test_status[39]": "another tool uses CUPTI in this process",
-    "test_status[999]": "libcupti gives no reason",
-    "test_begun": "the hardware that counts reports an error",
+    "test_status[999]": "CUPTI gives no reason",
+    "test_begun": "the GPU's profiling hardware reports an error",
     "test_passes": "its 1000000000 passes take",
     "test_block block": "a block runs once, and counting in this process takes a call",
     "test_inside": "it lies in what is being timed",
@@ -300,7 +300,7 @@ WHY = {
     "test_nothing": "nothing was counted: the body launched no kernel",
     "test_unknown": "unknown metrics 'dram__bites.sum', 'lts__t_bites.sum' of GH100",
     "test_attached": "Nsight Systems is attached",
-    "test_rank": "kernel replay would hang in kernels that wait for those of other ranks",
+    "test_rank": "kernel replay would hang in kernels that wait for other ranks",
     "test_no_room": "the call had no room beside what counting takes",
 }
 

@@ -102,7 +102,7 @@ def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
             remedy="run it where there is one",
         )
         return dict.fromkeys(DEVICE_COLLECTORS, nothing)
-    from pytest_gpuperf.collect.cupti.presence import attached_tool, missing
+    from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
 
     absence = attached_tool(os.environ) or missing()
     return {} if absence is None else {Source.CUPTI: absence}

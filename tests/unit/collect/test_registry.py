@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.cupti import presence
+from pytest_gpuperf.collect.cupti import subscription
 from pytest_gpuperf.collect.registry import (
     absent_collectors,
     choose,
@@ -167,7 +167,7 @@ def test_what_sees_a_device_needs_one() -> None:
 
 def test_cupti_needs_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a GPU it is the package that may be missing; its extra is the remedy."""
-    for name in presence.ATTACHED_TOOLS:
+    for name in subscription.ATTACHED_TOOLS:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(sys, "path", [])
     monkeypatch.delitem(sys.modules, "cupti", raising=False)
@@ -180,13 +180,13 @@ def test_cupti_needs_its_binding(monkeypatch: pytest.MonkeyPatch) -> None:
     assert "nvml" not in absent
 
 
-@pytest.mark.parametrize("name", sorted(presence.ATTACHED_TOOLS))
+@pytest.mark.parametrize("name", sorted(subscription.ATTACHED_TOOLS))
 def test_an_attached_tool_is_named(monkeypatch: pytest.MonkeyPatch, name: str) -> None:
     """It holds CUPTI from the start; the other collectors stay what they are."""
     monkeypatch.setenv(name, "1")
     absent = absent_collectors(replaying=True)
 
-    assert presence.ATTACHED_TOOLS[name] in absent["cupti"].reason
+    assert subscription.ATTACHED_TOOLS[name] in absent["cupti"].reason
     assert name in absent["cupti"].remedy
     assert "events" not in absent
 

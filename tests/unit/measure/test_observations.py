@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.base import Timing
-from pytest_gpuperf.collect.cupti.presence import overfull
+from pytest_gpuperf.collect.cupti.subscription import overfull
 from pytest_gpuperf.collect.memory import MemoryUse
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.observations import with_observations

@@ -12,7 +12,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from pytest_gpuperf.collect.cupti.presence import (
+from pytest_gpuperf.collect.cupti.subscription import (
     CLOSED,
     INSTALL,
     attached_tool,

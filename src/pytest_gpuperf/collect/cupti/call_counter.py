@@ -15,13 +15,13 @@ from collections.abc import Iterator, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.base import TimedCall, calls, settle
-from pytest_gpuperf.collect.cupti.presence import attached_tool
 from pytest_gpuperf.collect.cupti.range_profiler import (
     Counted,
     Ranged,
     RangeProfiler,
-    kernel_replay_refusal,
+    kernel_replay_error,
 )
+from pytest_gpuperf.collect.cupti.subscription import attached_tool
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -242,7 +242,7 @@ def _closed(profiler: RangeProfiler) -> Iterator[None]:
 
 def _unfit(call: Call) -> Gap | None:
     """Return why a call is not counted in this process; None: it may be."""
-    ranks = kernel_replay_refusal(os.environ, launches_graphs=False)
+    ranks = kernel_replay_error(os.environ, launches_graphs=False)
     if ranks is not None:
         remedy = "profile the job from outside, and read it with gpuperf.capture"
         return replace(Gap.of(ranks), remedy=remedy)

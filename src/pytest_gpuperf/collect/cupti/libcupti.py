@@ -1,385 +1,234 @@
-"""libcupti in this process: found, loaded and called, and why it does not count.
+"""libcupti in this process: found, loaded and called, as each version lays its calls out.
 
-Every status that a profiling call can answer leaves its counters *unmeasured*: the error
-says why, and its remedy what would change it.
+Names are those of cupti_range_profiler.h, cupti_profiler_host.h,
+cupti_profiler_target.h and cupti_target.h. A structure only ever grew at its end: a call
+passes the size that the library in use knows, without the padding behind the last field.
 """
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import functools
-import importlib.util
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from ctypes import (
+    POINTER,
+    Array,
+    c_char_p,
+    c_double,
+    c_int,
+    c_size_t,
+    c_uint8,
+    c_uint16,
+    c_uint32,
+    c_void_p,
+)
 from pathlib import Path
 from types import MappingProxyType
-from typing import Any, NamedTuple
+from typing import Any
 
-from pytest_gpuperf.collect.cupti.structs import (
-    CALLS,
-    CAUSES,
-    DISABLED,
-    HOST,
-    LEAST_VERSION,
-    LIMITED,
-    RANGE,
-    RANGE_API,
-    UNSUPPORTED,
-    size_bytes,
+from pytest_gpuperf.collect.cupti.nvperf import (
+    Parameters,
+    package_folders,
+    parameters_of,
+    struct_size,
+)
+from pytest_gpuperf.collect.cupti.statuses import (
+    NO_FUNCTION,
+    failure,
+    limited,
+    unsupported,
 )
 from pytest_gpuperf.collect.runtime import LoadedLibrary, driver_library, raise_failure
-from pytest_gpuperf.errors import (
-    CollectError,
-    CollectorUnavailableError,
-    ConfigError,
-    CounterPermissionError,
-    CountersBusyError,
-    GpuPerfError,
-)
+from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import Note
 
 __all__ = [
-    "INVALID_METRIC_NAME",
-    "INVALID_PARAMETER",
-    "LIMITS",
-    "NO_FUNCTION",
-    "OF_CALLS",
-    "OUT_OF_MEMORY",
-    "STATUSES",
-    "SUPPORT",
+    "ALL_CACHES",
+    "AUTO_RANGE",
+    "CALLS",
+    "GREW",
+    "HOST",
+    "KERNEL_REPLAY",
+    "NO_CACHES",
+    "RANGE",
+    "RANGE_PROFILER",
+    "USER_RANGE",
+    "USER_REPLAY",
     "Context",
     "Libcupti",
-    "Status",
-    "failure",
     "find_libraries",
     "first_usable",
-    "limited",
     "load",
-    "refusal_of",
-    "unsupported",
+    "metric_names",
+    "size_bytes",
 ]
 
-NO_FUNCTION = -1  # ours: this libcupti has no function of that name
-INVALID_PARAMETER, OUT_OF_MEMORY, INVALID_METRIC_NAME = 1, 8, 17  # cupti_result.h
+# The layouts were compared with the headers of CUDA 12.8 (26), 13.0 to 13.5; those of 12.6
+# and 12.7, which have the calls too, were not.
+_LEAST_VERSION = 26
+
+AUTO_RANGE, USER_RANGE = 1, 2  # CUpti_ProfilerRange
+KERNEL_REPLAY, USER_REPLAY = 2, 3  # CUpti_ProfilerReplayMode
+NO_CACHES, ALL_CACHES = 0, 1  # CUpti_CacheControl_Mode
+_RANGE_API = 0  # CUpti_Profiler_API
+RANGE_PROFILER = 0  # CUpti_ProfilerType
+
+RANGE = "cuptiRangeProfiler"
+HOST = "cuptiProfilerHost"
 
 
-class Status(NamedTuple):
-    """
-    What one status means.
+_RANGES = ("pRangeProfilerObject", c_void_p)
+_HOST = ("pHostObject", c_void_p)
+_IMAGE = (("pCounterDataImage", c_void_p), ("counterDataImageSize", c_size_t))
+_NEW_IMAGE = (("counterDataSize", c_size_t), ("pCounterData", c_void_p))
+_COUNT = ("numMetrics", c_size_t)
 
-    Attributes:
-        name: NVIDIA's name of it, without what all of them begin with.
+# the verdicts of cuptiProfilerDeviceSupported, each on one cause
+_CAUSES = ("architecture", "sli", "vGpu", "confidentialCompute", "cmp", "wsl", "sku")
 
-        reason: One sentence without its full stop.
-
-        remedy: One imperative sentence without its full stop.
-
-        error: What is raised for it.
-    """
-
-    name: str
-    reason: str
-    remedy: str
-    error: type[GpuPerfError] = CollectorUnavailableError
-
-
-_DOCTOR = "run gpuperf doctor, and see that driver and libcupti fit together"
-_BARE = "run on a machine, or a virtual one with the whole GPU, where counters are free"
-_ONE_AT_A_TIME = "end the other one first: a GPU counts for one at a time"
-
-# cupti_result.h, CUDA 13.5: those that profiling calls answer
-STATUSES: Mapping[int, Status] = MappingProxyType(
-    {
-        NO_FUNCTION: Status(
-            "NOT_FOUND",
-            "this libcupti lacks the function: it is too old, or a part of it",
-            "install nvidia-cuda-cupti 12.8 or later",
+CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
+    {  # function: the fields of its parameters, in the headers' order
+        "cuptiProfilerInitialize": parameters_of(),
+        "cuptiProfilerDeviceSupported": parameters_of(
+            ("cuDevice", c_int),
+            ("isSupported", c_int),
+            *((cause, c_int) for cause in _CAUSES[:-1]),
+            ("api", c_int),
+            (_CAUSES[-1], c_int),
         ),
-        INVALID_PARAMETER: Status(
-            "INVALID_PARAMETER",
-            "libcupti does not take what it was given",
-            _DOCTOR,
-            CollectError,
+        "cuptiDeviceGetChipName": parameters_of(
+            ("deviceIndex", c_size_t), ("pChipName", c_char_p)
         ),
-        2: Status(
-            "INVALID_DEVICE",
-            "there is no CUDA device of that number",
-            "see which devices CUDA_VISIBLE_DEVICES leaves",
+        f"{HOST}Initialize": parameters_of(
+            ("profilerType", c_int),
+            ("pChipName", c_char_p),
+            ("pCounterAvailabilityImage", c_void_p),
+            _HOST,
+            ("pSinglePassMetricSetName", c_char_p),
         ),
-        3: Status(
-            "INVALID_CONTEXT",
-            "the CUDA context is gone, or is not one of this process",
-            "use the GPU in the thread that counts, and keep it in use until it has",
-            CollectError,
+        f"{HOST}Deinitialize": parameters_of(_HOST),
+        f"{HOST}GetMetricProperties": parameters_of(
+            _HOST,
+            ("pMetricName", c_char_p),
+            ("pDescription", c_char_p),
+            ("pHwUnit", c_char_p),
+            ("pDimUnit", c_char_p),
+            ("metricType", c_int),
+            ("metricCollectionScope", c_int),
         ),
-        7: Status(
-            "INVALID_OPERATION",
-            "libcupti is not in a state for it: something else profiles here",
-            _ONE_AT_A_TIME,
-            CollectError,
+        f"{HOST}ConfigAddMetrics": parameters_of(
+            _HOST, ("ppMetricNames", POINTER(c_char_p)), _COUNT
         ),
-        OUT_OF_MEMORY: Status(
-            "OUT_OF_MEMORY",
-            "there is no memory left for it: kernel replay keeps a copy of what each "
-            "kernel writes",
-            "free memory of the GPU, count fewer ranges, or repeat the body instead of "
-            "its kernels",
-            CollectError,
+        f"{HOST}GetConfigImageSize": parameters_of(
+            _HOST, ("configImageSize", c_size_t)
         ),
-        9: Status(
-            "HARDWARE",
-            "the hardware that counts reports an error",
-            "run it again; where it stays, reset the GPU",
-            CollectError,
+        f"{HOST}GetConfigImage": parameters_of(
+            _HOST, ("configImageSize", c_size_t), ("pConfigImage", c_void_p)
         ),
-        10: Status(
-            "PARAMETER_SIZE_NOT_SUFFICIENT",
-            "what was counted does not fit into what was set aside for it",
-            "count fewer ranges or metrics at a time",
-            CollectError,
+        f"{HOST}GetNumOfPasses": parameters_of(
+            ("configImageSize", c_size_t),
+            ("pConfigImage", c_void_p),
+            ("numOfPasses", c_size_t),
         ),
-        11: Status(
-            "API_NOT_IMPLEMENTED",
-            "this libcupti has the function by name only",
-            _DOCTOR,
+        f"{HOST}EvaluateToGpuValues": parameters_of(
+            _HOST,
+            *_IMAGE,
+            ("rangeIndex", c_size_t),
+            ("ppMetricNames", POINTER(c_char_p)),
+            _COUNT,
+            ("pMetricValues", POINTER(c_double)),
         ),
-        12: Status(
-            "MAX_LIMIT_REACHED",
-            "more ranges ran than were announced",
-            "announce more ranges, or count a smaller body",
-            CollectError,
+        f"{RANGE}Enable": parameters_of(
+            ("ctx", c_void_p), _RANGES, ("cacheControlMode", c_int)
         ),
-        13: Status(
-            "NOT_READY",
-            "the device has not finished what is to be read",
-            "wait for the device at the end of the body",
-            CollectError,
+        f"{RANGE}Disable": parameters_of(_RANGES),
+        f"{RANGE}GetCounterDataSize": parameters_of(
+            _RANGES,
+            ("pMetricNames", POINTER(c_char_p)),
+            _COUNT,
+            ("maxNumOfRanges", c_size_t),
+            ("maxNumRangeTreeNodes", c_uint32),
+            ("counterDataSize", c_size_t),
         ),
-        14: Status(
-            "NOT_COMPATIBLE",
-            "libcupti is in a state that does not allow it",
-            _ONE_AT_A_TIME,
-            CollectError,
+        f"{RANGE}CounterDataImageInitialize": parameters_of(_RANGES, *_NEW_IMAGE),
+        f"{RANGE}SetConfig": parameters_of(
+            _RANGES,
+            ("configSize", c_size_t),
+            ("pConfig", c_void_p),
+            ("counterDataImageSize", c_size_t),
+            ("pCounterDataImage", c_void_p),
+            ("range", c_int),
+            ("replayMode", c_int),
+            ("maxRangesPerPass", c_size_t),
+            ("numNestingLevels", c_uint16),
+            ("minNestingLevel", c_uint16),
+            ("passIndex", c_size_t),
+            ("targetNestingLevel", c_uint16),
         ),
-        15: Status(
-            "NOT_INITIALIZED",
-            "libcupti reaches neither the driver, which is older than it, nor "
-            "libnvperf_host.so and libnvperf_target.so, which belong beside it",
-            _DOCTOR,
+        f"{RANGE}Start": parameters_of(_RANGES),
+        f"{RANGE}Stop": parameters_of(
+            _RANGES,
+            ("passIndex", c_size_t),
+            ("targetNestingLevel", c_size_t),
+            ("isAllPassSubmitted", c_uint8),
         ),
-        INVALID_METRIC_NAME: Status(
-            "INVALID_METRIC_NAME",
-            "the chip has no such metric",
-            "look it up: gpuperf metrics search WORD",
-            CollectError,
+        f"{RANGE}PushRange": parameters_of(_RANGES, ("pRangeName", c_char_p)),
+        f"{RANGE}PopRange": parameters_of(_RANGES),
+        f"{RANGE}DecodeData": parameters_of(_RANGES, ("numOfRangeDropped", c_size_t)),
+        f"{RANGE}GetCounterDataInfo": parameters_of(
+            *_IMAGE, ("numTotalRanges", c_size_t)
         ),
-        23: Status(
-            "DISABLED",
-            "another profiler has disabled CUPTI",
-            "start pytest without the other profiler",
-        ),
-        26: Status(
-            "HARDWARE_BUSY",
-            "another program holds the GPU's counters: DCGM, ncu, or nsys with GPU "
-            "metrics",
-            "pause DCGM (dcgmi profile --pause, and --resume afterwards) or wait for the "
-            "other profiler",
-            CountersBusyError,
-        ),
-        27: Status(
-            "NOT_SUPPORTED",
-            "this GPU or system cannot count it in this way",
-            "ask for other metrics (gpuperf metrics describe NAME), or count with ncu",
-        ),
-        33: Status(
-            "VIRTUALIZED_DEVICE_NOT_SUPPORTED",
-            "this kind of virtual GPU has no counters",
-            _BARE,
-        ),
-        35: Status(
-            "INSUFFICIENT_PRIVILEGES",
-            "the driver lets only administrators read the GPU's counters",
-            "run as root, give the container CAP_SYS_ADMIN (CAP_PERFMON from driver 565 "
-            "on), or load the driver's module with "
-            "NVreg_RestrictProfilingToAdminUsers=0 and reboot",
-            CounterPermissionError,
-        ),
-        36: Status(
-            "OLD_PROFILER_API_INITIALIZED",
-            "something in this process counts by CUPTI's former calls",
-            "start pytest without it",
-        ),
-        38: Status(
-            "LEGACY_PROFILER_NOT_SUPPORTED",
-            "this GPU has no counters for CUPTI's former calls",
-            "install nvidia-cuda-cupti of the driver's CUDA version",
-        ),
-        39: Status(
-            "MULTIPLE_SUBSCRIBERS_NOT_SUPPORTED",
-            "another tool uses CUPTI in this process: nsys, ncu, compute-sanitizer, "
-            "cuda-gdb or a profiler of torch or Triton",
-            "start pytest without it (gpuperf doctor names it)",
-            CountersBusyError,
-        ),
-        40: Status(
-            "VIRTUALIZED_DEVICE_INSUFFICIENT_PRIVILEGES",
-            "the hypervisor keeps this virtual GPU's counters for itself",
-            "have enable_profiling=1 set for the virtual machine",
-            CounterPermissionError,
-        ),
-        41: Status(
-            "CONFIDENTIAL_COMPUTING_NOT_SUPPORTED",
-            "confidential computing is on, which hides the counters",
-            "count on a machine where it is off",
-        ),
-        42: Status(
-            "CMP_DEVICE_NOT_SUPPORTED",
-            "a crypto mining processor has no counters",
-            "count on another GPU",
-        ),
-        43: Status(
-            "MIG_DEVICE_NOT_SUPPORTED",
-            "a compute instance that shares its GPU instance has no counters",
-            "count on a GPU instance of its own, or with MIG off",
-        ),
-        44: Status(
-            "SLI_DEVICE_NOT_SUPPORTED",
-            "GPUs that are joined by SLI have no counters",
-            "switch SLI off",
-        ),
-        45: Status(
-            "WSL_DEVICE_NOT_SUPPORTED",
-            "this WSL gives no counters",
-            "use WSL2 with driver 525 or later",
-        ),
-        46: Status(
-            "INVALID_CHIP_NAME",
-            "the GPU is newer than libcupti, or older than all that it knows",
-            "install the nvidia-cuda-cupti that knows it: gpuperf metrics chips",
-        ),
-        47: Status(
-            "HES_TRACE_NOT_SUPPORTED_ON_MPS",
-            "the hardware does not trace events while MPS is on",
-            "switch MPS off: echo quit | nvidia-cuda-mps-control",
-        ),
-        999: Status(
-            "UNKNOWN",
-            "libcupti gives no reason, as it does where there is no driver or a sandbox "
-            "hides one",
-            _DOCTOR,
+        f"{RANGE}CounterDataGetRangeInfo": parameters_of(
+            *_IMAGE,
+            ("rangeIndex", c_size_t),
+            ("rangeDelimiter", c_char_p),
+            ("rangeName", c_char_p),
         ),
     }
 )
 
-# what a status means in one call, where that is more than it means by itself
-OF_CALLS: Mapping[tuple[str, int], Status] = MappingProxyType(
+# by function: the version (CUPTI_API_VERSION) that added its last field
+GREW: Mapping[str, int] = MappingProxyType(
     {
-        (f"{HOST}ConfigAddMetrics", INVALID_PARAMETER): Status(
-            "INVALID_PARAMETER",
-            "a metric lacks its ending",
-            "write each with its ending, as dram__bytes.sum: gpuperf metrics describe "
-            "NAME lists them",
-            ConfigError,
-        ),
-        (f"{HOST}ConfigAddMetrics", 27): Status(
-            "NOT_SUPPORTED",
-            "one of these metrics cannot be had in this way",
-            "count others, or leave it out",
-        ),
-        (f"{RANGE}PushRange", 7): Status(
-            "INVALID_OPERATION",
-            "a range was begun where none is counted",
-            "begin ranges inside of the body alone",
-            CollectError,
-        ),
+        f"{HOST}GetMetricProperties": 130100,
+        "cuptiProfilerDeviceSupported": 130100,
+        f"{HOST}Initialize": 130200,
+        f"{RANGE}Enable": 130400,
     }
 )
 
-# cause: what UNSUPPORTED of it means, as the statuses say it where they are late
-SUPPORT: Mapping[str, Status] = MappingProxyType(
-    {
-        "architecture": Status(
-            "architecture",
-            "the GPU is older than CUPTI counts on (compute capability 7.5)",
-            "count on a newer GPU",
-        ),
-        "sli": STATUSES[44],
-        "vGpu": STATUSES[33],
-        "confidentialCompute": STATUSES[41],
-        "cmp": STATUSES[42],
-        "wsl": STATUSES[45],
-        "sku": Status(
-            "sku",
-            "NVIDIA has switched counters off in this model of GPU",
-            "count on another model",
-        ),
-    }
-)
-LIMITS = "the GPU gives a limited set of metrics here ({}): others stay absent"
-_UNNAMED = Status(
-    "isSupported", "libcupti says that it cannot, and names no cause", _DOCTOR
-)
 
-
-def refusal_of(function: str, status: int) -> Status:
-    """Return what a status means in a call; a newer one than these is unknown."""
-    known = OF_CALLS.get((function, status)) or STATUSES.get(status)
-    return known or Status("not of these headers", "it has no known meaning", _DOCTOR)
-
-
-def failure(function: str, status: int) -> GpuPerfError:
+def size_bytes(function: str, version: int) -> int:
     """
-    Return the error for the status of a call.
+    Return the size of a call's parameters in one version of libcupti.
 
     Args:
-        function: Its name.
+        function: Its name, of CALLS.
 
-        status: Not 0.
+        version: The answer of cuptiGetVersion, as 130400; 26 to 28 are CUDA 12.
+
+    Example:
+        >>> size_bytes("cuptiRangeProfilerEnable", 130001)
+        32
     """
-    meant = refusal_of(function, status)
-    message = f"{meant.reason} ({function}: {status} {meant.name})"
-    return meant.error(message, remedy=meant.remedy)
+    parameters = CALLS[function]
+    if version >= GREW.get(function, 0):
+        return struct_size(parameters)
+    last = vars(parameters)["_fields_"][-1][0]
+    return int(getattr(parameters, last).offset)  # nothing is padded before these
 
 
-def unsupported(levels: Mapping[str, int]) -> CollectorUnavailableError | None:
-    """
-    Return every cause for which a device cannot count; None: there is none.
-
-    Args:
-        levels: The verdicts of cuptiProfilerDeviceSupported: `isSupported`, and one on
-            each of CAUSES.
-    """
-    if levels["isSupported"] not in {UNSUPPORTED, DISABLED}:  # what is unknown is tried
-        return None
-    found = [
-        STATUSES[40] if (cause, levels[cause]) == ("vGpu", DISABLED) else SUPPORT[cause]
-        for cause in CAUSES
-        if levels[cause] in {UNSUPPORTED, DISABLED}
-    ] or [_UNNAMED]
-    message = "; ".join(each.reason for each in found)
-    remedy = "; ".join(dict.fromkeys(each.remedy for each in found))
-    errors = {each.error for each in found}
-    if errors == {CounterPermissionError}:
-        return CounterPermissionError(message, remedy=remedy)
-    return CollectorUnavailableError(message, remedy=remedy)
-
-
-def limited(levels: Mapping[str, int]) -> str | None:
-    """Return that a device gives some metrics only; None: it gives all."""
-    found = [name for name, level in levels.items() if level == LIMITED]
-    causes = [name for name in found if name in CAUSES] or found
-    return LIMITS.format(", ".join(causes)) if found else None
+def metric_names(names: Sequence[str]) -> Array[c_char_p]:
+    """Return names as a C array, which must outlive the call that uses it."""
+    return (c_char_p * len(names))(*(name.encode() for name in names))
 
 
 _NAMES = ("libcupti.so.13", "libcupti.so.12")  # as a loader knows them, newest first
-_WINDOWS_NAME = "cupti64.dll"  # the real ones bear a date: on Windows none is found
+_WINDOWS_NAME = "cupti64.dll"  # real names have a date: on Windows none is found
 _REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
-_OF_CUDA = (
-    10_000  # from 13.0 on a version is major, minor, update; before it was counted
-)
+_MAJOR = 10_000  # 13.4 is 130400; until CUDA 12 versions were consecutive numbers
 
-_CLOCK_STATUS = "cuptiClockControlGetStatus"
 _CLOCK_STATES = {  # CUpti_ClockControl_Status
     1: "unlocked",
     2: "locked",
@@ -404,13 +253,11 @@ class Context(Frozen, frozen=True, kw_only=True):
 
 
 def find_libraries() -> Iterator[Path]:
-    """Yield where a libcupti lies, the best first: wheels come before toolkits."""
-    with contextlib.suppress(ValueError):  # a package that was made in this process
-        spec = importlib.util.find_spec("nvidia")
-        for folder in (spec and spec.submodule_search_locations) or ():
-            for package in ("cu13", "cuda_cupti"):
-                for name in _NAMES:
-                    yield from Path(folder).glob(f"{package}/lib/{name}")
+    """Yield the paths of libcupti, the preferred first: wheels come before toolkits."""
+    for folder in package_folders("nvidia"):
+        for package in ("cu13", "cuda_cupti"):
+            for name in _NAMES:
+                yield from folder.glob(f"{package}/lib/{name}")
     for toolkit in sorted(Path("/usr/local").glob("cuda*"), reverse=True):
         for name in _NAMES:
             yield from toolkit.glob(f"extras/CUPTI/lib64/{name}")
@@ -422,25 +269,25 @@ def load() -> Libcupti:
     """
     Return the libcupti of this process.
 
-    One that is loaded already is taken, as torch has it: a second one would know only
-    half of what is done.
+    One that is already loaded, as by torch, is preferred: a second copy would miss what
+    the first one does.
 
     Raises:
-        CollectorUnavailableError: There is none, or none that loads and is known.
+        CollectorUnavailableError: No supported libcupti loads.
     """
     for name in _NAMES:
-        there = LoadedLibrary(name, windows_name=_WINDOWS_NAME)()
-        if there is not None:
-            return Libcupti(there, path=name)
+        loaded = LoadedLibrary(name, windows_name=_WINDOWS_NAME)()
+        if loaded is not None:
+            return Libcupti(loaded, path=name)
     return first_usable(find_libraries())
 
 
 def first_usable(paths: Iterable[Path]) -> Libcupti:
     """
-    Return the first libcupti that loads, says its version, and is known.
+    Return the first libcupti that loads and has a supported version.
 
     Raises:
-        CollectorUnavailableError: There is none; what is wrong with each is said.
+        CollectorUnavailableError: There is none; the message has the reason of each.
     """
     reasons = []
     for path in paths:
@@ -448,7 +295,7 @@ def first_usable(paths: Iterable[Path]) -> Libcupti:
             return Libcupti(ctypes.CDLL(str(path)), path=str(path))
         except (OSError, CollectorUnavailableError) as error:
             reasons.append(f"{path}: {getattr(error, 'message', error)}")
-    message = "; ".join(reasons) or "libcupti is not installed: nothing can be counted"
+    message = "; ".join(reasons) or "libcupti is not installed: it counts on the GPU"
     raise CollectorUnavailableError(message, remedy=_REMEDY)
 
 
@@ -456,25 +303,24 @@ class Libcupti:
     """
     A loaded libcupti.
 
-    Clocks are never locked from here: what others have done to them is asked for.
 
     *Unverified on hardware.*
 
     Args:
         library: Its functions, as ctypes has them.
 
-        path: What was loaded, for messages.
+        path: The file that was loaded, for messages.
 
         driver: Returns the CUDA driver library if it is loaded, None while it is not.
 
     Attributes:
-        path: As it was given.
+        path: The file that was loaded.
 
         version: Its API version, as 130400, or 26 of CUDA 12.8.
 
     Raises:
-        CollectorUnavailableError: Its structures are older than those that are known, or
-            it says nothing, as from 13.3 on without a driver.
+        CollectorUnavailableError: It is older than CUDA 12.8, or does not report its
+            version, as from 13.3 on without a driver.
     """
 
     def __init__(
@@ -489,52 +335,52 @@ class Libcupti:
         self._driver = driver_library() if driver is None else driver
         version = ctypes.c_uint32()
         status = int(library.cuptiGetVersion(ctypes.byref(version)))
-        if status:  # from 13.3 on it answers nothing without a driver
+        if status:  # from 13.3 on also without a driver
             raise failure("cuptiGetVersion", status)
         self.version = version.value
-        if self.version < LEAST_VERSION:
-            message = f"{path} is of API version {self.version}, before CUDA 12.8"
+        if self.version < _LEAST_VERSION:
+            message = f"{path} has API version {self.version}, older than CUDA 12.8"
             raise CollectorUnavailableError(message, remedy=_REMEDY)
 
     @property
     def name(self) -> str:
-        """Tool and version, as facts of counters have it: "cupti 13.4"."""
-        major, rest = divmod(self.version, _OF_CUDA)
+        """Tool and version, as in the facts of counters: "cupti 13.4"."""
+        major, rest = divmod(self.version, _MAJOR)
         return f"cupti {major}.{rest // 100}" if major else f"cupti API {self.version}"
 
-    def ask(self, function: str, **given: Any) -> tuple[int, Any]:  # noqa: ANN401 - a structure's fields are of any type
+    def ask(self, function: str, **fields: Any) -> tuple[int, Any]:  # noqa: ANN401 - a structure's fields are of any type
         """
-        Call a function of structs.CALLS.
+        Call a function of CALLS.
 
         Args:
             function: Its name.
 
-            **given: Fields of its parameters, by the headers' names.
+            **fields: Fields of its parameters, by the headers' names.
 
         Returns:
-            Its status and its parameters, filled.
+            Its status, and its parameters as the library filled them in.
         """
         size = size_bytes(function, self.version)
-        parameters = CALLS[function](size, None, **given)
-        called = getattr(self._library, function, None)
-        if called is None:
+        parameters = CALLS[function](size, None, **fields)
+        entry_point = getattr(self._library, function, None)
+        if entry_point is None:
             return NO_FUNCTION, parameters
-        return int(called(ctypes.byref(parameters))), parameters
+        return int(entry_point(ctypes.byref(parameters))), parameters
 
-    def call(self, function: str, **given: Any) -> Any:  # noqa: ANN401 - see `ask`
+    def call(self, function: str, **fields: Any) -> Any:  # noqa: ANN401 - see `ask`
         """
         Call a function that must not fail; the arguments are those of `ask`.
 
         Raises:
-            CollectError: It did, for a reason that the error tells with a remedy.
+            CollectError: It failed.
         """
-        status, parameters = self.ask(function, **given)
+        status, parameters = self.ask(function, **fields)
         if status:
             raise failure(function, status)
         return parameters
 
     def has_driver(self) -> bool:
-        """Return whether somebody has loaded the CUDA driver."""
+        """Return whether the CUDA driver is loaded in this process."""
         return self._driver() is not None
 
     def context(self) -> Context:
@@ -542,22 +388,22 @@ class Libcupti:
         Return the CUDA context of this thread.
 
         Raises:
-            CollectorUnavailableError: It has none: nobody has used the GPU here.
+            CollectorUnavailableError: It has none: the thread has not used the GPU.
         """
         driver = self._driver()
         handle, device = ctypes.c_void_p(), ctypes.c_int()
         if driver is not None:
-            for function, found in (
+            for function, output in (
                 ("cuCtxGetCurrent", handle),
                 ("cuCtxGetDevice", device),
             ):
-                status = int(getattr(driver, function)(ctypes.byref(found)))
+                status = int(getattr(driver, function)(ctypes.byref(output)))
                 if status:
                     raise_failure(driver, function, status)
                 if handle.value is None:
                     break
         if handle.value is None:
-            message = "this thread has no CUDA context, and counters are those of one"
+            message = "this thread has no CUDA context, which counting needs"
             remedy = "use the GPU once before counting, in the same thread"
             raise CollectorUnavailableError(message, remedy=remedy)
         return Context(handle=handle.value, device=device.value)
@@ -565,15 +411,13 @@ class Libcupti:
     def chip(self, device: int) -> str:
         """Return the chip of a device, as `GH100`; the profiler is started first."""
         self.call("cuptiProfilerInitialize")
-        said = self.call("cuptiDeviceGetChipName", deviceIndex=device)
-        name: str = (said.pChipName or b"").decode()
+        answer = self.call("cuptiDeviceGetChipName", deviceIndex=device)
+        name: str = (answer.pChipName or b"").decode()
         return name
 
     def require_support(self, device: int) -> tuple[Note, ...]:
         """
-        See that a device can count.
-
-        Whether this user may is not asked: that shows only when counting begins.
+        Check that a device can count; whether this user may shows only later.
 
         Args:
             device: Its ordinal.
@@ -585,25 +429,27 @@ class Libcupti:
             CollectorUnavailableError: It cannot; every cause is named.
         """
         self.call("cuptiProfilerInitialize")
-        said = self.call("cuptiProfilerDeviceSupported", cuDevice=device, api=RANGE_API)
+        answer = self.call(
+            "cuptiProfilerDeviceSupported", cuDevice=device, api=_RANGE_API
+        )
         # a cause that an older version does not know stays 0, which is UNKNOWN
-        levels = {name: getattr(said, name) for name in ("isSupported", *CAUSES)}
-        refused = unsupported(levels)
-        if refused is not None:
-            raise refused
+        levels = {name: getattr(answer, name) for name in ("isSupported", *_CAUSES)}
+        error = unsupported(levels)
+        if error is not None:
+            raise error
         text = limited(levels)
         return () if text is None else (Note(code="limited-counters", text=text),)
 
     def clock_state(self, context: Context) -> str | None:
         """
-        Return what was done to the clock of a context's device, as `locked`.
+        Return the state of the clock of a context's device, as `locked`.
 
         Returns:
-            None: this version or this system does not say.
+            None: this version or this system does not report it.
         """
-        asked = getattr(self._library, _CLOCK_STATUS, None)
+        query = getattr(self._library, "cuptiClockControlGetStatus", None)
         state = ctypes.c_int()
-        if asked is None:
+        if query is None:
             return None
-        asked(ctypes.c_void_p(context.handle), ctypes.byref(state))
+        query(ctypes.c_void_p(context.handle), ctypes.byref(state))
         return _CLOCK_STATES.get(state.value)  # where it fails, the state stays 0

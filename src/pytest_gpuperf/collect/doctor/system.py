@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 import sys
 
-from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS
+from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import Machine
 from pytest_gpuperf.model.finding import Finding, Status, Topic

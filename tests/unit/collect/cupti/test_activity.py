@@ -21,7 +21,8 @@ from fakes.cupti import GRAPH_LAUNCH, RUNTIME_LAUNCH, FakeCupti
 from pytest_gpuperf.collect.base import DeviceTimer, Holding, Sequenced
 from pytest_gpuperf.collect.binary.demangle import native_demangler
 from pytest_gpuperf.collect.cupti.activity import ActivityCollector, ActivityTimer
-from pytest_gpuperf.collect.cupti.presence import ATTACHED_TOOLS, CUPTI_ERRORS, missing
+from pytest_gpuperf.collect.cupti.statuses import NO_FUNCTION, STATUSES, meaning
+from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS, missing
 from pytest_gpuperf.collect.timing.readings import Reading, Timers
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
@@ -38,6 +39,7 @@ KERNEL, GRAPH_TRACE, MARKER, SERIAL_KERNEL = 10, 51, 12, 3
 PUSH = "activity_push_external_correlation_id"
 POP = "activity_pop_external_correlation_id"
 FLUSH = "activity_flush_all"
+CODES = sorted({*STATUSES, 6} - {NO_FUNCTION})  # 6 is not in the table
 TAKING = ("subscribe_v2", "activity_register_callbacks", "activity_enable")
 
 
@@ -247,7 +249,7 @@ class TestAbsent:
         assert caught.value.message == (
             f"{holder} is another user of CUPTI in this process (CUPTI 39)"
         )
-        assert "run without the other profiler" in caught.value.remedy
+        assert "start pytest without it" in caught.value.remedy
         assert cupti.holder == holder
 
     def test_39_without_a_name_guesses_by_what_is_loaded(
@@ -264,7 +266,7 @@ class TestAbsent:
         cupti.holder = b"\x8c\xff"
         with pytest.raises(CollectorUnavailableError, match="CUPTI 39") as caught:
             made(cupti).open()
-        assert caught.value.message.startswith("something")
+        assert caught.value.message.startswith("an unnamed tool")
 
     def test_a_function_that_libcupti_lacks_is_named(
         self, cupti: FakeCupti, monkeypatch: pytest.MonkeyPatch
@@ -303,19 +305,19 @@ class TestAbsent:
         [
             (function, status)
             for function in TAKING
-            for status in sorted({*CUPTI_ERRORS, 2})
+            for status in CODES
             if (function, status) != ("subscribe_v2", 39)  # above
         ],
     )
     def test_a_refusal_is_unmeasured(
         self, cupti: FakeCupti, function: str, status: int
     ) -> None:
-        """Each code gives a reason with its number, and a remedy; 2 is none of them."""
+        """Each code gives a reason with its number, and a remedy; 6 is none of them."""
         cupti.refused[function] = status
         with pytest.raises(CollectorUnavailableError) as caught:
             made(cupti).open()
         assert f"(CUPTI {status})" in caught.value.message
-        assert caught.value.remedy == CUPTI_ERRORS.get(status, CUPTI_ERRORS[999]).remedy
+        assert caught.value.remedy == meaning(status).remedy
         assert cupti.holder is None
 
     @pytest.mark.parametrize(
@@ -324,18 +326,18 @@ class TestAbsent:
             (15, "driver is older", "nvidia-cuda-cupti of the driver's CUDA"),
             (26, "another program holds", "dcgmi profile --pause"),
             (33, "virtual", "whole GPU"),
-            (35, "may not profile", "NVreg_RestrictProfilingToAdminUsers=0"),
+            (35, "only administrators", "NVreg_RestrictProfilingToAdminUsers=0"),
             (40, "hypervisor", "enable_profiling=1"),
-            (41, "confidential", "dev tools"),
+            (41, "confidential", "devtools"),
             (43, "MIG", "compute instance"),
             (45, "WSL", "525"),
-            (46, "newer than this CUPTI", "--upgrade"),
+            (46, "newer than libcupti", "--upgrade"),
             (47, "Multi-Process", "nvidia-cuda-mps-control"),
         ],
     )
     def test_a_code_is_explained(self, status: int, reason: str, remedy: str) -> None:
         """What is written for a code is about that code."""
-        said = CUPTI_ERRORS[status]
+        said = STATUSES[status]
         assert reason in said.reason
         assert remedy in said.remedy
 
@@ -592,7 +594,7 @@ class TestWindow:
             cupti.launch()
         assert (later.void, len(later.trace().launches)) == (None, 1)
 
-    @pytest.mark.parametrize("status", sorted({*CUPTI_ERRORS, 2}))
+    @pytest.mark.parametrize("status", CODES)
     @pytest.mark.parametrize("function", [PUSH, POP, FLUSH, "get_timestamp"])
     def test_a_failure_in_it_voids_it(
         self, cupti: FakeCupti, collector: ActivityCollector, function: str, status: int
@@ -943,7 +945,7 @@ class TestTimer:
         assert window.void.code == "too-many-records"
         collector.close()
 
-    @pytest.mark.parametrize("status", sorted({*CUPTI_ERRORS, 2}))
+    @pytest.mark.parametrize("status", CODES)
     @pytest.mark.parametrize("function", [PUSH, POP, FLUSH, "get_timestamp"])
     def test_a_failure_refuses_the_set(
         self, cupti: FakeCupti, collector: ActivityCollector, function: str, status: int

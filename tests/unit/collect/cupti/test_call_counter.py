@@ -237,7 +237,7 @@ def test_what_is_void_is_no_number() -> None:
     assert refused == Gap(
         code=GapCode.VOID,
         reason="the clock was unlocked before counting and locked after it",
-        remedy="leave it alone meanwhile",
+        remedy="do not change the clock while it counts",
     )
 
 

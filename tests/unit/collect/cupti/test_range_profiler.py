@@ -15,20 +15,19 @@ from hypothesis import strategies as st
 from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver
 from pytest_gpuperf.collect.cupti.libcupti import (
+    GREW,
     Libcupti,
     find_libraries,
     first_usable,
     load,
 )
+from pytest_gpuperf.collect.cupti.metric_host import MetricHost, ncu_unit
 from pytest_gpuperf.collect.cupti.range_profiler import (
     Counted,
-    HostHalf,
     Ranged,
     RangeProfiler,
-    kernel_replay_refusal,
-    ncu_unit,
+    kernel_replay_error,
 )
-from pytest_gpuperf.collect.cupti.structs import GREW
 from pytest_gpuperf.collect.translate.counters import captured_values, standard_counters
 from pytest_gpuperf.errors import (
     CollectError,
@@ -220,7 +219,7 @@ def test_a_held_clock_is_a_note(state: int, said: str) -> None:
     counted = kernels(fake, 1.0)
 
     assert [note.code for note in counted.notes] == ["clock-held"]
-    assert f"the clock is {said}," in counted.notes[0].text
+    assert f"the clock is {said} by another tool" in counted.notes[0].text
     assert counted.void is None
     assert not [call for call in fake.calls if call.endswith(("Lock", "Unlock"))]
 
@@ -265,7 +264,7 @@ def test_dropped_ranges_void_the_result() -> None:
     assert len(counted.ranges) == 2
     assert counted.void is not None
     assert counted.void.code == "dropped-ranges"
-    assert "1 range was dropped, there was room for 2" in counted.void.text
+    assert "1 range was dropped: the limit was 2" in counted.void.text
 
 
 @pytest.mark.parametrize("number", [math.nan, math.inf])
@@ -324,7 +323,7 @@ def test_passes_that_do_not_end_are_given_up() -> None:
         with ranged("forward"):
             fake.launch({BYTES: 1.0})
 
-    with pytest.raises(CollectError, match="6 runs of the body were not enough for 3"):
+    with pytest.raises(CollectError, match="6 runs of the body did not complete 3"):
         counting.count_ranges(body)
 
     assert len(runs) == 6
@@ -334,9 +333,9 @@ def test_passes_that_do_not_end_are_given_up() -> None:
 @pytest.mark.parametrize(
     ("first", "second", "said"),
     [
-        ("forward", "backward", "began backward, and the first one forward"),
-        ("forward", "", "began no range, and the first one forward"),
-        ("", "backward", "began backward, and the first one no range"),
+        ("forward", "backward", "began backward, and the first run forward"),
+        ("forward", "", "began no range, and the first run forward"),
+        ("", "backward", "began backward, and the first run no range"),
     ],
 )
 def test_ranges_that_change_from_run_to_run_are_refused(
@@ -359,7 +358,7 @@ def test_ranges_that_change_from_run_to_run_are_refused(
 
 
 @pytest.mark.parametrize(
-    ("inner", "said"), [(True, "lies in another one"), (False, "begun twice")]
+    ("inner", "said"), [(True, "is inside another range"), (False, "began twice")]
 )
 def test_a_range_that_would_not_be_counted_is_refused(inner: bool, said: str) -> None:
     """No range is left out, and no two are taken for one, without a word."""
@@ -399,7 +398,7 @@ def test_kernels_that_lack_a_pass_are_void() -> None:
     void = kernels(fake, 1.0).void
 
     assert void is not None
-    assert (void.code, "each of 2 passes" in void.text) == ("passes-missing", True)
+    assert (void.code, "all of 2 passes" in void.text) == ("passes-missing", True)
 
 
 class BodyError(Exception):
@@ -458,7 +457,7 @@ def test_one_profiler_counts_again() -> None:
 @pytest.mark.parametrize("size", ["2", "16"])
 def test_kernel_replay_is_refused_to_a_rank(size: str) -> None:
     """A kernel that waits for other ranks would wait for ever when it runs again."""
-    refused = kernel_replay_refusal({"WORLD_SIZE": size}, launches_graphs=False)
+    refused = kernel_replay_error({"WORLD_SIZE": size}, launches_graphs=False)
 
     assert refused is not None
     assert f"WORLD_SIZE is {size}" in refused.message
@@ -468,7 +467,7 @@ def test_kernel_replay_is_refused_to_a_rank(size: str) -> None:
 @pytest.mark.parametrize("environment", [{}, {"WORLD_SIZE": "1"}, {"WORLD_SIZE": "?"}])
 def test_kernel_replay_is_for_one_process(environment: dict[str, str]) -> None:
     """A single process waits for nobody."""
-    assert kernel_replay_refusal(environment, launches_graphs=False) is None
+    assert kernel_replay_error(environment, launches_graphs=False) is None
 
 
 def test_kernel_replay_is_refused_to_graphs(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -489,7 +488,7 @@ def test_what_has_no_meaning_is_refused_at_once() -> None:
     with pytest.raises(MeasureError) as caught:
         RangeProfiler((), synchronize=lambda: None, max_ranges=0, cache="cold")
 
-    for mistake in ("no metric", "0 ranges", "'cold'"):
+    for mistake in ("metrics is empty", "max_ranges=0", "'cold'"):
         assert mistake in caught.value.message
 
 
@@ -516,7 +515,7 @@ def test_a_driver_that_fails_is_named() -> None:
 
 def test_an_older_library_than_the_known_ones_is_refused() -> None:
     """What was not compared with its headers is not called."""
-    with pytest.raises(CollectorUnavailableError, match="API version 25, before"):
+    with pytest.raises(CollectorUnavailableError, match="API version 25, older"):
         loaded(FakeCupti(UNITS, version=25))
 
 
@@ -538,8 +537,8 @@ def test_no_library_from_13_2_on_is_asked_without_a_driver(
         FakeCupti(UNITS, version=version), path="the double", driver=lambda: None
     )
 
-    def prepare() -> HostHalf:
-        return HostHalf(library, "GH100", (BYTES,))
+    def prepare() -> MetricHost:
+        return MetricHost(library, "GH100", (BYTES,))
 
     if refused:
         with pytest.raises(CollectorUnavailableError, match="without a CUDA driver"):
@@ -594,10 +593,10 @@ def test_the_real_host_half_answers_without_a_driver() -> None:
         pytest.skip("no libcupti up to 13.1 is here, which answers without a driver")
     throughput = "sm__throughput.avg.pct_of_peak_sustained_elapsed"
 
-    host = HostHalf(library, "GH100", (BYTES, throughput, HITS))
+    host = MetricHost(library, "GH100", (BYTES, throughput, HITS))
 
     assert host.passes_count > 1
     assert host.units() == {BYTES: "byte", throughput: "%", HITS: "%"}
     host.close()
     with pytest.raises(UnknownMetricError, match=r"'nope.sum'"):
-        HostHalf(library, "GH100", ("nope.sum", BYTES))
+        MetricHost(library, "GH100", ("nope.sum", BYTES))

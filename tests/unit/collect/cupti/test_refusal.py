@@ -1,4 +1,4 @@
-"""refusals of collect.cupti.libcupti: what each answer of libcupti means, and leads to."""
+"""collect.cupti.statuses: what each answer of libcupti means, and leads to."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import pytest
 
 from fakes.libcupti import FakeCupti
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.cupti import libcupti
+from pytest_gpuperf.collect.cupti import statuses
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
 from pytest_gpuperf.errors import (
@@ -31,17 +31,18 @@ STATUSES = {
     1: (f"{RANGE}SetConfig", CollectError, "doctor"),
     2: (f"{RANGE}Enable", CollectorUnavailableError, "CUDA_VISIBLE_DEVICES"),
     3: (f"{RANGE}Enable", CollectError, "in the thread that counts"),
-    7: (f"{RANGE}Start", CollectError, "end the other one first"),
+    7: (f"{RANGE}Start", CollectError, "end the other profiler first"),
     8: (f"{RANGE}Enable", CollectError, "free memory of the GPU"),
     9: (f"{RANGE}DecodeData", CollectError, "run it again"),
     10: (f"{RANGE}CounterDataImageInitialize", CollectError, "fewer ranges"),
     11: (f"{RANGE}Enable", CollectorUnavailableError, "doctor"),
     12: (f"{RANGE}Stop", CollectError, "more ranges"),
     13: (f"{RANGE}DecodeData", CollectError, "wait for the device"),
-    14: (f"{RANGE}Start", CollectError, "end the other one first"),
+    14: (f"{RANGE}Start", CollectError, "end the other profiler first"),
     15: (INIT, CollectorUnavailableError, "doctor"),
     17: (f"{HOST}EvaluateToGpuValues", CollectError, "gpuperf metrics search"),
     23: (INIT, CollectorUnavailableError, "without the other profiler"),
+    21: (f"{RANGE}Enable", CollectorUnavailableError, "--upgrade"),
     26: (f"{RANGE}Enable", CountersBusyError, "dcgmi profile --pause"),
     27: (f"{RANGE}SetConfig", CollectorUnavailableError, "other metrics"),
     33: (f"{RANGE}Enable", CollectorUnavailableError, "whole GPU"),
@@ -54,9 +55,9 @@ STATUSES = {
     38: (INIT, CollectorUnavailableError, "nvidia-cuda-cupti"),
     39: (f"{RANGE}Enable", CountersBusyError, "without it"),
     40: (f"{RANGE}Enable", CounterPermissionError, "enable_profiling=1"),
-    41: (f"{RANGE}Enable", CollectorUnavailableError, "where it is off"),
+    41: (f"{RANGE}Enable", CollectorUnavailableError, "without confidential"),
     42: (f"{RANGE}Enable", CollectorUnavailableError, "another GPU"),
-    43: (f"{RANGE}Enable", CollectorUnavailableError, "MIG off"),
+    43: (f"{RANGE}Enable", CollectorUnavailableError, "MIG "),
     44: (f"{RANGE}Enable", CollectorUnavailableError, "SLI off"),
     45: (f"{RANGE}Enable", CollectorUnavailableError, "WSL2"),
     46: (f"{HOST}Initialize", CollectorUnavailableError, "gpuperf metrics chips"),
@@ -95,7 +96,7 @@ def test_a_status_says_why_nothing_was_counted(status: int) -> None:
         count(fake)
 
     assert type(caught.value) is error
-    name = libcupti.STATUSES[status].name
+    name = statuses.STATUSES[status].name
     assert f"({function}: {status} {name})" in caught.value.message
     assert remedy in caught.value.remedy
 
@@ -116,7 +117,7 @@ def test_what_was_enabled_is_given_back_whatever_fails(status: int) -> None:
 
 def test_no_status_is_left_out() -> None:
     """Every status that has a meaning here is tested above, but for our own."""
-    assert set(STATUSES) | {libcupti.NO_FUNCTION} == set(libcupti.STATUSES)
+    assert set(STATUSES) | {statuses.NO_FUNCTION} == set(statuses.STATUSES)
 
 
 def test_names_are_those_of_the_header() -> None:
@@ -130,7 +131,7 @@ def test_names_are_those_of_the_header() -> None:
     names = {int(number): name for name, number in found}
 
     # the header may be a toolkit's, older than the newest code
-    known = {s: meant.name for s, meant in libcupti.STATUSES.items() if s in names}
+    known = {s: meant.name for s, meant in statuses.STATUSES.items() if s in names}
     assert len(known) > 20
     assert known == {status: names[status] for status in known}
 
@@ -157,16 +158,16 @@ def test_a_status_of_one_call_says_why(
 
 def test_a_range_outside_of_the_body_is_the_tests_mistake() -> None:
     """7 of PushRange is about where a range was begun, not about other profilers."""
-    error = libcupti.failure(f"{RANGE}PushRange", 7)
+    error = statuses.failure(f"{RANGE}PushRange", 7)
 
-    assert "where none is counted" in str(error)
+    assert "where nothing is counted" in str(error)
 
 
 def test_a_status_of_a_later_version_is_said_as_it_is() -> None:
     """A number that these headers do not have is shown, not guessed at."""
-    error = libcupti.failure(INIT, 48)
+    error = statuses.failure(INIT, 48)
 
-    assert f"({INIT}: 48 not of these headers)" in str(error)
+    assert f"({INIT}: 48 unknown status)" in str(error)
 
 
 def test_a_function_that_is_not_there_is_named() -> None:
@@ -264,5 +265,5 @@ def test_the_page_names_every_status() -> None:
     page = (Path(__file__).parents[4] / "docs" / "gpu-timing.md").read_text()
 
     for status in STATUSES:
-        row = rf"^\| {status} {libcupti.STATUSES[status].name} .*\[{status}\]` \|$"
+        row = rf"^\| {status} {statuses.STATUSES[status].name} .*\[{status}\]` \|$"
         assert re.search(row, page, re.MULTILINE), status

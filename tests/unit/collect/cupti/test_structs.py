@@ -12,9 +12,14 @@ from pathlib import Path
 import pytest
 
 from fakes.runtime import FakeDriver
-from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
+from pytest_gpuperf.collect.cupti.libcupti import (
+    CALLS,
+    GREW,
+    Libcupti,
+    find_libraries,
+    size_bytes,
+)
 from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
-from pytest_gpuperf.collect.cupti.structs import CALLS, GREW, size_bytes
 
 HEADERS = (
     "cupti_profiler_target.h",

@@ -1,9 +1,9 @@
-"""CUPTI taken and given back: who holds it, what is recorded, what a refusal means.
+"""The subscription to CUPTI: who holds it, and what is recorded under it.
 
-The activity API asks for no subscription, so that two users could take each other's
-buffers without a word: one is always taken first, as a lock. cupti-python does not say
-how long the parameters of a subscription are, and leaves the holder's name as it comes
-from memory: the one is written here, and the other is read after a refusal alone.
+The activity API needs no subscription, so that two users could take each other's buffers
+unnoticed: one is always taken first, as a lock. cupti-python does not set the size of a
+subscription's parameters, and returns the holder's name as it is in memory: the size is
+set here, and the name is read only after a refusal.
 """
 
 from __future__ import annotations
@@ -17,20 +17,19 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.collect.cupti.statuses import HELD, INVALID_PARAMETER, meaning
 from pytest_gpuperf.collect.translate.cupti import (
     DRIVER_LAUNCHES,
     KINDS,
     RUNTIME_LAUNCHES,
 )
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Void, VoidCode
 
 __all__ = [
     "ATTACHED_TOOLS",
     "CLOSED",
-    "CUPTI_ERRORS",
     "INSTALL",
     "absence_of",
     "attached_tool",
@@ -43,161 +42,58 @@ __all__ = [
     "take",
 ]
 
-ATTACHED_TOOLS = {  # variables by which tools start a program; none is documented so
+ATTACHED_TOOLS = {  # variables that tools set in what they start; undocumented
     "NSYS_PROFILING_SESSION_ID": "Nsight Systems",
     "NV_COMPUTE_PROFILER_PERFWORKS_DIR": "Nsight Compute",
     "NV_NSIGHT_INJECTION_TRANSPORT_TYPE": "a tool of Nsight",
     "NV_SANITIZER_INJECTION_PORT_RANGE_BEGIN": "compute-sanitizer",
     "CUDA_INJECTION64_PATH": "a CUDA injection library",
 }
-_PROFILERS = {  # modules that take a subscription of their own when they start
+_PROFILERS = {  # modules that subscribe when they start
     "triton.profiler": "Proton",
     "torch.profiler": "torch.profiler",
 }
-_INVALID_PARAMETER, _HELD = 1, 39  # CUptiResult
-CUPTI_ERRORS: Mapping[int, Gap] = {  # by CUptiResult
-    7: Gap(
-        code=GapCode.COUNTERS_BUSY,
-        reason="another profiler has left CUPTI in a state that forbids it",
-        remedy="run without the other profiler",
-    ),
-    8: Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="there is no memory for CUPTI's buffers",
-        remedy="free memory of the host",
-    ),
-    15: Gap(
-        code=GapCode.NOT_INSTALLED,
-        reason="the driver is older than this CUPTI",
-        remedy="pip install an nvidia-cuda-cupti of the driver's CUDA version",
-    ),
-    21: Gap(
-        code=GapCode.NOT_INSTALLED,
-        reason="this CUPTI does not know a kind of record that is needed",
-        remedy="pip install --upgrade nvidia-cuda-cupti",
-    ),
-    26: Gap(
-        code=GapCode.COUNTERS_BUSY,
-        reason="another program holds the GPU's profiling hardware",
-        remedy="end the other profiler, or: dcgmi profile --pause",
-    ),
-    27: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="this GPU or driver does not support it",
-        remedy="update the driver",
-    ),
-    33: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="the GPU is a virtual one, which CUPTI does not support",
-        remedy="use a whole GPU, or one passed through",
-    ),
-    35: Gap(
-        code=GapCode.COUNTER_PERMISSION,
-        reason="this user may not profile",
-        remedy="set NVreg_RestrictProfilingToAdminUsers=0, or give the container CAP_PERFMON",
-    ),
-    36: Gap(
-        code=GapCode.COUNTERS_BUSY,
-        reason="an older profiling interface is in use in this process",
-        remedy="run without the other profiler",
-    ),
-    38: Gap(
-        code=GapCode.COUNTERS_BUSY,
-        reason="an older profiling interface is in use, which this GPU does not support",
-        remedy="run without the other profiler",
-    ),
-    _HELD: Gap(
-        code=GapCode.COUNTERS_BUSY,
-        reason="another user of CUPTI is in this process",
-        remedy="run without the other profiler, or leave cupti out of --gpuperf-collectors",
-    ),
-    40: Gap(
-        code=GapCode.COUNTER_PERMISSION,
-        reason="the hypervisor has not enabled profiling of the virtual GPU",
-        remedy="have enable_profiling=1 set for the virtual GPU",
-    ),
-    41: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="the GPU is in confidential-computing mode",
-        remedy="boot it with dev tools mode, or without confidential computing",
-    ),
-    42: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="mining boards cannot be profiled",
-        remedy="use another GPU",
-    ),
-    43: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="the MIG instance shares its GPU instance with others",
-        remedy="use a compute instance that has its GPU instance to itself",
-    ),
-    44: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="GPUs that are bridged by SLI cannot be profiled",
-        remedy="switch SLI off",
-    ),
-    45: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="this version of WSL cannot be profiled",
-        remedy="use WSL 2 with driver 525 or later",
-    ),
-    46: Gap(
-        code=GapCode.NOT_INSTALLED,
-        reason="the GPU is newer than this CUPTI",
-        remedy="pip install --upgrade nvidia-cuda-cupti",
-    ),
-    47: Gap(
-        code=GapCode.UNSUPPORTED,
-        reason="hardware traces do not work under the Multi-Process Service",
-        remedy="stop it: echo quit | nvidia-cuda-mps-control",
-    ),
-    999: Gap(
-        code=GapCode.COLLECTOR_UNAVAILABLE,
-        reason="CUPTI says no more than that it failed",
-        remedy="see gpuperf doctor",
-    ),
-}
 
-_NVTX = "NVTX_INJECTION64_PATH"  # CUPTI hears of NVTX ranges if it names libcupti
-_NEEDED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRELATION")
-_WANTED = ("SYNCHRONIZATION", "MEMORY2", "JIT", "OVERHEAD")
+_NVTX = "NVTX_INJECTION64_PATH"  # CUPTI records NVTX ranges if it names libcupti
+_REQUIRED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRELATION")
+_OPTIONAL = ("SYNCHRONIZATION", "MEMORY2", "JIT", "OVERHEAD")
 _SUBMITTING = re.compile(r"cu(?:da)?Mem(?:cpy|set)(?!.*Node)")
-_BUFFER_BYTES = 8 << 20  # what CUPTI's own samples use; some 30,000 records
+_BUFFER_BYTES = 8 << 20  # as in CUPTI's own samples; some 30,000 records
 # CUpti_SubscriberParams_STRUCT_SIZE: until 13.2, and with allowMultipleSubscribers
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
-_OLDEST = (13, 0, 1)  # of cupti-python: the first that lets any CUPTI 13 be installed
+_OLDEST = (13, 0, 1)  # of cupti-python: the first that works with any CUPTI 13
 _UNNAMED = re.compile(r"(\d+) is not a valid Result")  # cuptiError of an older binding
 _PACKAGE = "cupti-python"
 INSTALL = 'pip install "pytest-gpuperf[cupti]"'
 
 CLOSED = Void(
     code=VoidCode.CUPTI_CLOSED,
-    reason="CUPTI was opened by the process that this one was forked from, or not at all",
+    reason="CUPTI is not open in this process: it was closed, or opened before a fork",
     remedy="measure in the process that opens it",
 )
 
 
 def attached_tool(environment: Mapping[str, str]) -> Gap | None:
-    """Return which tool has started this process, and so holds CUPTI; None: none."""
+    """Return the gap of a tool that started this process and holds CUPTI; None: none."""
     names = [name for name in ATTACHED_TOOLS if environment.get(name)]
     if not names:
         return None
     tools = ", ".join(dict.fromkeys(ATTACHED_TOOLS[name] for name in names))
     return Gap(
         code=GapCode.COUNTERS_BUSY,
-        reason=f"{tools} is attached, and a process has one user of CUPTI",
+        reason=f"{tools} is attached, and CUPTI serves one tool in a process",
         remedy=f"start pytest without it, or: unset {' '.join(names)}",
     )
 
 
 def absence_of(error: Exception, holder: str = "") -> Gap:
     """
-    Return what a failure of CUPTI means, and what to do about it.
+    Return the gap that a failure of CUPTI leaves.
 
     Args:
-        error: What cupti-python raised.
+        error: The error of cupti-python.
 
-        holder: Who holds CUPTI, as it says itself; "": it does not.
+        holder: The name that the holder of CUPTI gave itself; "": none.
     """
     status = getattr(error, "status", None)
     unnamed = _UNNAMED.match(str(error))
@@ -209,48 +105,52 @@ def absence_of(error: Exception, holder: str = "") -> Gap:
             reason=str(error),
             remedy="see gpuperf doctor",
         )
-    gap = CUPTI_ERRORS.get(status, CUPTI_ERRORS[999])
-    reason = gap.reason
-    if status == _HELD:
+    row = meaning(status)
+    reason = row.reason
+    if status == HELD:
         reason = (
             f"{holder or _likely_holder()} is another user of CUPTI in this process"
         )
-    return replace(gap, reason=f"{reason} (CUPTI {status})")
+    return Gap(code=row.code, reason=f"{reason} (CUPTI {status})", remedy=row.remedy)
 
 
 def lost(count: int) -> Void:
-    """Return why what lacks some records must not be judged."""
+    """Return the void of a measurement whose records CUPTI lost."""
     return Void(
         code=VoidCode.DROPPED_RECORDS,
-        reason=f"CUPTI lost {count} records, so that work is missing",
+        reason=f"CUPTI lost {count} records, so that some work is missing",
         remedy="measure a shorter piece, or free memory of the host",
     )
 
 
 def overfull(most_count: int) -> Void:
-    """Return why what has more records than are held must not be judged."""
+    """Return the void of a measurement with more records than are held."""
     return Void(
         code=VoidCode.TOO_MANY_RECORDS,
-        reason=f"CUPTI has more than {most_count:,} records of it, and no more are held"
-        " in memory (some three a launch)",
+        reason=f"CUPTI made more than {most_count:,} records (about three a"
+        " launch), and no more are held in memory",
         remedy="measure a shorter piece",
     )
 
 
 def failed(error: Exception) -> Void:
-    """Return why that in which CUPTI failed must not be judged."""
+    """Return the void of a measurement in which CUPTI failed."""
     gap = absence_of(error)
     return Void(code=VoidCode.CUPTI_FAILED, reason=gap.reason, remedy=gap.remedy)
 
 
 def _likely_holder() -> str:
-    """Return who may hold CUPTI, by what is loaded."""
+    """Return the likely holder of CUPTI, by the loaded modules."""
     loaded = [name for module, name in _PROFILERS.items() if module in sys.modules]
-    return f"something, perhaps {' or '.join(loaded)}," if loaded else "something"
+    return (
+        f"an unnamed tool, perhaps {' or '.join(loaded)},"
+        if loaded
+        else "an unnamed tool"
+    )
 
 
 def missing() -> Gap | None:
-    """Return why cupti-python cannot be used; it is not imported."""
+    """Return the gap if cupti-python is missing or too old, without importing it."""
     if importlib.util.find_spec("cupti") is None:
         return Gap(
             code=GapCode.NOT_INSTALLED,
@@ -260,7 +160,7 @@ def missing() -> Gap | None:
     try:
         version = importlib.metadata.version(_PACKAGE)
     except importlib.metadata.PackageNotFoundError:
-        return None  # it came in another way: trying tells
+        return None  # it has no distribution: opening it will show
     numbers = tuple(int(part) for part in re.findall(r"\d+", version)[:3])
     if numbers < _OLDEST:
         return Gap(
@@ -273,7 +173,7 @@ def missing() -> Gap | None:
 
 def failures_of(cupti: Any) -> tuple[type[Exception], ...]:  # noqa: ANN401 - an optional library
     """
-    Return what the module raises.
+    Return the errors of the module.
 
     RuntimeError: libcupti lacks a function, or there is no driver, or it is too old.
     ValueError: libcupti is newer, and the module has no name for its code.
@@ -289,22 +189,23 @@ def take(
     whole_graphs: bool,
 ) -> tuple[contextlib.ExitStack, dict[str, str]]:
     """
-    Subscribe, and have everything recorded that can be.
+    Subscribe, and enable every kind of record that is available.
 
     Args:
         cupti: The module `cupti.cupti`.
 
-        completed: Takes a batch of records, in any thread.
+        completed: Receives a batch of records, in any thread.
 
-        environment: This process's variables.
+        environment: The variables of this process.
 
         whole_graphs: Record a graph's launch as one piece of work.
 
     Returns:
-        What gives all of it back, and why kinds are not recorded, by name.
+        The stack that undoes all of it, and the reason of each kind that is not
+        recorded, by name.
 
     Raises:
-        CollectorUnavailableError: CUPTI refuses; nothing is left enabled.
+        CollectorUnavailableError: CUPTI refuses; nothing stays enabled.
     """
     failures = failures_of(cupti)
     with contextlib.ExitStack() as undo:
@@ -312,9 +213,9 @@ def take(
             handle = subscribe(cupti)
             _later(undo, failures, cupti.unsubscribe, handle)
             cupti.activity_register_callbacks(_requested, completed)
-            for name in (*_NEEDED, *(("GRAPH_TRACE",) if whole_graphs else ())):
+            for name in (*_REQUIRED, *(("GRAPH_TRACE",) if whole_graphs else ())):
                 _enable(cupti, undo, name)
-            unrecorded = _enable_wanted(cupti, undo, environment)
+            unrecorded = _enable_optional(cupti, undo, environment)
             _enable_calls(cupti, undo)
         except failures as error:
             absence = absence_of(error)
@@ -329,18 +230,18 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
     Return our subscription.
 
     Raises:
-        CollectorUnavailableError: Somebody else has one; it says who.
+        CollectorUnavailableError: Another tool has one; the message names it.
     """
     params = cupti.SubscriberParams()
     params.subscriber_name = "gpuperf"
     params.struct_size = _PARAMS_BYTES
     if hasattr(params, "allow_multiple_subscribers"):
-        # it is 0 as made; cupti-python 13.4 lets nobody write it
+        # it is 0 from the start, and read-only in cupti-python 13.4
         params.struct_size = _PARAMS_MULTIPLE_BYTES
     try:
         return int(cupti.subscribe_v2(None, None, params.ptr))
     except cupti.cuptiError as error:
-        if error.status != _HELD:
+        if error.status != HELD:
             raise
         try:
             holder = params.old_subscriber_name or ""
@@ -353,24 +254,24 @@ def subscribe(cupti: Any) -> int:  # noqa: ANN401 - an optional library has no t
 
 
 def _enable(cupti: Any, undo: contextlib.ExitStack, name: str) -> None:  # noqa: ANN401 - an optional library
-    """Have one kind recorded."""
+    """Enable one kind of record."""
     cupti.activity_enable(KINDS[name])
     _later(undo, failures_of(cupti), cupti.activity_disable, KINDS[name])
 
 
-def _enable_wanted(
+def _enable_optional(
     cupti: Any,  # noqa: ANN401 - an optional library has no types
     undo: contextlib.ExitStack,
     environment: Mapping[str, str],
 ) -> dict[str, str]:
-    """Have the kinds recorded that can be missed; return why some are not."""
+    """Enable the optional kinds; return the reasons of those that are not recorded."""
     unrecorded: dict[str, str] = {}
-    wanted = list(_WANTED)
+    names = list(_OPTIONAL)
     if Path(environment.get(_NVTX, "")).name.startswith("libcupti"):
-        wanted.append("MARKER")
+        names.append("MARKER")
     else:
         unrecorded["MARKER"] = f"{_NVTX} does not name libcupti"
-    for name in wanted:
+    for name in names:
         try:
             _enable(cupti, undo, name)
         except failures_of(cupti) as error:
@@ -379,7 +280,7 @@ def _enable_wanted(
 
 
 def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN401 - an optional library
-    """Have those calls of driver and runtime recorded that submit work."""
+    """Enable the records of driver and runtime calls that submit work."""
     for enable, numbers, launches in (
         (
             cupti.activity_enable_driver_api,
@@ -401,7 +302,7 @@ def _enable_calls(cupti: Any, undo: contextlib.ExitStack) -> None:  # noqa: ANN4
             try:
                 enable(number, 1)
             except cupti.cuptiError as error:
-                if error.status != _INVALID_PARAMETER:  # newer than this libcupti
+                if error.status != INVALID_PARAMETER:  # newer than this libcupti
                     raise
             else:
                 _later(undo, failures_of(cupti), enable, number, 0)
@@ -413,7 +314,7 @@ def _later(
     function: Callable[..., object],
     *arguments: int,
 ) -> None:
-    """Say how a step is taken back; where that fails, the next is all the same."""
+    """Register the undoing of a step; its failure does not stop the others."""
 
     def quietly() -> None:
         with contextlib.suppress(*failures):
@@ -423,5 +324,5 @@ def _later(
 
 
 def _requested() -> tuple[int, int]:
-    """Return the size of a new buffer [B] and the most records in it; 0: what fits."""
+    """Return the size of a new buffer [B] and its limit of records; 0: none."""
     return _BUFFER_BYTES, 0
