@@ -8,7 +8,7 @@ from pytest_gpuperf.cli.output import GOOD, UNDECIDED, WORSE, print_bytes, read_
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.verdict import JUDGED, Outcome
 from pytest_gpuperf.pipeline.compare import compare_runs
-from pytest_gpuperf.report.forms import run_bytes
+from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
     import argparse

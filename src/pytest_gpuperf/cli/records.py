@@ -22,7 +22,7 @@ from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.measure.captured import analyses, capture_values, report_counters
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
-from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
+from pytest_gpuperf.report.captures import capture_bytes
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
@@ -45,6 +45,9 @@ _Read = Callable[[Sequence[str] | None], Capture]
 
 def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     """Print a run, and on standard error the metrics that it lacks."""
+    # not needed for a capture: a quarter of this module's import time
+    from pytest_gpuperf.report.runs import only_metrics, run_bytes
+
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))

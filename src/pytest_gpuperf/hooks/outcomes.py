@@ -303,7 +303,7 @@ def unwritable(error: Exception) -> str:
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison of measured values."""
-    from pytest_gpuperf.report.assertion import assert_lines
+    from pytest_gpuperf.report.explanation import assert_lines
 
     lines = assert_lines(
         op,

@@ -137,9 +137,9 @@ def write_reports(suite: Suite, run: Run) -> None:
         ReportError: A file cannot be written.
     """
     if suite.config.json is not None:
-        from pytest_gpuperf.report import as_json
+        from pytest_gpuperf.report.runs import write_json
 
-        as_json.write_json(_with_samples(suite, run), suite.config.json)
+        write_json(_with_samples(suite, run), suite.config.json)
 
 
 def _with_samples(suite: Suite, run: Run) -> Run:

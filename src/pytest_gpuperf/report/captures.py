@@ -1,4 +1,4 @@
-"""The launches of a captured report as tables."""
+"""The launches of a captured report, in each form."""
 
 from __future__ import annotations
 
@@ -20,8 +20,10 @@ from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
+    line_width,
     markdown_table,
     shorten,
+    text_bytes,
     text_table,
     wrapped,
 )
@@ -29,6 +31,7 @@ from pytest_gpuperf.report.lines import (
 __all__ = [
     "Analyses",
     "CaptureLike",
+    "capture_bytes",
     "capture_lines",
     "capture_markdown",
     "limiter_columns",
@@ -187,6 +190,46 @@ class CaptureLike(Protocol):
     @property
     def ranges(self) -> Sequence[_RangeLike]:
         """The profiled ranges."""
+
+
+def capture_bytes(
+    capture: CaptureLike,
+    form: str,
+    *,
+    metrics: Sequence[str] | None,
+    analyses: Analyses | None = None,
+    remarks: Sequence[str] = (),
+    width: int | None = None,
+) -> bytes:
+    """
+    Return a capture as it is printed [UTF-8].
+
+    Args:
+        capture: The capture.
+
+        form: text or markdown; as JSON it is printed as its reader wrote it.
+
+        metrics: What was asked for; None: the few that say most.
+
+        analyses: What limits each launch of each range; None: not known.
+
+        remarks: What is to be said of the metrics that were asked for, a sentence each.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    if form == "markdown":
+        return capture_markdown(
+            capture, metrics=metrics, analyses=analyses, remarks=remarks
+        ).encode()
+    lines = capture_lines(
+        capture,
+        metrics=metrics,
+        analyses=analyses,
+        remarks=remarks,
+        width=line_width(width),
+    )
+    return text_bytes(lines)
 
 
 def capture_lines(

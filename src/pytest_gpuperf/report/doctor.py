@@ -1,21 +1,32 @@
-"""What the doctor found, in each form."""
+"""What the doctor finds on a machine, and the peaks of its GPUs, in each form."""
 
 from __future__ import annotations
 
-import json
-import shutil
+import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.finding import Finding, Readiness, Status
-from pytest_gpuperf.model.roofline import Peaks
+from pytest_gpuperf.model.roofline import Peak, Peaks
+from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import code, escape, prose
-from pytest_gpuperf.report.forms import peaks_bytes
-from pytest_gpuperf.report.lines import Column, Line, Style, markdown_table, wrapped
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    json_bytes,
+    line_width,
+    markdown_table,
+    text_bytes,
+    text_table,
+    wrapped,
+)
 
-__all__ = ["doctor_bytes"]
+__all__ = ["doctor_bytes", "peaks_bytes"]
 
-_WHOLE = (Status.STOPS, Status.BENDS)  # shown with all that is known of them
+_BAD = (Status.STOPS, Status.BENDS)  # shown with cause, evidence and remedy
 _STYLES = {Status.STOPS: Style.BAD, Status.BENDS: Style.DOUBT}
+_INDENT = "  "  # before a table, and between its columns
+_LEAST_SOURCE = 16  # characters of a line: no word of a source is longer
 
 
 def doctor_bytes(
@@ -29,14 +40,14 @@ def doctor_bytes(
     width: int | None = None,
 ) -> bytes:
     """
-    Return what was found on a machine as it is printed [UTF-8].
+    Return the findings and peaks of a machine as they are printed [UTF-8].
 
     Args:
-        findings: What stands in the way, and what does not.
+        findings: All of them, good ones too.
 
-        peaks: The devices.
+        peaks: Those of each device.
 
-        remarks: What is to be said besides, a sentence each.
+        remarks: Further sentences.
 
         form: text, json or markdown.
 
@@ -47,86 +58,81 @@ def doctor_bytes(
         width: Characters of a line of text; None: the terminal's, 100 where there is
             none.
     """
-    room = width or shutil.get_terminal_size((100, 24)).columns
-    rest = peaks_bytes(peaks, remarks, form, width=room)
     if form == "json":
-        content = {
-            "ready": state is Readiness.READY,
-            "state": state.value,
-            "verdict": verdict,
-            "findings": [_plain(finding) for finding in findings],
-            **json.loads(rest),
-        }
-        return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
+        return json_bytes(
+            {
+                "ready": state is Readiness.READY,
+                "state": state.value,
+                "verdict": verdict,
+                "findings": [_plain(finding) for finding in findings],
+                **_peaks_plain(peaks, remarks),
+            }
+        )
     head = f"{state.value}: {verdict}"
-    if form == "markdown":
-        lines: Iterator[str] = _markdown(head, findings)
-    else:
-        lines = (line.text for line in _lines(head, findings, room))
-    return "".join(f"{line}\n" for line in (*lines, "")).encode() + rest
+    width = line_width(width)
+    lines: Iterator[str | Line] = (
+        _markdown(head, findings)
+        if form == "markdown"
+        else _lines(head, findings, width)
+    )
+    return text_bytes((*lines, "")) + peaks_bytes(peaks, remarks, form, width=width)
 
 
 def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:
-    """Yield lines of text: the worst first, what is not known by its reason."""
+    """Yield lines of text: the worst first, unknown findings by their cause."""
     yield from wrapped(escape(head), width=width, style=Style.TITLE)
-    for status in _WHOLE:
-        for each in _of(findings, status):
-            title = f"{status.value:5}  {each.id} ({', '.join(each.concerns)})"
+    for status in _BAD:
+        for finding in _of(findings, status):
+            title = f"{status.value:5}  {finding.id} ({', '.join(finding.concerns)})"
             yield from wrapped(title, width=width, style=_STYLES[status])
-            yield from wrapped(escape(each.cause), width=width, depth=1)
-            for text in each.evidence:
+            yield from wrapped(escape(finding.cause), width=width, depth=1)
+            for text in finding.evidence:
                 yield from wrapped(f"read: {escape(text)}", width=width, depth=1)
-            if each.remedy:
-                text = f"remedy: {escape(each.remedy)}"
+            if finding.remedy:
+                text = f"remedy: {escape(finding.remedy)}"
                 yield from wrapped(text, width=width, depth=1)
     for reason, unknown in _by_reason(findings).items():
-        ids = ", ".join(each.id for each in unknown)
+        ids = ", ".join(finding.id for finding in unknown)
         yield from wrapped(f"unknown  {ids}", width=width, style=Style.DOUBT)
         yield from wrapped(escape(reason), width=width, depth=1)
-        for remedy in dict.fromkeys(each.remedy for each in unknown if each.remedy):
+        for remedy in dict.fromkeys(f.remedy for f in unknown if f.remedy):
             yield from wrapped(f"remedy: {escape(remedy)}", width=width, depth=1)
-    if good := ", ".join(each.id for each in _of(findings, Status.OK)):
+    if good := ", ".join(f.id for f in _of(findings, Status.OK)):
         yield from wrapped(f"ok     {good}", width=width)
 
 
-def _markdown(head: str, findings: Sequence[Finding]) -> Iterator[str]:
+def _markdown(title: str, findings: Sequence[Finding]) -> Iterator[str]:
     """Yield lines of Markdown: a table of all that is not as it should be."""
-    yield f"### {prose(head)}"
+    yield f"### {prose(title)}"
     yield ""
-    shown = [each for status in _WHOLE for each in _of(findings, status)]
-    shown += [each for unknown in _by_reason(findings).values() for each in unknown]
+    shown = [finding for status in _BAD for finding in _of(findings, status)]
+    shown += [f for unknown in _by_reason(findings).values() for f in unknown]
+    cells = {
+        "status": [f.status.value for f in shown],
+        "finding": [f"`{f.id}`" for f in shown],
+        "concerns": [", ".join(f.concerns) for f in shown],
+        "cause": [prose(f.cause) for f in shown],
+        "read": ["; ".join(map(code, f.evidence)) for f in shown],
+        "remedy": [code(f.remedy or "") for f in shown],
+    }
     yield from markdown_table(
-        (
-            Column(head="status", cells=tuple(each.status.value for each in shown)),
-            Column(head="finding", cells=tuple(f"`{each.id}`" for each in shown)),
-            Column(
-                head="concerns", cells=tuple(", ".join(each.concerns) for each in shown)
-            ),
-            Column(head="cause", cells=tuple(prose(each.cause) for each in shown)),
-            Column(
-                head="read",
-                cells=tuple("; ".join(map(code, each.evidence)) for each in shown),
-            ),
-            Column(
-                head="remedy", cells=tuple(code(each.remedy or "") for each in shown)
-            ),
-        )
+        [Column(head=head, cells=tuple(texts)) for head, texts in cells.items()]
     )
     yield ""
-    if good := ", ".join(f"`{each.id}`" for each in _of(findings, Status.OK)):
+    if good := ", ".join(f"`{f.id}`" for f in _of(findings, Status.OK)):
         yield f"ok: {good}"
 
 
 def _of(findings: Sequence[Finding], status: Status) -> list[Finding]:
     """Return the findings of a status, in their order."""
-    return [each for each in findings if each.status is status]
+    return [finding for finding in findings if finding.status is status]
 
 
 def _by_reason(findings: Sequence[Finding]) -> Mapping[str, list[Finding]]:
-    """Return what is not known by why: a library that is missing hides many things."""
+    """Return unknown findings by cause: a missing library hides many."""
     reasons: dict[str, list[Finding]] = {}
-    for each in _of(findings, Status.UNKNOWN):
-        reasons.setdefault(each.cause, []).append(each)
+    for finding in _of(findings, Status.UNKNOWN):
+        reasons.setdefault(finding.cause, []).append(finding)
     return reasons
 
 
@@ -139,4 +145,119 @@ def _plain(finding: Finding) -> Mapping[str, object]:
         "cause": finding.cause,
         "evidence": list(finding.evidence),
         "remedy": finding.remedy,
+    }
+
+
+def peaks_bytes(
+    devices: Sequence[Peaks],
+    remarks: Sequence[str],
+    form: str,
+    *,
+    width: int | None = None,
+) -> bytes:
+    """
+    Return peaks as they are printed [UTF-8]; what is not known stands there with why.
+
+    Args:
+        devices: The devices.
+
+        remarks: Further sentences.
+
+        form: text, json or markdown.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    if form == "json":
+        return json_bytes(_peaks_plain(devices, remarks))
+    if form == "markdown":
+        return text_bytes(_peaks_markdown(devices, remarks))
+    width = line_width(width)
+    lines = [line for peaks in devices for line in _peaks_lines(peaks, width)]
+    for remark in remarks:
+        lines += wrapped(escape(remark), width=width)
+    return text_bytes(lines)
+
+
+def _peaks_lines(peaks: Peaks, width: int) -> Iterator[Line]:
+    """Yield the peaks of a device; a source goes on below itself."""
+    yield Line(escape(peaks.device), Style.TITLE)
+    *figures, source = _columns(peaks)
+    table = text_table(figures, width=width)
+    left = max(map(len, table))
+    room = max(width - left - 2 * len(_INDENT), _LEAST_SOURCE)
+    for row, cell in zip(table, (source.head, *source.cells), strict=True):
+        for place, part in enumerate(textwrap.wrap(cell, room)):
+            yield Line(f"{_INDENT}{'' if place else row:{left}}{_INDENT}{part}")
+    for note in peaks.notes:
+        text = f"{_INDENT}note: {escape(note)}"
+        yield from wrapped(text, width=width)
+
+
+def _peaks_markdown(devices: Sequence[Peaks], remarks: Sequence[str]) -> Iterator[str]:
+    """Yield peaks as Markdown lines."""
+    for peaks in devices:
+        yield from (f"### {escape(peaks.device)}", "")
+        yield from markdown_table(_columns(peaks))
+        yield ""
+        yield from (f"- {escape(note)}" for note in peaks.notes)
+    yield from map(escape, remarks)
+
+
+def _columns(peaks: Peaks) -> tuple[Column, ...]:
+    """Return the table of a device: what is known first, in the order of the fields."""
+    fields = [*_fields(peaks)]
+    return (
+        Column(head="peak", cells=tuple(name for name, _, _ in fields)),
+        Column(
+            head="value",
+            cells=tuple(_value(peak, unit) for _, peak, unit in fields),
+            blank="-",
+            right=True,
+        ),
+        Column(head="label", cells=tuple(peak.label.value for _, peak, _ in fields)),
+        Column(
+            head="source",
+            cells=tuple(escape(peak.source) for _, peak, _ in fields),
+        ),
+    )
+
+
+def _fields(peaks: Peaks) -> list[tuple[str, Peak, str]]:
+    """Return every peak with its name and unit."""
+    memory = [(n, p, "bytes/s") for n, p in reversed([*peaks.bytes_per_s.items()])]
+    return [*memory, *((n, p, "FLOP/s") for n, p in peaks.flop_per_s.items())]
+
+
+def _value(peak: Peak, unit: str) -> str:
+    """Return a peak as text; "" where it is not known."""
+    return "" if peak.value is None else display.value(peak.value, unit)
+
+
+def _peaks_plain(
+    devices: Sequence[Peaks], remarks: Sequence[str]
+) -> Mapping[str, object]:
+    """Return the peaks of devices as builtins."""
+    return {
+        "devices": [_device_plain(peaks) for peaks in devices],
+        "remarks": list(remarks),
+    }
+
+
+def _device_plain(peaks: Peaks) -> Mapping[str, object]:
+    """Return the peaks of a device as builtins."""
+    return {
+        "device": peaks.device,
+        "l2_bytes": peaks.l2_bytes,
+        "notes": list(peaks.notes),
+        "peaks": {
+            name: {
+                "value": peak.value,
+                "unit": unit,
+                "label": peak.label.value,
+                "source": peak.source,
+                "clock_hz": peak.clock_hz,
+            }
+            for name, peak, unit in _fields(peaks)
+        },
     }

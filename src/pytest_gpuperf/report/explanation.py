@@ -1,7 +1,8 @@
-"""Why a test got its verdict, and what to type next."""
+"""Why a test failed or is not judged: its verdict, a plain assert, what to type next."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
@@ -12,6 +13,7 @@ from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
 __all__ = [
     "accept_command",
+    "assert_lines",
     "evidence",
     "explanation",
     "fitted",
@@ -31,6 +33,7 @@ _SHOWN_NAMES = 8  # of measurements that share a block
 _SHOWN_FACTS = 6  # moved facts of one line; more are counted
 _DOUBLED = 1.0  # a smallest change above it is not a figure that anybody can use
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
+_LONGEST_REPR = 200  # characters of an operand that is not a number
 _MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 
 # the options that decide what a run measures and how it judges
@@ -237,8 +240,7 @@ def _subject(verdict: Verdict) -> str:
     kernel = verdict.estimate.kernel if verdict.estimate is not None else None
     if kernel is None and verdict.limit is not None:
         kernel = verdict.limit.kernel
-    text = verdict.metric if kernel is None else f'{verdict.metric}["{kernel}"]'
-    return shorten(display.escape(text), _NAME_WIDTH)
+    return shorten(_name(verdict.metric, kernel), _NAME_WIDTH)
 
 
 def _limit_evidence(verdict: Verdict) -> str:
@@ -397,3 +399,112 @@ def _option_name(name: str) -> str:
     """Return an option's name without what all of them begin with."""
     plain = name.lstrip("-").replace("_", "-")
     return plain.removeprefix("gpuperf-")
+
+
+def assert_lines(
+    op: str,
+    left: object,
+    right: object,
+    *,
+    left_estimate: Estimate | None = None,
+    right_estimate: Estimate | None = None,
+) -> list[str]:
+    """
+    Return the lines of a failed plain assert on measured values; it never raises.
+
+    Args:
+        op: The operator, as `<=`.
+
+        left: The left operand; a number is in the unit of the measured one.
+
+        right: The right operand.
+
+        left_estimate: The measurement on the left; None: it is something else.
+
+        right_estimate: The measurement on the right.
+
+    Returns:
+        The comparison with units, then the source of each measured operand.
+    """
+    measured = left_estimate or right_estimate
+    operator = display.escape(op)
+    if measured is None:
+        return [f"{_repr(left)} {operator} {_repr(right)}"]
+    numbers = _finite(left), _finite(right)
+    texts = _operands(numbers, measured.unit, is_limit=right_estimate is None)
+    first, second = (
+        f"{_name(estimate.metric, estimate.kernel)} {text or _repr(operand)}"
+        if estimate
+        else text or _repr(operand)
+        for operand, text, estimate in (
+            (left, texts[0], left_estimate),
+            (right, texts[1], right_estimate),
+        )
+    )
+    lines = [f"{first} {operator} {second}"]
+    lines += [_origin(e) for e in (left_estimate, right_estimate) if e is not None]
+    return lines + _difference(op, *numbers)
+
+
+def _origin(estimate: Estimate) -> str:
+    """Return a value with its interval, sample count and source, indented."""
+    parts = [display.value(estimate.value, estimate.unit)]
+    spread = display.spread(estimate)
+    if spread and estimate.low is not None and estimate.high is not None:
+        ends = display.interval(estimate.low, estimate.high, estimate.unit)
+        parts[0] += f" {spread} ({ends})"
+    parts.append(display.plural(estimate.sample_count, "sample"))
+    parts.append(f"{estimate.label.value} by {display.escape(estimate.source)}")
+    name = _name(estimate.metric, estimate.kernel)
+    return f"    {name}: {', '.join(parts)}"
+
+
+def _operands(
+    numbers: tuple[float | None, float | None], unit: str, *, is_limit: bool
+) -> tuple[str, str]:
+    """Return both operands in their unit; "" for one that is not a number."""
+    left, right = numbers
+    if left is not None and right is not None:
+        return display.beside(left, right, unit, is_limit=is_limit)
+    return (
+        "" if left is None else display.value(left, unit),
+        "" if right is None else display.value(right, unit),
+    )
+
+
+def _difference(op: str, left: float | None, right: float | None) -> list[str]:
+    """Return the relative difference of the operands; empty where it has no meaning."""
+    if left is None or not right or op not in {"<", "<=", ">", ">=", "=="}:
+        return []
+    fraction = (left - right) / abs(right)
+    if not math.isfinite(fraction):
+        return []
+    if left / right >= _MANY_TIMES:
+        return [f"    {left / right:.0f} times as much"]
+    return [f"    off by {display.change(fraction, limits=(0.0,))}"]
+
+
+def _name(metric: str, kernel: str | None) -> str:
+    """Return a metric, with its kernel where it belongs to one."""
+    return display.escape(metric if kernel is None else f'{metric}["{kernel}"]')
+
+
+def _finite(operand: object) -> float | None:
+    """Return a finite number; None for anything else."""
+    if isinstance(operand, bool) or not isinstance(operand, (int, float)):
+        return None
+    try:
+        number = float(operand)
+    except (OverflowError, ValueError, TypeError):
+        return None
+    return number if math.isfinite(number) else None
+
+
+def _repr(operand: object) -> str:
+    """Return an operand as text, whatever it is."""
+    try:
+        text = repr(operand)
+    except Exception:  # noqa: BLE001 - somebody else's repr may raise anything
+        text = f"<{type(operand).__name__}>"
+    clean = display.escape(text)
+    return clean if len(clean) <= _LONGEST_REPR else f"{clean[:_LONGEST_REPR]}…"

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import re
+import shutil
 import textwrap
 import unicodedata
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from pytest_gpuperf.model.frozen import Frozen
@@ -17,8 +19,11 @@ __all__ = [
     "Column",
     "Line",
     "Style",
+    "json_bytes",
+    "line_width",
     "markdown_table",
     "shorten",
+    "text_bytes",
     "text_table",
     "wrapped",
 ]
@@ -179,6 +184,21 @@ def shorten(text: str, width: int) -> str:
     while _width(text[:left]) + 1 + _width(text[-right:]) > width and left > 1:
         left, right = left - 1, max(1, right - 1)
     return f"{text[:left]}…{text[-right:]}"
+
+
+def text_bytes(lines: Iterable[str | Line]) -> bytes:
+    """Return lines as they are printed [UTF-8]."""
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def json_bytes(content: Mapping[str, object]) -> bytes:
+    """Return builtins as JSON, indented [UTF-8]."""
+    return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
+
+
+def line_width(width: int | None = None) -> int:
+    """Return a width [characters]; None: the terminal's, 100 where there is none."""
+    return width or shutil.get_terminal_size((100, 24)).columns
 
 
 def _filled(column: Column) -> tuple[str, ...]:

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import shutil
 from collections.abc import Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.counters import (
@@ -13,8 +11,16 @@ from pytest_gpuperf.model.counters import (
     PassCost,
     ReplayGroup,
 )
-from pytest_gpuperf.report.escape import escape
-from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
+from pytest_gpuperf.report.display import escape, plural
+from pytest_gpuperf.report.lines import (
+    Column,
+    json_bytes,
+    line_width,
+    markdown_table,
+    text_bytes,
+    text_table,
+    wrapped,
+)
 
 __all__ = [
     "check_bytes",
@@ -41,7 +47,7 @@ def chip_bytes(
             none. The other functions of this module have the same arguments.
     """
     if form == "json":
-        return _json({"chips": [_chip(each) for each in chips]})
+        return json_bytes({"chips": [_chip(each) for each in chips]})
     columns = (
         Column(head="chip", cells=tuple(each.name for each in chips)),
         Column(
@@ -61,7 +67,9 @@ def entry_bytes(
 ) -> bytes:
     """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
     if form == "json":
-        return _json({"chip": chip, "metrics": [_listed(each) for each in entries]})
+        return json_bytes(
+            {"chip": chip, "metrics": [_listed(each) for each in entries]}
+        )
     columns = (
         Column(head="metric", cells=tuple(escape(each.base) for each in entries)),
         Column(head="kind", cells=tuple(each.kind for each in entries)),
@@ -88,14 +96,16 @@ def described_bytes(
             }
             for each in entries
         ]
-        return _json({"chip": chip, "metrics": metrics})
+        return json_bytes({"chip": chip, "metrics": metrics})
     if form == "markdown":
-        return _text(line for each in entries for line in _described(each, "- **{}**:"))
-    return _text(
+        return text_bytes(
+            line for each in entries for line in _described(each, "- **{}**:")
+        )
+    return text_bytes(
         line.text
         for each in entries
         for row in _described(each, "{}:")
-        for line in wrapped(row, width=width or _width())
+        for line in wrapped(row, width=line_width(width))
     )
 
 
@@ -115,7 +125,7 @@ def check_bytes(
             for each in checks
         ]
         known = all(each.known for each in checks)
-        return _json({"chip": chip, "known": known, "names": names})
+        return json_bytes({"chip": chip, "known": known, "names": names})
     if form == "markdown":
         columns = (
             Column(head="name", cells=tuple(escape(each.name) for each in checks)),
@@ -123,17 +133,17 @@ def check_bytes(
             Column(head="note", cells=tuple(escape(each.told) for each in checks)),
         )
         return _table(columns, form, width)
-    return _text(
+    return text_bytes(
         line.text
         for each in checks
-        for line in wrapped(_checked(each), width=width or _width())
+        for line in wrapped(_checked(each), width=line_width(width))
     )
 
 
 def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
     """Return what metrics cost together [UTF-8]; see `chip_bytes`."""
     if form == "json":
-        return _json(
+        return json_bytes(
             {
                 "chip": cost.chip,
                 "passes": cost.passes,
@@ -151,14 +161,14 @@ def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
             right=True,
         ),
     )
-    room = width or _width()
+    room = line_width(width)
     head = f"{cost.chip}: {_passes(cost)}"
     notes = [f"{escape(name)}: {escape(why)}" for name, why in cost.refused.items()]
     notes += [cost.note]
     if form == "markdown":
-        return _text([head, "", *markdown_table(columns), "", *notes])
+        return text_bytes([head, "", *markdown_table(columns), "", *notes])
     lines = [line.text for text in notes for line in wrapped(text, width=room)]
-    return _text([head, *text_table(columns, width=room), *lines])
+    return text_bytes([head, *text_table(columns, width=room), *lines])
 
 
 def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
@@ -172,12 +182,12 @@ def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
     """
     tests = sum(len(group.tests) for group in groups)
     names = {name for group in groups for name in group.cost.names}
-    counted = f"{_plural(len(names), 'counter')} of {_plural(tests, 'test')}"
+    counted = f"{plural(len(names), 'counter')} of {plural(tests, 'test')}"
     each = "; ".join(
-        f"{_plural(len(group.tests), 'test')} in {_passes(group.cost)}"
+        f"{plural(len(group.tests), 'test')} in {_passes(group.cost)}"
         for group in groups
     )
-    return f"gpuperf: {chip} gives {counted} in {_plural(len(groups), 'group')}: {each}"
+    return f"gpuperf: {chip} gives {counted} in {plural(len(groups), 'group')}: {each}"
 
 
 def _described(entry: MetricEntry, head: str) -> Iterator[str]:
@@ -188,7 +198,7 @@ def _described(entry: MetricEntry, head: str) -> Iterator[str]:
     alone = (
         "a kernel does not give it"
         if entry.passes is None
-        else f"{_plural(entry.passes, 'pass', 'passes')} alone"
+        else f"{plural(entry.passes, 'pass', 'passes')} alone"
     )
     yield f"  {alone}"
     if entry.made_of:
@@ -225,10 +235,10 @@ def _kind(check: NameCheck) -> str:
 
 def _passes(cost: PassCost) -> str:
     """Return what a list of metrics costs."""
-    passes = _plural(cost.passes, "pass", "passes")
+    passes = plural(cost.passes, "pass", "passes")
     if cost.replays is None:
         return f"{passes} and what Nsight Compute adds to them"
-    runs = _plural(cost.replays, "run")
+    runs = plural(cost.replays, "run")
     return f"{passes} (about {runs} of each launch under Nsight Compute)"
 
 
@@ -237,11 +247,6 @@ def _alone(cost: PassCost, name: str) -> str:
     if name in cost.refused:
         return "not of a kernel"
     return str(cost.alone.get(name, "not counted"))
-
-
-def _plural(count: int, one: str, several: str = "") -> str:
-    """Return a count with its word."""
-    return f"{count} {one if count == 1 else several or one + 's'}"
 
 
 def _chip(entry: ChipEntry) -> Mapping[str, object]:
@@ -281,20 +286,5 @@ def _numbers(head: str, values: Sequence[int]) -> Column:
 def _table(columns: Sequence[Column], form: str, width: int | None) -> bytes:
     """Return a table in a form."""
     if form == "markdown":
-        return _text(markdown_table(columns))
-    return _text(text_table(columns, width=width or _width()))
-
-
-def _text(lines: Iterator[str] | Sequence[str]) -> bytes:
-    """Return lines as text."""
-    return "".join(f"{line}\n" for line in lines).encode()
-
-
-def _json(content: Mapping[str, object]) -> bytes:
-    """Return builtins as JSON."""
-    return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
-
-
-def _width() -> int:
-    """Return the terminal's width."""
-    return shutil.get_terminal_size((100, 24)).columns
+        return text_bytes(markdown_table(columns))
+    return text_bytes(text_table(columns, width=line_width(width)))

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import math
-import shutil
 from collections.abc import Callable, Iterable, Iterator
 from decimal import Decimal
 
@@ -24,7 +23,13 @@ from pytest_gpuperf.model.scorecard import (
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import code, escape, prose
-from pytest_gpuperf.report.lines import Column, markdown_table, text_table, wrapped
+from pytest_gpuperf.report.lines import (
+    Column,
+    line_width,
+    markdown_table,
+    text_table,
+    wrapped,
+)
 
 __all__ = [
     "Item",
@@ -459,8 +464,7 @@ def scorecard_bytes(
     sheet = scorecard_sheet(scorecard, policy)
     if form == "markdown":
         return sheet_markdown(sheet).encode()
-    columns = shutil.get_terminal_size((100, 24)).columns
-    return sheet_text(sheet, width=width or columns).encode()
+    return sheet_text(sheet, width=line_width(width)).encode()
 
 
 def scorecard_sheet(

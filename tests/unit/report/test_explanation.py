@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from pytest_gpuperf.report.assertion import assert_lines
 from pytest_gpuperf.report.explanation import (
     accept_command,
+    assert_lines,
     evidence,
     longrepr_lines,
     reproduce_command,

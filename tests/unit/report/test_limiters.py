@@ -23,8 +23,12 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.report.captures import capture_lines, capture_markdown, limiter_text
-from pytest_gpuperf.report.forms import capture_bytes
+from pytest_gpuperf.report.captures import (
+    capture_bytes,
+    capture_lines,
+    capture_markdown,
+    limiter_text,
+)
 
 AT_DRAM = Analysis(
     duration_s=70.464e-6,

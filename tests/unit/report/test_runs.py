@@ -1,4 +1,4 @@
-"""report.markdown, captures, forms: the same run and captures for other readers."""
+"""report.runs, captures: the same run and captures for other readers."""
 
 from __future__ import annotations
 
@@ -15,9 +15,12 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.captures import capture_lines, capture_markdown
-from pytest_gpuperf.report.forms import capture_bytes, only_metrics, run_bytes
-from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.captures import (
+    capture_bytes,
+    capture_lines,
+    capture_markdown,
+)
+from pytest_gpuperf.report.runs import only_metrics, run_bytes, run_markdown
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""report.as_json: a whole file or none, of a shape that is written down."""
+"""report.runs: a whole file or none, of a shape that is written down."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pytest_gpuperf.model.codec import decode_run, run_schema
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.run import MachineShift
-from pytest_gpuperf.report import as_json
+from pytest_gpuperf.report.runs import write_json, write_whole
 
 
 def schema() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def ordered(part: Any) -> Any:
 def test_a_written_run_fits_its_schema_and_reads_back(tmp_path: Path) -> None:
     """What is written is valid by the schema of the package, and means the same run."""
     path = tmp_path / "run.json"
-    as_json.write_json(runs.gpu_run(), str(path))
+    write_json(runs.gpu_run(), str(path))
 
     jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
     assert decode_run(path.read_bytes()) == runs.gpu_run()
@@ -69,7 +69,7 @@ def test_a_run_says_what_the_machine_did_and_what_was_expected(tmp_path: Path) -
         shifts=(moved,),
         xfailed=(runs.FAILED.key.test_id,),
     )
-    as_json.write_json(run, str(path))
+    write_json(run, str(path))
 
     jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
     assert decode_run(path.read_bytes()) == run
@@ -80,7 +80,7 @@ def test_an_older_file_is_replaced_and_keeps_its_link(tmp_path: Path) -> None:
     target, link = tmp_path / "old.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target)
-    as_json.write_json(runs.run(), str(link))
+    write_json(runs.run(), str(link))
 
     assert link.is_symlink()
     assert decode_run(target.read_bytes()) == runs.run()
@@ -94,7 +94,7 @@ def test_an_older_file_is_replaced_and_keeps_its_link(tmp_path: Path) -> None:
         ("file/run.json", "does not exist"),
     ],
 )
-def test_a_path_that_cannot_work_is_refused_before_anything_is_measured(
+def test_a_path_that_cannot_work_is_refused(
     tmp_path: Path, name: str, why: str
 ) -> None:
     """The error names the file and what to do."""
@@ -102,7 +102,7 @@ def test_a_path_that_cannot_work_is_refused_before_anything_is_measured(
     path = str(tmp_path / name)
 
     with pytest.raises(ReportError, match=why) as caught:
-        as_json.check_writable(path)
+        write_whole(path, b"{}")
 
     assert path in str(caught.value)
     assert caught.value.remedy
@@ -112,11 +112,11 @@ def test_a_path_that_cannot_work_is_refused_before_anything_is_measured(
     not hasattr(os, "geteuid") or os.geteuid() == 0, reason="root may write anywhere"
 )
 def test_a_folder_that_is_read_only_is_refused(tmp_path: Path) -> None:
-    """A report that could not be written at the end is refused at the start."""
+    """A report is not written where nothing may be created."""
     tmp_path.chmod(0o500)
 
     with pytest.raises(ReportError, match="cannot be written to"):
-        as_json.check_writable(str(tmp_path / "run.json"))
+        write_whole(str(tmp_path / "run.json"), b"{}")
 
 
 def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> None:
@@ -126,7 +126,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
     (tmp_path / f".run.json.{os.getpid()}.half").mkdir()  # in the way of the new one
 
     with pytest.raises(ReportError, match="cannot be written") as caught:
-        as_json.write_whole(str(path), b"new")
+        write_whole(str(path), b"new")
 
     assert path.read_text() == "old"
     assert isinstance(caught.value.__cause__, OSError)
@@ -135,7 +135,7 @@ def test_a_file_that_cannot_be_written_leaves_the_old_one(tmp_path: Path) -> Non
 def test_what_was_begun_is_removed_when_it_is_stopped(tmp_path: Path) -> None:
     """Ctrl-C or a wrong value in the middle of a report leaves no file."""
     with pytest.raises(TypeError):
-        as_json.write_whole(str(tmp_path / "run.json"), "text")  # type: ignore[arg-type]
+        write_whole(str(tmp_path / "run.json"), "text")  # type: ignore[arg-type]
 
     assert list(tmp_path.iterdir()) == []
 
@@ -148,7 +148,7 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     got: list[bytes] = []
     reader = threading.Thread(target=lambda: got.append(path.read_bytes()))
     reader.start()
-    as_json.write_whole(str(path), b"content")
+    write_whole(str(path), b"content")
     reader.join(timeout=10)
 
     assert got == [b"content"]
@@ -157,7 +157,6 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
 
 def test_a_device_is_a_place_to_write_to() -> None:
     """A path below /dev is written to as it is, whatever it leads to."""
-    as_json.check_writable(os.devnull)
-    as_json.write_whole(os.devnull, b"content")
+    write_whole(os.devnull, b"content")
 
     assert not Path(os.devnull).is_file()

@@ -1,0 +1,219 @@
+"""A run in each form: text, Markdown, JSON; and as a JSON file, written whole."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.errors import ReportError
+from pytest_gpuperf.model.codec import encode_run
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import Header, Run
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.lines import Column, line_width, markdown_table, text_bytes
+from pytest_gpuperf.report.rows import Row, columns, names, rows, utilization_lines
+from pytest_gpuperf.report.steps import run_steps_markdown
+from pytest_gpuperf.report.terminal import (
+    explanation_lines,
+    judged_line,
+    run_lines,
+    title,
+)
+
+__all__ = ["only_metrics", "run_bytes", "run_markdown", "write_json", "write_whole"]
+
+_UNWRAPPED = 10_000  # characters: a block of code is not wrapped
+_REMEDY = "name a file in a folder that exists and can be written to"
+
+
+def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
+    """
+    Return a run as it is printed [UTF-8]; without commands: they belong to its machine.
+
+    Args:
+        run: The run.
+
+        form: text, json or markdown.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    if form == "json":
+        return encode_run(run)
+    if form == "markdown":
+        return run_markdown(run, commands=False).encode()
+    shown = replace(run, header=_without_advice(run.header))
+    width = line_width(width)
+    return text_bytes(run_lines(shown, commands=False, width=width, verbose=True))
+
+
+def run_markdown(run: Run, *, commands: bool = True) -> str:
+    """
+    Return a run as Markdown: how many tests were judged, the table, the explanations.
+
+    Notes that make a value doubtful and the GPUs' utilization stand below the table.
+
+    Args:
+        run: The run, judged.
+
+        commands: Whether it says how to reproduce and accept what it shows.
+    """
+    lines = [
+        f"### {prose(title(run, width=_UNWRAPPED))}",
+        "",
+        prose(judged_line(run).text),
+        "",
+    ]
+    table = rows(run)
+    codes = {
+        key: display.code(name) for key, name in names(row.key for row in table).items()
+    }
+    lines += [*_table(table, codes), "", *_below(table, codes)]
+    lines += run_steps_markdown(run)
+    blocks = explanation_lines(run, commands=commands, width=_UNWRAPPED)
+    texts = [line.text for line in blocks]
+    if texts:
+        lines += [*_fenced(texts), ""]
+    return "\n".join(lines)
+
+
+def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
+    """Return a run with only the metrics that were asked for."""
+    records = tuple(
+        replace(
+            record,
+            estimates=tuple(e for e in record.estimates if e.metric in metrics),
+            series=tuple(s for s in record.series if s.metric in metrics),
+            unmeasured=tuple(gap for gap in record.unmeasured if gap.metric in metrics),
+        )
+        for record in run.records
+    )
+    verdicts = tuple(v for v in run.verdicts if v.metric in metrics)
+    return replace(run, records=records, verdicts=verdicts)
+
+
+def write_json(run: Run, path: str) -> None:
+    """
+    Write a run to a JSON file.
+
+    Args:
+        run: The run.
+
+        path: The file; an older one of that name is replaced when all is written.
+
+    Raises:
+        ReportError: It cannot be written; an older file is left as it was.
+    """
+    write_whole(path, encode_run(run))
+
+
+def write_whole(path: str, content: bytes) -> None:
+    """
+    Write a file so that a reader sees the old one or the new one, and never a part.
+
+    Args:
+        path: The file; a link is followed, a pipe or a terminal is written to as it is.
+
+        content: All of it.
+
+    Raises:
+        ReportError: It cannot be written; nothing half-written is left behind.
+    """
+    try:
+        if _is_stream(path):
+            Path(path).write_bytes(content)
+        else:
+            _replace(_target(path), content)
+    except OSError as error:
+        raise _refusal(path, error.strerror or str(error)) from error
+
+
+def _table(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
+    """Return the table, names as code."""
+    shown = [_marked(column, table) for column in columns(table, codes)]
+    measured = ("" if row.time else prose(", ".join(row.others())) for row in table)
+    return list(
+        markdown_table([*shown, Column(head="measured", cells=tuple(measured))])
+    )
+
+
+def _below(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
+    """Return what the table has no column for: doubts and utilization."""
+    lines = [
+        f"- {codes[row.key]}: {prose(text)}"
+        for row in table
+        for text in (*row.doubts(), *utilization_lines(row.utilization))
+    ]
+    return [*lines, ""] if lines else []
+
+
+def _marked(column: Column, table: tuple[Row, ...]) -> Column:
+    """Return a column as Markdown; a verdict that fails is bold."""
+    if column.head == "test":
+        return replace(column, shrinks=False)
+    if column.head != "verdict":
+        return replace(column, cells=tuple(prose(cell) for cell in column.cells))
+    bold = (
+        f"**{cell}**" if row.is_loud else cell
+        for row, cell in zip(table, column.cells, strict=True)
+    )
+    return replace(column, cells=tuple(bold))
+
+
+def _fenced(texts: list[str]) -> list[str]:
+    """Return lines as a block of code that none of them can end."""
+    fence = "```"
+    while any(fence in text for text in texts):
+        fence += "`"
+    return [f"{fence}text", *texts, fence]
+
+
+def _without_advice(header: Header) -> Header:
+    """Return a header without what its reader could only have done when it ran."""
+    notes = tuple(note for note in header.notes if note.about == "gpu" and note.code)
+    return replace(header, sentences=tuple(note.text for note in notes), notes=notes)
+
+
+def _target(path: str) -> Path:
+    """Return the file that a path leads to; refuses one that cannot be written."""
+    target = Path(os.path.realpath(path))
+    if target.is_dir():
+        raise _refusal(path, "it is a folder")
+    if not target.parent.is_dir():
+        raise _refusal(path, f"the folder {target.parent} does not exist")
+    if not os.access(target.parent, os.W_OK | os.X_OK):
+        raise _refusal(path, f"the folder {target.parent} cannot be written to")
+    return target
+
+
+def _replace(target: Path, content: bytes) -> None:
+    """Write beside a file and put it in its place; clean up whatever happens."""
+    half = target.with_name(f".{target.name}.{os.getpid()}.half")
+    try:
+        with half.open("wb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        half.replace(target)
+    except BaseException:  # Ctrl-C too must leave no half-written file
+        with contextlib.suppress(OSError):
+            half.unlink(missing_ok=True)
+        raise
+
+
+def _is_stream(path: str) -> bool:
+    """Return whether a path is a pipe, a terminal or a device: nothing to replace."""
+    target = Path(path)
+    if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
+        return target.exists()
+    return target.exists() and not target.is_file() and not target.is_dir()
+
+
+def _refusal(path: str, why: str) -> ReportError:
+    """Return the error that names the file."""
+    message = f"{path}: the report cannot be written: {why}"
+    return ReportError(message, remedy=_REMEDY)
