@@ -245,7 +245,7 @@ class Gate:
             return
         width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
         title, *lines = terminal.run_lines(
-            run, width=width, verbose=verbose, told=self._told(terminalreporter)
+            run, width=width, verbose=verbose, in_failures=self._told(terminalreporter)
         )
         terminalreporter.write_sep("=", title.text)
         for line in lines:

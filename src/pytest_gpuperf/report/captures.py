@@ -53,15 +53,15 @@ def limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     """
     return (
         _column("time", analyses, _time, right=True),
-        _column("bound", analyses, lambda each: _bound(each.bound)),
-        _column("fraction", analyses, lambda each: _fraction(each.bound), right=True),
-        _column("limiter", analyses, lambda each: limiter_text(each.limiter)),
-        _column("evidence", analyses, lambda each: _evidence(each.limiter), blank=""),
+        _column("bound", analyses, lambda a: _bound(a.bound)),
+        _column("fraction", analyses, lambda a: _fraction(a.bound), right=True),
+        _column("limiter", analyses, lambda a: limiter_text(a.limiter)),
+        _column("evidence", analyses, lambda a: _evidence(a.limiter), blank=""),
     )
 
 
 def limiter_text(limiter: Limiter | CounterGap) -> str:
-    """Return what a limiter is called; "" where it is not known."""
+    """Return a limiter's name as it is printed; "" where it is not known."""
     if isinstance(limiter, CounterGap):
         return ""
     if limiter.name is LimiterName.PIPE:
@@ -74,19 +74,17 @@ def limiter_text(limiter: Limiter | CounterGap) -> str:
 
 def unknown_texts(analyses: Sequence[Analysis | None]) -> tuple[str, ...]:
     """Return why launches have no limiter and what to collect, each sentence once."""
-    limiters = (each.limiter for each in analyses if each is not None)
-    texts = (
-        _text_of_unknown(each) for each in limiters if isinstance(each, CounterGap)
-    )
+    limiters = (analysis.limiter for analysis in analyses if analysis is not None)
+    texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
     return tuple(dict.fromkeys(texts))
 
 
-def _text_of_unknown(unknown: CounterGap) -> str:
-    """Return why there is no limiter."""
-    if not unknown.missing:
-        return f"limiter n/a: {unknown.reason}"
-    counters = ",".join(unknown.missing)
-    return f"limiter n/a: {unknown.reason}; collect it: ncu --metrics {counters}"
+def _gap_text(gap: CounterGap) -> str:
+    """Return why there is no limiter, and what to collect."""
+    if not gap.missing:
+        return f"limiter n/a: {gap.reason}"
+    counters = ",".join(gap.missing)
+    return f"limiter n/a: {gap.reason}; collect it: ncu --metrics {counters}"
 
 
 def _column(
@@ -98,7 +96,7 @@ def _column(
     blank: str = _BLANK,
 ) -> Column:
     """Return one column; a launch that was not measured has nothing in it."""
-    cells = tuple("" if each is None else text(each) for each in analyses)
+    cells = tuple("" if analysis is None else text(analysis) for analysis in analyses)
     return Column(head=head, cells=cells, right=right, blank=blank)
 
 
@@ -110,12 +108,12 @@ def _time(analysis: Analysis) -> str:
 
 
 def _bound(bound: Bound | None) -> str:
-    """Return which side of the machine is busier."""
+    """Return whether memory or arithmetic is busier."""
     return "" if bound is None else bound.side.value
 
 
 def _fraction(bound: Bound | None) -> str:
-    """Return how much of the closest roof was used, and which one that is."""
+    """Return the fraction of the closest roof, and its name."""
     if bound is None:
         return ""
     return f"{display.value(bound.fraction, 'fraction')} {_roof(bound.roof)}"
@@ -138,7 +136,7 @@ def _roof(name: str) -> str:
     return _ROOFS.get(name, name)
 
 
-# what a person who asked for no metric wants to see first, and what it is called
+# the counters shown where no metric is asked for, and their heads
 _FIRST = {
     "gpu__time_duration.sum": "time",
     "launch__grid_size": "grid",
@@ -303,8 +301,8 @@ def _lines(
         if max(map(len, table), default=0) <= width:
             break
         moved = heads
-        kept = [column for column in columns if column.head not in moved]
-        table = text_table(kept, width=width)
+        left = [column for column in columns if column.head not in moved]
+        table = text_table(left, width=width)
     for place, text in enumerate(table, start=-1):  # the first line is the heads
         yield Line(text, Style.FAINT if place < 0 else Style.PLAIN)
         if place >= 0:
@@ -313,8 +311,8 @@ def _lines(
                 for column in columns
                 if column.head in moved
             ]
-            told = "; ".join(f"{head}{_NO_BREAK}{cell}" for head, cell in cells if cell)
-            yield from wrapped(told, width=width, depth=2)
+            line = "; ".join(f"{head}{_NO_BREAK}{cell}" for head, cell in cells if cell)
+            yield from wrapped(line, width=width, depth=2)
 
 
 def _asked(metrics: Sequence[str] | None) -> frozenset[str]:
@@ -333,17 +331,17 @@ def _analysed(
 
 def _unknown(analyses: Analyses | None) -> tuple[str, ...]:
     """Return why launches have no limiter, each sentence once."""
-    return unknown_texts([each for several in analyses or () for each in several])
+    return unknown_texts([analysis for part in analyses or () for analysis in part])
 
 
 def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:
     """Yield each range with its heading: the GPU, and its number if there are more."""
-    for number, each in enumerate(capture.ranges):
-        names = (launch.metrics.get(_DEVICE) for launch in each.launches)
-        known = (str(name.value) for name in names if name and name.value)
-        device = display.escape(next(known, ""))
+    for number, captured in enumerate(capture.ranges):
+        values = (launch.metrics.get(_DEVICE) for launch in captured.launches)
+        devices = (str(value.value) for value in values if value and value.value)
+        device = display.escape(next(devices, ""))
         place = f"range {number}" if len(capture.ranges) > 1 else ""
-        yield ": ".join(filter(None, (place, device))), each.launches
+        yield ": ".join(filter(None, (place, device))), captured.launches
 
 
 class _Spelled(Protocol):
@@ -355,8 +353,8 @@ def _columns(
 ) -> tuple[Column, ...]:
     """Return the table of some launches."""
     heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
-    found = {name for launch in launches for name in launch.metrics}
-    names = [name for name in heads if metrics is not None or name in found]
+    present = {name for launch in launches for name in launch.metrics}
+    names = [name for name in heads if metrics is not None or name in present]
     return (
         *_named(launches, spelled),
         *(
@@ -387,7 +385,9 @@ def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, 
         ),
         Column(
             head="",
-            cells=tuple("" if each.measured else "not measured" for each in launches),
+            cells=tuple(
+                "" if launch.measured else "not measured" for launch in launches
+            ),
         ),
     )
 
@@ -406,32 +406,30 @@ def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, .
 
 def _cell(launch: _LaunchLike, name: str) -> str:
     """Return a metric of ours, or a counter with its number and unit unconverted."""
-    found = launch.metrics.get(name)
-    if found is None or found.value is None:
+    entry = launch.metrics.get(name)
+    if entry is None or entry.value is None:
         return ""
-    if isinstance(found.value, str):
-        return display.escape(found.value)
+    if isinstance(entry.value, str):
+        return display.escape(entry.value)
     if name in METRICS:
-        return display.value(found.value, found.unit or "")
-    unit = "" if name in _UNIT_IN_HEAD else found.unit or ""
-    return display.verbatim(found.value, unit)
+        return display.value(entry.value, entry.unit or "")
+    unit = "" if name in _UNIT_IN_HEAD else entry.unit or ""
+    return display.verbatim(entry.value, unit)
 
 
 def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
     """Return how much the capture holds."""
-    launches = [launch for each in capture.ranges for launch in each.launches]
+    launches = [launch for captured in capture.ranges for launch in captured.launches]
     text = display.plural(len(launches), "launch", "launches")
     failed = sum(not launch.measured for launch in launches)
     if failed:
         text += f", {failed} not measured"
-    held = {
+    present = {
         name
         for launch in launches
-        for name, found in launch.metrics.items()
-        if found.value is not None
+        for name, entry in launch.metrics.items()
+        if entry.value is not None
     }
     if metrics is not None:
         return text
-    return (
-        f"{text}, {display.plural(len(held), 'metric')}: name them with --metrics=a,b"
-    )
+    return f"{text}, {display.plural(len(present), 'metric')}: name them with --metrics=a,b"

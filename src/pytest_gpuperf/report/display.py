@@ -1,8 +1,7 @@
 """Numbers and names as people read them.
 
-The only place that multiplies by 100, writes microseconds or gigabytes, and makes foreign
-text safe to print. A number is never rounded so far that it seems to stand on the other
-side of its limit: it gets more digits until it shows the truth.
+The only place that multiplies by 100, and writes microseconds or gigabytes. A number is
+never rounded past its limit: it gets more digits until it shows the right side.
 """
 
 from __future__ import annotations
@@ -18,7 +17,6 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.report.escape import code, escape, quoted
 
 __all__ = [
-    "beside",
     "change",
     "change_interval",
     "code",
@@ -26,6 +24,7 @@ __all__ = [
     "escape",
     "exactly",
     "interval",
+    "pair",
     "plural",
     "quoted",
     "spread",
@@ -94,10 +93,10 @@ def value(
         >>> value(0.0000412, "s"), value(0.99996, "fraction"), value(76.8, "Mbyte")
         ('41.2 us', '99.996 %', '76.8 MB')
     """
-    unit, (exact, *others) = _in_si(unit, number, *limits)
+    unit, (exact, *bounds) = _in_si(unit, number, *limits)
     if unit == "fraction":
-        others += [Decimal(0), Decimal(1)]
-    return _written(_told(exact, unit, digits, others), unit, exact)
+        bounds += [Decimal(0), Decimal(1)]
+    return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
 
 
 def exactly(number: float, unit: str) -> str:
@@ -126,37 +125,39 @@ def verbatim(number: float, unit: str) -> str:
     return f"{_bare(rounded, '')} {escape(unit)}".rstrip()
 
 
-def beside(
-    number: float, other: float, unit: str, *, is_limit: bool = False
+def pair(
+    number: float, reference: float, unit: str, *, is_limit: bool = False
 ) -> tuple[str, str]:
     """
-    Return two values that are read side by side: what is more also looks like more.
+    Return two values in one unit, with enough digits to show which is larger.
 
     Args:
         number: A value, in `unit`.
 
-        other: What it is held against: an older value, or its limit.
+        reference: An older value, or a limit.
 
         unit: The unit of both.
 
-        is_limit: Whether `other` is a limit, and so is shown as it was written.
+        is_limit: Whether `reference` is a limit, and so is shown as it was written.
 
     Example:
-        >>> beside(60.0001e-6, 60e-6, "s", is_limit=True)
+        >>> pair(60.0001e-6, 60e-6, "s", is_limit=True)
         ('60.0001 us', '60 us')
     """
-    unit, (left, right) = _in_si(unit, number, other)
-    shown, held = left, right
+    unit, (left, right) = _in_si(unit, number, reference)
+    shown, shown_reference = left, right
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(left, unit, digits)
-        wanted = max(digits, _LIMIT_DIGITS) if is_limit else digits
-        held = _rounded(right, unit, wanted)
-        if shown.compare(held) == left.compare(right):
+        reference_digits = max(digits, _LIMIT_DIGITS) if is_limit else digits
+        shown_reference = _rounded(right, unit, reference_digits)
+        if shown.compare(shown_reference) == left.compare(right):
             break
-    return (
-        _written(shown, unit, left),
-        _bare(held, unit) if is_limit else _written(held, unit, right),
+    reference_text = (
+        _bare(shown_reference, unit)
+        if is_limit
+        else _written(shown_reference, unit, right)
     )
+    return _written(shown, unit, left), reference_text
 
 
 def interval(
@@ -174,15 +175,15 @@ def interval(
 
         limits: Numbers that each end must stay on the right side of.
     """
-    unit, (left_end, right_end, *others) = _in_si(unit, low, high, *limits)
+    unit, (left_end, right_end, *bounds) = _in_si(unit, low, high, *limits)
     ends = left_end, right_end
     shown = ends
     for digits in range(_DIGITS, _ALL_DIGITS):
         shown = _rounded(ends[0], unit, digits), _rounded(ends[1], unit, digits)
-        if _as_true(shown, ends, others):
+        if _keeps_order(shown, ends, bounds):
             break
     left, right = (
-        _written(told, unit, end) for told, end in zip(shown, ends, strict=True)
+        _written(rounded, unit, end) for rounded, end in zip(shown, ends, strict=True)
     )
     number, _, name = left.partition(" ")
     return f"{number if name == right.partition(' ')[2] else left} … {right}"
@@ -224,8 +225,8 @@ def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) 
 
 def change_interval(low: float, high: float, *, limits: Iterable[float] = ()) -> str:
     """Return both ends of a change's interval, as +7.1 … +8.6 %."""
-    known = tuple(limits)
-    left, right = (_percent(end, known, signed=True) for end in (low, high))
+    bounds = tuple(limits)
+    left, right = (_percent(end, bounds, signed=True) for end in (low, high))
     return f"{left} … {right} %"
 
 
@@ -251,35 +252,35 @@ def _exact(number: float) -> Decimal:
 def _in_si(unit: str, *numbers: float) -> tuple[str, list[Decimal]]:
     """Return a unit as people read it, and numbers in it; most units stay as they are."""
     exact = [_exact(number) for number in numbers]
-    known = counter_unit(unit) if _BYTES.fullmatch(unit) else None
-    if known is None:
+    scale = counter_unit(unit) if _BYTES.fullmatch(unit) else None
+    if scale is None:
         return unit, exact
-    factor = _exact(known.factor)
-    return known.si, [_WIDE.multiply(number, factor) for number in exact]
+    factor = _exact(scale.factor)
+    return scale.si, [_WIDE.multiply(number, factor) for number in exact]
 
 
-def _as_true(
+def _keeps_order(
     shown: tuple[Decimal, Decimal],
     ends: tuple[Decimal, Decimal],
-    others: Iterable[Decimal],
+    bounds: Iterable[Decimal],
 ) -> bool:
-    """Return whether two rounded ends are in the order of the true ones."""
+    """Return whether rounded ends keep their order, and their side of all bounds."""
     low, high = ends
     return shown[0].compare(shown[1]) == low.compare(high) and all(
-        told.compare(other) == end.compare(other)
-        for other in others
-        for told, end in zip(shown, ends, strict=True)
+        rounded.compare(bound) == end.compare(bound)
+        for bound in bounds
+        for rounded, end in zip(shown, ends, strict=True)
     )
 
 
-def _told(
-    number: Decimal, unit: str, digits: int, others: Iterable[Decimal]
+def _rounded_within(
+    number: Decimal, unit: str, digits: int, bounds: Iterable[Decimal]
 ) -> Decimal:
-    """Return a number rounded as far as it stays on its side of all the others."""
-    known = [(other, number.compare(other)) for other in others]
+    """Return a number rounded as far as it stays on its side of all bounds."""
+    sides = [(bound, number.compare(bound)) for bound in bounds]
     for more in range(digits, _ALL_DIGITS):
         rounded = _rounded(number, unit, more)
-        if all(rounded.compare(other) == truth for other, truth in known):
+        if all(rounded.compare(bound) == side for bound, side in sides):
             return rounded
     return number
 
@@ -309,7 +310,7 @@ def _spelling(number: Decimal, unit: str) -> tuple[str, int]:
     spellings = _SPELLINGS.get(unit) or ((escape(unit), 0),)
     if number == 0:
         return min(spellings, key=lambda spelling: abs(spelling[1]))
-    fitting = [each for each in spellings if each[1] <= number.adjusted()]
+    fitting = [spelling for spelling in spellings if spelling[1] <= number.adjusted()]
     return fitting[-1] if fitting else spellings[0]
 
 
@@ -337,14 +338,14 @@ def _spelled(number: Decimal, unit: str) -> str:
 def _percent(effect: float, limits: Iterable[float], *, signed: bool) -> str:
     """Return a change in percent, one place behind the point or as many as it takes."""
     exact = _exact(effect).scaleb(2, context=_WIDE)
-    known = [
-        (other, exact.compare(other))
-        for other in (_exact(limit).scaleb(2, context=_WIDE) for limit in limits)
+    sides = [
+        (bound, exact.compare(bound))
+        for bound in (_exact(limit).scaleb(2, context=_WIDE) for limit in limits)
     ]
     shown = exact
     for places in range(0 if abs(exact) >= 100 else 1, 340):  # noqa: PLR2004 - percent; below the smallest float
         shown = exact.quantize(Decimal(1).scaleb(-places), context=_WIDE)
-        if all(shown.compare(other) == truth for other, truth in known):
+        if all(shown.compare(bound) == side for bound, side in sides):
             break
     if shown == 0:
         return f"{abs(shown):f}"

@@ -182,14 +182,14 @@ def evidence(verdict: Verdict) -> str:
 
 def reproduce_command(verdict: Verdict, options: Mapping[str, str]) -> str:
     """Return the command that measures and judges this one test again."""
-    given = _flags(options, _JUDGING)
-    return _command(verdict, options, _with_store(verdict, options, given))
+    flags = _flags(options, _JUDGING)
+    return _command(verdict, options, _with_store(verdict, options, flags))
 
 
 def accept_command(verdict: Verdict, options: Mapping[str, str]) -> str:
     """Return the command that makes what was measured the baseline."""
-    given = _flags(options, _ACCEPTING)
-    command = _command(verdict, options, _with_store(verdict, options, given))
+    flags = _flags(options, _ACCEPTING)
+    command = _command(verdict, options, _with_store(verdict, options, flags))
     return f"{command} --gpuperf-update=all"
 
 
@@ -220,14 +220,16 @@ def _body(
     verdict: Verdict, options: Mapping[str, str] | None, width: int
 ) -> Iterator[Line]:
     """Yield what stands below the first line."""
-    told = verdict.outcome is Outcome.UNMEASURED  # its first detail is its evidence
-    texts = [display.escape(detail) for detail in verdict.detail[told:]]
+    is_unmeasured = (
+        verdict.outcome is Outcome.UNMEASURED
+    )  # whose first detail is on the first line
+    texts = [display.escape(detail) for detail in verdict.detail[is_unmeasured:]]
     texts += [words.in_suite(verdict), _confirmed(verdict), _baseline(verdict.baseline)]
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
-    if told or options is None:
+    if is_unmeasured or options is None:
         return
     yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
     accepted = options.get("gpuperf_update") == "all"
@@ -248,7 +250,7 @@ def _limit_evidence(verdict: Verdict) -> str:
     limit, estimate = verdict.limit, verdict.estimate
     if limit is None or estimate is None:
         return "" if limit is None else f"limit {_limit_text(limit)}"
-    shown, _ = display.beside(
+    shown, _ = display.pair(
         estimate.value, limit.threshold, estimate.unit, is_limit=True
     )
     if verdict.low is not None and verdict.high is not None:
@@ -285,7 +287,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     if change.effect == 0:
         text = f"{display.value(change.current, unit)}, as before"
     else:
-        now, then = display.beside(change.current, change.reference, unit)
+        now, then = display.pair(change.current, change.reference, unit)
         text = f"{now}, was {then}"
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
@@ -293,8 +295,10 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
-        told = change.high - change.low <= _WIDE * max(1.0, abs(change.effect or 0.0))
-        text += f" ({ends})" if told else " (interval unknown)"
+        is_known = change.high - change.low <= _WIDE * max(
+            1.0, abs(change.effect or 0.0)
+        )
+        text += f" ({ends})" if is_known else " (interval unknown)"
     text += (
         ", only shown"
         if limit is None
@@ -303,22 +307,22 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     if change.detectable_effect is not None and not change.exact:
         sees = display.change(change.detectable_effect, limits=limits, signed=False)
         blind = change.detectable_effect > _DOUBLED
-        seen = "no change below 100 %" if blind else f">= {sees}"
-        text += f", this baseline sees {seen}"
+        effect = "no change below 100 %" if blind else f">= {sees}"
+        text += f", this baseline sees {effect}"
     return text
 
 
 def _confirmed(verdict: Verdict) -> str:
     """Return what the fresh processes found."""
-    found = verdict.confirmations
-    if not found:
+    effects = verdict.confirmations
+    if not effects:
         return ""
     decided = verdict.outcome not in _UNDECIDED
-    processes = display.plural(len(found), "fresh process", "fresh processes")
+    processes = display.plural(len(effects), "fresh process", "fresh processes")
     limits = (
         () if verdict.threshold is None else (verdict.threshold, -verdict.threshold)
     )
-    low, high = min(found), max(found)
+    low, high = min(effects), max(effects)
     ends = (
         display.change_interval(low, high, limits=limits)
         if low != high
@@ -383,15 +387,15 @@ def _with_store(
     return (f"--gpuperf-baseline={_from_root('.gpuperf', options)}", *flags)
 
 
-def _flags(options: Mapping[str, str], wanted: tuple[str, ...]) -> tuple[str, ...]:
+def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:
     """Return the options that matter, as a command line has them."""
-    given = {_option_name(name): text for name, text in options.items()}
+    values = {_option_name(name): text for name, text in options.items()}
     return tuple(
         f"--gpuperf-{name}"
-        if given[name] in {"", "True", "true"}
-        else f"--gpuperf-{name}={given[name]}"
-        for name in wanted
-        if name in given and given[name] not in {"False", "false"}
+        if values[name] in {"", "True", "true"}
+        else f"--gpuperf-{name}={values[name]}"
+        for name in chosen
+        if name in values and values[name] not in {"False", "false"}
     )
 
 
@@ -465,7 +469,7 @@ def _operands(
     """Return both operands in their unit; "" for one that is not a number."""
     left, right = numbers
     if left is not None and right is not None:
-        return display.beside(left, right, unit, is_limit=is_limit)
+        return display.pair(left, right, unit, is_limit=is_limit)
     return (
         "" if left is None else display.value(left, unit),
         "" if right is None else display.value(right, unit),

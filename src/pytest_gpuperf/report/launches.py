@@ -1,6 +1,6 @@
 """Every launch of a measurement, a line each.
 
-There may be millions: they are told in blocks of text, each of some thousands.
+There may be millions: they are printed in blocks of some thousands.
 """
 
 from __future__ import annotations
@@ -20,15 +20,8 @@ __all__ = ["launch_blocks"]
 
 _UNKNOWN = "n/a"
 _HEADS = ("start us", "duration us", "gap us", "device", "stream", "grid", "block")
-_WIDTHS = (
-    14,
-    12,
-    12,
-    6,
-    6,
-    14,
-    10,
-)  # of these; the kernel comes last, as long as it is
+# characters of these columns; the kernel comes last, as long as it is
+_WIDTHS = (14, 12, 12, 6, 6, 14, 10)
 _NAME = "kernel"
 
 
@@ -45,7 +38,7 @@ class _Row(NamedTuple):
 
 
 def launch_blocks(
-    kept: Iterable[tuple[Record, Trace]],
+    traces: Iterable[tuple[Record, Trace]],
     form: str,
     *,
     demangle: Callable[[str], str | None] = lambda _: None,
@@ -54,7 +47,7 @@ def launch_blocks(
     Yield all launches as they are printed [UTF-8], in blocks.
 
     Args:
-        kept: Measurements with their traces.
+        traces: Measurements with their traces.
 
         form: text, markdown, or json: one object, with a launch a line.
 
@@ -62,13 +55,13 @@ def launch_blocks(
     """
     names = _Names(demangle)
     if form == "json":
-        yield from _json(kept, names)
+        yield from _json(traces, names)
         return
-    told = _text if form == "text" else _markdown
-    for number, (record, trace) in enumerate(kept):
+    printed = _text if form == "text" else _markdown
+    for number, (record, trace) in enumerate(traces):
         if number:
             yield b"\n"
-        yield from ("".join(block).encode() for block in told(record, trace, names))
+        yield from ("".join(block).encode() for block in printed(record, trace, names))
 
 
 class _Names(dict[str, str]):
@@ -79,7 +72,7 @@ class _Names(dict[str, str]):
         self._demangle = demangle
 
     def __missing__(self, name: str) -> str:
-        """Ask for a name once: a kernel is launched over and over."""
+        """Demangle a name once: a kernel is launched many times."""
         self[name] = self._demangle(name) or name
         return self[name]
 
@@ -113,11 +106,11 @@ def _rows(trace: Trace) -> Iterator[list[_Row]]:
         yield rows
 
 
-def _json(kept: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[bytes]:
+def _json(traces: Iterable[tuple[Record, Trace]], names: _Names) -> Iterator[bytes]:
     """Yield one object in blocks."""
     encode = msgspec.json.encode
     yield b'{"measurements":['
-    for number, (record, trace) in enumerate(kept):
+    for number, (record, trace) in enumerate(traces):
         head = encode(
             {
                 "key": record.key,

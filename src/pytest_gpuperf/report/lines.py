@@ -144,26 +144,26 @@ def text_table(columns: Sequence[Column], *, width: int) -> tuple[str, ...]:
         width: Characters of a line. What does not fit is first shortened, then columns
             are dropped by their rank; a table that still does not fit is wider.
     """
-    kept = [column for column in columns if any(column.cells)]
-    while _least(kept) > width and any(column.rank for column in kept):
-        last = max(column.rank for column in kept)
-        kept = [column for column in kept if column.rank != last]
-    if not kept:
+    shown = [column for column in columns if any(column.cells)]
+    while _least(shown) > width and any(column.rank for column in shown):
+        last = max(column.rank for column in shown)
+        shown = [column for column in shown if column.rank != last]
+    if not shown:
         return ()
-    widths = _widths(kept, width)
-    lines = zip(*(_filled(column) for column in kept), strict=True)
-    heads = [column.head for column in kept]
-    return tuple(_row(cells, kept, widths) for cells in (heads, *lines))
+    widths = _widths(shown, width)
+    lines = zip(*(_filled(column) for column in shown), strict=True)
+    heads = [column.head for column in shown]
+    return tuple(_row(cells, shown, widths) for cells in (heads, *lines))
 
 
 def markdown_table(columns: Sequence[Column]) -> Iterator[str]:
     """Yield a table as Markdown lines; the cells are Markdown already."""
-    kept = [column for column in columns if any(column.cells)]
-    if not kept:
+    shown = [column for column in columns if any(column.cells)]
+    if not shown:
         return
-    yield _barred([column.head for column in kept])
-    yield _barred(["---:" if column.right else "---" for column in kept])
-    for cells in zip(*(_filled(column) for column in kept), strict=True):
+    yield _barred([column.head for column in shown])
+    yield _barred(["---:" if column.right else "---" for column in shown])
+    for cells in zip(*(_filled(column) for column in shown), strict=True):
         yield _barred(cells)
 
 

@@ -1,4 +1,4 @@
-"""What chips can count, and what that costs, as it is printed."""
+"""The metrics of chips, and the passes that they need, in each form."""
 
 from __future__ import annotations
 
@@ -47,17 +47,17 @@ def chip_bytes(
             none. The other functions of this module have the same arguments.
     """
     if form == "json":
-        return json_bytes({"chips": [_chip(each) for each in chips]})
+        return json_bytes({"chips": [_chip(chip) for chip in chips]})
     columns = (
-        Column(head="chip", cells=tuple(each.name for each in chips)),
+        Column(head="chip", cells=tuple(chip.name for chip in chips)),
         Column(
             head="capability",
-            cells=tuple(_capability(each) or "" for each in chips),
+            cells=tuple(_capability(chip) or "" for chip in chips),
             blank="-",
         ),
-        _numbers("counters", [each.counter_count for each in chips]),
-        _numbers("ratios", [each.ratio_count for each in chips]),
-        _numbers("throughputs", [each.throughput_count for each in chips]),
+        _numbers("counters", [chip.counter_count for chip in chips]),
+        _numbers("ratios", [chip.ratio_count for chip in chips]),
+        _numbers("throughputs", [chip.throughput_count for chip in chips]),
     )
     return _table(columns, form, width)
 
@@ -68,15 +68,15 @@ def entry_bytes(
     """Return metrics as a list [UTF-8], a line each; see `chip_bytes`."""
     if form == "json":
         return json_bytes(
-            {"chip": chip, "metrics": [_listed(each) for each in entries]}
+            {"chip": chip, "metrics": [_listed(entry) for entry in entries]}
         )
     columns = (
-        Column(head="metric", cells=tuple(escape(each.base) for each in entries)),
-        Column(head="kind", cells=tuple(each.kind for each in entries)),
-        Column(head="unit", cells=tuple(escape(each.unit) for each in entries)),
+        Column(head="metric", cells=tuple(escape(entry.base) for entry in entries)),
+        Column(head="kind", cells=tuple(entry.kind for entry in entries)),
+        Column(head="unit", cells=tuple(escape(entry.unit) for entry in entries)),
         Column(
             head="what NVIDIA says of it",
-            cells=tuple(escape(each.description) for each in entries),
+            cells=tuple(escape(entry.description) for entry in entries),
         ),
     )
     return _table(columns, form, width)
@@ -85,26 +85,26 @@ def entry_bytes(
 def described_bytes(
     chip: str, entries: Sequence[MetricEntry], form: str, *, width: int | None = None
 ) -> bytes:
-    """Return metrics with all that is known of them [UTF-8]; see `chip_bytes`."""
+    """Return metrics with their endings, parts and passes [UTF-8]; see `chip_bytes`."""
     if form == "json":
         metrics = [
             {
-                **_listed(each),
-                "endings": list(each.endings),
-                "made_of": list(each.made_of),
-                "passes": each.passes,
+                **_listed(entry),
+                "endings": list(entry.endings),
+                "made_of": list(entry.made_of),
+                "passes": entry.passes,
             }
-            for each in entries
+            for entry in entries
         ]
         return json_bytes({"chip": chip, "metrics": metrics})
     if form == "markdown":
         return text_bytes(
-            line for each in entries for line in _described(each, "- **{}**:")
+            line for entry in entries for line in _described(entry, "- **{}**:")
         )
     return text_bytes(
         line.text
-        for each in entries
-        for row in _described(each, "{}:")
+        for entry in entries
+        for row in _described(entry, "{}:")
         for line in wrapped(row, width=line_width(width))
     )
 
@@ -116,32 +116,32 @@ def check_bytes(
     if form == "json":
         names = [
             {
-                "name": each.name,
-                "known": each.known,
-                "kind": each.kind or None,
-                "note": each.note,
-                "suggestions": list(each.suggestions),
+                "name": check.name,
+                "known": check.known,
+                "kind": check.kind or None,
+                "note": check.note,
+                "suggestions": list(check.suggestions),
             }
-            for each in checks
+            for check in checks
         ]
-        known = all(each.known for each in checks)
-        return json_bytes({"chip": chip, "known": known, "names": names})
+        all_known = all(check.known for check in checks)
+        return json_bytes({"chip": chip, "known": all_known, "names": names})
     if form == "markdown":
         columns = (
-            Column(head="name", cells=tuple(escape(each.name) for each in checks)),
-            Column(head="is", cells=tuple(_kind(each) for each in checks)),
-            Column(head="note", cells=tuple(escape(each.told) for each in checks)),
+            Column(head="name", cells=tuple(escape(check.name) for check in checks)),
+            Column(head="is", cells=tuple(_kind(check) for check in checks)),
+            Column(head="note", cells=tuple(escape(check.told) for check in checks)),
         )
         return _table(columns, form, width)
     return text_bytes(
         line.text
-        for each in checks
-        for line in wrapped(_checked(each), width=line_width(width))
+        for check in checks
+        for line in wrapped(_checked(check), width=line_width(width))
     )
 
 
 def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
-    """Return what metrics cost together [UTF-8]; see `chip_bytes`."""
+    """Return the passes that metrics need together [UTF-8]; see `chip_bytes`."""
     if form == "json":
         return json_bytes(
             {
@@ -173,21 +173,23 @@ def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
 
 def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
     """
-    Return what counting costs a suite, in one sentence.
+    Return the passes that a suite needs, in one sentence.
 
     Args:
-        chip: The chip that was asked for.
+        chip: The chip.
 
         groups: Its tests, in groups that are collected together.
     """
     tests = sum(len(group.tests) for group in groups)
     names = {name for group in groups for name in group.cost.names}
     counted = f"{plural(len(names), 'counter')} of {plural(tests, 'test')}"
-    each = "; ".join(
+    passes = "; ".join(
         f"{plural(len(group.tests), 'test')} in {_passes(group.cost)}"
         for group in groups
     )
-    return f"gpuperf: {chip} gives {counted} in {plural(len(groups), 'group')}: {each}"
+    return (
+        f"gpuperf: {chip} gives {counted} in {plural(len(groups), 'group')}: {passes}"
+    )
 
 
 def _described(entry: MetricEntry, head: str) -> Iterator[str]:
@@ -207,25 +209,25 @@ def _described(entry: MetricEntry, head: str) -> Iterator[str]:
 
 
 def _endings(endings: Sequence[str]) -> str:
-    """Return endings in few words: every roll-up takes the same ones."""
+    """Return endings in few words: most metrics take all of them with every roll-up."""
     pairs = [ending[1:].partition(".") for ending in endings]
     rollups = dict.fromkeys(rollup for rollup, _, _ in pairs)
     rest = dict.fromkeys(rest for _, _, rest in pairs)
     if len(rest) == 1 or len(rollups) * len(rest) != len(pairs):
         return " ".join(endings)
     more = ", alone or with" if "" in rest else ", with"
-    listed = " ".join(f".{each}" for each in rest if each)
-    return f"{' '.join(f'.{each}' for each in rollups)}{more} one of {listed}"
+    listed = " ".join(f".{ending}" for ending in rest if ending)
+    return f"{' '.join(f'.{rollup}' for rollup in rollups)}{more} one of {listed}"
 
 
 def _checked(check: NameCheck) -> str:
-    """Return what is to be said of a name."""
+    """Return a name with its kind and a note."""
     note = f": {escape(check.told)}" if check.note else ""
     return f"{escape(check.name)}: {_kind(check)}{note}"
 
 
 def _kind(check: NameCheck) -> str:
-    """Return what a name is."""
+    """Return the kind of a name."""
     if not check.known:
         return "not a counter" if check.kind == "gpuperf" else "unknown"
     return {"ncu": "made by Nsight Compute", "base": "without an ending"}.get(
@@ -234,7 +236,7 @@ def _kind(check: NameCheck) -> str:
 
 
 def _passes(cost: PassCost) -> str:
-    """Return what a list of metrics costs."""
+    """Return the passes of a list of metrics."""
     passes = plural(cost.passes, "pass", "passes")
     if cost.replays is None:
         return f"{passes} and what Nsight Compute adds to them"

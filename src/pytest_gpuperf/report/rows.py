@@ -63,7 +63,7 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_loud(self) -> bool:
-        """Whether a reader must see it: it fails, and nobody expected that."""
+        """Whether it fails without an xfail mark that expects it."""
         return self.outcome in FAILING and not self.xfailed
 
     @property
@@ -73,10 +73,10 @@ class Row(Frozen, frozen=True, kw_only=True):
             return XFAILED
         outcome = self.outcome
         if outcome is not None:
-            return words.label(outcome) + self._beside(outcome)
+            return words.label(outcome) + self._new_count(outcome)
         return "void" if self.record is not None and self.record.void else ""
 
-    def _beside(self, outcome: Outcome) -> str:
+    def _new_count(self, outcome: Outcome) -> str:
         """Return how many metrics are new beside one that was judged; "" for none."""
         if outcome not in {Outcome.IMPROVED, Outcome.UNCHANGED}:
             return ""
@@ -85,9 +85,9 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the value of a metric of the whole record; None: there is none."""
-        for each in self.record.estimates if self.record is not None else ():
-            if each.metric == metric and each.kernel is None:
-                return each
+        for estimate in self.record.estimates if self.record is not None else ():
+            if estimate.metric == metric and estimate.kernel is None:
+                return estimate
         return None
 
     @property
@@ -105,8 +105,8 @@ class Row(Frozen, frozen=True, kw_only=True):
         time, judged = self.estimate("time"), self._judged_time()
         if time is None:
             return ""
-        other = judged is not None and not math.isclose(judged, time.value)
-        return "" if other else display.spread(time)
+        is_confirmed = judged is not None and not math.isclose(judged, time.value)
+        return "" if is_confirmed else display.spread(time)
 
     @property
     def change(self) -> str:
@@ -114,31 +114,31 @@ class Row(Frozen, frozen=True, kw_only=True):
         changed = [verdict for verdict in self.verdicts if verdict.change is not None]
         if not changed:
             return ""
-        verdict = worst(sorted(changed, key=lambda each: each.metric != "time"))
+        verdict = worst(sorted(changed, key=lambda verdict: verdict.metric != "time"))
         return words.change(verdict)
 
     def in_suite(self) -> tuple[str, ...]:
-        """Return what was worse in the suite than alone, a sentence for each metric."""
+        """Return a sentence for each metric that was worse in the suite than alone."""
         return tuple(filter(None, map(words.in_suite, self.verdicts)))
 
     def doubts(self) -> tuple[str, ...]:
-        """Return what a reader must know of the value, a sentence each, safe to print."""
+        """Return why the value is doubtful, a sentence each, safe to print."""
         if self.record is None:
             return self.in_suite()
         void = self.record.void
-        found = [] if void is None else [f"void: {void.text}"]
-        found += [note.text for note in self.record.notes if note.doubt]
-        return (*self.in_suite(), *map(display.escape, found))
+        texts = [] if void is None else [f"void: {void.text}"]
+        texts += [note.text for note in self.record.notes if note.doubt]
+        return (*self.in_suite(), *map(display.escape, texts))
 
     def notes(self) -> tuple[str, ...]:
-        """Return what else a reader may want to know, likewise."""
+        """Return the other notes, likewise."""
         notes = self.record.notes if self.record is not None else ()
         texts = (note.text for note in notes if not note.doubt)
         return tuple(map(display.escape, texts))
 
     @property
     def roofline(self) -> str:
-        """How much of the roof was reached, and which roof it is."""
+        """The fraction of the roof that was reached, and the roof's name."""
         share = self.estimate("roofline.fraction")
         if share is None:
             return ""
@@ -151,17 +151,17 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def utilization(self) -> tuple[UtilizationWindow, ...]:
-        """What GPUs were busy with meanwhile; empty: nobody looked."""
+        """What GPUs were busy with meanwhile; empty: not recorded."""
         return () if self.record is None else self.record.utilization
 
     @property
     def attained(self) -> Attainment | None:
-        """How much of its roof it reached; None: not known."""
+        """The fraction of its roof that it reached; None: not known."""
         return None if self.record is None else self.record.roofline
 
     @property
     def grade(self) -> str:
-        """The grade of what it reached of its roof, or of a loop; "" where it has none."""
+        """The grade by the roof, or of a loop; "" where it has none."""
         if self.attained is not None:
             return self.attained.grade or ""
         steps = None if self.record is None else self.record.steps
@@ -169,7 +169,7 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def bound(self) -> str:
-        """Which part of the roof it stands under; "" where that is not known."""
+        """Whether memory or compute is the roof; "" where that is not known."""
         if self.attained is not None:
             return self.attained.bound
         work = self.record.work if self.record is not None else None
@@ -178,7 +178,7 @@ class Row(Frozen, frozen=True, kw_only=True):
         return "memory" if work.flop is None else "compute"
 
     def _judged_time(self) -> float | None:
-        """Return the time that was judged, by fresh processes too; None: none was."""
+        """Return the time that was judged, fresh processes included; None: none was."""
         changed = (
             v.change.current for v in self.verdicts if v.change and v.metric == "time"
         )
@@ -186,25 +186,20 @@ class Row(Frozen, frozen=True, kw_only=True):
         limited = None if first is None else judged_value(first, self.verdicts)
         return next(changed, limited)
 
-    def others(self) -> tuple[str, ...]:
-        """Return the metrics that have no column, as `registers 40`; kernels named."""
+    def measured(self) -> tuple[str, ...]:
+        """Return the metrics without a column, as `registers 40`; kernels named."""
         estimates = self.record.estimates if self.record is not None else ()
-        kernels = {each.kernel for each in estimates if each.kernel is not None}
+        kernels = {e.kernel for e in estimates if e.kernel is not None}
         whole = [
-            each
-            for each in estimates
-            if each.kernel is None and each.metric not in _IN_COLUMNS
+            e for e in estimates if e.kernel is None and e.metric not in _IN_COLUMNS
         ]
-        if len(kernels) != 1:  # the best source of each alone
-            best = {each.metric: each for each in reversed(whole)}
-            return tuple(
-                _named(_as_judged(e, self.verdicts))
-                for e in whole
-                if best[e.metric] is e
-            )
+        if len(kernels) != 1:  # only the best source of a metric
+            best = {e.metric: e for e in reversed(whole)}
+            shown = [e for e in whole if best[e.metric] is e]
+            return tuple(_named(_as_judged(e, self.verdicts)) for e in shown)
         (kernel,) = kernels
-        shown = whole or [each for each in estimates if each.kernel is not None]
-        texts = [_named(each) for each in shown]
+        shown = whole or [e for e in estimates if e.kernel is not None]
+        texts = [_named(e) for e in shown]
         return (f"{_short(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
 
 
@@ -320,17 +315,17 @@ def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
 
 def names(keys: Iterable[RecordKey]) -> dict[RecordKey, str]:
     """
-    Return what each measurement is called: no file, unless two would be called the same.
+    Return the name of each measurement: without its file, unless two would be equal.
 
     Args:
-        keys: All that stand in one report.
+        keys: All of one report.
     """
-    every = tuple(dict.fromkeys(keys))
-    brief = {key: _brief(key) for key in every}
-    seen = Counter(brief.values())
+    distinct = tuple(dict.fromkeys(keys))
+    brief = {key: _brief(key) for key in distinct}
+    counts = Counter(brief.values())
     return {
-        key: brief[key] if seen[brief[key]] == 1 else display.escape(str(key))
-        for key in every
+        key: brief[key] if counts[brief[key]] == 1 else display.escape(str(key))
+        for key in distinct
     }
 
 
@@ -356,12 +351,12 @@ def _as_judged(first: Estimate, verdicts: Iterable[Verdict]) -> Estimate:
 
 
 def _short(name: str) -> str:
-    """Return a name of the user's or a compiler's, no longer than a line can bear."""
+    """Return a user's or a compiler's name, shortened to fit a line."""
     return shorten(display.escape(name), _NAME_WIDTH)
 
 
 def _roof(work: Work | None) -> str:
-    """Return the name of the roof that declared work is held against."""
+    """Return the name of the roof of declared work."""
     if work is None:
         return ""
     return work.dtype or "" if work.flop is not None else "dram"
@@ -381,14 +376,14 @@ def _score(window: UtilizationWindow) -> str:
     if window.real_util is None:
         return "n/a"
     ends = {"p50": window.real_util_p50, "p95": window.real_util_p95}
-    told = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
-    spread = f" ({', '.join(told)})" if told else ""
+    percentiles = [f"{name} {end:.0f}" for name, end in ends.items() if end is not None]
+    spread = f" ({', '.join(percentiles)})" if percentiles else ""
     return f"{window.real_util:.0f} of 100{spread}"
 
 
 def _parts(window: UtilizationWindow) -> list[str]:
-    """Return where the time went: the longest classes, the others, what is not known."""
-    ordered = sorted(window.class_s.items(), key=lambda each: (-each[1], each[0]))
+    """Return the shares of time: the longest classes, the rest, the unobserved."""
+    ordered = sorted(window.class_s.items(), key=lambda item: (-item[1], item[0]))
     shown, rest = ordered[:_SHOWN_CLASSES], ordered[_SHOWN_CLASSES:]
     seconds = [(display.escape(label), part_s) for label, part_s in shown]
     seconds.append((f"{len(rest)} other classes", sum(part_s for _, part_s in rest)))

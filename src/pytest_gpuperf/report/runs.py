@@ -135,7 +135,7 @@ def write_whole(path: str, content: bytes) -> None:
 def _table(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
     """Return the table, names as code."""
     shown = [_marked(column, table) for column in columns(table, codes)]
-    measured = ("" if row.time else prose(", ".join(row.others())) for row in table)
+    measured = ("" if row.time else prose(", ".join(row.measured())) for row in table)
     return list(
         markdown_table([*shown, Column(head="measured", cells=tuple(measured))])
     )

@@ -141,9 +141,9 @@ def sheet_text(sheet: Sheet, *, width: int) -> str:
 
 def sheet_markdown(sheet: Sheet) -> str:
     """Return a page as Markdown; no name or text in it is markup."""
-    (first, grade), *others = sheet.facts
+    (first, grade), *rest = sheet.facts
     facts = [(first, f"**{prose(grade)}**")]
-    facts += [(label, prose(fact)) for label, fact in others]
+    facts += [(label, prose(fact)) for label, fact in rest]
     columns = (
         Column(head="", cells=tuple(label for label, _ in facts)),
         Column(head="value", cells=tuple(fact for _, fact in facts)),
@@ -242,21 +242,22 @@ _BASES = {
 }
 
 
-def advice_listing(found: tuple[Recommendation, ...]) -> Listing:
+def advice_listing(recommendations: tuple[Recommendation, ...]) -> Listing:
     """Return recommendations as a list, each with its evidence."""
     items = tuple(
-        Item(name=each.rule, text=f"{each.text}{_evidence(each)}") for each in found
+        Item(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
+        for advice in recommendations
     )
     return Listing(heading="Advice", items=items)
 
 
 def _evidence(recommendation: Recommendation) -> str:
     """Return the numbers of an advice in brackets."""
-    told = [
+    numbers = [
         f"{name.replace('_', ' ')} {fixed(number, 3)}"
         for name, number in recommendation.evidence.items()
     ]
-    return f" ({', '.join(told)})" if told else ""
+    return f" ({', '.join(numbers)})" if numbers else ""
 
 
 def measured_sheet(card: MeasuredScorecard) -> Sheet:
@@ -283,11 +284,11 @@ def measured_sheet(card: MeasuredScorecard) -> Sheet:
         listings=(
             Listing(
                 heading="Against the baseline",
-                items=tuple(_decision(each) for each in card.decisions),
+                items=tuple(map(_decision, card.decisions)),
             ),
             Listing(
                 heading="What must hold",
-                items=tuple(_invariant(each) for each in card.invariants),
+                items=tuple(map(_invariant, card.invariants)),
             ),
             advice_listing(card.recommendations),
             Listing(
@@ -301,14 +302,13 @@ def measured_sheet(card: MeasuredScorecard) -> Sheet:
 def _labelled(card: MeasuredScorecard, name: str) -> str:
     """Return a fraction in percent, with the label of what it is made of."""
     label = card.sources.get(name, SourceLabel.MEASURED)
-    told = "" if label is SourceLabel.MEASURED else f" ({label.value})"
-    return f"{_percent(getattr(card, name), limits=[1])}{told}"
+    suffix = "" if label is SourceLabel.MEASURED else f" ({label.value})"
+    return f"{_percent(getattr(card, name), limits=[1])}{suffix}"
 
 
 def _numbers(evidence: tuple[Evidence, ...]) -> str:
     """Return the numbers that named a bottleneck."""
-    told = (f"{e.name} {display.value(e.value, e.unit)}" for e in evidence)
-    return ", ".join(told)
+    return ", ".join(f"{e.name} {display.value(e.value, e.unit)}" for e in evidence)
 
 
 def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
@@ -324,14 +324,15 @@ def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"{fixed(ms, 2)} ms") for name, ms in parts.items())
 
 
-def _invariant(found: InvariantResult) -> Item:
+def _invariant(invariant: InvariantResult) -> Item:
     """Return whether one invariant holds."""
-    outcome = found.outcome
-    bounds = [bound for bound in (found.low, found.high) if bound is not None]
-    said = found.why if found.value is None else fixed(found.value, 3, limits=bounds)
-    held = outcome is Outcome.PASSED
-    word = outcome.value if held else outcome.value.upper()
-    return Item(name=found.name, text=f"{word}; {said}", strong=not held)
+    outcome = invariant.outcome
+    bounds = [bound for bound in (invariant.low, invariant.high) if bound is not None]
+    value = invariant.value
+    text = invariant.why if value is None else fixed(value, 3, limits=bounds)
+    passed = outcome is Outcome.PASSED
+    word = outcome.value if passed else outcome.value.upper()
+    return Item(name=invariant.name, text=f"{word}; {text}", strong=not passed)
 
 
 def _percent(number: float | None, limits: list[float]) -> str:
@@ -365,8 +366,8 @@ def _step_time(step: StepTime | None) -> str:
 def _layer_ratios(card: MeasuredScorecard) -> str:
     """Return how the layers' ratios are spread."""
     ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
-    known = [fixed(end, 2) for end in ends if end is not None]
-    return " … ".join(known) or _NOT_KNOWN
+    texts = [fixed(end, 2) for end in ends if end is not None]
+    return " … ".join(texts) or _NOT_KNOWN
 
 
 def _share_table(card: MeasuredScorecard) -> Table:
@@ -389,9 +390,9 @@ def _operations(card: MeasuredScorecard) -> Table:
     """Return the longest operations as a table, the others in one row."""
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
-    rows = [(each.name, each.ms, each.fraction) for each in shown]
+    rows = [(o.name, o.ms, o.fraction) for o in shown]
     if rest:
-        left = sum(each.ms for each in rest), sum(each.fraction or 0 for each in rest)
+        left = sum(o.ms for o in rest), sum(o.fraction or 0 for o in rest)
         rows.append((f"{len(rest)} others", *left))
     return Table(
         columns=(
@@ -413,19 +414,19 @@ def _decision(decision: Decision) -> Item:
     """Return what became of one quantity."""
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
-    said = [outcome.value.upper() if worse else outcome.value]
+    parts = [outcome.value.upper() if worse else outcome.value]
     if decision.log_ratio:
-        said.append(_by_how_much(decision, decision.log_ratio))
+        parts.append(_by_how_much(decision, decision.log_ratio))
     if decision.now is not None and decision.base is not None:
-        said.append(f"{fixed(decision.now, 2)}, was {fixed(decision.base, 2)}")
+        parts.append(f"{fixed(decision.now, 2)}, was {fixed(decision.base, 2)}")
     if decision.log_ratio is not None and decision.basis in _BASES:
-        said.append(_BASES[decision.basis])
+        parts.append(_BASES[decision.basis])
     if decision.noise_fraction is not None:
         noise = fixed(decision.noise_fraction, 1, percent=True)
-        said.append(f"sessions differ by {noise}")
-    said += [decision.why] if decision.why else []
-    said += [f"so is {other}" for other in decision.shared_by]
-    return Item(name=decision.metric, text="; ".join(said), strong=worse)
+        parts.append(f"sessions differ by {noise}")
+    parts += [decision.why] if decision.why else []
+    parts += [f"so is {metric}" for metric in decision.shared_by]
+    return Item(name=decision.metric, text="; ".join(parts), strong=worse)
 
 
 def _by_how_much(decision: Decision, log_ratio: float) -> str:
@@ -494,11 +495,11 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
     ]
     worse = tuple(
         Item(
-            name=each.metric,
-            text=f"{_change(each.delta, each.metric, policy)}, {each.severity}",
+            name=r.metric,
+            text=f"{_change(r.delta, r.metric, policy)}, {r.severity}",
             strong=True,
         )
-        for each in card.regressions
+        for r in card.regressions
     )
     return Sheet(
         title="Training scorecard",

@@ -65,7 +65,7 @@ def step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column,
 
 def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
     """Return the rows of the phases, and of the time in none of them."""
-    found: _Rows = [
+    table: _Rows = [
         (
             spelled(phase.name) + (" (beside the steps)" if phase.beside else ""),
             phase.kind.value,
@@ -80,14 +80,14 @@ def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
     own_s = fsum(phase.own_s for phase in steps.phases if not phase.beside)
     rest_s = max(0.0, steps.period_s - own_s)
     rest = ("in no phase", "", display.value(rest_s, "s"), _share(rest_s, steps))
-    return [*found, (*rest, "", "", "")]
+    return [*table, (*rest, "", "", "")]
 
 
 def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
     """Return the rows of the slowest layers, and how many are left out."""
-    slow = sorted(steps.layers, key=lambda each: (-_both(each), each.layer))
-    shown = sorted(slow[:_MOST_LAYERS], key=lambda each: each.layer)
-    found: _Rows = [
+    slow = sorted(steps.layers, key=lambda layer: (-_both(layer), layer.layer))
+    shown = sorted(slow[:_MOST_LAYERS], key=lambda layer: layer.layer)
+    table: _Rows = [
         (
             str(layer.layer),
             display.value(layer.forward_s, "s"),
@@ -100,7 +100,7 @@ def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
     if rest:
         forward_s = fsum(layer.forward_s for layer in rest)
         backward_s = fsum(layer.backward_s for layer in rest)
-        found.append(
+        table.append(
             (
                 f"{len(rest)} others",
                 display.value(forward_s, "s"),
@@ -108,18 +108,18 @@ def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
                 "",
             )
         )
-    return found
+    return table
 
 
 def _operations(steps: StepSummary, spelled: _Spelled) -> _Rows:
     """Return the rows of the longest operations over all layers, and of the others."""
     times: dict[str, float] = {}
     calls: dict[str, int] = {}
-    for each in steps.operations:
-        times[each.name] = times.get(each.name, 0.0) + each.own_s
-        calls[each.name] = calls.get(each.name, 0) + each.calls_count
+    for operation in steps.operations:
+        times[operation.name] = times.get(operation.name, 0.0) + operation.own_s
+        calls[operation.name] = calls.get(operation.name, 0) + operation.calls_count
     order = sorted(times, key=lambda name: (-times[name], name))
-    found: _Rows = [
+    table: _Rows = [
         (
             spelled(name),
             display.value(times[name], "s"),
@@ -133,13 +133,13 @@ def _operations(steps: StepSummary, spelled: _Spelled) -> _Rows:
         rest_s = fsum(times[name] for name in rest)
         count = sum(calls[name] for name in rest)
         text = display.value(rest_s, "s")
-        found.append((f"{len(rest)} others", text, _share(rest_s, steps), str(count)))
-    return found
+        table.append((f"{len(rest)} others", text, _share(rest_s, steps), str(count)))
+    return table
 
 
-def _table(heads: Sequence[str], found: _Rows) -> tuple[Column, ...]:
+def _table(heads: Sequence[str], lines: _Rows) -> tuple[Column, ...]:
     """Return rows as columns; the first may be shortened, the last ones dropped."""
-    columns = zip(*found, strict=True)
+    columns = zip(*lines, strict=True)
     return tuple(
         Column(head=head, cells=cells, shrinks=place == 0, rank=max(0, place - 3))
         for place, (head, cells) in enumerate(zip(heads, columns, strict=True))
@@ -150,8 +150,10 @@ def _longest(
     operations: Sequence[OperationTimes], layer: int, spelled: _Spelled
 ) -> str:
     """Return a layer's longest operation, with its time."""
-    own = next((each for each in operations if each.layer == layer), None)
-    return "" if own is None else f"{spelled(own.name)} {display.value(own.own_s, 's')}"
+    longest = next((o for o in operations if o.layer == layer), None)
+    if longest is None:
+        return ""
+    return f"{spelled(longest.name)} {display.value(longest.own_s, 's')}"
 
 
 def _both(layer: LayerTimes) -> float:
@@ -306,15 +308,15 @@ def _facts(
     steps = record.steps
     if steps is None:
         return []
-    of = {each.metric: each for each in record.estimates}
+    estimates = {e.metric: e for e in record.estimates}
     facts = [
-        ("throughput", _throughput(of.get("throughput"), steps, spelled)),
-        ("MFU", _labelled(of.get("mfu"))),
-        ("step", _step_times(of)),
-        ("data wait", _waiting(of.get("data.wait_fraction"), steps)),
+        ("throughput", _throughput(estimates.get("throughput"), steps, spelled)),
+        ("MFU", _labelled(estimates.get("mfu"))),
+        ("step", _step_times(estimates)),
+        ("data wait", _waiting(estimates.get("data.wait_fraction"), steps)),
         ("recompiles", _compilations(steps)),
         ("exposed communication", _exposed(steps)),
-        ("peak memory", _labelled(of.get("memory.peak_bytes"))),
+        ("peak memory", _labelled(estimates.get("memory.peak_bytes"))),
         ("coverage", _coverage(steps)),
         ("grade", _grade(steps)),
         ("void", display.escape(record.void.text) if record.void else ""),
@@ -341,12 +343,12 @@ def _labelled(estimate: Estimate | None) -> str:
     return text if measured else f"{text} ({estimate.label.value})"
 
 
-def _step_times(of: dict[str, Estimate]) -> str:
+def _step_times(estimates: dict[str, Estimate]) -> str:
     """Return the times of a step: median with spread, 95th percentile, the first."""
     times = {"time": "p50", "time.p95": "p95", "time.first_call": "the first"}
     texts = []
     for metric, name in times.items():
-        estimate = of.get(metric)
+        estimate = estimates.get(metric)
         if estimate is not None:
             spread = display.spread(estimate)
             number = display.value(estimate.value, "s")
@@ -415,7 +417,7 @@ def _grade(steps: StepSummary) -> str:
 
 def _missing(record: Record) -> str:
     """Return what a reader expects and does not get, with why, in one line."""
-    gaps = {each.metric: each.reason for each in record.unmeasured}
+    gaps = {gap.metric: gap.reason for gap in record.unmeasured}
     texts: list[str] = [
         f"{name} ({display.escape(gaps[metric])})"
         for metric, name in _ASKED.items()

@@ -85,8 +85,8 @@ _OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
-def _untold(_: Verdict) -> bool:
-    """Return that a verdict stands nowhere else."""
+def _not_in_failures(_: Verdict) -> bool:
+    """Return that a verdict stands nowhere else in the output."""
     return False
 
 
@@ -96,7 +96,7 @@ def run_lines(
     commands: bool = True,
     width: int = _WIDTH,
     verbose: bool = False,
-    told: Callable[[Verdict], bool] = _untold,
+    in_failures: Callable[[Verdict], bool] = _not_in_failures,
 ) -> Iterator[Line]:
     """
     Yield all that a run says: header, table, explanations, how much was judged.
@@ -110,11 +110,13 @@ def run_lines(
 
         verbose: Whether to say what is usually left out.
 
-        told: Whether a verdict stands in pytest's FAILURES, just above: its block is not
+        in_failures: Whether a verdict stands in pytest's FAILURES, just above: its block is not
             printed twice.
     """
     yield Line(title(run, width=width), Style.TITLE)
-    yield from summary(run, commands=commands, width=width, verbose=verbose, told=told)
+    yield from summary(
+        run, commands=commands, width=width, verbose=verbose, in_failures=in_failures
+    )
 
 
 def title(run: Run, *, width: int = _WIDTH) -> str:
@@ -128,7 +130,7 @@ def summary(
     commands: bool = True,
     width: int = _WIDTH,
     verbose: bool = False,
-    told: Callable[[Verdict], bool] = _untold,
+    in_failures: Callable[[Verdict], bool] = _not_in_failures,
 ) -> Iterator[Line]:
     """Yield all that a run says below its title; the arguments are `run_lines`'."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
@@ -141,7 +143,12 @@ def summary(
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
     yield from _explained(
-        run, called, outcomes=EXPLAINED, commands=commands, width=width, told=told
+        run,
+        called,
+        outcomes=EXPLAINED,
+        commands=commands,
+        width=width,
+        in_failures=in_failures,
     )
     judged = judged_line(run)
     yield from wrapped(judged.text, width=width, style=judged.style)
@@ -170,10 +177,10 @@ def header_lines(
     facts = _with_gpu(header, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
-    known = [display.escape(fact) for fact in facts if fact]
-    yield Line(_title(known, width - _RULES), Style.TITLE)
-    said = header.sentences if verbose else _better_sources(header, device)
-    for sentence in said:
+    shown = [display.escape(fact) for fact in facts if fact]
+    yield Line(_title(shown, width - _RULES), Style.TITLE)
+    sentences = header.sentences if verbose else _better_sources(header, device)
+    for sentence in sentences:
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
 
@@ -233,7 +240,7 @@ def explanation_lines(
     outcomes: frozenset[Outcome] = EXPLAINED,
     commands: bool = True,
     width: int = _WIDTH,
-    told: Callable[[Verdict], bool] = _untold,
+    in_failures: Callable[[Verdict], bool] = _not_in_failures,
 ) -> Iterator[Line]:
     """
     Yield a block for each verdict that needs one, the gravest last: nearest to the prompt.
@@ -250,11 +257,16 @@ def explanation_lines(
 
         width: Characters of a line; commands are never broken.
 
-        told: Whether a verdict stands in pytest's FAILURES; one line says which do.
+        in_failures: Whether a verdict stands in pytest's FAILURES; one line says which do.
     """
     called = names(row.key for row in rows(run))
     yield from _explained(
-        run, called, outcomes=outcomes, commands=commands, width=width, told=told
+        run,
+        called,
+        outcomes=outcomes,
+        commands=commands,
+        width=width,
+        in_failures=in_failures,
     )
 
 
@@ -265,7 +277,7 @@ def _explained(
     outcomes: frozenset[Outcome],
     commands: bool,
     width: int,
-    told: Callable[[Verdict], bool],
+    in_failures: Callable[[Verdict], bool],
 ) -> Iterator[Line]:
     """Yield the blocks of a run's verdicts, whose measurements' names are known."""
     yield from _shift_lines(run, width)
@@ -275,7 +287,7 @@ def _explained(
     for verdict in run.verdicts:
         if verdict.outcome not in outcomes or verdict.key.test_id in expected:
             continue
-        if told(verdict):
+        if in_failures(verdict):
             above[called[verdict.key]] = None
         else:
             shared = (verdict.outcome, verdict.reason, verdict.remedy)
@@ -283,7 +295,7 @@ def _explained(
     if above:
         text = f"explained in FAILURES above: {listed(above)}"
         yield from wrapped(text, width=width, style=Style.BAD)
-    for shared in sorted(groups, key=lambda each: -PRECEDENCE.index(each[0])):
+    for shared in sorted(groups, key=lambda group: -PRECEDENCE.index(group[0])):
         alike = groups[shared]
         if shared[0] not in FAILING and len(alike) > _MANY_ALIKE:
             several = [called[verdict.key] for verdict in alike]
@@ -422,7 +434,7 @@ def _title(facts: list[str], width: int) -> str:
 
 def _device(run: Run) -> Device | None:
     """Return the GPU of a run; None: none was used."""
-    return next((each.device for each in run.records if each.device), None)
+    return next((r.device for r in run.records if r.device), None)
 
 
 def _with_gpu(header: Header, device: Device) -> tuple[str, ...]:
@@ -454,8 +466,8 @@ def _brief_cpu(model: str) -> str:
 def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
     """Yield what a row's columns have no room for."""
     if verbose or row.estimate("time") is None:
-        others = ", ".join(row.others())
-        yield from wrapped(others, width=width, depth=1)
+        measured = ", ".join(row.measured())
+        yield from wrapped(measured, width=width, depth=1)
     for text in row.doubts():
         yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
     if row.utilization:

@@ -315,11 +315,11 @@ def in_suite(verdict: Verdict) -> str:
     if suite is None or alone is None or suite.effect is None:
         return ""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    there, here = display.beside(suite.current, alone.current, unit)
+    suite_text, alone_text = display.pair(suite.current, alone.current, unit)
     moved = display.change(suite.effect, limits=())
     metric = "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
     return display.escape(
-        f"{metric}{there} in the suite, {moved}; {here} alone: another test may have "
+        f"{metric}{suite_text} in the suite, {moved}; {alone_text} alone: another test may have "
         "left something behind, or the machine was busy meanwhile"
     )
 
@@ -355,5 +355,5 @@ def _moved(verdict: Verdict) -> str:
         limits = () if limit is None else (limit, -limit)
         return display.change(moved.effect, limits=limits)
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    now, then = display.beside(moved.current, moved.reference, unit)
+    now, then = display.pair(moved.current, moved.reference, unit)
     return f"{then} -> {now}"

@@ -80,7 +80,7 @@ def test_bytes_look_alike_whoever_counted_them(left: int, right: int) -> None:
     """A counter's `byte` is our `bytes` in a value, beside another and in an interval."""
     assert display.value(left, "byte") == display.value(left, "bytes")
     assert display.exactly(left, "byte") == display.exactly(left, "bytes")
-    for show in (display.beside, display.interval):
+    for show in (display.pair, display.interval):
         low, high = sorted((left, right))
         assert show(low, high, "byte") == show(low, high, "bytes")
 
@@ -99,7 +99,7 @@ def test_a_value_never_looks_on_the_other_side_of_its_limit(
     number: float, limit: float, unit: str
 ) -> None:
     """However near, a value beside its limit reads as it is: below, equal or above."""
-    value, held = display.beside(number, limit, unit, is_limit=True)
+    value, held = display.pair(number, limit, unit, is_limit=True)
 
     assert order(shown_number(value), shown_number(held)) == order(number, limit)
 
@@ -112,7 +112,7 @@ def test_a_value_never_looks_on_the_other_side_of_its_limit(
 def test_the_nearest_floats_are_told_apart(limit: float, steps: int, unit: str) -> None:
     """A value one float away from its limit shows it."""
     number = limit * (1 + steps * 2.3e-16)
-    value, held = display.beside(number, limit, unit, is_limit=True)
+    value, held = display.pair(number, limit, unit, is_limit=True)
 
     assert order(shown_number(value), shown_number(held)) == order(number, limit)
     assert held == display.exactly(limit, unit)
@@ -121,7 +121,7 @@ def test_the_nearest_floats_are_told_apart(limit: float, steps: int, unit: str) 
 @given(number=numbers, other=numbers, unit=st.sampled_from(SI_UNITS))
 def test_what_is_more_looks_like_more(number: float, other: float, unit: str) -> None:
     """A value and what it was are in the order that they are in."""
-    now, then = display.beside(number, other, unit)
+    now, then = display.pair(number, other, unit)
 
     assert order(shown_number(now), shown_number(then)) == order(number, other)
 

@@ -512,7 +512,9 @@ def test_what_stands_in_failures_is_not_told_twice() -> None:
     every = screen(terminal.summary(runs.gpu_run(), width=200))
     text = screen(
         terminal.summary(
-            runs.gpu_run(), width=200, told=lambda verdict: verdict == runs.REGRESSED
+            runs.gpu_run(),
+            width=200,
+            in_failures=lambda verdict: verdict == runs.REGRESSED,
         )
     )
 
@@ -528,7 +530,9 @@ def test_many_that_stand_in_failures_are_counted() -> None:
     verdicts = tuple(
         replace(runs.REGRESSED, key=runs.key(f"test_{number}")) for number in range(30)
     )
-    lines = terminal.explanation_lines(runs.run(verdicts=verdicts), told=lambda _: True)
+    lines = terminal.explanation_lines(
+        runs.run(verdicts=verdicts), in_failures=lambda _: True
+    )
 
     assert screen(lines).endswith("test_7, 22 more")
 
