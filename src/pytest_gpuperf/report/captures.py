@@ -34,9 +34,7 @@ __all__ = [
     "capture_bytes",
     "capture_lines",
     "capture_markdown",
-    "limiter_columns",
     "limiter_text",
-    "unknown_texts",
 ]
 
 _BLANK = "n/a"
@@ -44,7 +42,7 @@ _ROOFS = {"dram": "DRAM", "l2": "L2", "l1": "L1", "sm": "SM"}
 _PIPES = {"sm": "SM", "issue": "issue slots"}  # no pipes, and limiters all the same
 
 
-def limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
+def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
     """
     Return time, bound, fraction, limiter and evidence of some launches.
 
@@ -70,13 +68,6 @@ def limiter_text(limiter: Limiter | CounterGap) -> str:
     if limiter.name is LimiterName.LATENCY:
         return f"latency: {limiter.detail or 'stalls not collected'}"
     return _roof(limiter.name.value)
-
-
-def unknown_texts(analyses: Sequence[Analysis | None]) -> tuple[str, ...]:
-    """Return why launches have no limiter and what to collect, each sentence once."""
-    limiters = (analysis.limiter for analysis in analyses if analysis is not None)
-    texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
-    return tuple(dict.fromkeys(texts))
 
 
 def _gap_text(gap: CounterGap) -> str:
@@ -262,7 +253,7 @@ def capture_lines(
             if shown is None
             else _lines(_analysed(launches, shown[number], str), _BELOW, width)
         )
-    for text in (*_unknown(shown), *map(display.escape, remarks)):
+    for text in (*_gap_texts(shown), *map(display.escape, remarks)):
         yield from wrapped(text, width=width)
     yield from wrapped(_count(capture, metrics), width=width)
 
@@ -285,7 +276,7 @@ def capture_markdown(
             else _analysed(launches, shown[number], display.code)
         )
         lines += [*markdown_table(columns), ""]
-    for text in (*_unknown(shown), *map(prose, remarks)):
+    for text in (*_gap_texts(shown), *map(prose, remarks)):
         lines += [text, ""]
     lines.append(_count(capture, metrics))
     return "\n".join(lines) + "\n"
@@ -326,12 +317,14 @@ def _analysed(
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
     """Return the columns of what limits launches."""
-    return (*_named(launches, spelled), *limiter_columns(analyses))
+    return (*_named(launches, spelled), *_limiter_columns(analyses))
 
 
-def _unknown(analyses: Analyses | None) -> tuple[str, ...]:
-    """Return why launches have no limiter, each sentence once."""
-    return unknown_texts([analysis for part in analyses or () for analysis in part])
+def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
+    """Return why launches have no limiter and what to collect, each sentence once."""
+    limiters = (a.limiter for part in analyses or () for a in part if a is not None)
+    texts = (_gap_text(gap) for gap in limiters if isinstance(gap, CounterGap))
+    return tuple(dict.fromkeys(texts))
 
 
 def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:

@@ -29,8 +29,8 @@ _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kerne
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed again
 _COMMIT_DIGITS = 7  # as git shortens them
-_SHOWN_NAMES = 8  # of measurements that share a block
-_SHOWN_FACTS = 6  # moved facts of one line; more are counted
+_SHOWN_NAMES = 8  # measurements that share a block; more are counted
+_SHOWN_FACTS = 6  # changed facts of one line; more are counted
 _DOUBLED = 1.0  # a smallest change above it is not a figure that anybody can use
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
 _LONGEST_REPR = 200  # characters of an operand that is not a number
@@ -115,11 +115,11 @@ def joint_explanation(
     yield from wrapped(listed(texts), width=width, depth=1)
 
 
-def listed(texts: Iterable[str]) -> str:
-    """Return texts once each, the first of them where they are many."""
+def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
+    """Return distinct texts, and how many more there are than so many."""
     shown = list(dict.fromkeys(texts))
-    if len(shown) > _SHOWN_NAMES:
-        shown[_SHOWN_NAMES:] = [f"{len(shown) - _SHOWN_NAMES} more"]
+    if len(shown) > most:
+        shown[most:] = [f"{len(shown) - most} more"]
     return ", ".join(shown)
 
 
@@ -347,13 +347,14 @@ def _baseline(span: BaselineSpan | None) -> str:
         noun = "commit" if first == last or not (first and last) else "commits"
         parts.append(f"{noun} {_range(first or last, last or first)}")
     text = f"baseline: {', '.join(parts)}"
-    moved = [
-        display.escape(f"{name} {then} -> {now}")
-        for name, (then, now) in sorted(span.moved.items())
-    ]
-    if len(moved) > _SHOWN_FACTS:
-        moved[_SHOWN_FACTS:] = [f"{len(moved) - _SHOWN_FACTS} more"]
-    return f"{text}; since then {', '.join(moved)}" if moved else text
+    moved = listed(
+        (
+            display.escape(f"{name} {then} -> {now}")
+            for name, (then, now) in sorted(span.moved.items())
+        ),
+        most=_SHOWN_FACTS,
+    )
+    return f"{text}; since then {moved}" if moved else text
 
 
 def _range(first: str, last: str) -> str:

@@ -32,24 +32,15 @@ from pytest_gpuperf.report.lines import (
 )
 
 __all__ = [
-    "Item",
-    "Listing",
-    "Sheet",
-    "Table",
-    "advice_listing",
     "fixed",
-    "measured_sheet",
     "scorecard_bytes",
-    "scorecard_sheet",
-    "sheet_markdown",
-    "sheet_text",
 ]
 
 _MOST_PLACES = 340  # the smallest float shows itself
 _PERCENT = " %"  # as everywhere in a report
 
 
-class Table(Frozen, frozen=True, kw_only=True):
+class _Table(Frozen, frozen=True, kw_only=True):
     """
     One table.
 
@@ -63,7 +54,7 @@ class Table(Frozen, frozen=True, kw_only=True):
     names: frozenset[str] = frozenset()
 
 
-class Item(Frozen, frozen=True, kw_only=True):
+class _Item(Frozen, frozen=True, kw_only=True):
     """
     One point of a list.
 
@@ -80,7 +71,7 @@ class Item(Frozen, frozen=True, kw_only=True):
     strong: bool = False
 
 
-class Listing(Frozen, frozen=True, kw_only=True):
+class _Listing(Frozen, frozen=True, kw_only=True):
     """
     A list under a heading.
 
@@ -91,10 +82,10 @@ class Listing(Frozen, frozen=True, kw_only=True):
     """
 
     heading: str
-    items: tuple[Item, ...]
+    items: tuple[_Item, ...]
 
 
-class Sheet(Frozen, frozen=True, kw_only=True):
+class _Sheet(Frozen, frozen=True, kw_only=True):
     """
     A page. What is empty is not shown.
 
@@ -110,11 +101,11 @@ class Sheet(Frozen, frozen=True, kw_only=True):
 
     title: str
     facts: tuple[tuple[str, str], ...]
-    tables: tuple[Table, ...] = ()
-    listings: tuple[Listing, ...] = ()
+    tables: tuple[_Table, ...] = ()
+    listings: tuple[_Listing, ...] = ()
 
 
-def sheet_text(sheet: Sheet, *, width: int) -> str:
+def _sheet_text(sheet: _Sheet, *, width: int) -> str:
     """
     Return a page as text for a terminal.
 
@@ -139,7 +130,7 @@ def sheet_text(sheet: Sheet, *, width: int) -> str:
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
 
 
-def sheet_markdown(sheet: Sheet) -> str:
+def _sheet_markdown(sheet: _Sheet) -> str:
     """Return a page as Markdown; no name or text in it is markup."""
     (first, grade), *rest = sheet.facts
     facts = [(first, f"**{prose(grade)}**")]
@@ -217,17 +208,17 @@ def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
     return replace(column, cells=tuple(safe(cell) for cell in column.cells))
 
 
-def _joined(item: Item) -> str:
+def _joined(item: _Item) -> str:
     """Return a point of a list in one line."""
     return f"{item.name}: {item.text}" if item.name else item.text
 
 
-def _points(items: Iterable[Item]) -> list[str]:
+def _points(items: Iterable[_Item]) -> list[str]:
     """Return the points of a list as Markdown."""
     return [_point(item) for item in items]
 
 
-def _point(item: Item) -> str:
+def _point(item: _Item) -> str:
     """Return one point as Markdown."""
     text = prose(item.text)
     named = f"{code(item.name)}: {text}" if item.name else text
@@ -242,13 +233,13 @@ _BASES = {
 }
 
 
-def advice_listing(recommendations: tuple[Recommendation, ...]) -> Listing:
+def _advice_listing(recommendations: tuple[Recommendation, ...]) -> _Listing:
     """Return recommendations as a list, each with its evidence."""
     items = tuple(
-        Item(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
+        _Item(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
         for advice in recommendations
     )
-    return Listing(heading="Advice", items=items)
+    return _Listing(heading="Advice", items=items)
 
 
 def _evidence(recommendation: Recommendation) -> str:
@@ -260,7 +251,7 @@ def _evidence(recommendation: Recommendation) -> str:
     return f" ({', '.join(numbers)})" if numbers else ""
 
 
-def measured_sheet(card: MeasuredScorecard) -> Sheet:
+def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
     """Return a measured scorecard as a page."""
     limiter = card.bottleneck
     facts = (
@@ -277,23 +268,23 @@ def measured_sheet(card: MeasuredScorecard) -> Sheet:
         ("in phases", _percent(card.coverage, limits=[1])),
         *_device(card),
     )
-    return Sheet(
+    return _Sheet(
         title="Training scorecard, measured policy",
         facts=facts,
         tables=(_share_table(card), _operations(card)),
         listings=(
-            Listing(
+            _Listing(
                 heading="Against the baseline",
                 items=tuple(map(_decision, card.decisions)),
             ),
-            Listing(
+            _Listing(
                 heading="What must hold",
                 items=tuple(map(_invariant, card.invariants)),
             ),
-            advice_listing(card.recommendations),
-            Listing(
+            _advice_listing(card.recommendations),
+            _Listing(
                 heading="Not known",
-                items=tuple(Item(text=note) for note in card.notes),
+                items=tuple(_Item(text=note) for note in card.notes),
             ),
         ),
     )
@@ -324,7 +315,7 @@ def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"{fixed(ms, 2)} ms") for name, ms in parts.items())
 
 
-def _invariant(invariant: InvariantResult) -> Item:
+def _invariant(invariant: InvariantResult) -> _Item:
     """Return whether one invariant holds."""
     outcome = invariant.outcome
     bounds = [bound for bound in (invariant.low, invariant.high) if bound is not None]
@@ -332,7 +323,7 @@ def _invariant(invariant: InvariantResult) -> Item:
     text = invariant.why if value is None else fixed(value, 3, limits=bounds)
     passed = outcome is Outcome.PASSED
     word = outcome.value if passed else outcome.value.upper()
-    return Item(name=invariant.name, text=f"{word}; {text}", strong=not passed)
+    return _Item(name=invariant.name, text=f"{word}; {text}", strong=not passed)
 
 
 def _percent(number: float | None, limits: list[float]) -> str:
@@ -370,10 +361,10 @@ def _layer_ratios(card: MeasuredScorecard) -> str:
     return " … ".join(texts) or _NOT_KNOWN
 
 
-def _share_table(card: MeasuredScorecard) -> Table:
+def _share_table(card: MeasuredScorecard) -> _Table:
     """Return where a step's time goes as a table."""
     shares = card.shares
-    return Table(
+    return _Table(
         columns=(
             Column(head="time in", cells=tuple(s.kind for s in shares)),
             Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in shares), right=True),
@@ -386,7 +377,7 @@ def _share_table(card: MeasuredScorecard) -> Table:
     )
 
 
-def _operations(card: MeasuredScorecard) -> Table:
+def _operations(card: MeasuredScorecard) -> _Table:
     """Return the longest operations as a table, the others in one row."""
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
@@ -394,7 +385,7 @@ def _operations(card: MeasuredScorecard) -> Table:
     if rest:
         left = sum(o.ms for o in rest), sum(o.fraction or 0 for o in rest)
         rows.append((f"{len(rest)} others", *left))
-    return Table(
+    return _Table(
         columns=(
             Column(head="operation", cells=tuple(r[0] for r in rows), shrinks=True),
             Column(head="ms", cells=tuple(fixed(r[1], 2) for r in rows), right=True),
@@ -410,7 +401,7 @@ def _operations(card: MeasuredScorecard) -> Table:
     )
 
 
-def _decision(decision: Decision) -> Item:
+def _decision(decision: Decision) -> _Item:
     """Return what became of one quantity."""
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
@@ -426,7 +417,7 @@ def _decision(decision: Decision) -> Item:
         parts.append(f"sessions differ by {noise}")
     parts += [decision.why] if decision.why else []
     parts += [f"so is {metric}" for metric in decision.shared_by]
-    return Item(name=decision.metric, text="; ".join(parts), strong=worse)
+    return _Item(name=decision.metric, text="; ".join(parts), strong=worse)
 
 
 def _by_how_much(decision: Decision, log_ratio: float) -> str:
@@ -462,23 +453,23 @@ def scorecard_bytes(
         if isinstance(scorecard, TrainingScorecard):
             return f"{to_text(encode_scorecard(scorecard))}\n".encode()
         return f"{to_text(scorecard)}\n".encode()
-    sheet = scorecard_sheet(scorecard, policy)
+    sheet = _scorecard_sheet(scorecard, policy)
     if form == "markdown":
-        return sheet_markdown(sheet).encode()
-    return sheet_text(sheet, width=line_width(width)).encode()
+        return _sheet_markdown(sheet).encode()
+    return _sheet_text(sheet, width=line_width(width)).encode()
 
 
-def scorecard_sheet(
+def _scorecard_sheet(
     scorecard: TrainingScorecard | MeasuredScorecard,
     policy: ReferencePolicy = REFERENCE,
-) -> Sheet:
+) -> _Sheet:
     """Return a scorecard as a page."""
     if isinstance(scorecard, MeasuredScorecard):
-        return measured_sheet(scorecard)
+        return _measured_sheet(scorecard)
     return _training(scorecard, policy)
 
 
-def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
+def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
     """Return a scorecard by the rules in the wild as a page."""
     bands = policy.bands
     limits = (bands.a, bands.b, bands.c, bands.d, policy.bottleneck.compute_utilization)
@@ -494,20 +485,20 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
         ("wall coverage", fixed(card.wall_coverage, 1, limits=[0, 1], percent=True)),
     ]
     worse = tuple(
-        Item(
+        _Item(
             name=r.metric,
             text=f"{_change(r.delta, r.metric, policy)}, {r.severity}",
             strong=True,
         )
         for r in card.regressions
     )
-    return Sheet(
+    return _Sheet(
         title="Training scorecard",
         facts=(*facts, *_shares(card, policy)),
         tables=(_hotspots(card), _layers(card)),
         listings=(
-            Listing(heading="Regressions", items=worse),
-            advice_listing(card.recommendations),
+            _Listing(heading="Regressions", items=worse),
+            _advice_listing(card.recommendations),
         ),
     )
 
@@ -538,10 +529,10 @@ def _change(delta: float, metric: str, policy: ReferencePolicy) -> str:
     return f"{'+' if delta > 0 else ''}{text}{points}"
 
 
-def _hotspots(card: TrainingScorecard) -> Table:
+def _hotspots(card: TrainingScorecard) -> _Table:
     """Return the longest operations as a table."""
     spots = card.hotspot_ops
-    return Table(
+    return _Table(
         columns=(
             Column(head="operation", cells=tuple(s.name for s in spots), shrinks=True),
             Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in spots), right=True),
@@ -555,10 +546,10 @@ def _hotspots(card: TrainingScorecard) -> Table:
     )
 
 
-def _layers(card: TrainingScorecard) -> Table:
+def _layers(card: TrainingScorecard) -> _Table:
     """Return the layers as a table."""
     layers = card.per_layer_summary
-    return Table(
+    return _Table(
         columns=(
             Column(head="layer", cells=tuple(str(s.layer) for s in layers), right=True),
             Column(

@@ -23,7 +23,6 @@ from pytest_gpuperf.report.rows import names, rows
 __all__ = [
     "run_steps_lines",
     "run_steps_markdown",
-    "step_tables",
     "steps_lines",
     "steps_markdown",
 ]
@@ -35,7 +34,7 @@ _Spelled = Callable[[str], str]
 _Rows = list[tuple[str, ...]]
 
 
-def step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column, ...]]:
+def _step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column, ...]]:
     """
     Yield the tables of a loop, those without rows left out.
 
@@ -237,7 +236,7 @@ def steps_lines(
     for note in record.notes:
         text = f"note: {display.escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for table in step_tables(record.steps, display.escape):
+    for table in _step_tables(record.steps, display.escape):
         for place, text in enumerate(text_table(table, width=width - len(_INDENT))):
             yield Line(_INDENT + text, Style.PLAIN if place else Style.FAINT)
 
@@ -260,7 +259,7 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
         Column(head="value", cells=tuple(text for _, text in facts)),
     )
     lines += [*markdown_table(table), ""]
-    for columns in step_tables(record.steps, display.code):
+    for columns in _step_tables(record.steps, display.code):
         lines += [*markdown_table(columns), ""]
     missing = _missing(record)
     texts = [missing] if missing else []
