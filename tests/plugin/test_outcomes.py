@@ -478,14 +478,14 @@ def test_too_few_judged_fails_the_run(project: Project) -> None:
 
 
 def test_a_named_baseline_that_judges_nothing_fails_the_run(project: Project) -> None:
-    """A gate is never silently off: `nothing was judged`, unless the run updates."""
+    """A gate is never silently off: `nothing was compared`, unless the run updates."""
     project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
     stored = project.run("--gpuperf-baseline=base", "--gpuperf-update=new")
     ended = project.run("--gpuperf-baseline=base")
 
     assert stored.ret == 0
     assert (ended.ret, ended.parseoutcomes()) == (1, {"passed": 1})
-    assert lines(ended, "nothing was judged although a baseline was named")
+    assert lines(ended, "nothing was compared with the baseline that was named")
 
 
 def test_a_failing_plain_assert_is_explained(project: Project) -> None:

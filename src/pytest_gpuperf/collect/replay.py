@@ -17,6 +17,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.run import Expected
 
 __all__ = [
     "Recorder",
@@ -215,21 +216,23 @@ def _lines(file: Path) -> list[Record]:
     return records
 
 
-def write_expected(folder: str, writer: str, test_ids: list[str]) -> None:
+def write_expected(folder: str, writer: str, expected: Expected) -> None:
     """Write the tests that a worker is going to measure, in case it crashes."""
     target = Path(folder) / f"expected-{writer}.json"
     partial = target.with_suffix(".tmp")
-    partial.write_text(codec.to_text(test_ids), encoding="utf-8")
+    partial.write_text(codec.to_text(expected), encoding="utf-8")
     partial.replace(target)
 
 
-def read_expected(folder: str) -> list[str]:
-    """Return the tests that the workers are going to measure, without duplicates."""
-    ids: dict[str, None] = {}
+def read_expected(folder: str) -> Expected:
+    """Return what the workers are going to measure, without duplicates."""
+    test_ids: dict[str, None] = {}
+    modules: dict[str, None] = {}
     for file in sorted(Path(folder).glob("expected-*.json")):
-        test_ids = codec.from_text(file.read_bytes(), list[str], path=str(file))
-        ids |= dict.fromkeys(test_ids)
-    return list(ids)
+        expected = codec.from_text(file.read_bytes(), Expected, path=str(file))
+        test_ids |= dict.fromkeys(expected.test_ids)
+        modules |= dict.fromkeys(expected.whole_modules)
+    return Expected(test_ids=tuple(test_ids), whole_modules=tuple(modules))
 
 
 def without_samples(record: Record) -> Record:

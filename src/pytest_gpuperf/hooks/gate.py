@@ -59,6 +59,7 @@ class Gate:
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
+        self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
         self._shifts: tuple[MachineShift, ...] = ()
 
     @pytest.hookimpl(optionalhook=True)
@@ -77,6 +78,8 @@ class Gate:
         inside = report.__dict__.pop("gpuperf_inside", None)
         if inside is None:
             self._take(report)
+            if report.when == "call":
+                self._calls[report.nodeid] = report
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)
         self.suite.reported(report.nodeid)  # all three phases have passed
@@ -229,12 +232,23 @@ class Gate:
         if self.config.option.collectonly or not self.suite.measured_anything():
             self.suite.tidy()
             return
+        self._complain_of_overruled()
         run = steps.finish(
             self.suite, xfailed=tuple(self._xfailed), shifts=self._shifts
         )
         self.config.hook.pytest_gpuperf_run_finished(config=self.config, run=run)
         if self.suite.complaints and session.exitstatus in {0, None}:
             session.exitstatus = _TESTS_FAILED
+
+    def _complain_of_overruled(self) -> None:
+        """Fail the run for verdicts that another plugin reported as a pass."""
+        for node_id, report in self._calls.items():
+            if not report.passed or hasattr(report, "wasxfail"):
+                continue
+            test_id = self.suite.test_of(node_id)
+            failures = () if test_id is None else self.suite.failures_of(test_id)
+            if failures:
+                self.suite.complain(terminal.overruled_line(failures[0]))
 
     def pytest_terminal_summary(
         self, terminalreporter: pytest.TerminalReporter

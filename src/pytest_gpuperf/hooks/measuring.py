@@ -27,7 +27,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.metric import is_counter
-from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
@@ -242,6 +242,7 @@ class Measuring:
         self.judging = judging
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
+        self._partial_modules: set[str] = set()
 
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
@@ -254,10 +255,26 @@ class Measuring:
             site = Site.in_process(read, identity_of(identity))
         return cls(config, bench_of(site), Memory(read))
 
+    def pytest_deselected(self, items: Sequence[pytest.Item]) -> None:
+        """Note the modules of which some tests do not run."""
+        self._partial_modules.update(map(_module_of, items))
+
     def pytest_collection_finish(self, session: pytest.Session) -> None:
-        """Say which tests are going to measure."""
+        """Say which tests are going to measure, and which modules run as a whole."""
+        measuring = [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+        option = session.config.option
+        # of these pytest itself leaves out tests while it collects, and tells nobody
+        partial = bool(getattr(option, "lf", False)) or any(
+            "::" in arg for arg in session.config.args
+        )
+        modules = () if partial else dict.fromkeys(map(_module_of, session.items))
         self.bench.site.expect(
-            [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
+            Expected(
+                test_ids=tuple(measuring),
+                whole_modules=tuple(
+                    m for m in modules if m not in self._partial_modules
+                ),
+            )
         )
 
     def pytest_unconfigure(self) -> None:
@@ -457,6 +474,7 @@ class Measuring:
             body_failed=call.excinfo is not None
             and not limits_failed
             and not outcomes.lacked_a_value(call),
+            asserted=ledger.compared,
             group=plan.group,
         )
 
@@ -473,6 +491,11 @@ class Measuring:
 def _advice(item: pytest.Item, **facts: Any) -> Any:  # noqa: ANN401 - the hook's own
     """Return what other plugins advise; a test's hooks take long to look up."""
     return item.ihook.pytest_gpuperf_recommendations(**facts)
+
+
+def _module_of(item: pytest.Item) -> str:
+    """Return the node id of the module that a test is in."""
+    return item.nodeid.partition("::")[0]
 
 
 def _plan(item: pytest.Item) -> Plan:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from pytest_gpuperf.config import Config, Update
@@ -19,6 +20,7 @@ __all__ = [
     "complaints",
     "expected_failures",
     "fatal_outcomes",
+    "speaking",
     "tally",
     "worst",
 ]
@@ -43,7 +45,7 @@ _UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 class Complaint(str, Enum):
     """Why a run fails as a whole, though no test of it may have failed."""
 
-    NOTHING_JUDGED = "nothing-judged"  # although a baseline was named
+    NOTHING_COMPARED = "nothing-compared"  # although a baseline was named
     TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
     NEVER_REPORTED = "never-reported"  # tests of a strict run
 
@@ -55,9 +57,21 @@ class Tally(Frozen, frozen=True, kw_only=True):
     Attributes:
         expected_count: Tests that were to be measured.
 
-        verdicts: The worst verdict of each test that has one, by test id.
+        verdicts: The verdict that speaks for each test that has one, by test id.
 
-        unlimited_count: Tests that were measured and had nothing to be judged by.
+        open_beside: The worst undecided verdict of tests that were judged by another, by
+            test id: a limit was kept and its value could not be compared.
+
+        asserted_count: Tests without a verdict whose own assert on a value held; they are
+            judged.
+
+        broken_count: Tests that failed before anything was judged.
+
+        ungated_count: Tests of which no metric is gated.
+
+        unlimited_count: Other tests that were measured and had nothing to be judged by.
+
+        absent_count: Stored tests that the modules of this run no longer have.
 
         missing_count: Tests that never reported.
 
@@ -69,23 +83,27 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
     expected_count: int
     verdicts: Mapping[str, Verdict]
+    open_beside: Mapping[str, Verdict]
+    asserted_count: int
+    broken_count: int
+    ungated_count: int
     unlimited_count: int
     missing_count: int
+    absent_count: int = 0
     empty_count: int = 0
     xfailed_count: int = 0
 
     @property
     def judged_count(self) -> int:
-        """Tests whose verdict decides something."""
+        """Tests with a decided verdict, or with an assert of their own that held."""
         judged = sum(verdict.outcome in JUDGED for verdict in self.verdicts.values())
-        return judged + self.xfailed_count
+        return judged + self.xfailed_count + self.asserted_count
 
     @property
     def judged_fraction(self) -> float:
-        """Judged tests of those expected; 1 where none was expected."""
-        if not self.expected_count:
-            return 1.0
-        return self.judged_count / self.expected_count
+        """Judged tests of those expected and those absent; 1 where there are none."""
+        count = self.expected_count + self.absent_count
+        return self.judged_count / count if count else 1.0
 
     def of(self, outcome: Outcome) -> tuple[Verdict, ...]:
         """Return the verdicts of one outcome, by test."""
@@ -99,26 +117,79 @@ def tally(run: Run) -> Tally:
     for verdict in run.verdicts:
         if verdict.decides and verdict.key.test_id not in expected:
             by_test.setdefault(verdict.key.test_id, []).append(verdict)
-    verdicts = {test_id: worst(several) for test_id, several in by_test.items()}
+    verdicts = {test_id: speaking(several) for test_id, several in by_test.items()}
     measured = {record.key.test_id for record in run.records}
     completeness = run.header.completeness
     judged = verdicts.keys() | expected
     missing = set(completeness.missing) - judged
     known_count = len(measured | judged | missing)
+    rest = measured - judged - missing
+    asserted = rest.intersection(run.asserted)
+    broken = rest.intersection(run.broken)
+    ungated = _ungated(run, rest - asserted - broken)
     return Tally(
         expected_count=max(completeness.expected_count, known_count),
         verdicts=verdicts,
-        unlimited_count=len(measured - judged - missing),
+        open_beside=_open_beside(by_test, verdicts),
+        asserted_count=len(asserted),
+        broken_count=len(broken),
+        ungated_count=len(ungated),
+        unlimited_count=len(rest - asserted - broken - ungated),
         missing_count=len(missing),
+        absent_count=len(completeness.absent),
         empty_count=max(0, completeness.expected_count - known_count),
         xfailed_count=len(expected),
     )
+
+
+def _open_beside(
+    by_test: Mapping[str, Sequence[Verdict]], verdicts: Mapping[str, Verdict]
+) -> dict[str, Verdict]:
+    """Return the worst undecided verdict of each test that another one judged."""
+    open_beside: dict[str, Verdict] = {}
+    for test_id, several in by_test.items():
+        undecided = [verdict for verdict in several if verdict.outcome in _UNDECIDED]
+        if undecided and verdicts[test_id].outcome in JUDGED:
+            open_beside[test_id] = worst(undecided)
+    return open_beside
+
+
+def _ungated(run: Run, test_ids: AbstractSet[str]) -> set[str]:
+    """Return the tests that recorded numbers of their own, where others are compared."""
+    options = run.header.options
+    compared = any(verdict.limit is None for verdict in run.verdicts)
+    if not compared and "gpuperf_baseline" not in options:
+        return set()  # there is no baseline, which is missing first
+    if "gpuperf_disable" in options or options.get("gpuperf_max_regression") == "off":
+        return set()  # nothing is gated anywhere
+    metrics: dict[str, set[str]] = {}
+    for record in run.records:
+        names = {estimate.metric for estimate in record.estimates}
+        metrics.setdefault(record.key.test_id, set()).update(names)
+    return {t for t in test_ids if metrics[t] and "time" not in metrics[t]}
 
 
 def expected_failures(run: Run) -> frozenset[str]:
     """Return the ids of the tests that failed by a verdict, as their xfail mark expects."""
     failed = {v.key.test_id for v in run.verdicts if v.outcome in FAILING}
     return frozenset(failed.intersection(run.xfailed))
+
+
+def speaking(verdicts: Sequence[Verdict]) -> Verdict:
+    """
+    Return the verdict that speaks for a test: a decided one, if nothing is missing.
+
+    A limit and a change are two judgements: a limit that was kept stays *passed*, whether
+    or not its value could be compared with a baseline.
+
+    Args:
+        verdicts: One or more.
+    """
+    first = worst(verdicts)
+    if first.outcome not in _UNDECIDED:
+        return first
+    decided = [verdict for verdict in verdicts if verdict.outcome in JUDGED]
+    return worst(decided) if decided else first
 
 
 def worst(verdicts: Iterable[Verdict]) -> Verdict:
@@ -176,10 +247,12 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
 
         config: What it was asked to do.
     """
-    gated = config.max_regression is not None or counted.verdicts
+    changes = [v for v in run.verdicts if v.decides and v.limit is None]
+    gated = config.max_regression is not None or changes
     decides = config.baseline_named and config.update is None and not config.disable
-    if gated and decides and counted.expected_count and not _took_place(run):
-        yield Complaint.NOTHING_JUDGED
+    compared = any(map(_was_compared, changes))
+    if gated and decides and counted.expected_count and not compared:
+        yield Complaint.NOTHING_COMPARED
     least = config.min_judged
     if least is not None and counted.judged_fraction < least:
         yield Complaint.TOO_FEW_JUDGED
@@ -187,16 +260,19 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.NEVER_REPORTED
 
 
-def _took_place(run: Run) -> bool:
+# a value of now stood beside nothing that could be compared with it
+_NOT_COMPARED = frozenset({Reason.TOO_FEW_SESSIONS, Reason.VOID})
+
+
+def _was_compared(verdict: Verdict) -> bool:
     """
-    Return whether anything was held against a limit or a baseline.
+    Return whether a value was compared with the baseline.
 
     What noise left open was compared all the same: the gate was on. That an unchanged
     suite of few tests fails for noise would make people switch it off.
     """
-    return any(
-        verdict.outcome in JUDGED
-        or (verdict.change is not None and verdict.change.p_worse is not None)
-        for verdict in run.verdicts
-        if verdict.decides
-    )
+    if verdict.outcome in JUDGED:
+        return True
+    change = verdict.change
+    with_chance = change is not None and change.p_worse is not None
+    return with_chance and verdict.reason not in _NOT_COMPARED

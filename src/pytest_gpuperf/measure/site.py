@@ -33,7 +33,7 @@ from pytest_gpuperf.model.environment import Device, Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.run import HeaderNote
+from pytest_gpuperf.model.run import Expected, HeaderNote
 from pytest_gpuperf.model.sample import Source, Unmeasured
 
 if TYPE_CHECKING:
@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.translate.activity import LaunchSink
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.activity import Trace
+
 
 __all__ = ["ProcessIdentity", "Site"]
 
@@ -115,7 +116,7 @@ class Site:
         self.runner = runner
         self.runtime = runtime
         self._query = query
-        self.expected_ids: list[str] = []
+        self.expected = Expected()
         self.lost: dict[str, Gap] = {}  # what turned out to be of no use, by name
         self._own: frozenset[str] = frozenset()  # packages that this plugin has loaded
         self._recorder = (
@@ -341,13 +342,13 @@ class Site:
             or (has_limits and config.confirm > 0)
         )
 
-    def expect(self, test_ids: list[str]) -> None:
+    def expect(self, expected: Expected) -> None:
         """Take note of which tests are going to measure; a worker tells the controller."""
-        self.expected_ids = test_ids
+        self.expected = expected
         self._own = surroundings.not_loaded()  # from now on cupti-python may load it
         if self.identity.expected is not None:
             replay.write_expected(
-                self.identity.expected, self.identity.writer, test_ids
+                self.identity.expected, self.identity.writer, expected
             )
 
     def need(self, collector: str) -> None:

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.verdict import Verdict
 __all__ = [
     "ChildAnswer",
     "Completeness",
+    "Expected",
     "Header",
     "HeaderNote",
     "MachineShift",
@@ -35,17 +36,35 @@ class Completeness(Frozen, frozen=True, kw_only=True):
         missing: Ids of those that never did.
 
         interrupted: What ended the run early; "" where nothing did.
+
+        absent: Ids of stored tests that their modules no longer have, of those that
+            ran as a whole.
     """
 
     expected_count: int
     reported_count: int
     missing: tuple[str, ...] = ()
     interrupted: str = ""
+    absent: tuple[str, ...] = ()
 
     @property
     def complete(self) -> bool:
         """Whether every test reported and nothing ended the run early."""
         return not self.missing and not self.interrupted
+
+
+class Expected(Frozen, frozen=True, kw_only=True):
+    """
+    What a process is going to measure.
+
+    Attributes:
+        test_ids: The selected tests with a measurement.
+
+        whole_modules: Test files of which nothing was left out.
+    """
+
+    test_ids: tuple[str, ...] = ()
+    whole_modules: tuple[str, ...] = ()
 
 
 class HeaderNote(Frozen, frozen=True, kw_only=True):
@@ -141,6 +160,10 @@ class Run(Frozen, frozen=True, kw_only=True):
         xfailed: Ids of tests that failed and were expected to: what they missed is no
             failure of the run.
 
+        asserted: Ids of tests that passed and compared a measured value themselves.
+
+        broken: Ids of tests that failed for another reason than their limits.
+
         shifts: What the machine did to whole classes of tests, as controls show it.
     """
 
@@ -149,6 +172,8 @@ class Run(Frozen, frozen=True, kw_only=True):
     records: tuple[Record, ...]
     verdicts: tuple[Verdict, ...] = ()
     xfailed: tuple[str, ...] = ()
+    asserted: tuple[str, ...] = ()
+    broken: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
 
 
@@ -169,6 +194,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
 
         body_failed: Whether it failed for another reason than its limits.
 
+        asserted: Whether its body compared a measured value itself.
+
         group: A heading in reports.
 
         lost: Collectors that turned out to be of no use in its process, and why.
@@ -180,6 +207,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     refusals: tuple[Unmeasured, ...] = ()
     max_regression: Mapping[str, float | None] = {}
     body_failed: bool = False
+    asserted: bool = False
     group: str | None = None
     lost: tuple[Unmeasured, ...] = ()
 

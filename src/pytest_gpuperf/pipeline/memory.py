@@ -77,6 +77,17 @@ class Memory:
             self._loaded[folder] = store.load(folder)
         return self._loaded[folder].get(record.key, ())
 
+    def test_ids(self) -> tuple[str, ...]:
+        """Return the ids of all tests that have stored sessions, wherever measured."""
+        store = self.store()
+        if store is None:
+            return ()
+        for folder in store.slugs():
+            if folder not in self._loaded:
+                self._loaded[folder] = store.load(folder)
+        keys = (key for folder in self._loaded.values() for key in folder)
+        return tuple(dict.fromkeys(key.test_id for key in keys))
+
     def priors(self, record: Record) -> Mapping[str, Prior]:
         """Return how much sessions usually differ where a record was measured."""
         folder = slug_of(record)

@@ -100,6 +100,8 @@ def finish(
         records=suite.records(),
         verdicts=suite.verdicts,
         xfailed=tuple(xfailed),
+        asserted=suite.asserted(),
+        broken=tuple(t for t, m in suite.results.items() if m.body_failed),
         shifts=tuple(shifts),
     )
     suite.run = run

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.run import Completeness, Header
+from pytest_gpuperf.model.run import Completeness, Expected, Header
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
@@ -33,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
     from pytest_gpuperf.model.sample import Estimate
+
 
 __all__ = ["Suite"]
 
@@ -144,7 +145,8 @@ class Suite:
 
     def sort(self) -> None:
         """Put results into the order of collection: workers finish in any order."""
-        place = {test_id: index for index, test_id in enumerate(self._expected())}
+        expected = self._expected().test_ids
+        place = {test_id: index for index, test_id in enumerate(expected)}
         last = len(place)
         ordered = sorted(self.results, key=lambda test_id: place.get(test_id, last))
         self.results = {test_id: self.results[test_id] for test_id in ordered}
@@ -153,6 +155,13 @@ class Suite:
         """Return the verdicts for which a test fails."""
         fatal = fatal_outcomes(self.config)
         return tuple(v for v in self._of_test(test_id) if v.outcome in fatal)
+
+    def test_of(self, node_id: str) -> str | None:
+        """Return the measured test of a node id, to which xdist may append a group."""
+        for test_id in (node_id, node_id.rpartition("@")[0]):
+            if test_id in self.results:
+                return test_id
+        return None
 
     def _of_test(self, test_id: str) -> Sequence[Verdict]:
         """Return the verdicts of one test."""
@@ -163,7 +172,7 @@ class Suite:
 
     def measured_anything(self) -> bool:
         """Return whether this run had tests that measure."""
-        return bool(self.results) or bool(self._expected())
+        return bool(self.results) or bool(self._expected().test_ids)
 
     def forget(self) -> None:
         """Let go of what was measured: pytest collects garbage as it ends, twice."""
@@ -191,6 +200,14 @@ class Suite:
     def complain_of(self, error: GpuPerfError) -> None:
         """Fail the run because something around its tests went wrong."""
         self.complain(f"gpuperf: {error}")
+
+    def asserted(self) -> tuple[str, ...]:
+        """Return the ids of the tests whose own assert on a measured value held."""
+        return tuple(
+            test_id
+            for test_id, measured in self.results.items()
+            if measured.asserted and test_id in self.passed
+        )
 
     def add(self, records: Sequence[Record]) -> None:
         """Take what fresh processes measured."""
@@ -232,7 +249,7 @@ class Suite:
 
     def completeness(self) -> Completeness:
         """Return which tests reported."""
-        expected = self._expected()
+        expected = self._expected().test_ids
         missing = [test_id for test_id in expected if not self._has_reported(test_id)]
         return Completeness(
             expected_count=len(expected),
@@ -253,18 +270,28 @@ class Suite:
         return Header(
             session=self.site.session,
             environment=self.site.environment,
-            completeness=self.completeness(),
+            completeness=replace(self.completeness(), absent=self._absent()),
             options=self.config.given,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,
         )
 
-    def _expected(self) -> list[str]:
-        """Return the tests that were going to measure."""
-        if self.site.expected_ids or self.site.identity.expected is None:
-            return self.site.expected_ids
+    def _expected(self) -> Expected:
+        """Return what was going to be measured."""
+        if self.site.expected.test_ids or self.site.identity.expected is None:
+            return self.site.expected
         return replay.read_expected(self.site.identity.expected)
+
+    def _absent(self) -> tuple[str, ...]:
+        """Return the stored tests that their modules no longer have; they ran whole."""
+        expected = self._expected()
+        modules, test_ids = set(expected.whole_modules), set(expected.test_ids)
+        return tuple(
+            test_id
+            for test_id in self.memory.test_ids()
+            if test_id.partition("::")[0] in modules and test_id not in test_ids
+        )
 
     def _has_reported(self, test_id: str) -> bool:
         """Return whether a test has ended; loadgroup appends @group to its id."""

@@ -7,14 +7,14 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_gpuperf.judge.tally import expected_failures, worst
+from pytest_gpuperf.judge.tally import expected_failures, speaking, worst
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.telemetry import UtilizationWindow
-from pytest_gpuperf.model.verdict import FAILING, Outcome, Verdict
+from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import Column, shorten
@@ -33,6 +33,7 @@ __all__ = [
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})
+_BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -57,9 +58,9 @@ class Row(Frozen, frozen=True, kw_only=True):
 
     @property
     def outcome(self) -> Outcome | None:
-        """The worst outcome; None where nothing was judged."""
+        """The outcome that speaks for it; None where nothing was judged."""
         deciding = [verdict for verdict in self.verdicts if verdict.decides]
-        return worst(deciding).outcome if deciding else None
+        return speaking(deciding).outcome if deciding else None
 
     @property
     def is_loud(self) -> bool:
@@ -73,15 +74,17 @@ class Row(Frozen, frozen=True, kw_only=True):
             return XFAILED
         outcome = self.outcome
         if outcome is not None:
-            return words.label(outcome) + self._new_count(outcome)
+            return words.label(outcome) + self._open_beside(outcome)
         return "void" if self.record is not None and self.record.void else ""
 
-    def _new_count(self, outcome: Outcome) -> str:
-        """Return how many metrics are new beside one that was judged; "" for none."""
-        if outcome not in {Outcome.IMPROVED, Outcome.UNCHANGED}:
+    def _open_beside(self, outcome: Outcome) -> str:
+        """Return what was left open beside the outcome; "" for nothing."""
+        if outcome not in JUDGED:
             return ""
-        count = sum(v.outcome is Outcome.NEW for v in self.verdicts if v.decides)
-        return f", {count} new" if count else ""
+        beside = Counter(
+            v.outcome for v in self.verdicts if v.decides and v.outcome in _BESIDE
+        )
+        return "".join(f", {count} {o.value}" for o, count in beside.items())
 
     def estimate(self, metric: str) -> Estimate | None:
         """Return the value of a metric of the whole record; None: there is none."""

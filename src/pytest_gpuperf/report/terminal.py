@@ -58,6 +58,7 @@ __all__ = [
     "judged_line",
     "longrepr_lines",
     "nothing_stored",
+    "overruled_line",
     "run_lines",
     "stored_line",
     "summary",
@@ -150,8 +151,18 @@ def summary(
         width=width,
         in_failures=in_failures,
     )
+    yield from _absent_lines(run, width)
     judged = judged_line(run)
     yield from wrapped(judged.text, width=width, style=judged.style)
+
+
+def _absent_lines(run: Run, width: int) -> Iterator[Line]:
+    """Yield which stored tests their modules no longer have."""
+    absent = run.header.completeness.absent
+    if absent:
+        tests = listed(map(display.escape, absent))
+        text = f"in the baseline and not in this run: {tests}"
+        yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
 def header_lines(
@@ -329,22 +340,41 @@ def held_line(count: int, confirm: int) -> str:
 def judged_line(run: Run) -> Line:
     """Return the last line: how many tests were judged, and why the others were not."""
     counted = tally(run)
-    decided = [_counted(counted, name) for name in _JUDGED_ORDER]
-    if counted.xfailed_count:
-        decided.append(f"{counted.xfailed_count} {XFAILED}")
-    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
-    undecided = _unlimited(counted, run.header.options, undecided)
-    if counted.missing_count:
-        undecided.append(f"{counted.missing_count} never reported")
-    if counted.empty_count:
-        undecided.append(f"{counted.empty_count} without a measurement")
-    if run.header.completeness.interrupted:
-        undecided.append(display.escape(run.header.completeness.interrupted))
-    parts = (", ".join(filter(None, some)) for some in (decided, undecided))
-    text = "; ".join(filter(None, parts))
+    interrupted = display.escape(run.header.completeness.interrupted)
+    parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
+    text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
     head = f"judged {counted.judged_count} of {counted.expected_count}"
     style = Style.BAD if not counted.judged_count else _gravest(counted)
     return Line(f"{head}: {text}" if text else head, style)
+
+
+def _decided(counted: Tally) -> list[str]:
+    """Return how many tests were judged in which way; "" for none of a way."""
+    own = "its own assert" if counted.asserted_count == 1 else "their own asserts"
+    return [
+        *(_counted(counted, name) for name in _JUDGED_ORDER),
+        _some(counted.asserted_count, f"by {own}"),
+        _some(counted.xfailed_count, XFAILED),
+    ]
+
+
+def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
+    """Return how many tests were not judged, and why; "" for none of a reason."""
+    undecided = [_counted(counted, name) for name in _OPEN_ORDER]
+    return [
+        *_unlimited(counted, options, undecided),
+        _beside(counted),
+        _some(counted.broken_count, "failed before being judged"),
+        _some(counted.ungated_count, "with no gated metric: name it in max_regression"),
+        _some(counted.missing_count, "never reported"),
+        _some(counted.empty_count, "without a measurement"),
+        _some(counted.absent_count, "of the baseline did not run"),
+    ]
+
+
+def _some(count: int, what: str) -> str:
+    """Return a count with what it is of; "" for none."""
+    return f"{count} {what}" if count else ""
 
 
 def nothing_stored(why: str) -> str:
@@ -388,17 +418,27 @@ def stored_line(
 
 def complaint(code: Complaint, counted: Tally) -> str:
     """Return why a run fails as a whole, in words."""
-    if code is Complaint.NOTHING_JUDGED:
+    if code is Complaint.NOTHING_COMPARED:
         return (
-            "nothing was judged although a baseline was named: see the reasons above, "
-            "or store one with --gpuperf-update=new"
+            "nothing was compared with the baseline that was named: see the reasons "
+            "above, or store sessions of this machine with --gpuperf-update=new"
         )
     if code is Complaint.TOO_FEW_JUDGED:
+        count = counted.expected_count + counted.absent_count
         return (
-            f"judged {counted.judged_count} of {counted.expected_count} tests, fewer "
-            f"than --gpuperf-min-judged asks for"
+            f"judged {counted.judged_count} of {count} tests, fewer than "
+            "--gpuperf-min-judged asks for"
         )
     return f"{counted.missing_count} tests never reported (--gpuperf-strict)"
+
+
+def overruled_line(verdict: Verdict) -> str:
+    """Return why a run fails that pytest would pass: a plugin changed an outcome."""
+    test = display.escape(verdict.key.test_id)
+    what = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
+    return (
+        f"{test}: {what}, and another plugin reported the test as passed; the run fails"
+    )
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
@@ -504,11 +544,24 @@ def _gravest(counted: Tally) -> Style:
     return STYLES[Outcome.NEW if good and counted.of(Outcome.NEW) else gravest]
 
 
+def _beside(counted: Tally) -> str:
+    """Return which judged tests have a second verdict that is open, and why."""
+    several = [
+        _outcome_count(verdicts, name)
+        for name in _OPEN_ORDER
+        if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
+    ]
+    return f"of the judged also {', '.join(several)}" if several else ""
+
+
 def _counted(counted: Tally, name: str) -> str:
     """Return how many tests have an outcome, and what the reader should know of it."""
     verdicts = counted.of(Outcome(name))
-    if not verdicts:
-        return ""
+    return _outcome_count(verdicts, name) if verdicts else ""
+
+
+def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
+    """Return how many verdicts of an outcome there are, and what to know of them."""
     if name == "unchanged":
         aside = _blind(verdicts)
     else:

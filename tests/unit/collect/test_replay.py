@@ -16,6 +16,7 @@ from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.run import Expected
 from pytest_gpuperf.model.sample import Estimate, Series
 from unit.model.records import any_record
 
@@ -274,19 +275,21 @@ def test_readings_that_cannot_be_read_are_named(folder: str) -> None:
 def test_all_workers_tell_what_they_expect(tmp_path: Path) -> None:
     """Each test is expected once, whoever is going to run it; nobody told: nothing."""
     place = str(tmp_path)
-    assert replay.read_expected(place) == []
+    assert replay.read_expected(place) == Expected()
 
-    replay.write_expected(place, "gw1", ["b", "c"])
-    replay.write_expected(place, "gw0", ["old"])
-    replay.write_expected(place, "gw0", ["a", "b"])
+    for writer, *test_ids in (("gw1", "b", "c"), ("gw0", "old"), ("gw0", "a", "b")):
+        expected = Expected(test_ids=tuple(test_ids), whole_modules=("m", writer))
+        replay.write_expected(place, writer, expected)
     (tmp_path / "expected-gw2.tmp").write_text('["half')
 
-    assert replay.read_expected(place) == ["a", "b", "c"]
+    assert replay.read_expected(place) == Expected(
+        test_ids=("a", "b", "c"), whole_modules=("m", "gw0", "gw1")
+    )
 
 
-def test_an_expectation_is_a_list_of_tests(tmp_path: Path) -> None:
-    """A file of another form is refused by name."""
-    (tmp_path / "expected-gw0.json").write_text("{}")
+def test_an_expectation_of_another_form_is_refused(tmp_path: Path) -> None:
+    """The file is named."""
+    (tmp_path / "expected-gw0.json").write_text("[]")
 
     with pytest.raises(RecordError, match=r"expected-gw0\.json"):
         replay.read_expected(str(tmp_path))

@@ -130,6 +130,7 @@ NEW = Verdict(
     outcome=Outcome.NEW,
     reason=Reason.NOTHING_STORED,
 )
+PASSED = replace(runs.FAILED, outcome=Outcome.PASSED, reason=Reason.WITHIN_LIMIT)
 NOISE = replace(
     runs.REGRESSED,
     outcome=Outcome.INCONCLUSIVE,
@@ -140,10 +141,10 @@ NOISE = replace(
 
 def test_a_gate_that_was_silently_off_fails_the_run() -> None:
     """A baseline was named and nothing was held against it."""
-    assert complained(NEW) == ["nothing-judged"]
-    assert complained() == ["nothing-judged"]  # time is gated by default
+    assert complained(NEW) == ["nothing-compared"]
+    assert complained() == ["nothing-compared"]  # time is gated by default
     assert complained(max_regression=None) == []  # nothing is gated
-    assert complained(NEW, max_regression=None) == ["nothing-judged"]
+    assert complained(NEW, max_regression=None) == ["nothing-compared"]
     assert complained(expected=0) == []
 
 
@@ -153,14 +154,56 @@ def test_a_gate_that_was_on_fails_nothing() -> None:
 
     assert complained(NEW, runs.REGRESSED) == []
     assert complained(NEW, noisy) == []
-    assert complained(NOISE) == ["nothing-judged"]  # no probability: not compared
+    assert complained(NOISE) == ["nothing-compared"]  # no probability: not compared
+
+
+def test_a_limit_that_was_kept_is_no_comparison() -> None:
+    """Nothing stood beside the baseline, whatever else was judged in the run."""
+    few = replace(NOISE, reason=Reason.TOO_FEW_SESSIONS)
+    few = replace(few, change=replace(runs.change(0.06, 1e-3), p_worse=0.2))
+    other_cpu = replace(NEW, outcome=Outcome.INCOMPARABLE)
+
+    assert complained(PASSED, other_cpu) == ["nothing-compared"]
+    assert complained(PASSED, few) == ["nothing-compared"]
+    assert complained(PASSED, max_regression=None) == []  # there is no gate to be off
+
+
+@pytest.mark.parametrize("undecided", ["inconclusive", "incomparable", "new"])
+def test_a_limit_that_was_kept_stays_passed(undecided: str) -> None:
+    """A limit and a change are two judgements; the open one is counted beside it."""
+    open_change = replace(NEW, key=PASSED.key, outcome=Outcome(undecided))
+    counted = tally(runs.run(verdicts=(PASSED, open_change)))
+
+    assert counted.of(Outcome.PASSED) == (PASSED,)
+    assert counted.judged_count == 1
+    assert counted.open_beside == {PASSED.key.test_id: open_change}
+
+
+def test_an_assert_that_held_judges_a_test_without_verdict() -> None:
+    """It is counted as such, and a body that failed is not taken for it."""
+    records = tuple(runs.record(name) for name in ("test_a", "test_b", "test_c"))
+    ids = [record.key.test_id for record in records]
+    run = replace(runs.run(records, expected=3), asserted=(ids[0],), broken=(ids[1],))
+    counted = tally(run)
+
+    assert (counted.asserted_count, counted.broken_count) == (1, 1)
+    assert (counted.unlimited_count, counted.judged_count) == (1, 1)
+
+
+def test_an_absent_test_is_missing_from_what_was_judged() -> None:
+    """A stored test that its module no longer has is in the denominator."""
+    run = runs.run(verdicts=(runs.REGRESSED,), expected=1)
+    completeness = replace(run.header.completeness, absent=("gone",))
+    counted = tally(replace(run, header=replace(run.header, completeness=completeness)))
+
+    assert (counted.absent_count, counted.judged_fraction) == (1, 0.5)
 
 
 def test_a_change_that_is_only_shown_is_no_gate() -> None:
     """Nothing was allowed or forbidden."""
     shown = replace(runs.REGRESSED, threshold=None, outcome=Outcome.UNCHANGED)
 
-    assert complained(shown) == ["nothing-judged"]
+    assert complained(shown) == ["nothing-compared"]
 
 
 @pytest.mark.parametrize(

@@ -619,9 +619,9 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
     told = {code: terminal.complaint(code, counted) for code in Complaint}
 
     assert told == {
-        Complaint.NOTHING_JUDGED: (
-            "nothing was judged although a baseline was named: see the reasons above, "
-            "or store one with --gpuperf-update=new"
+        Complaint.NOTHING_COMPARED: (
+            "nothing was compared with the baseline that was named: see the reasons "
+            "above, or store sessions of this machine with --gpuperf-update=new"
         ),
         Complaint.TOO_FEW_JUDGED: (
             "judged 1 of 4 tests, fewer than --gpuperf-min-judged asks for"

@@ -1,0 +1,191 @@
+"""The exit status and the last line tell one story of a run."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import VALUES, XDIST, Project, lines
+
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=0")
+ALONE = pytest.param((), id="alone")
+WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
+
+LIMITED = """
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["time <= 10 s"])
+    def test_limited(gpuperf):
+        gpuperf(sorted, [2, 1])
+
+    def test_free(gpuperf):
+        gpuperf(sorted, [2, 1])
+"""
+
+
+def test_a_kept_limit_is_no_comparison_with_a_baseline(project: Project) -> None:
+    """One stored session compares nothing: the run fails, the limit stays passed."""
+    project.store(LIMITED, sessions=1)
+    ended = project.run(*GATE)
+
+    assert ended.ret == 1
+    assert ended.parseoutcomes() == {"passed": 2}
+    assert lines(ended, "nothing was compared with the baseline that was named")
+    assert lines(ended, "judged 1 of 2: 1 passed; 1 inconclusive (too few sessions)")
+    assert lines(ended, "of the judged also 1 inconclusive (too few sessions)")
+
+
+def test_a_kept_limit_is_not_hidden_by_a_new_value(project: Project) -> None:
+    """The row shows both, and the limit counts as judged."""
+    project.store(VALUES)
+    project.write(LIMITED, "test_other.py")
+    ended = project.run(*GATE)
+
+    assert ended.ret == 0
+    assert lines(ended, "judged 4 of 5: 3 unchanged, 1 passed; 1 new")
+    assert lines(ended, "test_limited", "passed, 1 new")
+
+
+@pytest.mark.parametrize("workers", [ALONE, WORKERS])
+def test_a_test_that_its_module_lost_is_counted_and_named(
+    project: Project, workers: tuple[str, ...]
+) -> None:
+    """It is in the denominator of --gpuperf-min-judged."""
+    project.store(VALUES)
+    project.write(VALUES.replace('"b", ', ""))
+    ended = project.run(*GATE, *workers, "--gpuperf-min-judged=100%")
+    lenient = project.run(*GATE, *workers, "--gpuperf-min-judged=60%")
+
+    assert (ended.ret, lenient.ret) == (1, 0)
+    assert lines(ended, "in the baseline and not in this run: test_it.py::test_x[b]")
+    assert lines(ended, "judged 2 of 2: 2 unchanged; 1 of the baseline did not run")
+    assert lines(ended, "judged 2 of 3 tests, fewer than --gpuperf-min-judged")
+
+
+@pytest.mark.parametrize(
+    "chosen",
+    [
+        ("-k", "x and not b"),
+        ("test_it.py::test_x[a]",),
+        ("--deselect", "test_it.py::test_x[b]"),
+    ],
+)
+def test_a_test_that_was_left_out_is_not_lost(
+    project: Project, chosen: tuple[str, ...]
+) -> None:
+    """Whoever chooses tests knows that the others do not run."""
+    project.store(VALUES)
+    ended = project.run(*GATE, *chosen)
+
+    assert ended.ret == 0
+    assert not lines(ended, "did not run")
+
+
+FORGIVING = """
+    import pytest
+
+    @pytest.hookimpl(wrapper=True, tryfirst=True)
+    def pytest_runtest_makereport(item, call):
+        report = yield
+        if report.failed:
+            report.outcome = "passed"
+        return report
+"""
+LATE = """
+    import pytest
+
+    @pytest.hookimpl(tryfirst=True)
+    def pytest_runtest_logreport(report):
+        if report.failed:
+            report.outcome = "passed"
+"""
+
+
+@pytest.mark.parametrize(
+    ("plugin", "text", "value"),
+    [
+        (FORGIVING, LIMITED.replace("10 s", "0 s"), 1.0),
+        (LATE, VALUES, 2.0),
+        (LATE, LIMITED.replace("10 s", "0 s"), 1.0),
+    ],
+    ids=["limit", "change", "late-limit"],
+)
+def test_a_plugin_cannot_turn_a_failed_verdict_into_a_pass(
+    project: Project, plugin: str, text: str, value: float
+) -> None:
+    """The run fails all the same, and says which test and why."""
+    project.store(VALUES)
+    project.write(plugin, "conftest.py")
+    project.write(text)
+    project.set_values(b=value)
+    ended = project.run(*GATE[:1], "--gpuperf-confirm=1")
+
+    assert ended.ret == 1
+    assert "failed" not in ended.parseoutcomes()
+    assert lines(ended, "another plugin reported the test as passed; the run fails")
+
+
+def test_an_expected_failure_is_not_overruled(project: Project) -> None:
+    """An xfail mark is the test's own, and pytest reports it as what it is."""
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.xfail
+        @pytest.mark.gpuperf(limits=["time <= 0 s"])
+        def test_limited(gpuperf):
+            gpuperf(sorted, [2, 1])
+        """
+    )
+    ended = project.run()
+
+    assert (ended.ret, ended.parseoutcomes()) == (0, {"xfailed": 1})
+
+
+def test_the_last_line_says_what_judged_a_test(project: Project) -> None:
+    """A body that failed, and a number that nothing gates."""
+    project.store(VALUES)
+    project.write(
+        """
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["time <= 10 s"])
+        def test_broken(gpuperf):
+            gpuperf(sorted, [2, 1])
+            assert False
+
+        def test_recorded(gpuperf):
+            gpuperf.record("rate", 3.0)
+        """,
+        "test_other.py",
+    )
+    ended = project.run(*GATE)
+    (last,) = lines(ended, "judged 3 of 5: 3 unchanged")
+
+    assert ended.ret == 1
+    assert "1 failed before being judged" in last
+    assert "1 with no gated metric: name it in max_regression" in last
+
+
+@pytest.mark.parametrize(
+    ("held", "last"),
+    [
+        ("perf.time <= 10", "judged 1 of 1: 1 by its own assert"),
+        ("10 >= perf.time", "judged 1 of 1: 1 by its own assert"),
+        ("perf.time > 0 and perf.time != 1", "judged 1 of 1: 1 by its own assert"),
+        ("perf.time", "judged 0 of 1: 1 without marker limit or baseline"),
+        ("perf.time < 0", "judged 0 of 1: 1 failed before being judged"),
+    ],
+)
+def test_an_assert_that_held_is_counted_as_such(
+    project: Project, held: str, last: str
+) -> None:
+    """A value that is compared was looked at, and one that is only read was not."""
+    project.write(
+        f"""
+        def test_it(gpuperf):
+            perf = gpuperf.measure(sorted, [2, 1])
+            assert {held}
+        """
+    )
+
+    assert lines(project.run(), last)
