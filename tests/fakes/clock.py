@@ -14,11 +14,20 @@ class FakeClock:
         reading_ns: The monotonic reading [ns].
 
         wall_s: The wall-clock time [s].
+
+        waited_ns: How much of the time this thread did not run [ns].
+
+        waits: How often this thread has waited; None: nobody counts.
+
+        others_ns: The processor time of other threads [ns].
     """
 
     def __init__(self, *, wall_s: float = 1_700_000_000.0) -> None:
         self.reading_ns = 0
         self.wall_s = wall_s
+        self.waited_ns = 0
+        self.waits: int | None = 0
+        self.others_ns = 0
 
     def now_ns(self) -> int:
         return self.reading_ns
@@ -26,12 +35,32 @@ class FakeClock:
     def unix_s(self) -> float:
         return self.wall_s
 
+    def thread_cpu_ns(self) -> int:
+        return self.reading_ns - self.waited_ns
+
+    def process_cpu_ns(self) -> int:
+        return self.thread_cpu_ns() + self.others_ns
+
+    def waits_count(self) -> int | None:
+        return self.waits
+
     def advance(self, elapsed_ns: int) -> None:
         self.reading_ns += elapsed_ns
         self.wall_s += elapsed_ns / 1e9
 
+    def interrupt(self, elapsed_ns: int) -> None:
+        """Let time pass in which something else runs on this thread's processor."""
+        self.advance(elapsed_ns)
+        self.waited_ns += elapsed_ns
+
+    def wait(self, elapsed_ns: int) -> None:
+        """Let time pass in which this thread waits."""
+        self.interrupt(elapsed_ns)
+        if self.waits is not None:
+            self.waits += 1
+
     def sleep(self, duration_s: float) -> None:
-        self.advance(round(duration_s * 1e9))
+        self.wait(round(duration_s * 1e9))
 
     def taking(self, *first_ns: int, then_ns: int) -> Callable[[], int]:
         """Return a function whose calls take these times, and return their number."""

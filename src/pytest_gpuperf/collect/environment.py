@@ -29,7 +29,7 @@ __all__ = [
 ]
 
 # raised when host timing changes: its values are then not comparable any more
-HOST_METHOD = "host/1"
+HOST_METHOD = "host/2"  # without interrupted samples
 
 # The packages that change speed: the module that shows the use, and its distributions.
 # An allow-list, for privacy: no other package is recorded.

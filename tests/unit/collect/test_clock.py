@@ -32,12 +32,36 @@ def test_reading_the_clock_is_the_bare_builtin() -> None:
     """A Python frame around it would be part of every sample."""
     assert SystemClock.now_ns is time.perf_counter_ns
     assert SystemClock().now_ns is time.perf_counter_ns
+    assert SystemClock().thread_cpu_ns is time.thread_time_ns
+    assert SystemClock().process_cpu_ns is time.process_time_ns
+
+
+def test_a_thread_that_sleeps_waits_and_does_not_compute() -> None:
+    """A sleep takes no processor time, and counts as a wait where waits are counted."""
+    clock = SystemClock()
+    begun_ns, waits = clock.thread_cpu_ns(), clock.waits_count()
+    for _ in range(3):
+        clock.sleep(0.02)
+    cpu_ns, waited = clock.thread_cpu_ns() - begun_ns, clock.waits_count()
+
+    assert 0 < cpu_ns < 30_000_000
+    assert waits is None or (waited is not None and waited - waits >= 3)
+
+
+def test_the_process_computes_at_least_as_much_as_the_thread() -> None:
+    """Its processor time is that of all threads."""
+    clock = SystemClock()
+
+    assert clock.thread_cpu_ns() <= clock.process_cpu_ns()
 
 
 @pytest.mark.parametrize("clock", [SystemClock(), FakeClock()], ids=["real", "fake"])
 def test_the_double_has_the_shape_of_the_clock(clock: Clock) -> None:
     """Both answer the same questions with the same types."""
     assert type(clock.now_ns()) is int
+    assert type(clock.thread_cpu_ns()) is int
+    assert type(clock.process_cpu_ns()) is int
+    assert type(clock.waits_count()) in {int, type(None)}
     assert type(clock.unix_s()) is float
 
 

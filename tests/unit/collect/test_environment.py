@@ -221,7 +221,7 @@ def test_facts_of_a_machine_without_a_gpu() -> None:
         "cpu_model": "Fast 1",
         "core_count": "8",
         "python_minor": "3.12",
-        "method": "host/1",
+        "method": "host/2",
     }
 
 
@@ -234,7 +234,7 @@ def test_what_nobody_said_is_no_fact() -> None:
 
     assert known_facts(machine, device) == {
         "python_minor": "3.12",
-        "method": "host/1",
+        "method": "host/2",
         "gpu_name": "NVIDIA H200",
     }
 

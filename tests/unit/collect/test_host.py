@@ -733,6 +733,213 @@ def test_an_asynchronous_output_is_waited_for(
     assert timing.iterations_count == 1
 
 
+# ----------------------------------------------------- interrupted samples
+
+
+def interrupted_at(
+    clock: FakeClock, numbers: Callable[[int], bool], call_ns: int = MS
+) -> Callable[[], int]:
+    """Return a call of some time that is interrupted for as long at some numbers."""
+    calls = clock.taking(then_ns=call_ns)
+
+    def fn() -> int:
+        if numbers(number := calls()):
+            clock.interrupt(call_ns)
+        return number
+
+    return fn
+
+
+def codes(timing: Timing) -> list[str]:
+    """Return the codes of a timing's notes, without those of a counting double."""
+    return [note.code for note in timing.notes if note.code != "outputs-differ"]
+
+
+def test_an_interrupted_sample_does_not_count(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Sampling goes on until 10 others do; those left out are counted as refused."""
+    fn = interrupted_at(clock, lambda number: number > 4 and number % 3 != 0)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt(10))
+
+    assert timing.samples == (0.001,) * 10
+    assert timing.discarded_count == 20
+    assert codes(timing) == []
+
+
+def test_a_thread_that_ran_for_97_percent_was_not_interrupted(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """The clock and the kernel take some of every sample."""
+    lost_us = iter([0] * 4 + [30, 31] * 10)
+
+    def fn() -> None:
+        lost_ns = next(lost_us) * US
+        clock.advance(MS - lost_ns)
+        clock.interrupt(lost_ns)
+
+    timing = host.measure(TimedCall(fn=fn, iterations=20), stop=StopAt())
+
+    assert (len(timing.samples), timing.discarded_count) == (10, 10)
+
+
+def test_fewer_than_five_samples_are_no_value(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """When the budget is spent all count, and a reader must not miss it."""
+    fn = interrupted_at(clock, lambda number: number not in {3, *range(5, 9)}, 10 * MS)
+    timing = host.measure(TimedCall(fn=fn, budget_s=0.2), stop=Never())
+    (note,) = (note for note in timing.notes if note.code == "interrupted")
+
+    assert timing.samples == pytest.approx([0.01] * 4 + [0.02] * 8)
+    assert timing.discarded_count == 0
+    assert note.text == "8 of 12 samples were interrupted: the machine was busy"
+    assert note.doubt
+
+
+def test_five_samples_are_a_value(clock: FakeClock, host: HostCollector) -> None:
+    """When the budget is spent, those that were not interrupted are enough."""
+    fn = interrupted_at(clock, lambda number: number > 9, 10 * MS)
+    timing = host.measure(TimedCall(fn=fn, budget_s=0.2), stop=Never())
+
+    assert timing.samples == (0.01,) * 5
+    assert timing.discarded_count == 8
+    assert codes(timing) == []
+
+
+def test_fixed_iterations_are_not_made_up_for(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """All ranks call equally often: with fewer than 5 left, all of them count."""
+    fn = interrupted_at(clock, lambda number: number == 6)
+    few = host.measure(TimedCall(fn=fn, iterations=3), stop=StopAt())
+    fn = interrupted_at(clock, lambda number: number == 6)
+    enough = host.measure(TimedCall(fn=fn, iterations=6), stop=StopAt())
+
+    assert few.samples == (0.001, 0.002, 0.001)
+    assert "1 of 3 samples was interrupted: the machine was busy" in [
+        note.text for note in few.notes
+    ]
+    assert enough.samples == (0.001,) * 5
+    assert enough.discarded_count == 1
+
+
+def test_a_call_that_waits_keeps_its_samples(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """To wait is its nature, and that is told; what it waits for is its time."""
+    timing = host.measure(TimedCall(fn=lambda: clock.wait(MS)), stop=StopAt())
+
+    assert timing.samples == (0.001,) * 10
+    assert codes(timing) == ["waits"]
+
+
+def test_a_call_without_an_uninterrupted_warm_up_is_not_thought_to_wait(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """A long call on a busy machine: its thread never gave its processor up itself."""
+    fn = interrupted_at(clock, lambda number: number < 6)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.samples == (0.001,) * 10
+    assert timing.discarded_count == 1
+    assert codes(timing) == []
+
+
+def test_where_nobody_counts_waits_an_interrupted_warm_up_is_one(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Then processor time alone says whether a call can do without waiting."""
+    clock.waits = None
+    fn = interrupted_at(clock, lambda number: number < 6)
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.samples == (0.002,) + (0.001,) * 9
+    assert codes(timing) == ["waits"]
+
+
+def test_the_first_call_does_not_say_whether_a_call_waits(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """It may compile, and so run all the time, where all others wait for it."""
+    calls = clock.taking(then_ns=0)
+
+    def fn() -> None:
+        (clock.advance if calls() == 1 else clock.wait)(MS)
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == ["waits"]
+
+
+@pytest.mark.parametrize(
+    ("others_us", "noted"), [(150, []), (250, ["several-threads"])]
+)
+def test_a_call_of_several_threads_keeps_its_samples(
+    clock: FakeClock, host: HostCollector, others_us: int, noted: list[str]
+) -> None:
+    """What interrupts another thread cannot be seen in this one: 1.2 tells them."""
+
+    def fn() -> None:
+        clock.advance(MS)
+        clock.others_ns += others_us * US
+
+    assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == noted
+
+
+def test_a_coarse_clock_tells_no_interruptions() -> None:
+    """A kernel that counts ticks would call most samples interrupted."""
+
+    class Ticking(FakeClock):
+        def now_ns(self) -> int:
+            self.reading_ns += 10
+            return self.reading_ns
+
+        def thread_cpu_ns(self) -> int:
+            return self.reading_ns // (10 * MS) * 10 * MS
+
+    clock = Ticking()
+    timing = HostCollector(clock, NoDevice()).measure(
+        TimedCall(fn=lambda: clock.advance(MS)), stop=StopAt()
+    )
+
+    assert len(timing.samples) == 10
+    assert codes(timing) == ["coarse-cpu-clock"]
+
+
+def test_a_device_is_waited_for_in_every_sample(clock: FakeClock) -> None:
+    """That is no interruption, and nothing is said of it."""
+    runtime = FakeRuntime(clock)
+    host = HostCollector(clock, runtime)
+
+    def fn() -> None:
+        clock.wait(MS)
+        runtime.pending_ns += MS
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert timing.samples == (0.002,) * 10
+    assert timing.notes == ()
+
+
+def test_an_interrupted_sample_takes_its_partner_with_it(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """What is compared was taken side by side; a side that waits interrupts none."""
+    fn = interrupted_at(clock, lambda number: number == 7)
+    first, second, waiting = (
+        TimedCall(fn=fn),
+        TimedCall(fn=lambda: clock.advance(MS)),
+        TimedCall(fn=lambda: clock.wait(MS)),
+    )
+    a, b = host.interleave(first, second, stop=StopAt())
+    c, d = host.interleave(second, waiting, stop=StopAt())
+
+    assert (len(a.samples), a.discarded_count) == (10, 1)
+    assert (len(b.samples), b.discarded_count) == (10, 1)
+    assert a.samples == b.samples == (0.001,) * 10
+    assert (c.discarded_count, d.discarded_count) == (0, 0)
+    assert (codes(c), codes(d)) == ([], ["waits"])
+
+
 # -------------------------------------------------------------- comparisons
 
 

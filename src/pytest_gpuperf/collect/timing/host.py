@@ -39,7 +39,9 @@ _LEAST_SAMPLES = 10  # docs/judging.md section 5
 # verdict; a short noisy call takes 25 ms instead of its whole budget.
 _MOST_SAMPLES = 4096
 _CHECK_GROWTH = 1.5  # the stop rule sorts all samples: called at 10, 15, 22, 33 …
+_LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at all
 _CLOCK_READINGS = 200
+_FINE_NS = 100_000  # a clock of ticks steps by 1 ms or more, or stands still
 
 
 class HostCollector:
@@ -75,6 +77,7 @@ class HostCollector:
         self._timers = tuple(timers)
         self._sm_clock_hz = sm_clock_hz
         self._resolution_ns: int | None = None
+        self._cpu_clock_is_fine = False
 
     def measure(self, request: TimedCall, *, stop: StopRule) -> Timing:
         """
@@ -152,11 +155,13 @@ class HostCollector:
         __tracebackhide__ = True
         if self._resolution_ns is None:
             self._resolution_ns = _resolution_ns(self._clock.now_ns)
+            self._cpu_clock_is_fine = _cpu_clock_is_fine(self._clock)
         collecting = gc.isenabled()
         gc.disable()
         try:
             yield Instruments(
-                now_ns=self._clock.now_ns,
+                clock=self._clock,
+                cpu_clock_is_fine=self._cpu_clock_is_fine,
                 resolution_ns=self._resolution_ns,
                 runtime=self._runtime,
                 timers=Timers(self._timers, self._sm_clock_hz),
@@ -290,18 +295,25 @@ def _fill(
         if _exhausted(count, refused, spent_ns >= budget_ns):
             return
         if count >= check_at and spent_ns >= minimum_ns:
-            if _enough(samplers, stop, instruments.timers):
+            next_check = _next_check(samplers, stop, instruments.timers)
+            if next_check is None:
                 return
-            check_at = int(count * _CHECK_GROWTH)
+            check_at = next_check
 
 
-def _enough(samplers: Sequence[CallSampler], stop: StopRule, timers: Timers) -> bool:
-    """Return whether the stop rule has enough samples of the best source."""
+def _next_check(
+    samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
+) -> int | None:
+    """Return how many samples there must be to ask again; None: there are enough."""
     chosen = _counted(samplers, timers)
-    best = chosen.sources[0]
-    return len(chosen.places) >= _LEAST_SAMPLES and all(
+    best, count = chosen.sources[0], len(samplers[0].readings)
+    missing_count = _LEAST_SAMPLES - len(chosen.places)
+    if missing_count > 0:
+        return count + max(missing_count, int(count * _LATE_FRACTION))
+    enough = all(
         stop.enough(chosen.values(sampler.readings, best)) for sampler in samplers
     )
+    return None if enough else int(count * _CHECK_GROWTH)
 
 
 def _counted(
@@ -320,7 +332,11 @@ def _counted(
             unused = timers.unused()
             barred |= timers.refusals()
     return counted_samples(
-        [sampler.readings for sampler in samplers], names, barred, unused=unused
+        [sampler.readings for sampler in samplers],
+        names,
+        barred,
+        unused=unused,
+        ended=ended,
     )
 
 
@@ -363,6 +379,20 @@ def _leave() -> None:
 
 def _resolution_ns(now_ns: Callable[[], int]) -> int:
     """Return the median step between two readings [ns]; 1: the clock never moved."""
-    readings = [now_ns() for _ in range(_CLOCK_READINGS)]
-    steps = [late - early for early, late in pairwise(readings) if late > early]
+    steps = _steps_ns(now_ns)
     return statistics.median_low(steps) if steps else 1
+
+
+def _cpu_clock_is_fine(clock: Clock) -> bool:
+    """Return whether processor time moves with each reading; some kernels count ticks."""
+    begun_ns = clock.now_ns()
+    steps = _steps_ns(clock.thread_cpu_ns)
+    if not steps:
+        return clock.now_ns() == begun_ns  # both stand still
+    return statistics.median_low(steps) <= _FINE_NS
+
+
+def _steps_ns(now_ns: Callable[[], int]) -> list[int]:
+    """Return the steps of a clock that is read again and again [ns], each > 0."""
+    readings = [now_ns() for _ in range(_CLOCK_READINGS)]
+    return [late - early for early, late in pairwise(readings) if late > early]

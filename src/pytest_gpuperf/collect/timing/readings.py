@@ -46,6 +46,7 @@ _SLOW_CLOCK = 0.75  # docs/judging.md section 5: of the median SM clock of the s
 # nanoseconds, cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API)
 _RESOLUTION_NS: Mapping[str, int] = {Source.CUPTI: 1, Source.EVENTS: 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
+_LEAST_UNINTERRUPTED = 5  # docs/judging.md section 5: with fewer, all samples count
 
 
 class Reading(msgspec.Struct):
@@ -59,6 +60,8 @@ class Reading(msgspec.Struct):
 
         calls_count: Calls in it, >= 1.
 
+        interrupted: Whether something else ran on its processor meanwhile.
+
         clock_hz: The SM clock right after it [Hz]; None: not known.
 
         device_s: The device's time of a call by source [s]; None: it could not be timed.
@@ -67,6 +70,7 @@ class Reading(msgspec.Struct):
     wall_s: float
     returned_s: float | None = None
     calls_count: int = 1
+    interrupted: bool = False
     clock_hz: float | None = None
     device_s: dict[str, float | None] = {}  # each gets one of its own
 
@@ -192,6 +196,7 @@ def counted_samples(
     barred: Mapping[str, Void],
     *,
     unused: bool = False,
+    ended: bool = False,
 ) -> CountedSamples:
     """
     Choose the sources, and the samples that all of them have.
@@ -208,6 +213,9 @@ def counted_samples(
 
         unused: Whether the device did nothing in any of them: then its sources and its
             clock have no values.
+
+        ended: Whether sampling is over: then interrupted samples count where fewer than
+            5 others do.
     """
     if unused:
         every = tuple(range(len(readings[0])))
@@ -215,6 +223,15 @@ def counted_samples(
             sources=(Source.HOST,), places=every, unused=True, notes=(_UNUSED,)
         )
     slow = {place for series in readings for place in _slow_places(series)}
+    interrupted = {
+        place
+        for series in readings
+        for place, reading in enumerate(series)
+        if reading.interrupted
+    }
+    count = len(readings[0])
+    few = ended and count - len(slow | interrupted) < _LEAST_UNINTERRUPTED
+    left_out = slow if few else slow | interrupted
     notes = [
         Note(
             code=barred[name].code.value,
@@ -224,7 +241,7 @@ def counted_samples(
         if name in barred
     ]
     sources: list[str] = []
-    places = [place for place in range(len(readings[0])) if place not in slow]
+    places = [place for place in range(count) if place not in left_out]
     for name in names:
         if name in barred:
             continue
@@ -240,6 +257,8 @@ def counted_samples(
             places = timed
     if slow:
         notes.append(_slow_note(len(slow)))
+    if few and interrupted:
+        notes.append(_interrupted_note(len(interrupted), count))
     return CountedSamples(
         sources=(*sources, Source.HOST), places=tuple(places), notes=tuple(notes)
     )
@@ -291,6 +310,13 @@ def _slow_note(count: int) -> Note:
         " median"
     )
     return Note(code="slow-clock", text=text)
+
+
+def _interrupted_note(interrupted_count: int, count: int) -> Note:
+    """Return a note on interrupted samples that count for want of others."""
+    were = "were" if interrupted_count > 1 else "was"
+    text = f"{interrupted_count} of {count} samples {were} interrupted: the machine was busy"
+    return Note(code="interrupted", text=text, doubt=True)
 
 
 # Waiting for an idle device takes some 5 us (*unverified on hardware*): a wait ten times

@@ -10,7 +10,7 @@ from itertools import repeat
 from math import ceil
 
 from pytest_gpuperf.collect.base import TimedCall, Timing, calls, settle, unsettled
-from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -38,6 +38,10 @@ _SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock
 _BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call there is
 _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
 _SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
+# docs/judging.md section 5: a thread that ran for less of a sample was interrupted
+_RUNNING_FRACTION = 0.97
+_THREADS_RATIO = 1.2  # processor time of the process over that of this thread
+_WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
 
 
 class Instruments(Frozen, frozen=True, kw_only=True):
@@ -45,9 +49,11 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     The clock, device and timers of one measurement, shared by its callables.
 
     Attributes:
-        now_ns: The clock.
+        clock: The clock.
 
         resolution_ns: The shortest time that the clock resolves [ns], > 0.
+
+        cpu_clock_is_fine: Whether processor time can be told of a single sample.
 
         runtime: The device runtime.
 
@@ -56,11 +62,17 @@ class Instruments(Frozen, frozen=True, kw_only=True):
         sweep: Collects garbage if it is due; never in a sample.
     """
 
-    now_ns: Callable[[], int]
+    clock: Clock
     resolution_ns: int
+    cpu_clock_is_fine: bool
     runtime: DeviceRuntime
     timers: Timers
     sweep: Callable[[], None]
+
+    @property
+    def now_ns(self) -> Callable[[], int]:
+        """Reads the clock [ns]."""
+        return self.clock.now_ns
 
     @property
     def sample_ns(self) -> int:
@@ -101,6 +113,9 @@ class CallSampler:
         self._warmup_count = 0
         self._first_call_ns = 0
         self._output: object = None
+        self._presence: _Presence | None = None  # of the thread, in the warm-up
+        self._tells_interruptions = True
+        self._waiting_notes: tuple[Note, ...] = ()
 
     def warm_up(self) -> None:
         """
@@ -113,9 +128,16 @@ class CallSampler:
         self._first_call_ns = self._time_first_call()
         refuse_result(self._request.fn, self._output)
         self._contract.very_first_output(self._output, on_device=self.on_device)
+        instruments = self._instruments
+        self._presence = _Presence(instruments.clock)
         call_ns = self._alike_ns()
         if self._may_batch:
             self._choose_batch(call_ns)
+        if not self.on_device:  # the wait for a device is part of every sample
+            self._waiting_notes = self._presence.notes(
+                fine=instruments.cpu_clock_is_fine
+            )
+        self._tells_interruptions = not (self.on_device or self._waiting_notes)
 
     @property
     def on_device(self) -> bool:
@@ -139,7 +161,7 @@ class CallSampler:
             clock stood still.
         """
         __tracebackhide__ = True
-        elapsed_ns, returned_ns, loaded = self._take(self._synchronize)
+        elapsed_ns, returned_ns, ran_through, loaded = self._take(self._synchronize)
         reading = None
         if not loaded and elapsed_ns > 0:
             total_ns = NS_PER_S * self._batch_count
@@ -147,6 +169,7 @@ class CallSampler:
                 wall_s=elapsed_ns / total_ns,
                 returned_s=None if returned_ns is None else returned_ns / total_ns,
                 calls_count=self._batch_count,
+                interrupted=self._tells_interruptions and not ran_through,
             )
         if self.on_device:
             timers = self._instruments.timers
@@ -201,7 +224,12 @@ class CallSampler:
             result=self._output,
             sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
             unused=chosen.unused,
-            notes=(*chosen.notes, *notes, *self._short_notes(samples, best)),
+            notes=(
+                *chosen.notes,
+                *notes,
+                *self._short_notes(samples, best),
+                *self._waiting_notes,
+            ),
             void=self._contract.void(),
         )
 
@@ -226,7 +254,9 @@ class CallSampler:
         timers = self._instruments.timers
         if self._synchronize is not None and self._watched is None:
             self._watched = timers.watched(self._synchronize)
-        elapsed_ns, _, loaded = self._take(self._watched)
+        elapsed_ns, _, ran_through, loaded = self._take(self._watched)
+        if self._presence is not None:
+            self._presence.saw(ran_through=ran_through)
         if self._watched is not None:
             timers.took(None)
         return elapsed_ns, loaded
@@ -302,7 +332,9 @@ class CallSampler:
             # the shorter of two: an interrupted call would look long
             elapsed_ns = min(self._warm_call()[0], self._warm_call()[0])
 
-    def _take(self, wait: Callable[[], None] | None) -> tuple[int, int | None, bool]:
+    def _take(
+        self, wait: Callable[[], None] | None
+    ) -> tuple[int, int | None, bool, bool]:
         """
         Time one batch.
 
@@ -310,8 +342,8 @@ class CallSampler:
             wait: Waits for the device after the batch; None: no device is in use.
 
         Returns:
-            The time [ns], the time until the call returned [ns] (None: there was no wait)
-            and whether a module was loaded.
+            The time [ns], the time until the call returned [ns] (None: there was no
+            wait), whether the thread ran all the time and whether a module was loaded.
         """
         __tracebackhide__ = True
         self._output = None  # frees the last output's memory before the next call
@@ -325,6 +357,9 @@ class CallSampler:
         repeat_count = self._batch_count - 1
         returned_ns = None
         modules_count = len(sys.modules)
+        cpu_ns, thread_cpu_ns = 0, instruments.clock.thread_cpu_ns
+        if self._tells_interruptions:  # outside of the sample: a reading takes 0.3 us
+            cpu_ns = -thread_cpu_ns()
         if wait is None and self._settle is None:
             elapsed_ns, self._output = _timed(call, repeat_count, instruments.now_ns)
         else:
@@ -336,7 +371,11 @@ class CallSampler:
                 settle=self._settle,
                 synchronize=wait,
             )
-        return elapsed_ns, returned_ns, len(sys.modules) != modules_count
+        if self._tells_interruptions:
+            cpu_ns += thread_cpu_ns()
+        ran_through = cpu_ns >= _RUNNING_FRACTION * elapsed_ns
+        loaded = len(sys.modules) != modules_count
+        return elapsed_ns, returned_ns, ran_through, loaded
 
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
         """Return a note if the samples are too short for their source."""
@@ -351,6 +390,66 @@ class CallSampler:
             " or an asynchronous result rule out timing several calls as one sample"
         )
         return (Note(code="short-call", text=text),)
+
+
+class _Presence:
+    """
+    Whether a thread ran or waited in the warm-up calls from now on.
+
+    The first call comes before it: what that imports or compiles says nothing of others.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._ran_through = False
+        self._samples_count = 0
+        self._thread_ns = clock.thread_cpu_ns()
+        self._process_ns = clock.process_cpu_ns()
+        self._waits_count = clock.waits_count()
+
+    def saw(self, *, ran_through: bool) -> None:
+        """Take note of a sample, in which the thread may have run all the time."""
+        self._samples_count += 1
+        self._ran_through |= ran_through
+
+    def notes(self, *, fine: bool) -> tuple[Note, ...]:
+        """
+        Return why interruptions cannot be told; empty: they can.
+
+        Args:
+            fine: Whether processor time can be told of a single sample.
+        """
+        process_ns = self._clock.process_cpu_ns() - self._process_ns
+        thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
+        if process_ns > _THREADS_RATIO * thread_ns:
+            return (_SEVERAL_THREADS,)
+        if not fine:
+            return (_COARSE_CLOCK,)
+        return () if self._ran_through or not self._waits() else (_WAITS,)
+
+    def _waits(self) -> bool:
+        """Return whether calls waited, where all may have been interrupted."""
+        now = self._clock.waits_count()
+        if now is None or self._waits_count is None:
+            return True
+        return now - self._waits_count >= _WAITS_OF_A_SAMPLE * self._samples_count
+
+
+_SEVERAL_THREADS = Note(
+    code="several-threads",
+    text="other threads of the process work beside a call: interrupted samples cannot be"
+    " told apart, and all of them count",
+)
+_COARSE_CLOCK = Note(
+    code="coarse-cpu-clock",
+    text="the machine's clock of processor time is too coarse: interrupted samples cannot"
+    " be told apart, and all of them count",
+)
+_WAITS = Note(
+    code="waits",
+    text="no warm-up call ran without waiting (for I/O, a lock or a timer), so all"
+    " samples count",
+)
 
 
 def _timed(
