@@ -54,6 +54,20 @@ def test_outcomes_are_those_of_one_process(project: Project, dist: str) -> None:
     assert completeness["expected_count"] == completeness["reported_count"] == 5
     assert lines(ended, "FAILED test_it.py::test_limit[2] - x failed: 2")
     assert lines(ended, "INTERNALERROR") == []
+    assert len(lines(ended, "measured side by side, by 2 xdist workers")) == 1
+
+
+def test_a_host_time_knows_how_many_workers_measured(project: Project) -> None:
+    """A soft fact that is printed when it moved; what is not timed is alone anywhere."""
+    project.write("def test_it(gpuperf):\n    gpuperf.record('x', 1)\n")
+    recorded = project.run(*XDIST, "-n2", "--gpuperf-json=run.json")
+    facts = project.report()["records"][0]["soft_facts"]
+    project.write("def test_it(gpuperf):\n    gpuperf(int)\n")
+    alone = project.run(*XDIST, "-n0", "--gpuperf-json=run.json")
+
+    assert facts["xdist_workers"] == "2"
+    assert project.report()["records"][0]["soft_facts"]["xdist_workers"] == "1"
+    assert lines(recorded, "side by side") == lines(alone, "side by side") == []
 
 
 @pytest.mark.parametrize("asked", ["--collect-only", "--fixtures-per-test"])

@@ -26,6 +26,7 @@ __all__ = [
     "not_loaded",
     "read_git",
     "soft_facts",
+    "workers_count",
 ]
 
 # raised when host timing changes: its values are then not comparable any more
@@ -174,9 +175,30 @@ def known_facts(
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 
-def soft_facts(machine: Environment, device: Device | None = None) -> dict[str, str]:
-    """Return the facts that are printed with a change when they differ."""
-    facts = {"platform": machine.platform, "python": sys.version.split()[0]}
+def workers_count(variables: Mapping[str, str] = os.environ) -> int:
+    """Return how many xdist workers share this run's tests; 1: there are none."""
+    text = variables.get("PYTEST_XDIST_WORKER_COUNT", "")
+    return int(text) if text.isdecimal() else 1
+
+
+def soft_facts(
+    machine: Environment, device: Device | None = None, *, workers_count: int = 1
+) -> dict[str, str]:
+    """
+    Return the facts that are printed with a change when they differ.
+
+    Args:
+        machine: Machine and software.
+
+        device: The GPU; None where none is used.
+
+        workers_count: How many processes of the run measure side by side.
+    """
+    facts = {
+        "platform": machine.platform,
+        "python": sys.version.split()[0],
+        "xdist_workers": str(workers_count),
+    }
     facts |= machine.versions
     if device is not None:
         facts["gpu_uuid"] = device.uuid

@@ -137,7 +137,9 @@ class Machine:
             return made[1]  # nothing was imported since
         maker = Maker(
             facts=surroundings.known_facts(environment, device),
-            soft_facts=surroundings.soft_facts(environment, device),
+            soft_facts=surroundings.soft_facts(
+                environment, device, workers_count=surroundings.workers_count()
+            ),
             device=device,
             role=self._site.identity.role,
             process_index=self._site.identity.process_index,

@@ -13,12 +13,13 @@ from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
+from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.pipeline import verdicts
 from pytest_gpuperf.pipeline.repeat import identities_of, repeat
 from pytest_gpuperf.report.display import plural
-from pytest_gpuperf.report.terminal import complaint
+from pytest_gpuperf.report.terminal import complaint, side_by_side
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
@@ -105,12 +106,22 @@ def finish(
         shifts=tuple(shifts),
     )
     suite.run = run
+    count = _workers_count(suite)
+    if count > 1:
+        suite.remark(side_by_side(count))
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
     _keep(suite, run)
     suite.tidy()
     return run
+
+
+def _workers_count(suite: Suite) -> int:
+    """Return how many xdist workers measured host times; 1: there were none."""
+    measured = (r for test in suite.results.values() for r in test.records)
+    host = (r for r in measured if Family.HOST_TIME.value in r.facts)
+    return max((int(r.soft_facts.get("xdist_workers", "1")) for r in host), default=1)
 
 
 def _keep(suite: Suite, run: Run) -> None:

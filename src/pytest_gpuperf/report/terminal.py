@@ -377,6 +377,14 @@ def _some(count: int, what: str) -> str:
     return f"{count} {what}" if count else ""
 
 
+def side_by_side(workers_count: int) -> str:
+    """Return the line of a run whose host times were taken beside each other."""
+    return (
+        f"host times were measured side by side, by {workers_count} xdist workers; -n0"
+        " measures them alone"
+    )
+
+
 def nothing_stored(why: str) -> str:
     """Return the line of a run that was to store and did not."""
     return f"nothing was stored: {why}"

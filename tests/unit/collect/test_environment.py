@@ -19,6 +19,7 @@ from pytest_gpuperf.collect.environment import (
     not_loaded,
     read_git,
     soft_facts,
+    workers_count,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 from pytest_gpuperf.model.environment import Device, Environment
@@ -239,13 +240,30 @@ def test_what_nobody_said_is_no_fact() -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("variables", "count"),
+    [
+        ({}, 1),
+        ({"PYTEST_XDIST_WORKER_COUNT": "3"}, 3),
+        ({"PYTEST_XDIST_WORKER_COUNT": "x"}, 1),
+    ],
+)
+def test_workers_are_counted_as_xdist_says(
+    variables: dict[str, str], count: int
+) -> None:
+    """Its own variable of a worker; whoever measures alone is one."""
+    assert workers_count(variables) == count
+
+
 def test_soft_facts_are_what_an_upgrade_moves() -> None:
     """Versions, driver and the board itself are printed beside a change."""
-    facts = soft_facts(MACHINE, DEVICE)
+    facts = soft_facts(MACHINE, DEVICE, workers_count=4)
 
     assert facts["torch"] == "2.11.0"
     assert facts["gpu_uuid"] == "GPU-1"
     assert facts["driver"] == "580.95.05"
+    assert facts["xdist_workers"] == "4"
+    assert soft_facts(MACHINE)["xdist_workers"] == "1"
     assert "gpu_uuid" not in soft_facts(MACHINE)
     assert "driver" not in soft_facts(
         MACHINE, Device(index=0, uuid="GPU-1", name="NVIDIA H200")
