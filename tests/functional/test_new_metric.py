@@ -56,7 +56,7 @@ assert "gpuperf.capture" in gap.remedy
 BASELINES = """
 from pathlib import Path
 
-from pytest_gpuperf.baseline.directory import DirectoryStore
+from pytest_gpuperf.baseline.store import DirectoryStore
 from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.judge.case import case_of
 from pytest_gpuperf.model.environment import Session

@@ -17,6 +17,7 @@ __all__ = [
     "kind_of",
     "listed",
     "locked",
+    "make_folder",
     "read_whole",
     "sweep",
     "write_new",
@@ -25,6 +26,10 @@ __all__ = [
 
 # left behind by a killed run; .gitignore keeps it out of diffs, the next run removes it
 TEMPORARY = ".tmp"
+
+# 20 sessions of 100,000 tests in one module take some 600 MB
+_LARGEST_BYTES = 2_000_000_000
+_NAME_STORE = "name a writable directory or .json file"
 
 _FULL = {errno.ENOSPC, errno.EDQUOT, errno.EFBIG}
 _SHUT = {errno.EACCES, errno.EPERM, errno.EROFS}
@@ -51,9 +56,20 @@ def read_whole(path: Path) -> bytes | None:
     Return the bytes of a file; None: it does not exist.
 
     Raises:
-        BaselineError: It exists and cannot be read.
+        BaselineError: It exists and cannot be read, is not a file, or is too large.
     """
     try:
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode) and not stat.S_ISDIR(status.st_mode):
+            raise BaselineError(
+                f"{path}: cannot be read (it is a pipe or a device)", remedy=_NAME_STORE
+            )
+        if status.st_size > _LARGEST_BYTES:
+            raise BaselineError(
+                f"{path}: cannot be read (it has {status.st_size / 1e6:.0f} MB, and a "
+                f"store at most {_LARGEST_BYTES / 1e6:.0f})",
+                remedy="name another store, or split it: a folder has a file per module",
+            )
         return path.read_bytes()
     except FileNotFoundError:
         return None
@@ -77,6 +93,19 @@ def listed(folder: Path, pattern: str) -> list[Path]:
     return [path for path in paths if path.match(pattern)]
 
 
+def make_folder(folder: Path) -> None:
+    """
+    Make a folder with its parents, unless it exists.
+
+    Raises:
+        BaselineError: It cannot be made.
+    """
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise _unusable("written", error, folder) from error
+
+
 @contextlib.contextmanager
 def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
     """
@@ -92,9 +121,9 @@ def locked(lock: Path, *, timeout_s: float) -> Iterator[None]:
     """
     from filelock import FileLock, Timeout
 
+    make_folder(lock.parent)
     guard = FileLock(lock, timeout=timeout_s)
     try:
-        lock.parent.mkdir(parents=True, exist_ok=True)
         guard.acquire()
     except Timeout as error:
         raise BaselineError(
@@ -123,19 +152,24 @@ def write_whole(texts: Mapping[Path, bytes]) -> None:
     each file either old or new.
 
     Args:
-        texts: The new bytes by file, files of one folder.
+        texts: The new bytes by file; of a link the file that it leads to is replaced, and
+            a replaced file keeps its mode.
 
     Raises:
         BaselineError: A file could not be written.
     """
-    waiting = {path: path.with_name(path.name + TEMPORARY) for path in texts}
+    targets = {path: Path(os.path.realpath(path)) for path in texts}
+    waiting = {
+        target: target.with_name(target.name + TEMPORARY) for target in targets.values()
+    }
     current = Path()
     try:
         for current, text in texts.items():
-            _write_synced(waiting[current], text)
+            target = targets[current]
+            _write_synced(waiting[target], text, like=target)
         for current, temporary in waiting.items():
             temporary.replace(current)
-        for current in {path.parent for path in texts}:
+        for current in {target.parent for target in waiting}:
             _sync_folder(current)
     except OSError as error:
         for temporary in waiting.values():
@@ -167,10 +201,12 @@ def sweep(folder: Path) -> None:
             path.unlink()
 
 
-def _write_synced(path: Path, text: bytes) -> None:
-    """Write a new file and wait until its bytes are on the disk."""
+def _write_synced(path: Path, text: bytes, *, like: Path) -> None:
+    """Write a new file with another's mode and wait until its bytes are on the disk."""
     path.unlink(missing_ok=True)  # left by a killed run, or a link
     with path.open("xb") as stream:
+        with contextlib.suppress(FileNotFoundError):
+            path.chmod(stat.S_IMODE(like.stat().st_mode))
         stream.write(text)
         stream.flush()
         os.fsync(stream.fileno())
@@ -195,5 +231,5 @@ def _unusable(action: str, error: OSError, path: Path) -> BaselineError:
     elif error.errno in _SHUT:
         remedy = "change its permissions, or name another store"
     else:
-        remedy = "name a writable directory or .json file"
+        remedy = _NAME_STORE
     return BaselineError(f"{path}: cannot be {action} ({reason})", remedy=remedy)

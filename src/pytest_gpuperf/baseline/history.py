@@ -12,10 +12,13 @@ from pytest_gpuperf.model.sample import Estimate
 __all__ = [
     "SESSION_LIMIT",
     "Append",
+    "Drop",
     "Restart",
     "StoreChange",
     "applied",
+    "arrived",
     "by_key",
+    "dropped_by",
     "keep_newest",
     "slugs_holding",
     "stored_record",
@@ -36,6 +39,11 @@ class Append(Frozen, frozen=True, kw_only=True):
 
     record: StoredRecord
 
+    @property
+    def key(self) -> RecordKey:
+        """The measurement that it is of."""
+        return self.record.key
+
 
 class Restart(Frozen, frozen=True, kw_only=True):
     """
@@ -53,15 +61,34 @@ class Restart(Frozen, frozen=True, kw_only=True):
     metrics: frozenset[str] | None = None
     every_choice: bool = False
 
+    @property
+    def key(self) -> RecordKey:
+        """The measurement that it is of."""
+        return self.record.key
 
-StoreChange = Append | Restart
+
+class Drop(Frozen, frozen=True, kw_only=True):
+    """
+    Remove sessions of a measurement.
+
+    Attributes:
+        key: The measurement.
+
+        session_ids: The sessions.
+    """
+
+    key: RecordKey
+    session_ids: frozenset[str]
+
+
+StoreChange = Append | Restart | Drop
 
 
 def keep_newest(
     records: Iterable[StoredRecord], *, limit: int = SESSION_LIMIT
 ) -> tuple[StoredRecord, ...]:
     """
-    Return the sessions of one measurement, oldest first, none twice.
+    Return the sessions of one measurement, none twice, in the order of their arrival.
 
     Args:
         records: Sessions of one key, in any order; of two with equal id and choice the
@@ -106,14 +133,43 @@ def applied(
     """
     lists = {key: list(records) for key, records in stored.items()}
     for change in changes:
-        key = change.record.key
-        sessions = lists.get(key, [])
-        if isinstance(change, Restart):
-            sessions = _restarted(sessions, change)
-        if change.record.values:
+        sessions = _left_by(change, lists.get(change.key, []))
+        if not isinstance(change, Drop) and change.record.values:
             sessions = [*sessions, change.record]
-        lists[key] = sessions
+        lists[change.key] = sessions
     return {key: keep_newest(lists[key]) for key in sorted(lists) if lists[key]}
+
+
+def arrived(
+    changes: Iterable[StoreChange], arrivals: Mapping[str, int]
+) -> list[StoreChange]:
+    """
+    Return changes whose sessions have arrival numbers.
+
+    Args:
+        changes: The changes, in order.
+
+        arrivals: The number of each session of the store, by id; a session that is not
+            among them gets the next one.
+    """
+    numbers = dict(arrivals)
+    numbered: list[StoreChange] = []
+    for change in changes:
+        if isinstance(change, Drop):
+            numbered.append(change)
+            continue
+        session_id = change.record.session.id
+        if session_id not in numbers:
+            numbers[session_id] = max(numbers.values(), default=0) + 1
+        record = replace(change.record, arrival=numbers[session_id])
+        numbered.append(replace(change, record=record))
+    return numbered
+
+
+def dropped_by(change: StoreChange, stored: Sequence[StoredRecord]) -> int:
+    """Return from how many stored sessions of its measurement a change takes values."""
+    left = _left_by(change, stored)
+    return sum(record not in left for record in stored)
 
 
 def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
@@ -173,19 +229,26 @@ def slugs_holding(
     return holding
 
 
-def _age(record: StoredRecord) -> tuple[float, str, bool, str]:
-    """Return the sort key of sessions: oldest first, ties by id and choice."""
+def _age(record: StoredRecord) -> tuple[int, float, str, bool, str]:
+    """Return the sort key of sessions: by arrival, because a clock may go back."""
     choice = record.choice
     return (
-        record.session.started_unix_s,
+        record.arrival,
+        record.session.started_unix_s,  # of two branches that were merged
         record.session.id,
         choice is not None,
         choice or "",
     )
 
 
-def _restarted(records: list[StoredRecord], change: Restart) -> list[StoredRecord]:
-    """Return the stored sessions that a restart leaves."""
+def _left_by(
+    change: StoreChange, records: Sequence[StoredRecord]
+) -> list[StoredRecord]:
+    """Return the stored sessions of a measurement that a change leaves."""
+    if isinstance(change, Append):
+        return list(records)
+    if isinstance(change, Drop):
+        return [r for r in records if r.session.id not in change.session_ids]
     remaining = []
     for record in records:
         concerned = change.every_choice or record.choice == change.record.choice

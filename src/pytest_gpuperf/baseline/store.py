@@ -1,29 +1,126 @@
-"""Stores of sessions: the interface, the single file, and opening one by name."""
+"""Stores of sessions: a folder with a file for each module, or a single file."""
 
 from __future__ import annotations
 
+import contextlib
+import os
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Protocol
 
-from pytest_gpuperf.baseline.directory import DirectoryStore
-from pytest_gpuperf.baseline.files import kind_of, locked, read_whole, write_whole
+from pytest_gpuperf.baseline.files import (
+    TEMPORARY,
+    kind_of,
+    listed,
+    locked,
+    make_folder,
+    read_whole,
+    sweep,
+    write_new,
+    write_whole,
+)
 from pytest_gpuperf.baseline.history import (
     Append,
+    Drop,
     Restart,
     StoreChange,
     applied,
+    arrived,
     slugs_holding,
 )
-from pytest_gpuperf.baseline.text import decode, encode
-from pytest_gpuperf.errors import BaselineError, BaselineMissingError, ConfigError
+from pytest_gpuperf.baseline.text import (
+    Damage,
+    KeyedBy,
+    Stored,
+    decode,
+    digest,
+    encode,
+    numbered_sessions,
+)
+from pytest_gpuperf.errors import (
+    BaselineCorruptError,
+    BaselineError,
+    BaselineMissingError,
+    ConfigError,
+)
+from pytest_gpuperf.model.fingerprint import slug as slugged
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 
-__all__ = ["Append", "Restart", "SingleFileStore", "Store", "StoreChange", "open_store"]
+__all__ = [
+    "Append",
+    "DirectoryStore",
+    "Drop",
+    "Repair",
+    "Restart",
+    "SingleFileStore",
+    "Store",
+    "StoreChange",
+    "file_name",
+    "folder_name",
+    "open_store",
+]
 
 _SCHEME = re.compile(r"(?P<scheme>[A-Za-z][A-Za-z0-9+.-]+):(?://|$)")
 _KINDS = "name a directory or a .json file"
+_LOCK = "store.lock"
+_GIT_FILES = {
+    ".gitignore": f"*.lock\n*{TEMPORARY}\n".encode(),
+    # a session is lines that it adds: those of two branches stand side by side
+    ".gitattributes": b"*.json merge=union\n",
+}
+
+# A plain name is valid on every file system: one case, no leading dash or dot, short. Any
+# other name gets a tilde and a digest, which no plain name has.
+_PART = r"[a-z0-9_][a-z0-9_-]*"
+_PLAIN_MODULE = re.compile(rf"(?=.{{1,100}}\Z)(?P<stem>{_PART}(?:/{_PART})*)\.py")
+_PLAIN_SLUG = re.compile(r"[a-z0-9][a-z0-9-]{0,99}(?:~[0-9a-f]{16})?")
+_READABLE_LENGTH = 80
+_DEVICES = re.compile(r"(?:con|prn|aux|nul|com\d|lpt\d)(?:\Z|\.)")  # files of Windows
+
+_Sessions = dict[RecordKey, tuple[StoredRecord, ...]]
+
+
+def file_name(module: str) -> str:
+    """
+    Return the file name of a module, unique for each module.
+
+    Args:
+        module: The path of a test file as test ids have it, or any other text.
+
+    Example:
+        >>> file_name("tests/kernels/test_gemm.py")
+        'tests.kernels.test_gemm.json'
+        >>> file_name("tests/Test_Gemm.py")
+        'tests-test-gemm-py~4bc9ebce712ebc15.json'
+    """
+    plain = _PLAIN_MODULE.fullmatch(module)
+    stem = plain["stem"].replace("/", ".") if plain else ""
+    if not stem or _DEVICES.match(stem):
+        stem = _mangled(module)
+    return f"{stem}.json"
+
+
+def folder_name(slug: str) -> str:
+    """Return the folder name of a slug: the slug itself where it is a plain name."""
+    if _PLAIN_SLUG.fullmatch(slug) and not _DEVICES.match(slug):
+        return slug
+    return _mangled(slug)
+
+
+class Repair(Frozen, frozen=True, kw_only=True):
+    """
+    The lines of a store that were changed by hand, or damaged.
+
+    Attributes:
+        accepted: Those that count again.
+
+        removed: Those that could not be read.
+    """
+
+    accepted: tuple[Damage, ...] = ()
+    removed: tuple[Damage, ...] = ()
 
 
 class Store(Protocol):
@@ -33,6 +130,14 @@ class Store(Protocol):
     Every method may raise BaselineError, BaselineCorruptError or SchemaVersionError.
     """
 
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """The damaged lines that were left out of what was read so far."""
+
+    @property
+    def of_first_schema(self) -> bool:
+        """Whether a file that was read has no arrival numbers and no checksums."""
+
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
 
@@ -40,7 +145,7 @@ class Store(Protocol):
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
         """
-        Return the sessions of each measurement, oldest first.
+        Return the sessions of each measurement, in the order of their arrival.
 
         Args:
             slug: The device; an unknown one has no sessions.
@@ -67,7 +172,8 @@ class Store(Protocol):
         """
         Apply changes in order, under the store's lock.
 
-        The newest 20 sessions of each measurement and choice are kept.
+        The newest 20 sessions of each measurement and choice are kept. A session that the
+        store does not have gets the next arrival number.
 
         Args:
             slug: The device of the sessions.
@@ -76,7 +182,12 @@ class Store(Protocol):
 
         Raises:
             RecordError: A session could not be read back; nothing is written.
+
+            BaselineCorruptError: A file has damaged lines, which would be lost.
         """
+
+    def accept_edits(self) -> Repair:
+        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
 
 
 def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
@@ -117,12 +228,96 @@ def open_store(place: str, root: str | Path, *, create: bool = False) -> Store:
     return SingleFileStore(path) if single else DirectoryStore(path)
 
 
-class SingleFileStore:
+class _Reader:
+    """Reads files of one store, and collects the damage that it meets."""
+
+    def __init__(self, keyed_by: KeyedBy) -> None:
+        self._keyed_by = keyed_by
+        self._damage: dict[Damage, None] = {}
+        self.of_first_schema = False
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """The lines that were left out."""
+        return tuple(self._damage)
+
+    def read(
+        self,
+        path: Path,
+        *,
+        section: str | None = None,
+        test_ids: Collection[str] | None = None,
+        whole: bool = False,
+    ) -> dict[str, _Sessions]:
+        """
+        Return the sessions of a file; empty where it does not exist.
+
+        Args:
+            path: The file.
+
+            section: The one section to read; None: all.
+
+            test_ids: The tests to read; None: all.
+
+            whole: Whether damage is an error: what is written back must be all there is.
+        """
+        text = read_whole(path)
+        if text is None:
+            return {}
+        stored = decode(
+            text,
+            path=str(path),
+            keyed_by=self._keyed_by,
+            section=section,
+            test_ids=test_ids,
+        )
+        self._damage |= dict.fromkeys(stored.damage)
+        self.of_first_schema |= stored.of_first_schema
+        if whole and stored.damage:
+            raise _damaged(path, stored)
+        return stored.sections
+
+    def accept_edits(self, paths: Iterable[Path]) -> Repair:
+        """Rewrite files without damage; call it under their lock."""
+        accepted: list[Damage] = []
+        removed: list[Damage] = []
+        texts = {}
+        for path in paths:
+            text = read_whole(path) or b""
+            damage = decode(text, path=str(path), keyed_by=self._keyed_by).damage
+            if not damage:
+                continue
+            lenient = decode(text, path=str(path), keyed_by=self._keyed_by, edited=True)
+            texts[path] = encode(lenient.sections, keyed_by=self._keyed_by)
+            lost = {entry.line for entry in lenient.damage}
+            accepted += [entry for entry in damage if entry.line not in lost]
+            removed += lenient.damage
+        write_whole(texts)
+        return Repair(accepted=tuple(accepted), removed=tuple(removed))
+
+
+def _damaged(path: Path, stored: Stored) -> BaselineCorruptError:
+    """Return the error for a file that would lose lines if it were written back."""
+    first, *others = stored.damage
+    more = f" and {len(others)} more" if others else ""
+    where = f"line {first.line}: " if first.line else ""
+    return BaselineCorruptError(
+        f"{where}{first.reason}{more}",
+        remedy=(
+            "restore the file from version control, or accept the change with "
+            "gpuperf baseline accept --edited"
+        ),
+        path=str(path),
+    )
+
+
+class DirectoryStore:
     """
-    One file with a section for each slug: easy to send, slower to merge.
+    A folder under version control, next to the tests: a folder for each slug, in it a file
+    for each module.
 
     Args:
-        path: The file.
+        path: The folder.
 
         lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
     """
@@ -130,23 +325,157 @@ class SingleFileStore:
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
         self._path = path
         self._lock_timeout_s = lock_timeout_s
+        self._reader = _Reader("module")
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """The damaged lines that were left out of what was read so far."""
+        return self._reader.damage
+
+    @property
+    def of_first_schema(self) -> bool:
+        """Whether a file that was read has no arrival numbers and no checksums."""
+        return self._reader.of_first_schema
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
-        sections = self._sections(test_ids=())
-        return tuple(sorted(sections))
+        return tuple(
+            folder.name
+            for folder in listed(self._path, "*")
+            if kind_of(folder) == "folder" and listed(folder, "*.json")
+        )
 
     def load(
         self, slug: str, test_ids: Collection[str] | None = None
     ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
-        """Return the sessions of each measurement, oldest first."""
-        return self._sections(section=slug, test_ids=test_ids).get(slug, {})
+        """Return the sessions of each measurement, in the order of their arrival."""
+        folder = self._path / folder_name(slug)
+        if test_ids is None:
+            paths = listed(folder, "*.json")
+        else:
+            modules = {_module(test_id) for test_id in test_ids}
+            paths = sorted(folder / file_name(module) for module in modules)
+        sessions: _Sessions = {}
+        for path in paths:
+            for records in self._read(path, test_ids).values():
+                sessions.update(records)
+        return sessions
 
     def other_slugs(
         self, slug: str, keys: Collection[RecordKey]
     ) -> Mapping[RecordKey, tuple[str, ...]]:
         """Return the other slugs that have sessions of each measurement."""
-        held = self._sections(test_ids={key.test_id for key in keys})
+        candidates = (name for name in self.slugs() if name != folder_name(slug))
+        return slugs_holding(keys, candidates, self.load)
+
+    def write(self, slug: str, changes: Sequence[StoreChange]) -> None:
+        """Apply changes in order, under the store's lock."""
+        folder = self._path / folder_name(slug)
+        if not changes:
+            return
+        with self._locked():
+            make_folder(folder)
+            sweep(folder)
+            texts = {}
+            numbered = arrived(changes, self._arrivals())
+            for module, module_changes in _by_module(numbered).items():
+                path = folder / file_name(module)
+                stored = self._read(path, whole=True).get(module, {})
+                text = encode(
+                    {module: applied(stored, module_changes)}, keyed_by="module"
+                )
+                if text != read_whole(path):
+                    texts[path] = text
+            for name, content in _GIT_FILES.items():
+                write_new(self._path / name, content)
+            write_whole(texts)
+
+    def accept_edits(self) -> Repair:
+        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
+        with self._locked():
+            return self._reader.accept_edits(self._files())
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return the lock of all slugs: a session has one number in all of them."""
+        return locked(self._path / _LOCK, timeout_s=self._lock_timeout_s)
+
+    def _files(self) -> list[Path]:
+        """Return every module's file of every slug."""
+        return [
+            path
+            for slug in self.slugs()
+            for path in listed(self._path / slug, "*.json")
+        ]
+
+    def _arrivals(self) -> dict[str, int]:
+        """Return the arrival number of each session, by id."""
+        numbers: dict[str, int] = {}
+        for path in self._files():
+            with contextlib.suppress(BaselineError):  # no concern of other modules
+                numbers |= numbered_sessions(read_whole(path) or b"")
+        return numbers
+
+    def _read(
+        self,
+        path: Path,
+        test_ids: Collection[str] | None = None,
+        *,
+        whole: bool = False,
+    ) -> dict[str, _Sessions]:
+        """Return the sessions of a module's file; empty where it does not exist."""
+        sections = self._reader.read(path, test_ids=test_ids, whole=whole)
+        for module in sections:
+            if file_name(module) != path.name:
+                raise BaselineCorruptError(
+                    f"the file holds {module!r}, which belongs in {file_name(module)}",
+                    remedy="rename it back, or remove it if it is a copy",
+                    path=str(path),
+                )
+        return sections
+
+
+class SingleFileStore:
+    """
+    One file with a section for each slug: easy to send, slower to merge.
+
+    Args:
+        path: The file; a link stays one, and the file that it leads to is replaced.
+
+        lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
+    """
+
+    def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
+        self._path = path
+        self._lock_timeout_s = lock_timeout_s
+        self._reader = _Reader("slug")
+
+    @property
+    def damage(self) -> tuple[Damage, ...]:
+        """The damaged lines that were left out of what was read so far."""
+        return self._reader.damage
+
+    @property
+    def of_first_schema(self) -> bool:
+        """Whether the file has no arrival numbers and no checksums."""
+        return self._reader.of_first_schema
+
+    def slugs(self) -> tuple[str, ...]:
+        """Return the slugs that have sessions, sorted."""
+        sections = self._reader.read(self._path, test_ids=())
+        return tuple(sorted(sections))
+
+    def load(
+        self, slug: str, test_ids: Collection[str] | None = None
+    ) -> Mapping[RecordKey, tuple[StoredRecord, ...]]:
+        """Return the sessions of each measurement, in the order of their arrival."""
+        sections = self._reader.read(self._path, section=slug, test_ids=test_ids)
+        return sections.get(slug, {})
+
+    def other_slugs(
+        self, slug: str, keys: Collection[RecordKey]
+    ) -> Mapping[RecordKey, tuple[str, ...]]:
+        """Return the other slugs that have sessions of each measurement."""
+        held = self._reader.read(self._path, test_ids={key.test_id for key in keys})
         candidates = (name for name in sorted(held) if name != slug)
         return slugs_holding(keys, candidates, lambda name, _: held[name])
 
@@ -154,28 +483,40 @@ class SingleFileStore:
         """Apply changes in order, under the store's lock."""
         if not changes:
             return
-        lock = self._path.with_name(f".{self._path.name}.lock")
-        with locked(lock, timeout_s=self._lock_timeout_s):
-            sections = self._sections()
-            sections[slug] = applied(sections.get(slug, {}), changes)
-            text = encode(sections, keyed_by="slug")
-            if text != read_whole(self._path):
-                write_whole({self._path: text})
+        with self._locked():
+            sections = self._reader.read(self._path, whole=True)
+            text = read_whole(self._path)
+            numbered = arrived(changes, numbered_sessions(text or b""))
+            sections[slug] = applied(sections.get(slug, {}), numbered)
+            changed = encode(sections, keyed_by="slug")
+            if changed != text:
+                write_whole({self._path: changed})
 
-    def _sections(
-        self,
-        *,
-        section: str | None = None,
-        test_ids: Collection[str] | None = None,
-    ) -> dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]:
-        """Return the sessions of the file; empty where it does not exist."""
-        text = read_whole(self._path)
-        if text is None:
-            return {}
-        return decode(
-            text,
-            path=str(self._path),
-            keyed_by="slug",
-            section=section,
-            test_ids=test_ids,
-        )
+    def accept_edits(self) -> Repair:
+        """Give lines that were changed by hand a new checksum, and remove unreadable ones."""
+        with self._locked():
+            return self._reader.accept_edits([self._path])
+
+    def _locked(self) -> contextlib.AbstractContextManager[None]:
+        """Return the lock of the file, by whichever name it is called."""
+        target = Path(os.path.realpath(self._path))
+        lock = target.with_name(f".{target.name}.lock")
+        return locked(lock, timeout_s=self._lock_timeout_s)
+
+
+def _mangled(text: str) -> str:
+    """Return a text as a file name, made unique by a digest of the text."""
+    unique = digest(text.encode("utf-8", "surrogatepass"), length=16)
+    return f"{slugged(text)[:_READABLE_LENGTH]}~{unique}"
+
+
+def _module(test_id: str) -> str:
+    """Return the test file of a test id."""
+    return test_id.partition("::")[0]
+
+
+def _by_module(changes: Iterable[StoreChange]) -> dict[str, list[StoreChange]]:
+    lists: dict[str, list[StoreChange]] = {}
+    for change in changes:
+        lists.setdefault(_module(change.key.test_id), []).append(change)
+    return lists

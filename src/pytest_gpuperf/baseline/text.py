@@ -1,11 +1,10 @@
-"""The text format of a store: one line for each record."""
+"""The text format of a store: one line for each record, each with its checksum."""
 
 from __future__ import annotations
 
-import contextlib
 import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Generic, TypeVar
+from typing import Annotated, Generic, TypeVar
 
 import msgspec
 
@@ -16,24 +15,24 @@ from pytest_gpuperf.errors import (
     SchemaVersionError,
 )
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.frozen import Frozen, collector_paused
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
 
 __all__ = [
     "SCHEMA_VERSION",
-    "Content",
-    "Head",
+    "Damage",
     "KeyedBy",
     "Records",
-    "Row",
-    "Section",
+    "Stored",
     "decode",
     "digest",
     "encode",
+    "numbered_sessions",
 ]
 
-SCHEMA_VERSION = "pytest-gpuperf/baseline/1"
+SCHEMA_VERSION = "pytest-gpuperf/baseline/2"
+_FIRST_SCHEMA = "pytest-gpuperf/baseline/1"  # without arrival numbers and checksums
 
 # the sessions of each measurement, oldest first
 Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
@@ -41,11 +40,12 @@ Records = Mapping[RecordKey, tuple[StoredRecord, ...]]
 _V = TypeVar("_V")  # a SessionValue when reading, a list when writing
 
 KeyedBy = str  # "module", whose name the lines omit from test ids, or "slug"
+_Arrival = Annotated[int, msgspec.Meta(ge=0, le=10**9)]  # more is not a count of runs
 
 
-class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
+class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     """
-    A StoredRecord: one line.
+    A StoredRecord: one line, whose last field is the checksum of what precedes it.
 
     Attributes:
         test: The test id; where sections are modules, without the module.
@@ -72,8 +72,8 @@ class Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     soft_facts: Mapping[str, str] = {}
 
 
-class Head(Frozen, frozen=True, gc=False, omit_defaults=True):
-    """A Session, with the soft facts that all its records share."""
+class _Head(Frozen, frozen=True, gc=False, omit_defaults=True):
+    """A Session with its arrival number and the soft facts that its records share."""
 
     id: str
     started_unix_s: float
@@ -81,27 +81,75 @@ class Head(Frozen, frozen=True, gc=False, omit_defaults=True):
     commit: str | None = None
     dirty: bool | None = None
     soft_facts: Mapping[str, str] = {}
+    arrival: _Arrival = 0
 
 
-class Section(Frozen, frozen=True):
-    """The sessions of one module, or of one slug."""
+_Facts = dict[str, dict[str, str]]
+
+
+class _Section(Frozen, frozen=True):
+    """The sessions of one module, or of one slug; lines are decoded one by one."""
 
     name: str
-    sessions: dict[str, Head | None]
-    facts: dict[str, dict[str, dict[str, str]] | None]
-    records: list[Row[SessionValue] | None]
+    sessions: dict[str, msgspec.Raw]
+    facts: dict[str, msgspec.Raw]
+    records: list[msgspec.Raw]
 
 
-class Content(Frozen, frozen=True):
+class _Content(Frozen, frozen=True):
     """The whole file."""
 
     schema: str
     keyed_by: str
-    sections: list[Section | None]
+    sections: list[_Section | None]
+
+
+class Damage(Frozen, frozen=True, kw_only=True, order=True):
+    """
+    A line that was left out.
+
+    Attributes:
+        path: The file.
+
+        line: Its number, from 1; 0 where the file is not in lines.
+
+        reason: What is wrong with it, as a fragment.
+    """
+
+    path: str
+    line: int
+    reason: str
+
+    def __str__(self) -> str:
+        """Return where it is and what is wrong."""
+        place = f"{self.path}, line {self.line}" if self.line else self.path
+        return f"{place}: {self.reason}"
+
+
+class Stored(BulkRecord, frozen=True, kw_only=True):
+    """
+    The content of a file.
+
+    Attributes:
+        sections: By section, the sessions of each measurement, oldest first.
+
+        damage: The lines that were left out.
+
+        of_first_schema: Whether it was written without arrival numbers and checksums.
+    """
+
+    sections: dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]
+    damage: tuple[Damage, ...] = ()
+    of_first_schema: bool = False
 
 
 _ENCODER = msgspec.json.Encoder(order="deterministic")
-_DECODER = msgspec.json.Decoder(Content)
+_DECODER = msgspec.json.Decoder(_Content)
+_ROW = msgspec.json.Decoder(_Row[SessionValue])
+_HEAD = msgspec.json.Decoder(_Head)
+_FACTS = msgspec.json.Decoder(_Facts)
+
+_CHECKSUM = re.compile(rb',"sum":"(?P<sum>[0-9a-f]{12})"\}$')
 
 
 def digest(text: bytes, *, length: int = 12) -> str:
@@ -128,7 +176,7 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
         for name, records in sorted(sections.items()):
             lines += _section_lines(name, records, keyed_by=keyed_by)
         text = "\n".join([*lines, "null]}", ""]).encode()
-        _DECODER.decode(text)
+        _check_rows(text)
     except UnicodeEncodeError as error:
         raise RecordError(
             f"{error.object!a} cannot be encoded as UTF-8",
@@ -140,6 +188,19 @@ def encode(sections: Mapping[str, Records], *, keyed_by: KeyedBy) -> bytes:
     return text
 
 
+def _check_rows(text: bytes) -> None:
+    """Refuse a text with a line that could not be read back."""
+    for section in filter(None, _DECODER.decode(text).sections):
+        for decoder, entries in (
+            (_ROW, section.records),
+            (_HEAD, section.sessions.values()),
+            (_FACTS, section.facts.values()),
+        ):
+            for entry in entries:
+                if bytes(entry) != b"null":  # which ends each list and each table
+                    decoder.decode(entry)
+
+
 def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterator[str]:
     """Yield the lines of one section, without line ends."""
     prefix = name if keyed_by == "module" else ""
@@ -147,10 +208,10 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     heads = _Heads(ordered)
     facts = _FactTable()
     rows = [
-        Row[list[object]](
+        _Row[list[object]](
             test=record.key.test_id.removeprefix(prefix),
             name=record.key.name,
-            session=heads.digest(record.session),
+            session=heads.digest(record),
             facts=facts.digest(record.facts),
             choice=record.choice,
             values=tuple(map(_value, record.values)),
@@ -163,19 +224,34 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield '"":null},"facts":{'
     yield from (f'"{key}":{text},' for key, text in facts.table())
     yield '"":null},"records":['
-    yield from (f"{_json(row)}," for row in rows)
+    yield from (f"{_with_checksum(_json(row), name)}," for row in rows)
     yield "null]},"
+
+
+def _with_checksum(row: str, section: str) -> str:
+    """Return a row with its checksum as the last field."""
+    return f'{row[:-1]},"sum":"{_checksum(row.encode(), section)}"}}'
+
+
+def _checksum(row: bytes, section: str) -> str:
+    """Return the checksum of a row of a section."""
+    return digest(section.encode() + b"\0" + row)
 
 
 def _value(value: SessionValue) -> list[object]:
     """Return a value as a list, without trailing defaults."""
-    named: list[object] = [value.metric, value.unit, value.source]
-    named.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
-    if value.half_widths or value.better is not None:
-        named.append([*map(float, value.half_widths)])
-    if value.better is not None:
-        named.append(value.better)
-    return named
+    fields: list[object] = [value.metric, value.unit, value.source]
+    fields.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
+    if value.half_widths or value.better is not None or value.quantiles:
+        fields.append([*map(float, value.half_widths)])
+    if value.better is not None or value.quantiles:
+        fields.append(value.better)
+    if value.quantiles:
+        fields.append([*map(float, value.quantiles)])
+    return fields
+
+
+_Arrived = tuple[int, Session]  # a session of one store
 
 
 class _Heads:
@@ -184,19 +260,19 @@ class _Heads:
     def __init__(self, records: Iterable[StoredRecord]) -> None:
         self._shared = _shared_soft_facts(records)
         self._texts = {
-            session: _head(session, soft) for session, soft in self._shared.items()
+            arrived: _head(*arrived, soft) for arrived, soft in self._shared.items()
         }
         self._digests = {
-            session: digest(text.encode()) for session, text in self._texts.items()
+            arrived: digest(text.encode()) for arrived, text in self._texts.items()
         }
 
-    def digest(self, session: Session) -> str:
-        """Return the key of a session in the lines."""
-        return self._digests[session]
+    def digest(self, record: StoredRecord) -> str:
+        """Return the key of a record's session in the lines."""
+        return self._digests[record.arrival, record.session]
 
     def rest(self, record: StoredRecord) -> dict[str, str]:
         """Return the soft facts of a record that its session's head does not have."""
-        shared = self._shared[record.session]
+        shared = self._shared[record.arrival, record.session]
         if len(shared) == len(record.soft_facts):
             return {}
         return {
@@ -204,12 +280,12 @@ class _Heads:
         }
 
     def table(self) -> list[tuple[str, str]]:
-        """Return digest and text of each head, oldest session first."""
-        sessions = sorted(
+        """Return digest and text of each head, the session that arrived first at the top."""
+        ordered = sorted(
             self._texts,
-            key=lambda session: (session.started_unix_s, self._texts[session]),
+            key=lambda head: (head[0], head[1].started_unix_s, self._texts[head]),
         )
-        return [(self._digests[session], self._texts[session]) for session in sessions]
+        return [(self._digests[head], self._texts[head]) for head in ordered]
 
 
 class _FactTable:
@@ -237,26 +313,28 @@ class _FactTable:
 
 def _shared_soft_facts(
     records: Iterable[StoredRecord],
-) -> dict[Session, dict[str, str]]:
+) -> dict[_Arrived, dict[str, str]]:
     """Return the soft facts that all records of a session have, by session."""
-    shared: dict[Session, dict[str, str]] = {}
+    shared: dict[_Arrived, dict[str, str]] = {}
     for record in records:
-        soft = shared.setdefault(record.session, dict(record.soft_facts))
+        arrived = (record.arrival, record.session)
+        soft = shared.setdefault(arrived, dict(record.soft_facts))
         if soft != record.soft_facts:
             both = soft.items() & record.soft_facts.items()
-            shared[record.session] = dict(both)
+            shared[arrived] = dict(both)
     return shared
 
 
-def _head(session: Session, soft_facts: dict[str, str]) -> str:
+def _head(arrival: int, session: Session, soft_facts: dict[str, str]) -> str:
     return _json(
-        Head(
+        _Head(
             id=session.id,
             started_unix_s=float(session.started_unix_s),
             host=session.host,
             commit=session.commit,
             dirty=session.dirty,
             soft_facts=soft_facts,
+            arrival=arrival,
         )
     )
 
@@ -267,23 +345,55 @@ def _json(value: object) -> str:
 
 _SCHEMAS = "pytest-gpuperf/baseline/"
 _RESTORE = "restore it from version control, or remove it and measure again"
+_CHANGED = "it differs from its checksum"
 _BYTE = re.compile(r"^(?P<what>.*) \(byte (?P<byte>\d+)\)$")
 
 # a line of the file never begins so: it begins with a brace, a quote, or null
 _CONFLICT = re.compile(rb"^(?:<{7}|={7}|>{7}|\|{7})(?:\s|$)", re.MULTILINE)
+# without any other line, a record or an entry of a table, the file is still whole
+_STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
 
 # metrics of the catalogue; a user's own number may be a difference
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
 _BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # a negative number in a list; rare
-_LINE = msgspec.json.Decoder(Row[SessionValue])
+_UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
 class _SchemaOnly(Frozen, frozen=True):
     """The one field that every version of the format has."""
 
     schema: str = ""
+
+
+class _NumberedHead(Frozen, frozen=True):
+    """The identity of a session in a store."""
+
+    id: str
+    arrival: _Arrival = 0
+
+
+class _NumberedSection(Frozen, frozen=True):
+    """The part of a section that knows the sessions."""
+
+    sessions: dict[str, _NumberedHead | None]
+
+
+class _Numbered(Frozen, frozen=True):
+    """The part of a file that knows the sessions."""
+
+    sections: list[_NumberedSection | None]
+
+
+def numbered_sessions(text: bytes) -> dict[str, int]:
+    """Return the arrival number of each session of a file, by id; {}: it is unreadable."""
+    try:
+        sections = msgspec.json.decode(text, type=_Numbered).sections
+    except _UNREADABLE:
+        return {}  # whoever needs its records reports it
+    heads = (head for part in sections if part for head in part.sessions.values())
+    return {head.id: head.arrival for head in heads if head is not None}
 
 
 def decode(
@@ -293,9 +403,10 @@ def decode(
     keyed_by: KeyedBy,
     section: str | None = None,
     test_ids: Collection[str] | None = None,
-) -> dict[str, dict[RecordKey, tuple[StoredRecord, ...]]]:
+    edited: bool = False,
+) -> Stored:
     """
-    Return the sessions of a file.
+    Return the content of a file; lines that are damaged are left out and named.
 
     Args:
         text: Its bytes.
@@ -308,81 +419,211 @@ def decode(
 
         test_ids: The tests to read; None: all.
 
-    Returns:
-        By section, the sessions of each measurement, oldest first.
+        edited: Whether to take lines that differ from their checksum.
 
     Raises:
-        BaselineCorruptError: It is damaged; the message names the place.
+        BaselineCorruptError: It is damaged as a whole; the message names the place.
 
-        SchemaVersionError: It is a baseline of another schema version.
+        SchemaVersionError: It is a baseline of a later schema version.
     """
     selected = None if test_ids is None else frozenset(test_ids)
+    reader = _Reader(text, path=path, edited=edited)
     try:
         with collector_paused():
-            content = _DECODER.decode(text)
-            _check_kind(content, keyed_by, path=path)
+            content = reader.content()
+            of_first = _check_kind(content, keyed_by, path=path)
+            reader.checked = not (of_first or edited)
             records: dict[str, list[StoredRecord]] = {}  # a merge may double a section
             for part in content.sections:
                 if part is not None and section in {None, part.name}:
                     rows = records.setdefault(part.name, [])
-                    rows += _records(part, keyed_by, selected, text)
-            return {name: by_key(rows) for name, rows in records.items()}
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError) as error:
+                    rows += reader.records(part, keyed_by, selected)
+            return Stored(
+                sections={name: by_key(rows) for name, rows in records.items()},
+                damage=tuple(dict.fromkeys(sorted(reader.damage))),
+                of_first_schema=of_first,
+            )
+    except _UNREADABLE as error:
         _refuse_other_text(text, path=path)
         raise BaselineCorruptError(
             _fault(error, text), remedy=_RESTORE, path=path
         ) from error
-    except RecordError as error:
-        if isinstance(error, SchemaVersionError):
-            raise
-        raise BaselineCorruptError(error.message, remedy=_RESTORE, path=path) from error
 
 
-def _records(
-    section: Section, keyed_by: KeyedBy, selected: frozenset[str] | None, text: bytes
-) -> list[StoredRecord]:
-    """Return the sessions of one section."""
-    prefix = section.name if keyed_by == "module" else ""
-    rows = [
-        row
-        for row in section.records
-        if row is not None and (selected is None or prefix + row.test in selected)
-    ]
-    keys = {
-        names: RecordKey(test_id=prefix + names[0], name=names[1])
-        for names in {(row.test, row.name) for row in rows}
-    }
-    heads = {
-        key: (_session(head), head.soft_facts)
-        for key, head in section.sessions.items()
-        if head is not None
-    }
-    records = []
-    suspicious = _BELOW_ZERO.search(text) is not None
-    for row in rows:
-        if suspicious:
-            _refuse_negative(row, text)
-        head, facts = heads.get(row.session), section.facts.get(row.facts)
-        if head is None:
-            raise _dangling(row, "session", row.session)
-        if facts is None:
-            raise _dangling(row, "facts", row.facts)
-        session, soft_facts = head
-        record = StoredRecord(
-            key=keys[row.test, row.name],
-            session=session,
-            values=row.values,
-            choice=row.choice,
-            facts=facts,
-            soft_facts={**soft_facts, **row.soft_facts}
-            if row.soft_facts
-            else soft_facts,
-        )
-        records.append(record)
-    return records
+class _Reader:
+    """
+    Reads one file, and collects the lines that it leaves out.
+
+    Args:
+        text: Its bytes.
+
+        path: Its name, for messages.
+
+        edited: Whether to take lines that differ from their checksum.
+    """
+
+    def __init__(self, text: bytes, *, path: str, edited: bool) -> None:
+        self._text = text
+        self._path = path
+        self.checked = not edited
+        self.damage: list[Damage] = []
+        self._may_be_negative = _BELOW_ZERO.search(text) is not None
+
+    def content(self) -> _Content:
+        """Return the content; where a line breaks the JSON, without that line."""
+        try:
+            return _DECODER.decode(self._text)
+        except _UNREADABLE as error:
+            if _CONFLICT.search(self._text):
+                raise
+            whole = self._without_broken_lines()
+            try:
+                return _DECODER.decode(whole)
+            except _UNREADABLE:
+                raise error from None  # it names the place in the whole text
+
+    def _without_broken_lines(self) -> bytes:
+        """Return the text without lines that are not JSON by themselves."""
+        lines = self._text.split(b"\n")
+        for index, line in enumerate(lines):
+            if not (_STRUCTURE.match(line) or _is_entry(line)):
+                self._leave_out("it is not JSON", line=index + 1)
+                lines[index] = b""
+        return b"\n".join(lines)
+
+    def records(
+        self, section: _Section, keyed_by: KeyedBy, selected: frozenset[str] | None
+    ) -> list[StoredRecord]:
+        """Return the sessions of one section."""
+        prefix = section.name if keyed_by == "module" else ""
+        heads = self._heads(section)
+        facts = self._facts(section)
+        keys: dict[tuple[str, str], RecordKey] = {}
+        records = []
+        for raw in section.records:
+            row = self._row(raw, section.name)
+            if row is None or not (selected is None or prefix + row.test in selected):
+                continue
+            if row.session not in heads or row.facts not in facts:
+                self._leave_out("its session or its facts are left out", raw)
+                continue
+            names = (row.test, row.name)
+            if names not in keys:
+                keys[names] = RecordKey(test_id=prefix + row.test, name=row.name)
+            records.append(
+                _record(row, keys[names], *heads[row.session], facts[row.facts])
+            )
+        return records
+
+    def _row(self, raw: msgspec.Raw, section: str) -> _Row[SessionValue] | None:
+        """Return a row; None: it is left out, or it is the null that ends the list."""
+        text = bytes(raw)
+        if text == b"null":
+            return None
+        try:
+            row = _ROW.decode(text)
+        except _UNREADABLE as error:
+            self._leave_out(_without_place(error), raw)
+            return None
+        wrong = ""
+        if self.checked and not _is_unchanged(row, text, section):
+            wrong = _CHANGED
+        elif self._may_be_negative:
+            wrong = _negative(row)
+        if wrong:
+            self._leave_out(wrong, raw)
+        return None if wrong else row
+
+    def _heads(self, section: _Section) -> dict[str, tuple[_Head, Session]]:
+        """Return the heads of a section by their keys."""
+        heads: dict[str, tuple[_Head, Session]] = {}
+        for key, raw in section.sessions.items():
+            head = self._entry(key, raw, _HEAD)
+            if head is not None:
+                heads[key] = (head, _session(head))
+        return heads
+
+    def _facts(self, section: _Section) -> dict[str, _Facts]:
+        """Return the facts of a section by their keys."""
+        entries = {
+            key: self._entry(key, raw, _FACTS) for key, raw in section.facts.items()
+        }
+        return {key: facts for key, facts in entries.items() if facts is not None}
+
+    def _entry(
+        self, key: str, raw: msgspec.Raw, decoder: msgspec.json.Decoder[_V]
+    ) -> _V | None:
+        """Return an entry of a table, whose key is its digest; None: it is left out."""
+        text = bytes(raw)
+        if text == b"null":
+            return None
+        try:
+            entry = decoder.decode(text)
+        except _UNREADABLE as error:
+            self._leave_out(_without_place(error), raw)
+            return None
+        if self.checked and key not in {digest(text), digest(_json(entry).encode())}:
+            self._leave_out(_CHANGED, raw)
+            return None
+        return entry
+
+    def _leave_out(
+        self, reason: str, raw: msgspec.Raw | None = None, *, line: int = 0
+    ) -> None:
+        """Note a line that is left out."""
+        if raw is not None and b"\n" not in bytes(
+            raw
+        ):  # else the file was laid out anew
+            line = self._text.count(b"\n", 0, self._text.find(bytes(raw))) + 1
+        self.damage.append(Damage(path=self._path, line=line, reason=reason))
 
 
-def _session(head: Head) -> Session:
+def _is_entry(line: bytes) -> bool:
+    """Return whether a line is JSON by itself: a record, or an entry of a table."""
+    body = line.rstrip()
+    if not body.endswith(b","):
+        return False
+    body = body[:-1]
+    try:
+        msgspec.json.decode(body if body.startswith(b"{") else b"{%b}" % body)
+    except _UNREADABLE:
+        return False
+    return True
+
+
+def _is_unchanged(row: _Row[SessionValue], text: bytes, section: str) -> bool:
+    """Return whether a row is what its checksum was made of, in this layout or ours."""
+    match = _CHECKSUM.search(text)
+    if match is not None:
+        body = text[: match.start()] + b"}"
+        return _checksum(body, section) == match["sum"].decode()
+    stated = msgspec.json.decode(text).get("sum")
+    values = tuple(map(_value, row.values))
+    body = _json(msgspec.structs.replace(row, values=values)).encode()
+    return bool(_checksum(body, section) == stated)
+
+
+def _record(
+    row: _Row[SessionValue],
+    key: RecordKey,
+    head: _Head,
+    session: Session,
+    facts: _Facts,
+) -> StoredRecord:
+    """Return the record of a row."""
+    soft_facts = head.soft_facts
+    return StoredRecord(
+        key=key,
+        session=session,
+        values=row.values,
+        choice=row.choice,
+        facts=facts,
+        soft_facts={**soft_facts, **row.soft_facts} if row.soft_facts else soft_facts,
+        arrival=head.arrival,
+    )
+
+
+def _session(head: _Head) -> Session:
     return Session(
         id=head.id,
         started_unix_s=head.started_unix_s,
@@ -392,34 +633,19 @@ def _session(head: Head) -> Session:
     )
 
 
-def _dangling(row: Row[SessionValue], field: str, key: str) -> RecordError:
-    """Return the error for a line with a dangling reference."""
-    message = f"{key!r}, which {row.test!r} refers to, is not in the file"
-    return RecordError(message, path=f"records.{field}")
-
-
-def _refuse_negative(row: Row[SessionValue], text: bytes) -> None:
-    """Refuse a negative value of a metric that cannot be negative."""
+def _negative(row: _Row[SessionValue]) -> str:
+    """Return what is wrong with a value that cannot be negative and is; "": nothing."""
     for value in row.values:
         if min(value.run_values) < 0 and value.metric in _NEVER_NEGATIVE:
-            raise _negative(value, row, text)
+            return (
+                f"{value.metric} of {row.test!r} is {min(value.run_values):g} "
+                f"{value.unit}, but cannot be negative"
+            )
+    return ""
 
 
-def _negative(value: SessionValue, row: Row[SessionValue], text: bytes) -> RecordError:
-    """Return the error for a negative value, with its line number where there is one."""
-    message = (
-        f"{value.metric} of {row.test!r} is {min(value.run_values):g} {value.unit}, "
-        "but cannot be negative"
-    )
-    for number, line in enumerate(text.splitlines(), start=1):
-        with contextlib.suppress(msgspec.DecodeError, UnicodeDecodeError):
-            if _LINE.decode(line.strip().rstrip(b",")) == row:
-                return RecordError(message, path=f"line {number}")
-    return RecordError(message, path="records.values")
-
-
-def _check_kind(content: Content, keyed_by: KeyedBy, *, path: str) -> None:
-    """Refuse another schema, and the file of another kind of store."""
+def _check_kind(content: _Content, keyed_by: KeyedBy, *, path: str) -> bool:
+    """Refuse another schema or kind of store; return whether it is the first schema."""
     _check_schema(content.schema, path=path)
     if content.keyed_by != keyed_by:
         raise BaselineCorruptError(
@@ -427,6 +653,7 @@ def _check_kind(content: Content, keyed_by: KeyedBy, *, path: str) -> None:
             remedy="name the whole store: its folder, or a single-file store",
             path=path,
         )
+    return content.schema == _FIRST_SCHEMA
 
 
 def _check_schema(schema: str, *, path: str) -> None:
@@ -436,7 +663,7 @@ def _check_schema(schema: str, *, path: str) -> None:
             remedy="name a store that --gpuperf-update has written",
             path=path,
         )
-    if schema != SCHEMA_VERSION:
+    if schema not in {SCHEMA_VERSION, _FIRST_SCHEMA}:
         raise SchemaVersionError(found=schema, supported=SCHEMA_VERSION, path=path)
 
 
@@ -454,9 +681,15 @@ def _refuse_other_text(text: bytes, *, path: str) -> None:
         schema = msgspec.json.decode(text, type=_SchemaOnly).schema
     except msgspec.ValidationError:
         schema = ""
-    except (msgspec.DecodeError, UnicodeDecodeError, RecursionError):
+    except _UNREADABLE:
         return  # not JSON: the caller reports where it breaks off
     _check_schema(schema, path=path)
+
+
+def _without_place(error: Exception) -> str:
+    """Return an error of the decoder without its place in the line."""
+    what, _, field = str(error).partition(" - at `$")
+    return f"{field.rstrip('`').lstrip('.')}: {what}" if field else what
 
 
 def _fault(error: Exception, text: bytes) -> str:

@@ -22,6 +22,7 @@ from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
+    "REFERENCES",
     "BoundClass",
     "Kind",
     "Note",
@@ -33,6 +34,9 @@ __all__ = [
     "Void",
     "VoidCode",
 ]
+
+# the test id of the reference workloads, which no test of a project has
+REFERENCES = "gpuperf::references"
 
 
 class Role(str, Enum):
@@ -247,6 +251,9 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             where there was no interval.
 
         better: "lower", "higher" or "neither"; kept for the user's own metrics.
+
+        quantiles: The 5, 25, 50, 75 and 95 % quantiles of the samples of its first process
+            [unit]; empty where there are none.
     """
 
     metric: str
@@ -255,6 +262,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     run_values: Annotated[tuple[float, ...], msgspec.Meta(min_length=1)]
     half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
     better: str | None = None
+    quantiles: tuple[float, ...] = ()
 
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
@@ -287,6 +295,9 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
         facts: Hard facts by family: what a comparable record must share.
 
         soft_facts: Facts that are printed when they moved.
+
+        arrival: The number of the session in its store: a later one has a higher number,
+            whatever the clock said; 0: not stored yet, or stored before there were numbers.
     """
 
     key: RecordKey
@@ -295,3 +306,4 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     choice: str | None = None
     facts: Mapping[str, Mapping[str, str]] = {}
     soft_facts: Mapping[str, str] = {}
+    arrival: int = 0

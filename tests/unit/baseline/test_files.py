@@ -14,7 +14,6 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.baseline.directory import DirectoryStore
 from pytest_gpuperf.baseline.files import (
     kind_of,
     listed,
@@ -23,7 +22,7 @@ from pytest_gpuperf.baseline.files import (
     write_new,
     write_whole,
 )
-from pytest_gpuperf.baseline.store import Append, open_store
+from pytest_gpuperf.baseline.store import Append, DirectoryStore, open_store
 from pytest_gpuperf.errors import BaselineError
 from unit.baseline import writer
 from unit.baseline.samples import key, stored
@@ -131,7 +130,7 @@ def test_a_full_disk_leaves_the_old_store(place: str, tmp_path: Path) -> None:
 
     assert "free space on the disk" in output, errors
     assert ".json: cannot be written" in output
-    assert store.load("h200") == {key(): (stored(1),)}
+    assert store.load("h200") == {key(): (stored(1, arrival=1),)}
     assert not list(tmp_path.rglob("*.tmp"))
 
 
@@ -197,7 +196,7 @@ def test_a_read_only_store_is_named(shut_folder: Path) -> None:
 
     with no_privileges():
         store = DirectoryStore(shut_folder, lock_timeout_s=0.2)
-        assert store.load("h200") == {key(): (stored(1),)}
+        assert store.load("h200") == {key(): (stored(1, arrival=1),)}
         with pytest.raises(BaselineError, match="cannot be written") as caught:
             store.write("h200", [Append(record=stored(2))])
 
@@ -227,7 +226,7 @@ def test_a_lock_that_is_held_is_named(tmp_path: Path) -> None:
     """Waiting ends, the holder's file is named, and nothing was written."""
     store = DirectoryStore(tmp_path, lock_timeout_s=0.1)
     store.write("h200", [Append(record=stored(1))])
-    lock = tmp_path / "h200" / "store.lock"
+    lock = tmp_path / "store.lock"
     process = subprocess.Popen(
         [sys.executable, "-c", HOLDER, str(lock)],
         stdin=subprocess.PIPE,
@@ -242,7 +241,7 @@ def test_a_lock_that_is_held_is_named(tmp_path: Path) -> None:
     process.communicate(timeout=60)
 
     assert str(lock) in caught.value.message
-    assert store.load("h200") == {key(): (stored(1),)}
+    assert store.load("h200") == {key(): (stored(1, arrival=1),)}
     store.write("h200", [Append(record=stored(2))])
 
 

@@ -2,25 +2,28 @@
 
 from __future__ import annotations
 
+import os
+import shutil
 import string
+import subprocess
 import tempfile
+from collections.abc import Iterable
 from pathlib import Path
 
 import pytest
 from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
-from pytest_gpuperf.baseline.directory import (
-    DirectoryStore,
-    file_name,
-    folder_name,
-)
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.baseline.store import (
     Append,
+    DirectoryStore,
+    Drop,
     Restart,
     SingleFileStore,
     Store,
+    file_name,
+    folder_name,
     open_store,
 )
 from pytest_gpuperf.errors import (
@@ -31,15 +34,21 @@ from pytest_gpuperf.errors import (
     RecordError,
 )
 from pytest_gpuperf.model.record import StoredRecord
-from unit.baseline.samples import TEST, key, stored, stored_records, test_ids
+from unit.baseline.samples import TEST, key, session, stored, stored_records, test_ids
 
 PLACES = (".gpuperf", "baseline.json")
+PLACE_OF: dict[type, str] = {DirectoryStore: PLACES[0], SingleFileStore: PLACES[1]}
 
 
 @pytest.fixture(params=PLACES)
 def store(request: pytest.FixtureRequest, tmp_path: Path) -> Store:
     """Return an empty store of each kind."""
     return open_store(request.param, tmp_path, create=True)
+
+
+def ids(records: Iterable[StoredRecord]) -> set[tuple[str, str | None]]:
+    """Return session and choice of each record."""
+    return {(record.session.id, record.choice) for record in records}
 
 
 def files_of(folder: Path) -> dict[str, bytes]:
@@ -66,7 +75,8 @@ def test_what_is_stored_is_loaded(
 
         store.write(slug, [Append(record=each) for each in records])
 
-        assert store.load(slug) == by_key(records)
+        kept = {key: ids(several) for key, several in store.load(slug).items()}
+        assert kept == {key: ids(several) for key, several in by_key(records).items()}
         for each in records:
             wanted = store.load(slug, [each.key.test_id])
             assert each.key in wanted
@@ -104,12 +114,17 @@ def test_other_slugs_are_known(store: Store) -> None:
 
 
 def test_sessions_add_up(store: Store) -> None:
-    """Each write adds to what is there; a session that comes again is replaced."""
+    """Each write adds to what is there, in the order in which sessions arrive; a session
+    that comes again is replaced, and keeps its place."""
     store.write("h200", [Append(record=stored(1))])
     store.write("h200", [Append(record=stored(3)), Append(record=stored(2))])
     store.write("h200", [Append(record=stored(3, "energy"))])
 
-    assert store.load("h200")[key()] == (stored(1), stored(2), stored(3, "energy"))
+    assert store.load("h200")[key()] == (
+        stored(1, arrival=1),
+        stored(3, "energy", arrival=2),
+        stored(2, arrival=3),
+    )
 
 
 def test_twenty_sessions_are_kept(store: Store) -> None:
@@ -127,7 +142,7 @@ def test_a_restart_leaves_one_session(store: Store) -> None:
     store.write("h200", [Append(record=stored(number)) for number in range(5)])
     store.write("h200", [Restart(record=stored(9))])
 
-    assert store.load("h200")[key()] == (stored(9),)
+    assert store.load("h200")[key()] == (stored(9, arrival=6),)
 
 
 def test_writing_twice_changes_no_byte(store: Store, tmp_path: Path) -> None:
@@ -193,11 +208,176 @@ def test_folder_holds_module_files(tmp_path: Path) -> None:
     store.write("nvidia-h200", [Append(record=stored(1))])
 
     assert sorted(files_of(tmp_path)) == [
+        ".gpuperf/.gitattributes",
         ".gpuperf/.gitignore",
         ".gpuperf/nvidia-h200/tests.test_gemm.json",
     ]
     ignored = (tmp_path / ".gpuperf/.gitignore").read_text("utf-8")
     assert ignored.splitlines() == ["*.lock", "*.tmp"]
+
+
+def test_two_branches_merge_without_a_conflict(tmp_path: Path) -> None:
+    """git takes the lines of both sides, as `.gitattributes` tells it, and all count."""
+    git = shutil.which("git")
+    if git is None:
+        pytest.skip("git is not installed")
+    store = DirectoryStore(tmp_path)
+    path = tmp_path / "h200" / "tests.test_gemm.json"
+    store.write("h200", [Append(record=stored(1))])
+    base = path.read_bytes()
+    sides = []
+    for number in (2, 3):
+        path.write_bytes(base)
+        store.write("h200", [Append(record=stored(number))])
+        sides.append(tmp_path / f"side{number}")
+        sides[-1].write_bytes(path.read_bytes())
+    (tmp_path / "base").write_bytes(base)
+    ours, theirs = map(str, sides)
+    done = subprocess.run(
+        [git, "merge-file", "--union", "-p", ours, str(tmp_path / "base"), theirs],
+        capture_output=True,
+        check=True,
+    )
+    path.write_bytes(done.stdout)
+
+    kept = store.load("h200")[key()]
+    store.write("h200", [Append(record=stored(4))])
+
+    attributes = (tmp_path / ".gitattributes").read_text("utf-8")
+    assert attributes == "*.json merge=union\n"
+    assert store.damage == ()
+    assert [(each.arrival, each.session.id) for each in kept] == [
+        (1, "s0001"),
+        (2, "s0002"),
+        (2, "s0003"),
+    ]
+    assert store.load("h200")[key()][-1].arrival == 3
+
+
+def test_a_clock_that_goes_back_loses_no_session(store: Store) -> None:
+    """A session that is dated before 20 others is the newest all the same."""
+    future = [session(number, started_unix_s=2e9 + number) for number in range(20)]
+    for each in future:
+        store.write("h200", [Append(record=stored(1, session=each))])
+    store.write("h200", [Append(record=stored(30))])
+
+    kept = store.load("h200")[key()]
+
+    assert [each.session.id for each in kept][-2:] == ["s0019", "s0030"]
+    assert len(kept) == 20
+
+
+def test_a_session_has_one_number_on_every_device(store: Store) -> None:
+    """A run that measured two GPUs is one session."""
+    store.write("h200", [Append(record=stored(1))])
+    store.write("h200", [Append(record=stored(2))])
+    store.write("l4", [Append(record=stored(2))])
+    store.write("l4", [Append(record=stored(3))])
+
+    numbers = [each.arrival for each in store.load("l4")[key()]]
+
+    assert numbers == [2, 3]
+
+
+def test_sessions_are_dropped(store: Store) -> None:
+    """Only those that are named, and the measurement goes with its last one."""
+    store.write("h200", [Append(record=stored(number)) for number in (1, 2, 3)])
+    store.write("h200", [Drop(key=key(), session_ids=frozenset({"s0002"}))])
+    kept = store.load("h200")[key()]
+    store.write("h200", [Drop(key=key(), session_ids=frozenset({"s0001", "s0003"}))])
+
+    assert [each.session.id for each in kept] == ["s0001", "s0003"]
+    assert store.load("h200") == {}
+
+
+def edited(folder: Path, before: bytes, after: bytes) -> Path:
+    """Change a text in the one file of a store by hand, and return the file."""
+    (path,) = folder.rglob("*.json")
+    text = path.read_bytes()
+    assert before in text
+    path.write_bytes(text.replace(before, after, 1))
+    return path
+
+
+def test_a_line_that_was_edited_is_left_out_until_it_is_accepted(
+    store: Store, tmp_path: Path
+) -> None:
+    """It is named with its line, is not lost by the next session, and may be accepted."""
+    store.write("h200", [Append(record=stored(number)) for number in (1, 7)])
+    path = edited(tmp_path, b'[["time","s","host",[1.0]', b'[["time","s","host",[2.0]')
+    before = path.read_bytes()
+    (line,) = [n for n, text in enumerate(before.splitlines(), 1) if b"[2.0]" in text]
+
+    kept = store.load("h200")[key()]
+    with pytest.raises(
+        BaselineCorruptError, match=rf"line {line}: it differs"
+    ) as caught:
+        store.write("h200", [Append(record=stored(8))])
+    after = path.read_bytes()
+    repair = store.accept_edits()
+    again = open_store(PLACE_OF[type(store)], tmp_path)
+
+    assert [each.session.id for each in kept] == ["s0001"]
+    assert [(each.path, each.line) for each in store.damage] == [(str(path), line)]
+    assert "gpuperf baseline accept --edited" in caught.value.remedy
+    assert after == before
+    assert ([each.line for each in repair.accepted], repair.removed) == ([line], ())
+    assert again.load("h200")[key()][1].values[0].run_values == (2.0,)
+    assert again.damage == ()
+
+
+def test_a_line_that_is_broken_is_removed_by_accepting(
+    store: Store, tmp_path: Path
+) -> None:
+    """What nobody can read cannot be accepted; the other lines stay."""
+    store.write("h200", [Append(record=stored(number)) for number in (1, 7)])
+    edited(tmp_path, b'"values":[[', b'"values":[(')
+
+    kept = store.load("h200")[key()]
+    repair = store.accept_edits()
+
+    assert [each.session.id for each in kept] == ["s0007"]
+    assert repair.accepted == ()
+    assert [each.reason for each in repair.removed] == ["it is not JSON"]
+    store.write("h200", [Append(record=stored(8))])
+    assert [each.session.id for each in store.load("h200")[key()]] == ["s0007", "s0008"]
+
+
+def test_a_link_stays_a_link(tmp_path: Path) -> None:
+    """The file that it leads to gets the session, and its mode stays."""
+    (tmp_path / "real").mkdir()
+    target = tmp_path / "real" / "base.json"
+    link = tmp_path / "link.json"
+    SingleFileStore(target).write("h200", [Append(record=stored(1))])
+    target.chmod(0o640)
+    link.symlink_to(target)
+    SingleFileStore(link).write("h200", [Append(record=stored(2))])
+
+    assert link.is_symlink()
+    assert len(SingleFileStore(target).load("h200")[key()]) == 2
+    assert target.stat().st_mode & 0o777 == 0o640
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
+def test_a_pipe_is_no_store_and_is_not_waited_for(tmp_path: Path) -> None:
+    """Nobody may ever write into it; a device may never end."""
+    os.mkfifo(tmp_path / "pipe.json")
+    (tmp_path / "zero.json").symlink_to("/dev/zero")
+
+    for name in ("pipe.json", "zero.json"):
+        with pytest.raises(BaselineError, match=r"a pipe or a device"):
+            open_store(name, tmp_path).load("h200")
+
+
+def test_too_large_a_file_is_refused_unread(tmp_path: Path) -> None:
+    """It is named with its size, before memory runs out."""
+    with (tmp_path / "large.json").open("wb") as file:
+        file.truncate(3_000_000_000)
+
+    with pytest.raises(
+        BaselineError, match=r"large\.json: cannot be read \(it has 3000 MB"
+    ):
+        open_store("large.json", tmp_path).load("h200")
 
 
 def test_somebodys_gitignore_stays(tmp_path: Path) -> None:
@@ -275,7 +455,7 @@ def test_a_leftover_is_swept(tmp_path: Path) -> None:
     leftover = tmp_path / "h200" / "tests.test_b.json.tmp"
     leftover.write_bytes(b'{"schema"')
 
-    assert store.load("h200")[key()] == (stored(1),)
+    assert store.load("h200")[key()] == (stored(1, arrival=1),)
     store.write("h200", [Append(record=stored(2))])
 
     assert not leftover.exists()
@@ -288,7 +468,7 @@ def test_one_file_holds_every_slug(tmp_path: Path) -> None:
     store.write("Any Text/..", [Append(record=stored(2))])
 
     assert list(files_of(tmp_path)) == ["deep/base.json"]
-    assert store.load("Any Text/..")[key()] == (stored(2),)
+    assert store.load("Any Text/..")[key()] == (stored(2, arrival=2),)
 
 
 def test_a_module_file_is_no_store(tmp_path: Path) -> None:
