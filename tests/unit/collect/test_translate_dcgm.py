@@ -11,12 +11,14 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS, gpm_readings
 from pytest_gpuperf.collect.translate.dcgm import (
+    Field,
     Moment,
     Telemetry,
     dmon_records,
     exporter_records,
+    field_named,
+    number,
 )
-from pytest_gpuperf.collect.translate.dcgm_fields import Field, field_named, number
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model import CanonicalRecord
 from pytest_gpuperf.model.telemetry import READINGS
@@ -375,7 +377,7 @@ def test_an_instance_without_its_gpu_is_left_out_with_a_sentence() -> None:
     assert found.records == ()
     (note,) = found.notes
     assert note == (
-        "of no GPU, or of one that the text does not tell: "
+        "rows that belong to no GPU of the text: "
         "GPU-I 0 (line 2), Switch 1 (line 3), GPU-I 0 (line 4)"
     )
 
@@ -431,8 +433,8 @@ def test_what_cannot_be_is_left_out_with_a_sentence() -> None:
         {"temperature_celsius": 50.0, "sm_clock_hz": 1e9},
     ]
     assert found.notes == (
-        "DEV_POWER_USAGE is below 0, left out: GPU 0 (line 2), GPU 0 (line 3)",
-        "DEV_SM_CLOCK is beyond all numbers, left out: GPU 0 (line 2)",
+        "DEV_POWER_USAGE is below 0 and left out: GPU 0 (line 2), GPU 0 (line 3)",
+        "DEV_SM_CLOCK is infinite and left out: GPU 0 (line 2)",
     )
 
 
@@ -565,7 +567,7 @@ def test_a_line_of_no_gpu_is_left_out_with_a_sentence() -> None:
     assert found.records == ()
     (note,) = found.notes
     assert note == (
-        "no label says which GPU it is of: DEV_GPU_TEMP (line 1), "
+        "lines without a label of a GPU: DEV_GPU_TEMP (line 1), "
         "DEV_POWER_USAGE (line 2), DEV_GPU_UTIL (line 3)"
     )
 
@@ -587,7 +589,7 @@ def test_lines_that_contradict_each_other_are_no_reading() -> None:
         {"temperature_celsius": 60.0, "memory_used_bytes": 2.0**20}
     ]
     assert found.notes == (
-        "two lines with the same labels for its GPU differ: DEV_POWER_USAGE (GPU 0)",
+        "two lines with the same labels have different values: DEV_POWER_USAGE (GPU 0)",
     )
 
 
@@ -595,7 +597,7 @@ def test_what_cannot_be_is_left_out_of_the_exporter_too() -> None:
     """A sentence names the field and the GPU."""
     found = exporter('DCGM_FI_DEV_POWER_USAGE{gpu="2"} -1')
 
-    assert found.notes == ("DEV_POWER_USAGE is below 0, left out: GPU 2",)
+    assert found.notes == ("DEV_POWER_USAGE is below 0 and left out: GPU 2",)
 
 
 def test_all_mistakes_of_a_text_of_the_exporter_are_told() -> None:

@@ -1,35 +1,245 @@
-"""Readings of DCGM's text outputs."""
+"""DCGM's text outputs as records, and its fields in our names and units.
+
+References:
+    dcgm_fields.h and dcgm_fields.cpp of DCGM 3.3 to 4.6: numbers, names old and new, the
+    tags that head dcgmi's columns, units. dcgm_structs.h: the blank values.
+"""
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from enum import Enum
+from math import isfinite
 from typing import Any
 
-from pytest_gpuperf.collect.translate.dcgm_fields import (
-    Field,
-    field_named,
-    number,
-    readings,
-)
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = [
+    "Field",
     "LeftOut",
     "Moment",
     "Telemetry",
+    "Unit",
+    "Value",
     "dmon_records",
     "exporter_records",
+    "field_named",
+    "number",
+    "readings",
     "record_at",
     "refuse_mistakes",
     "sentences",
 ]
 
-LeftOut = dict[str, list[str]]  # why -> what and where
-_MOST_TOLD = 20  # mistakes of a text, and places of a reason; who has more starts over
+Value = float | int | bool
+
+_MIB_BYTES = 1024.0**2  # DCGM writes MB where it means MiB
+_MHZ = 1e6
+# DCGM takes the difference of a counter of KiB and divides by 1000 for its "MB/s".
+_NVLINK_BYTES_PER_S = 1000 * 1024.0
+_NVLINK_TX, _NVLINK_RX = "nvlink_transmitted", "nvlink_received"  # two halves of one
+_BLANKS = frozenset(  # dcgm_structs.h: blank, not found, not supported, not permitted
+    float(base + i)
+    for base in (0x7FFFFFF0, 0x7FFFFFFFFFFFFFF0, 2**47)
+    for i in range(4)
+)
+
+
+class Unit(Enum):
+    """The unit of a field's number."""
+
+    RATIO = "ratio"
+    PERCENT = "percent"
+    NVLINK = "1000 KiB/s"
+    BYTES_PER_S = "B/s"
+    MILLIJOULES = "mJ"
+    MHZ = "MHz"
+    MIB = "MiB"
+    WATTS = "W"
+    CELSIUS = "C"
+    COUNT = "count"
+    FLAG = "flag"
+
+
+_CONVERT: Mapping[Unit, Callable[[float], Value]] = {
+    Unit.RATIO: lambda v: min(1.0, max(0.0, v)),
+    Unit.PERCENT: lambda v: min(1.0, max(0.0, v / 100.0)),
+    Unit.NVLINK: lambda v: max(0.0, v * _NVLINK_BYTES_PER_S),
+    Unit.BYTES_PER_S: float,
+    Unit.MILLIJOULES: lambda v: v / 1000.0,
+    Unit.MHZ: lambda v: v * _MHZ,
+    Unit.MIB: lambda v: v * _MIB_BYTES,
+    Unit.WATTS: float,
+    Unit.CELSIUS: float,
+    Unit.COUNT: int,
+    Unit.FLAG: lambda v: v > 0,
+}
+# clamped, or valid below 0; any other number below 0 is an error of the sensor
+_MAY_BE_NEGATIVE = {Unit.RATIO, Unit.PERCENT, Unit.NVLINK, Unit.CELSIUS, Unit.FLAG}
+
+
+class Field(Frozen, frozen=True, kw_only=True):
+    """
+    One of DCGM's fields.
+
+    Attributes:
+        reading: Our name for it, or for one half of it.
+
+        unit: The unit of its number.
+
+        number: DCGM's own number; None: it has only a name.
+
+        names: DCGM's names, old and new, without `DCGM_FI_`.
+
+        tag: The head of its column in `dcgmi dmon`; empty: unknown.
+
+    """
+
+    reading: str
+    unit: Unit
+    number: int | None
+    names: tuple[str, ...]
+    tag: str
+
+
+def field_named(text: str) -> Field | None:
+    """
+    Return the field of a number, a name or a column's head; None: not one of ours.
+
+    Example:
+        >>> field_named("DCGM_FI_PROF_SM_ACTIVE") is field_named("1002")
+        True
+    """
+    return _BY_NAME.get(text.upper().removeprefix("DCGM_FI_"))
+
+
+def number(text: str) -> float | None:
+    """Return a number; None for no number, one that is not finite, and DCGM's blanks."""
+    try:
+        value = float(text)
+    except ValueError:
+        return None
+    return value if isfinite(value) and value not in _BLANKS else None
+
+
+def readings(
+    values: Mapping[Field, float | None],
+) -> tuple[dict[str, Value | None], list[str]]:
+    """
+    Return readings of one GPU, by the names of a CanonicalRecord.
+
+    Args:
+        values: By field, in DCGM's units; None: absent.
+
+    Returns:
+        The readings in our units, and a sentence for each invalid one. The rate of all
+        NVLinks is field 449, else the sum of 1011 and 1012.
+    """
+    by_name: dict[str, Value | None] = {}
+    notes = []
+    for source, value in values.items():
+        converted, why_not = _converted(source, value)
+        if why_not:
+            notes.append(f"{source.names[0]} is {why_not} and left out")
+        if by_name.get(source.reading) is None:
+            by_name[source.reading] = converted
+    sent, received = by_name.pop(_NVLINK_TX, None), by_name.pop(_NVLINK_RX, None)
+    total = "nvlink_bytes_per_s"
+    if by_name.get(total) is None and sent is not None and received is not None:
+        by_name[total] = max(0.0, sent + received)
+    return by_name, notes
+
+
+def _converted(source: Field, value: float | None) -> tuple[Value | None, str]:
+    """Return a number in our unit, or None and what is wrong with it."""
+    if value is None:
+        return None, ""
+    if value < 0 and source.unit not in _MAY_BE_NEGATIVE:
+        return None, "below 0"
+    converted = _CONVERT[source.unit](value)
+    return (converted, "") if isfinite(converted) else (None, "infinite")
+
+
+# DCGM's number, dmon's column, unit, reading, and DCGM's names; "-": it has none
+_TABLE = """
+100  SMCLK mhz         sm_clock_hz DEV_SM_CLOCK
+101  MMCLK mhz         memory_clock_hz DEV_MEM_CLOCK
+140  MMTMP celsius     memory_temperature_celsius
+    DEV_MEMORY_TEMP DEV_MEMORY_TEMP_CELSIUS
+150  TMPTR celsius     temperature_celsius DEV_GPU_TEMP DEV_GPU_TEMP_CELSIUS
+155  POWER watts       power_watts DEV_POWER_USAGE DEV_BOARD_POWER_WATTS
+156  TOTEC millijoules energy_joules DEV_TOTAL_ENERGY_CONSUMPTION
+163  PMDEF watts       power_limit_default_watts
+    DEV_POWER_MGMT_LIMIT_DEF DEV_BOARD_POWER_LIMIT_DEFAULT_WATTS
+164  EPLMT watts       power_limit_watts
+    DEV_ENFORCED_POWER_LIMIT DEV_BOARD_POWER_LIMIT_ENFORCED_WATTS
+202  RPCTR count       pcie_replay_count DEV_PCIE_REPLAY_COUNTER DEV_PCIE_REPLAY_TOTAL
+203  GPUTL percent     gpu_busy_fraction DEV_GPU_UTIL DEV_GPU_UTIL_RATIO
+204  MCUTL percent     memory_busy_fraction DEV_MEM_COPY_UTIL
+230  XIDER count       last_xid DEV_XID_ERRORS DEV_XID_ERROR
+251  FBFRE mib         memory_free_bytes DEV_FB_FREE
+252  FBUSD mib         memory_used_bytes DEV_FB_USED
+253  FBRSV mib         memory_reserved_bytes DEV_FB_RESERVED
+393  URMPS count       uncorrectable_remapped_row_count
+    DEV_UNCORRECTABLE_REMAPPED_ROWS DEV_ROW_REMAP_UNCORRECTABLE_TOTAL
+394  CRMPS count       correctable_remapped_row_count
+    DEV_CORRECTABLE_REMAPPED_ROWS DEV_ROW_REMAP_CORRECTABLE_TOTAL
+395  RRF   flag        row_remap_failed DEV_ROW_REMAP_FAILURE DEV_ROW_REMAP_FAILED
+449  NBWLT nvlink      nvlink_bytes_per_s
+    DEV_NVLINK_BANDWIDTH_TOTAL DEV_NVLINK_THROUGHPUT_TOTAL
+1001 GRACT ratio       graphics_active_fraction
+    PROF_GR_ENGINE_ACTIVE PROF_GR_ENGINE_UTIL_RATIO
+1002 SMACT ratio       sm_active_fraction PROF_SM_ACTIVE PROF_SM_UTIL_RATIO
+1003 SMOCC ratio       sm_occupancy_fraction PROF_SM_OCCUPANCY PROF_SM_OCCUPANCY_RATIO
+1004 TENSO ratio       tensor_active_fraction
+    PROF_PIPE_TENSOR_ACTIVE PROF_TENSOR_UTIL_RATIO
+1005 DRAMA ratio       dram_active_fraction PROF_DRAM_ACTIVE PROF_DRAM_UTIL_RATIO
+1006 FP64A ratio       fp64_active_fraction PROF_PIPE_FP64_ACTIVE PROF_FP64_UTIL_RATIO
+1007 FP32A ratio       fp32_active_fraction PROF_PIPE_FP32_ACTIVE PROF_FP32_UTIL_RATIO
+1008 FP16A ratio       fp16_active_fraction PROF_PIPE_FP16_ACTIVE PROF_FP16_UTIL_RATIO
+1009 PCITX bytes_per_s pcie_tx_bytes_per_s PROF_PCIE_TX_BYTES
+1010 PCIRX bytes_per_s pcie_rx_bytes_per_s PROF_PCIE_RX_BYTES
+1011 NVLTX bytes_per_s nvlink_transmitted PROF_NVLINK_TX_BYTES
+1012 NVLRX bytes_per_s nvlink_received PROF_NVLINK_RX_BYTES
+1013 TIMMA ratio       tensor_imma_active_fraction
+    PROF_PIPE_TENSOR_IMMA_ACTIVE PROF_IMMA_UTIL_RATIO
+1014 THMMA ratio       tensor_hmma_active_fraction
+    PROF_PIPE_TENSOR_HMMA_ACTIVE PROF_HMMA_UTIL_RATIO
+1015 TDFMA ratio       tensor_dfma_active_fraction
+    PROF_PIPE_TENSOR_DFMA_ACTIVE PROF_DFMA_UTIL_RATIO
+-    -     ratio       tensor_dmma_active_fraction PROF_PIPE_TENSOR_DMMA_ACTIVE
+-    -     ratio       tensor_qmma_active_fraction PROF_PIPE_TENSOR_QMMA_ACTIVE
+"""
+
+
+def _field(row: str) -> Field:
+    """Return a row of the table."""
+    number, tag, unit, reading, *names = row.split()
+    return Field(
+        reading=reading,
+        unit=Unit[unit.upper()],
+        number=None if number == "-" else int(number),
+        names=tuple(names),
+        tag="" if tag == "-" else tag,
+    )
+
+
+# an indented line continues the row above it
+_FIELDS = tuple(map(_field, _TABLE.replace("\n    ", " ").strip().splitlines()))
+_BY_NAME = {
+    name: field
+    for field in _FIELDS
+    for name in (*field.names, field.tag, str(field.number))
+    if name not in {"", "None"}
+}
+
+
+LeftOut = dict[str, list[str]]  # by reason: what was left out, and where
+_MOST_LISTED = 20  # mistakes of a text, and places of a reason
 _STOPPED = "dmon was stopped"  # its last line after Ctrl-C
 _ROW = re.compile(
     r"(?:(?P<stamp>\d+(?:\.\d+)?)\s+)?"
@@ -59,14 +269,14 @@ class Moment(Frozen, frozen=True, kw_only=True):
 
 class Telemetry(Frozen, frozen=True, kw_only=True):
     """
-    What a text says of GPUs.
+    The records of a text.
 
     Attributes:
         records: In the order of the text.
 
-        model_names: The products' names, by GPU index, where the text gives them.
+        model_names: The products' names by GPU index, if the text has them.
 
-        notes: One sentence for each thing that was left out.
+        notes: One sentence for each reason to leave something out.
     """
 
     records: tuple[CanonicalRecord, ...]
@@ -84,29 +294,29 @@ def dmon_records(
     path: str = "dcgmi dmon",
 ) -> Telemetry:
     """
-    Return the records of what `dcgmi dmon` printed.
+    Return the records of the output of `dcgmi dmon`.
 
     Args:
-        text: Its lines, whole or cut. A row may begin with the time it was read, in
-            seconds since 1970, as `ts %.s` writes it; then that is its time.
+        text: Its lines, whole or cut. A row may begin with its time in seconds since
+            1970, as `ts %.s` writes it.
 
-        start: When the first rows were read, where they do not say it.
+        start: The time of the first rows, if rows have no time.
 
-        interval_s: From the rows of a GPU to its next [s].
+        interval_s: The time between two rows of a GPU [s].
 
-        fields: Numbers or names of the fields that were asked for, in order; by default
-            the text's own header says them.
+        fields: Numbers or names of the requested fields, in order; None: those of the
+            text's header.
 
-        uuids: The GPUs' names for life, by index.
+        uuids: The UUIDs of the GPUs, by index.
 
-        path: What the text is, for the message.
+        path: The name of the text, for the message.
 
     Returns:
-        One record for each row of a GPU, or of an instance of one: that has the GPU's
-        uuid with its own name behind it.
+        One record for each row of a GPU, or of an instance of one, whose uuid is the
+        GPU's with the instance appended.
 
     Raises:
-        CaptureFormatError: Lines that are none of dmon's, all of them by number.
+        CaptureFormatError: Some lines are not dmon's; the message lists them by number.
     """
     reader = _Dmon(start=start, interval_s=interval_s, uuids=uuids or {})
     if fields is not None:
@@ -120,7 +330,7 @@ def dmon_records(
 
 
 def record_at(
-    moment: Moment, gpu_index: int, gpu_uuid: str, found: Mapping[str, Any]
+    moment: Moment, gpu_index: int, gpu_uuid: str, values: Mapping[str, Any]
 ) -> CanonicalRecord:
     """Return a record of readings by name."""
     return CanonicalRecord(
@@ -128,34 +338,36 @@ def record_at(
         gpu_uuid=gpu_uuid,
         monotonic_s=moment.monotonic_s,
         unix_s=moment.unix_s,
-        **found,
+        **values,
     )
 
 
 def sentences(left_out: LeftOut) -> tuple[str, ...]:
-    """Return what was left out, one sentence for each reason."""
-    return tuple(f"{reason}: {_told(them, ', ')}" for reason, them in left_out.items())
+    """Return one sentence for each reason to leave something out."""
+    return tuple(
+        f"{reason}: {_listed(items, ', ')}" for reason, items in left_out.items()
+    )
 
 
 def refuse_mistakes(mistakes: Sequence[str], path: str) -> None:
     """
-    Refuse a text with lines that cannot be read.
+    Refuse a text with invalid lines.
 
     Raises:
-        CaptureFormatError: There are such lines; they are all told, up to a bound.
+        CaptureFormatError: There are such lines; the message lists the first 20.
     """
     if not mistakes:
         return
     raise CaptureFormatError(
-        _told(mistakes, "; "),
-        remedy="give what dcgmi dmon or dcgm-exporter printed, unchanged",
+        _listed(mistakes, "; "),
+        remedy="give the unchanged output of dcgmi dmon or dcgm-exporter",
         path=path,
     )
 
 
 @dataclass(slots=True, kw_only=True)
 class _Dmon:
-    """A reader of dmon's lines, one after the other."""
+    """Reads dmon's lines one after the other."""
 
     start: Moment
     interval_s: float
@@ -165,21 +377,21 @@ class _Dmon:
     mistakes: list[str] = field(default_factory=list)
     left_out: LeftOut = field(default_factory=dict)
     tick: int = 0
-    seen: set[tuple[str, int]] = field(default_factory=set)
-    gpu_index: int | None = None  # of the GPU whose row was the last
+    entities: set[tuple[str, int]] = field(default_factory=set)  # of this tick
+    gpu_index: int | None = None  # of the last row of a GPU
     first_stamp_s: float | None = None
 
     def take_header(self, names: Iterable[str]) -> None:
-        """Take the names of the columns."""
+        """Set the columns by their names."""
         self.columns = [field_named(name) for name in names]
 
     def take(self, line_number: int, line: str) -> None:
-        """Take a line."""
+        """Read a line."""
         words = line.lstrip("#").split()
         if not words or line.startswith(_STOPPED):
             return
         if line.startswith("#"):
-            if words[0].lower() == "entity":  # any other is a remark
+            if words[0].lower() == "entity":  # any other line is a comment
                 self.take_header(words[1:])
         elif words[0].lower() != "id":  # the line of the units
             try:
@@ -189,10 +401,10 @@ class _Dmon:
 
     def _take_row(self, where: str, line: str) -> None:
         """
-        Take a row of values.
+        Read a row of values.
 
         Raises:
-            ValueError: It is none; the text says why.
+            ValueError: The line is not a row.
         """
         match = _ROW.fullmatch(line)
         if match is None:
@@ -206,19 +418,19 @@ class _Dmon:
             message = f"{len(words)} values under {len(self.columns)} names"
             raise ValueError(message)
         entity = kind, int(match["id"])
-        if entity in self.seen:
+        if entity in self.entities:
             self.tick += 1
-            self.seen.clear()
+            self.entities.clear()
             self.gpu_index = None
-        self.seen.add(entity)
+        self.entities.add(entity)
         if kind == "GPU":
             self.gpu_index = entity[1]
         if self.gpu_index is None or not kind.startswith("GPU"):
-            reason = "of no GPU, or of one that the text does not tell"
+            reason = "rows that belong to no GPU of the text"
             self.left_out.setdefault(reason, []).append(f"{kind} {entity[1]} ({where})")
             return
         uuid = self.uuids.get(self.gpu_index, "")
-        found, notes = readings(
+        values, notes = readings(
             {
                 column: number(word)
                 for column, word in zip(self.columns, words, strict=False)
@@ -232,12 +444,12 @@ class _Dmon:
                 self._moment(match["stamp"]),
                 self.gpu_index,
                 uuid if kind == "GPU" else f"{uuid}/{kind}{entity[1]}",
-                found,
+                values,
             )
         )
 
     def _moment(self, stamp: str | None) -> Moment:
-        """Return when a row was read."""
+        """Return the time of a row."""
         if stamp is None:
             return self.start.after(self.tick * self.interval_s)
         stamp_s = float(stamp)
@@ -247,11 +459,11 @@ class _Dmon:
         return Moment(monotonic_s=self.start.monotonic_s + elapsed_s, unix_s=stamp_s)
 
 
-def _told(them: Sequence[str], between: str) -> str:
-    """Return the first few of many, and how many more there are."""
-    more = len(them) - _MOST_TOLD
-    told = [*them[:_MOST_TOLD], *([f"and {more} more"] if more > 0 else [])]
-    return between.join(told)
+def _listed(items: Sequence[str], separator: str) -> str:
+    """Return the first items as text, with the number of the others."""
+    more = len(items) - _MOST_LISTED
+    rest = [f"and {more} more"] if more > 0 else []
+    return separator.join([*items[:_MOST_LISTED], *rest])
 
 
 _SERIES = re.compile(
@@ -267,21 +479,21 @@ def exporter_records(
     text: str, *, start: Moment, path: str = "dcgm-exporter"
 ) -> Telemetry:
     """
-    Return the records of what dcgm-exporter, or whoever kept its lines, printed.
+    Return the records of the output of dcgm-exporter.
 
     Args:
         text: In the text format of Prometheus or OpenMetrics.
 
-        start: When it was read. A line with a time of its own is a record of that time,
-            and `start` is the time of the text's first.
+        start: The time of the text; of its first line, if lines have times.
 
-        path: What the text is, for the message.
+        path: The name of the text, for the message.
 
     Returns:
         One record for each GPU, instance and time.
 
     Raises:
-        CaptureFormatError: Lines of no such format, all of them by number.
+        CaptureFormatError: Some lines have another format; the message lists them by
+            number.
     """
     mistakes: list[str] = []
     left_out: LeftOut = {}
@@ -300,7 +512,7 @@ def exporter_records(
         entity = series.entity()
         where = f"{series.field.names[0]} (line {line_number})"
         if entity is None:
-            left_out.setdefault("no label says which GPU it is of", []).append(where)
+            left_out.setdefault("lines without a label of a GPU", []).append(where)
             continue
         if "modelName" in series.labels:
             model_names[entity.gpu_index] = series.labels["modelName"]
@@ -320,18 +532,18 @@ class _Entity(Frozen, frozen=True, kw_only=True):
 
 @dataclass(slots=True, kw_only=True)
 class _Gathered:
-    """The values of one entity; a field that two lines give differently has none."""
+    """The values of one entity; a field with two different values has none."""
 
     values: dict[Field, float | None] = field(default_factory=dict)
-    disputed: set[Field] = field(default_factory=set)
+    conflicts: set[Field] = field(default_factory=set)
 
-    def take(self, of: Field, value: float | None) -> None:
-        """Take a value; the same twice, as for two pods on one GPU, is one."""
-        known = self.values.get(of)
-        if known is not None and value is not None and known != value:
-            self.disputed.add(of)
-        one = value if known is None else known
-        self.values[of] = None if of in self.disputed else one
+    def take(self, source: Field, value: float | None) -> None:
+        """Add a value; the same value twice, as for two pods on one GPU, is one."""
+        first = self.values.get(source)
+        if first is not None and value is not None and first != value:
+            self.conflicts.add(source)
+        merged = value if first is None else first
+        self.values[source] = None if source in self.conflicts else merged
 
 
 class _Series(Frozen, frozen=True, kw_only=True):
@@ -345,10 +557,10 @@ class _Series(Frozen, frozen=True, kw_only=True):
     @classmethod
     def read(cls, line: str) -> _Series:
         """
-        Return what a line says.
+        Return the content of a line.
 
         Raises:
-            ValueError: It is none; the text says why.
+            ValueError: The line has another format.
         """
         match = _SERIES.fullmatch(line)
         if match is None:
@@ -371,7 +583,7 @@ class _Series(Frozen, frozen=True, kw_only=True):
         )
 
     def entity(self) -> _Entity | None:
-        """Return what the line is of; None where no label says which GPU."""
+        """Return the GPU or instance of the line; None: no label names a GPU."""
         index = self.labels.get("gpu", "")
         if not index.isdecimal():
             device = _DEVICE.fullmatch(self.labels.get("device", ""))
@@ -393,25 +605,26 @@ def _gathered_records(
     model_names: Mapping[int, str],
     left_out: LeftOut,
 ) -> Telemetry:
-    """Return the records of what the exporter's lines said."""
+    """Return the records of the exporter's entities."""
     stamps = [e.stamp_s for e in entities if e.stamp_s is not None]
     first_s = min(stamps, default=0.0)
     records = []
     for entity, gathered in entities.items():
-        of = f"GPU {entity.gpu_index}"
-        for disputed in sorted(gathered.disputed, key=lambda f: f.names):
-            reason = "two lines with the same labels for its GPU differ"
-            left_out.setdefault(reason, []).append(f"{disputed.names[0]} ({of})")
-        found, notes = readings(gathered.values)
+        gpu = f"GPU {entity.gpu_index}"
+        for conflict in sorted(gathered.conflicts, key=lambda f: f.names):
+            reason = "two lines with the same labels have different values"
+            left_out.setdefault(reason, []).append(f"{conflict.names[0]} ({gpu})")
+        values, notes = readings(gathered.values)
         for note in notes:
-            left_out.setdefault(note, []).append(of)
+            left_out.setdefault(note, []).append(gpu)
+
         moment = start
         if entity.stamp_s is not None:
             moment = Moment(
                 monotonic_s=start.monotonic_s + entity.stamp_s - first_s,
                 unix_s=entity.stamp_s,
             )
-        records.append(record_at(moment, entity.gpu_index, entity.gpu_uuid, found))
+        records.append(record_at(moment, entity.gpu_index, entity.gpu_uuid, values))
     return Telemetry(
         records=tuple(records), model_names=model_names, notes=sentences(left_out)
     )
@@ -422,7 +635,7 @@ def _labels(text: str) -> dict[str, str]:
     Return the labels between the braces of a line.
 
     Raises:
-        ValueError: They are none.
+        ValueError: The text is not a list of labels.
     """
     labels = {}
     place = 0
