@@ -301,7 +301,7 @@ WHY = {
     "test_unknown": "unknown metrics 'dram__bites.sum', 'lts__t_bites.sum' of GH100",
     "test_attached": "Nsight Systems is attached",
     "test_rank": "kernel replay would hang in kernels that wait for other ranks",
-    "test_no_room": "the call had no room beside what counting takes",
+    "test_no_room": "the GPU has too little memory for the call",
 }
 
 

@@ -53,13 +53,13 @@ MOST_RECORDS = 3_000_000
 
 class Sink:
     """
-    Holds batches of records until somebody reads them.
+    Holds batches of records until they are read.
 
-    CUPTI puts in what it has, in a thread of its own or in ours; each of the two numbers
-    is written at one end alone.
+    CUPTI adds batches in a thread of its own or in ours; each of the two counts has one
+    writer, so that no lock is needed.
 
     Args:
-        most_count: Records that are held at most.
+        most_count: The most records that are held.
 
     Attributes:
         full: Whether there were more, which are lost.
@@ -72,11 +72,11 @@ class Sink:
         self._put_count = self._taken_count = 0
 
     def __len__(self) -> int:
-        """Return how many records it holds."""
+        """Return the number of held records."""
         return self._put_count - self._taken_count
 
     def put(self, records: Sequence[Any]) -> None:
-        """Hold a batch, if there is room for it."""
+        """Add a batch, if it fits."""
         if len(self) + len(records) > self._most_count:
             self.full = True
             return
@@ -84,36 +84,35 @@ class Sink:
         self._batches.append(records)
 
     def taken(self) -> Iterator[Sequence[Any]]:
-        """Yield all batches, and keep nothing of them."""
+        """Yield and remove all batches."""
         while self._batches:
             records = self._batches.popleft()
             self._taken_count += len(records)
             yield records
 
     def clear(self) -> None:
-        """Let go of all batches."""
+        """Remove all batches."""
         self._taken_count = self._put_count
         self._batches.clear()
 
 
 class ActivityCollector:
     """
-    Records what the device does for this process.
+    Records the device's work for this process.
 
     Args:
-        synchronize: Waits until the device has done all that it was given.
+        synchronize: Waits until the device is idle.
 
-        cupti: The module `cupti.cupti`; None: it is imported when it is opened.
+        cupti: The module `cupti.cupti`; None: it is imported by `open`.
 
-        environment: This process's variables.
+        environment: The variables of this process.
 
-        device_pids: Returns the processes that use a GPU now; None: nobody can say.
+        device_pids: Returns the processes that use a GPU now; None: unknown.
 
         whole_graphs: Record each launch of a graph as one piece of work, which costs
             less, and does not show its kernels.
 
-        most_count: Records of one window, or one sample, that are held; where there
-            are more it is void.
+        most_count: The most records of one window or sample; with more it is void.
     """
 
     def __init__(
@@ -140,7 +139,7 @@ class ActivityCollector:
         self._pid = os.getpid()
 
     def absent(self) -> Gap | None:
-        """Return why it cannot be used, as far as that is seen without trying."""
+        """Return why it cannot be used, as far as that is known without opening it."""
         attached = attached_tool(self._environment)
         if attached is not None or self._cupti is not None:
             return attached
@@ -148,15 +147,15 @@ class ActivityCollector:
 
     @property
     def is_open(self) -> bool:
-        """Whether it records, in this process."""
+        """Whether it records in this process."""
         return self._undo is not None and self._pid == os.getpid()
 
     def open(self) -> None:
         """
-        Take CUPTI and begin to record.
+        Subscribe to CUPTI and begin to record.
 
         Raises:
-            CollectorUnavailableError: CUPTI is not there, held, or refuses.
+            CollectorUnavailableError: CUPTI is missing, held by another tool, or refuses.
         """
         if self.is_open:
             return
@@ -177,10 +176,10 @@ class ActivityCollector:
         self._pid = os.getpid()
 
     def close(self) -> None:
-        """Stop recording, and let others have CUPTI."""
+        """Stop recording, and end the subscription."""
         undo, self._undo = self._undo, None
         if undo is None or self._pid != os.getpid():
-            return  # a forked process has the parent's subscription on paper only
+            return  # the subscription is the parent's, not the forked process's
         with contextlib.suppress(*self.failures):
             self._synchronize()
             self.library.activity_flush_all(_FORCED)
@@ -189,10 +188,10 @@ class ActivityCollector:
     @contextlib.contextmanager
     def window(self) -> Iterator[Window]:
         """
-        Record what the block does on the device; windows may lie in each other.
+        Record the block's work on the device; windows may be nested.
 
-        What the block raises passes through. What CUPTI refuses makes the window void
-        and is never raised: it is not the test's fault.
+        Errors of the block pass through. An error of CUPTI makes the window void and is
+        never raised, because it is not the test's fault.
         """
         window = Window(self)
         window.begin(self._synchronize)
@@ -210,33 +209,33 @@ class ActivityCollector:
 
     @property
     def failures(self) -> tuple[type[Exception], ...]:
-        """What the module raises: a function may be missing, or the driver too old."""
+        """The errors of the module: a function may be missing, or the driver too old."""
         return failures_of(self.library)
 
     def next_label(self) -> int:
-        """Return a label that no other piece of this process has."""
+        """Return a label that is unique in this process."""
         self._label += 1
         return self._label
 
     def listen(self) -> Sink:
-        """Return what takes batches of records from now on."""
+        """Return a new sink, which receives batches of records from now on."""
         sink = Sink(self.most_count)
         self._sinks = (*self._sinks, sink)
         return sink
 
     def leave(self, sink: Sink) -> None:
-        """Put nothing into a sink any more."""
-        self._sinks = tuple(each for each in self._sinks if each is not sink)
+        """Stop adding to a sink."""
+        self._sinks = tuple(other for other in self._sinks if other is not sink)
 
     def flush(self) -> None:
-        """Have all complete records handed over; the device must be idle."""
+        """Make CUPTI deliver all complete records; the device must be idle."""
         self.library.activity_flush_all(_COMPLETE)
         count = ctypes.c_size_t()
         self.library.activity_get_num_dropped_records(0, 0, ctypes.addressof(count))
         self.dropped_count += count.value
 
     def users_among(self, pids: Collection[int]) -> tuple[int, ...]:
-        """Return which processes are known to use a GPU."""
+        """Return those processes that use a GPU."""
         if not pids or self._device_pids is None:
             return ()
         return tuple(sorted(frozenset(pids) & frozenset(self._device_pids())))
@@ -251,14 +250,14 @@ class ActivityCollector:
         return not _children() and ended_children_s() == ended_s
 
     def _completed(self, records: Sequence[Any]) -> None:
-        """Take a batch: called by CUPTI, in a thread of its own or in ours."""
+        """Add a batch to all sinks: called by CUPTI, in a thread of its own or in ours."""
         for sink in self._sinks:
             sink.put(records)
 
 
 class Window:
     """
-    What one block did on the device.
+    The work of one block on the device.
 
     Attributes:
         void: Why it must not be judged; None: it may.
@@ -275,42 +274,42 @@ class Window:
         self._dropped_before = 0
         self._children_before: frozenset[int] = frozenset()
         self._ended_before = 0.0
-        self._seen: dict[str, Any] = {}
+        self._remarks: dict[str, Any] = {}  # further arguments of `read_trace`
         self._trace: Trace | None = None
 
     def trace(self, sink: Callable[[], LaunchSink] | None = None) -> Trace:
         """
-        Return what was seen; it is read now, at some microseconds a kernel.
+        Return the trace; the records are decoded now, at some microseconds a kernel.
 
         Args:
-            sink: Returns what takes more launches than are held in memory; None: they
-                are held all the same.
+            sink: Opens the storage for more launches than fit in memory; None: all
+                are held in memory.
 
         Raises:
             MeasureError: The window is still open, or CUPTI failed in it.
         """
         if self._trace is None:
             if self._bounds is None:
-                open_still = "the window is still open, or its records were lost"
-                message = self.void.text if self.void else open_still
-                raise MeasureError(message, remedy="ask when it has ended well")
+                is_open = "the window is still open, or its records were lost"
+                message = self.void.text if self.void else is_open
+                raise MeasureError(message, remedy="read the trace after the block")
             batches, bounds = self._sink.taken(), self._bounds
-            self._bounds = None  # what cannot be read now is gone
-            self._trace = read_trace(batches, bounds, sink=sink, **self._seen)
+            self._bounds = None  # the batches can be read only once
+            self._trace = read_trace(batches, bounds, sink=sink, **self._remarks)
         return self._trace
 
     def body_begins(self) -> None:
-        """Leave out the waits of the host before now: they are not the body's."""
+        """Count the host's waits from now on: earlier ones are not the body's."""
         if self.void is None:
             self._begun_ns = self._collector.library.get_timestamp()
 
     def body_returned(self) -> None:
-        """Leave out those after now, likewise."""
+        """Count the host's waits until now."""
         if self.void is None:
             self._returned_ns = self._collector.library.get_timestamp()
 
     def begin(self, synchronize: Callable[[], None]) -> None:
-        """Hand over what came before, and label what this thread submits."""
+        """Flush earlier records, and label what this thread submits."""
         collector = self._collector
         if not collector.is_open:
             self.void = CLOSED
@@ -330,7 +329,7 @@ class Window:
             self._give_up(failed(error))
 
     def end(self, synchronize: Callable[[], None]) -> None:
-        """Wait for the device and have the records handed over."""
+        """Wait for the device, and flush its records."""
         if self.void is not None:
             return
         collector = self._collector
@@ -356,7 +355,7 @@ class Window:
         names = [str(pid) for pid in sorted(live)]
         if ended_children_s() != self._ended_before:
             names.append("one that has ended")
-        self._seen = {
+        self._remarks = {
             "dropped_count": dropped_count,
             "children": tuple(names),
             "device_children": collector.users_among(live),
@@ -371,23 +370,23 @@ class Window:
         )
 
     def _give_up(self, void: Void) -> None:
-        """Make the window void, and hold nothing of it."""
+        """Make the window void, and drop its records."""
         self._collector.leave(self._sink)
         self._sink.clear()
         self.void = void
 
 
 def _children() -> frozenset[int]:
-    """Return the processes that this one has started and that live."""
-    found: set[int] = set()
+    """Return the running child processes of this one."""
+    pids: set[int] = set()
     for path in Path("/proc/self/task").glob("*/children"):
         with contextlib.suppress(OSError):  # a thread that has just ended
-            found.update(map(int, path.read_text("ascii").split()))
-    return frozenset(found)
+            pids.update(map(int, path.read_text("ascii").split()))
+    return frozenset(pids)
 
 
 def ended_children_s() -> float:
-    """Return the CPU time of all children that have ended [s]; any ending raises it."""
+    """Return the CPU time of all ended children [s], which grows with each of them."""
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 
@@ -401,16 +400,16 @@ _MANY_RECORDS = 90_000
 
 class ActivityTimer:
     """
-    Times samples from the first start to the last end of anything on the device.
+    Times samples from the first start to the last end of any work on the device.
 
     A `DeviceTimer` that is also `Sequenced`, `Holding` and a `Witness`. Its samples are
-    labelled, so that windows and samples may lie in each other. Of a sample that was read
-    its span is kept, and of the last one what it launched.
+    labelled, so that windows and samples may be nested. Of each sample the span is kept,
+    and of the last one the sequence of its launches.
 
     Args:
-        collector: An open one.
+        collector: An open collector.
 
-        many_count: Records of several samples that it does not hold unread.
+        many_count: The number of unread records from which they should be read.
     """
 
     name: str = Source.CUPTI
@@ -423,18 +422,18 @@ class ActivityTimer:
         self._sink: Sink | None = None
         self._failure: Void | None = None
         self._dropped_before = 0
-        self._first = 0  # the label of the first sample that was not read yet
+        self._first = 0  # the label of the first unread sample
         self._label = 0
-        self._begins_ns: list[int] = []  # of each sample since
-        self._ended: list[bool] = []  # likewise; false: it raised
+        self._begins_ns: list[int] = []  # of each unread sample
+        self._ended: list[bool] = []  # likewise; False: it raised
         self._spans_s: list[float | None] = []  # of samples not taken yet
-        self._sequence: bytes | None = None  # of the last one
-        self._places: dict[object, int] = {}  # what was launched, by what it is
-        self._heard = self._worked = False  # of the set
+        self._sequence: bytes | None = None  # of the last sample
+        self._places: dict[object, int] = {}  # numbers of the launched things
+        self._has_records = self._has_work = False  # in any sample of the set
         self._ended_before_s = 0.0
 
     def begin(self) -> None:
-        """Label what this thread submits from now on."""
+        """Begin a sample: label what this thread submits from now on."""
         if self._failure is not None:
             return
         if not self._collector.is_open:
@@ -452,7 +451,7 @@ class ActivityTimer:
             self._give_up(failed(error))
 
     def end(self) -> None:
-        """Take the label away."""
+        """End the sample: remove its label."""
         if self._failure is not None:
             self._spans_s.append(None)
             return
@@ -465,47 +464,47 @@ class ActivityTimer:
             self._spans_s.append(None)
 
     def taken(self) -> Sequence[float | None]:
-        """Return the span of each sample since it was last asked [s]."""
+        """Return the span of each sample since the last call [s]."""
         self._drain()
         spans_s, self._spans_s = self._spans_s, []
         return spans_s
 
     def sequence(self) -> object:
-        """Return what the last sample launched, in order; None: it is not known."""
+        """Return the launches of the last sample, in order; None: unknown."""
         self._drain()
         return self._sequence
 
     def holds_much(self) -> bool:
-        """Return whether so many records are held that they should be read."""
+        """Return whether so many records are unread that they should be read."""
         return self._sink is not None and len(self._sink) >= self._many_count
 
     def saw_nothing(self) -> bool:
         """
         Return whether nothing ran on the device in any sample so far.
 
-        That CUPTI hands over records at all shows in those of our own waits and flushes:
-        where none came, nothing is known. Nor is it beside child processes.
+        False also if CUPTI delivered no record at all, not even of our own waits and
+        flushes, and if a child process may have used a device.
         """
-        idle = self._failure is None and self._heard and not self._worked
+        idle = self._failure is None and self._has_records and not self._has_work
         return idle and self._collector.childless_since(self._ended_before_s)
 
     def refusal(self) -> Void | None:
         """Return why no sample of the set may be used, and end the set."""
-        refused = self._failure
+        void = self._failure
         if self._sink is not None:
             dropped_count = self._collector.dropped_count - self._dropped_before
-            if refused is None and dropped_count:
-                refused = lost(dropped_count)
+            if void is None and dropped_count:
+                void = lost(dropped_count)
             self._collector.leave(self._sink)
             with contextlib.suppress(*self._collector.failures):
                 self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
         self._sink = self._failure = self._sequence = None
         self._places = {}
-        self._heard = self._worked = False
-        return refused
+        self._has_records = self._has_work = False
+        return void
 
     def _begin_set(self) -> None:
-        """Listen, and label what is submitted between samples as nobody's."""
+        """Open the sink, and label what is submitted between samples."""
         collector = self._collector
         collector.flush()
         self._dropped_before = collector.dropped_count
@@ -515,13 +514,13 @@ class ActivityTimer:
         collector.library.activity_push_external_correlation_id(_SAMPLES, _BETWEEN)
 
     def _abandon(self) -> None:
-        """Take the label of a sample away that raised."""
+        """Remove the label of a sample that raised."""
         if len(self._begins_ns) > len(self._ended):
             self._collector.library.activity_pop_external_correlation_id(_SAMPLES)
             self._ended.append(False)
 
     def _drain(self) -> None:
-        """Read what was recorded since the last time, on an idle device."""
+        """Read the records since the last time, on an idle device."""
         if self._sink is None or self._failure is not None:
             return
         collector = self._collector
@@ -536,23 +535,25 @@ class ActivityTimer:
         if self._sink.full:
             self._give_up(overfull(collector.most_count))
             return
-        self._heard = self._heard or len(self._sink) > 0
-        found = read_samples(
+        self._has_records = self._has_records or len(self._sink) > 0
+        samples = read_samples(
             self._sink.taken(),
             label_kind=_SAMPLES,
             first=self._first,
             begins_ns=self._begins_ns,
             places=self._places,
         )
-        self._worked = self._worked or any(each.sequence for each in found)
-        good = [each for each, ended in zip(found, self._ended, strict=True) if ended]
-        self._spans_s += [each.span_s for each in good]
-        self._sequence = good[-1].sequence if good else None
+        self._has_work = self._has_work or any(sample.sequence for sample in samples)
+        ended = [
+            s for s, has_ended in zip(samples, self._ended, strict=True) if has_ended
+        ]
+        self._spans_s += [sample.span_s for sample in ended]
+        self._sequence = ended[-1].sequence if ended else None
         self._first = self._label + 1
         self._begins_ns, self._ended = [], []
 
     def _give_up(self, void: Void) -> None:
-        """Give the set up, and hold nothing of it; each sample of it has no time."""
+        """Make the set void, and drop its records; none of its samples has a time."""
         self._failure = void
         self._spans_s += [None] * sum(self._ended)
         self._begins_ns, self._ended = [], []

@@ -1,8 +1,7 @@
-"""Counters of one more call of what was timed, its kernels told apart.
+"""Counters of one more call of the timed function, kernel by kernel.
 
-Each kernel of the call runs again until every counter has had its turn. Where kernels
-cannot be told apart, as those of a CUDA graph, the call is counted as one thing and is
-made again for each pass.
+Each kernel of the call is replayed once for each pass. Kernels of a CUDA graph cannot be
+distinguished: such a call is counted as a whole and repeated for each pass.
 
 *Unverified on hardware.*
 """
@@ -32,38 +31,38 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.model.activity import Trace
 
+
 __all__ = ["Call", "CallCounter", "CountedCall"]
 
-_LONGEST_S = 60.0  # of a call's passes: what a test under ncu is given, too
-_ROOM = 1024  # ranges, where nobody has seen how many kernels a call launches
-_SPARE = 64  # more than were seen: CUPTI may count kernels of the driver's own
+_LONGEST_S = 60.0  # of a call's passes: as much as a test under ncu has
+_MAX_RANGES = 1024  # if the number of kernels is unknown
+_SPARE = 64  # more than were recorded: the driver may launch kernels of its own
 _MOST_KERNELS = 4096  # counted one by one: each takes some KiB for every counter
-_WHOLE = "call"  # the name of the range that a whole call is
+_WHOLE = "call"  # the name of the range of a whole call
 
 _FIXED = Gap(
     code=GapCode.UNSUPPORTED,
-    reason="a call that launches CUDA graphs, or very many kernels, is made again for"
-    " each pass, and the test fixes how often it is called",
+    reason="a call that launches CUDA graphs, or very many kernels, is repeated for each"
+    " pass, and the test fixes the number of calls",
     remedy="leave iterations out",
 )
 _NO_ROOM = Gap(
     code=GapCode.UNSUPPORTED,
-    reason="the call had no room beside what counting takes, and the result that the"
-    " test may ask for",
-    remedy="measure it on less, or return less of it",
+    reason="the GPU has too little memory for the call, its result and the counters",
+    remedy="measure the call on less data, or return less of it",
 )
 
 
 class Call(Frozen, frozen=True, kw_only=True):
     """
-    A call that was timed, and may be made again.
+    A timed call that may be repeated.
 
     Attributes:
-        request: What to call.
+        request: The call.
 
-        time_s: How long it takes [s].
+        time_s: Its duration [s].
 
-        trace: What CUPTI saw of one such call; None: nobody looked.
+        trace: CUPTI's trace of one such call; None: not recorded.
     """
 
     request: TimedCall
@@ -72,7 +71,7 @@ class Call(Frozen, frozen=True, kw_only=True):
 
     @property
     def is_whole(self) -> bool:
-        """Whether it is counted as one thing, for its kernels cannot be."""
+        """Whether it is counted as a whole, because its kernels cannot be."""
         trace = self.trace
         if trace is None:
             return False
@@ -83,13 +82,12 @@ class Call(Frozen, frozen=True, kw_only=True):
 
 class CountedCall(Frozen, frozen=True, kw_only=True):
     """
-    What was counted of a call.
+    The counters of a call.
 
     Attributes:
-        counted: As CUPTI says it.
+        counted: The counters by range.
 
-        names: Of the kernels, as the device's code has them, one for each range; empty:
-            nobody can tell which is which.
+        names: The mangled name of each range's kernel; empty: unknown.
     """
 
     counted: Counted
@@ -101,7 +99,7 @@ class CallCounter:
     Counts calls in this process.
 
     Args:
-        runtime: The device that they use.
+        runtime: The device of the calls.
 
         library: The libcupti; None: the one of this process.
     """
@@ -117,28 +115,28 @@ class CallCounter:
         Count one more call.
 
         Args:
-            call: It; caches are treated as those of its timed samples.
+            call: The call; its caches are treated as in its timed samples.
 
             counters: By CUPTI's own names, >= 1 of them.
 
         Returns:
-            What was counted, or why nothing was.
+            The counters, or why there are none.
 
         Raises:
-            Exception: What the call itself raises passes through.
+            Exception: An error of the call itself passes through.
         """
-        refused = _unfit(call)
-        if refused is not None:
-            return refused
-        own = _OwnCode()
+        gap = _unfit(call)
+        if gap is not None:
+            return gap
+        test_code = _TestCode()
         try:
-            counted = self._profiled(call, counters, own)
+            counted = self._profiled(call, counters, test_code)
         except GpuPerfError as error:
-            if error is own.raised:
+            if error is test_code.raised:
                 raise
             return Gap.of(error)
         except Exception as error:
-            # torch's and cupy's: the timed calls had room
+            # of torch and cupy: the timed calls had enough memory
             if type(error).__name__ != "OutOfMemoryError":
                 raise
             return _NO_ROOM
@@ -151,14 +149,16 @@ class CallCounter:
         return CountedCall(counted=counted, names=names)
 
     def _profiled(
-        self, call: Call, counters: Sequence[str], own: _OwnCode
+        self, call: Call, counters: Sequence[str], test_code: _TestCode
     ) -> Counted | Gap:
-        """Return what CUPTI counts; where that takes too many passes, why nothing."""
-        seen_count = None if call.trace is None else len(call.trace.launches)
+        """Return the counters; a gap if they take too many passes."""
+        max_ranges = _MAX_RANGES
+        if call.trace is not None:
+            max_ranges = len(call.trace.launches) + _SPARE
         profiler = RangeProfiler(
             counters,
             synchronize=self._runtime.synchronize,
-            max_ranges=_ROOM if seen_count is None else seen_count + _SPARE,
+            max_ranges=max_ranges,
             cache="all" if call.request.cache == CacheMode.COLD else "none",
             library=self._library,
         )
@@ -168,59 +168,60 @@ class CallCounter:
                 return Gap(
                     code=GapCode.UNSUPPORTED,
                     reason=f"its {profiler.passes_count} passes take {total_s:.0f} s or"
-                    f" more, and counting in this process {_LONGEST_S:.0f} s at most",
+                    f" more, and the limit of counting in this process is"
+                    f" {_LONGEST_S:.0f} s",
                     remedy="declare fewer counters, or measure less in a call",
                 )
             if call.is_whole:
-                return self._count_whole(profiler, call.request, own)
-            return self._count_kernels(profiler, call.request, own)
+                return self._count_whole(profiler, call.request, test_code)
+            return self._count_kernels(profiler, call.request, test_code)
 
     def _count_kernels(
-        self, profiler: RangeProfiler, request: TimedCall, own: _OwnCode
+        self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode
     ) -> Counted:
         """Count each kernel of one call."""
-        with own.runs():
+        with test_code.runs():
             call = calls(request)()
         self._flush(request)
 
         def body() -> None:
-            with own.runs():
+            with test_code.runs():
                 settle(call())
 
         return profiler.count_kernels(body)
 
     def _count_whole(
-        self, profiler: RangeProfiler, request: TimedCall, own: _OwnCode
+        self, profiler: RangeProfiler, request: TimedCall, test_code: _TestCode
     ) -> Counted:
-        """Count a call as one thing, in as many calls as there are passes."""
-        if request.inputs is not None:  # each pass is to do the same
+        """Count a call as a whole, in one call for each pass."""
+        if request.inputs is not None:  # each pass must do the same
             request = replace(request, inputs=request.inputs[:1])
         next_call = calls(request)
 
         def body(ranged: Ranged) -> None:
-            with own.runs():
+            with test_code.runs():
                 call = next_call()
             self._flush(request)
             self._runtime.synchronize()
-            with ranged(_WHOLE), own.runs():
+            with ranged(_WHOLE), test_code.runs():
                 settle(call())
 
         return profiler.count_ranges(body)
 
     def _flush(self, request: TimedCall) -> None:
-        """Begin as the timed samples do."""
+        """Flush the L2 cache if the timed samples do."""
         if request.cache == CacheMode.COLD:
             self._runtime.flush_l2()
 
 
-class _OwnCode:
-    """Knows what the test's own code has raised: no refusal of CUPTI's."""
+class _TestCode:
+    """Distinguishes errors of the test's code from those of CUPTI."""
 
     raised: BaseException | None = None
 
     @contextlib.contextmanager
     def runs(self) -> Iterator[None]:
-        """Run code of the test."""
+        """Run code of the test, and remember its error."""
         try:
             yield
         except BaseException as error:
@@ -230,7 +231,7 @@ class _OwnCode:
 
 @contextlib.contextmanager
 def _closed(profiler: RangeProfiler) -> Iterator[None]:
-    """Close a profiler at the end; what goes wrong is not hidden by how that goes."""
+    """Close a profiler at the end; an error of closing does not hide an earlier one."""
     try:
         yield
     except BaseException:
@@ -241,11 +242,11 @@ def _closed(profiler: RangeProfiler) -> Iterator[None]:
 
 
 def _unfit(call: Call) -> Gap | None:
-    """Return why a call is not counted in this process; None: it may be."""
-    ranks = kernel_replay_error(os.environ, launches_graphs=False)
-    if ranks is not None:
+    """Return why a call is not counted in this process; None: it can be."""
+    error = kernel_replay_error(os.environ, launches_graphs=False)
+    if error is not None:
         remedy = "profile the job from outside, and read it with gpuperf.capture"
-        return replace(Gap.of(ranks), remedy=remedy)
+        return replace(Gap.of(error), remedy=remedy)
     tool = attached_tool(os.environ)
     if tool is None and call.request.iterations is not None and call.is_whole:
         return _FIXED
@@ -254,25 +255,25 @@ def _unfit(call: Call) -> Gap | None:
 
 def _names(trace: Trace | None, count: int) -> tuple[str, ...]:
     """
-    Return the names of kernels in the order in which they were launched.
+    Return the names of kernels in the order of their launches.
 
     Args:
-        trace: What CUPTI saw of a call like the one that was counted.
+        trace: CUPTI's trace of such a call.
 
-        count: Kernels that were counted.
+        count: The number of counted kernels.
 
     Returns:
-        Empty where they are not certain: nobody looked, another number was counted, or
-        the order of the launches was not seen.
+        Empty if they are uncertain: there is no trace, another number was counted, or
+        the order of the launches is unknown.
     """
     if trace is None or len(trace.launches) != count:
         return ()
-    found = [
+    launches = [
         (call_ns, piece.shapes[place].name)
         for piece in trace.launches.pieces()
         for call_ns, place in zip(piece.call_ns, piece.shape, strict=True)
     ]
-    moments = {call_ns for call_ns, _ in found}
+    moments = {call_ns for call_ns, _ in launches}
     if 0 in moments or len(moments) < count:
         return ()
-    return tuple(name for _, name in sorted(found))
+    return tuple(name for _, name in sorted(launches))

@@ -1,8 +1,8 @@
 """The profiler host of CUPTI, with a driver or without.
 
-Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. Where a driver
-and that module are there, it answers. Elsewhere libnvperf_host does, in the words and
-numbers of CUPTI itself; what only CUPTI knows raises an error that says so.
+Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. With a driver
+that module answers. Without one libnvperf_host does, with the names and numbers of CUPTI;
+what needs the driver is an error.
 """
 
 from __future__ import annotations
@@ -39,8 +39,7 @@ __all__ = [
     "get_supported_chips",
 ]
 
-_IMAGE_MARK = slice(4, 8)  # where a configuration image says that it is one
-_IMAGE = b"LOPC"
+_MAGIC_PLACE, _MAGIC = slice(4, 8), b"LOPC"  # of a configuration image
 
 _E = TypeVar("_E", bound=IntEnum)
 _T = TypeVar("_T")
@@ -64,19 +63,19 @@ class MetricCollectionScope(IntEnum):
 
 class MetricProperties(Frozen, frozen=True, kw_only=True):
     """
-    What is known of a metric.
+    The properties of a metric.
 
     Attributes:
         description: A phrase in NVIDIA's words.
 
         hw_unit: The part of the chip that counts.
 
-        dim_unit: What the number is counted in; "" where it has no unit.
+        dim_unit: The unit of its values; "": none.
 
-        metric_type: What kind of number it is.
+        metric_type: The kind of number.
 
-        metric_collection_scope: What it is counted for; INVALID without a driver: then
-            nobody says.
+        metric_collection_scope: What it is counted for; INVALID without a driver, where
+            it is unknown.
     """
 
     description: str
@@ -90,7 +89,7 @@ def choose(
     driver: str = "libcuda.so.1", module: str = "cupti.profiler_host"
 ) -> tuple[ModuleType | None, str]:
     """
-    Return NVIDIA's module where it answers, else why it does not.
+    Return NVIDIA's module if it works here, else why it does not.
 
     Args:
         driver: The library of the driver.
@@ -98,33 +97,31 @@ def choose(
         module: NVIDIA's module.
 
     Returns:
-        The module and "", or None and a sentence.
+        The module and "", or None and the reason.
     """
     try:
         ctypes.CDLL(driver)
     except OSError:
-        return None, f"no NVIDIA driver is here ({driver} does not load)"
+        return None, f"there is no NVIDIA driver ({driver} does not load)"
     try:
-        found = import_module(module)
+        native = import_module(module)
     except ImportError as error:
-        return None, f"{module} is not there ({error}); it comes with cupti-python 13.3"
+        return None, f"{module} is not installed ({error}); cupti-python 13.3 has it"
     try:
-        found.get_supported_chips()
+        native.get_supported_chips()
     except Exception as error:  # noqa: BLE001 - its errors depend on driver and version
-        return None, f"{module} does not answer ({type(error).__name__}: {error})"
-    return found, ""
+        return None, f"{module} does not work ({type(error).__name__}: {error})"
+    return native, ""
 
 
 def answered_by() -> str:
-    """Return who answers in this process; where it is not CUPTI, why not."""
-    found, reason = _chosen()
-    if found is not None:
-        return f"{found.__name__}"
-    return f"{nvperf.load().path}: {reason}"
+    """Return the library that answers in this process; if it is not CUPTI, also why."""
+    native, reason = _chosen()
+    return native.__name__ if native else f"{nvperf.load().path}: {reason}"
 
 
 def get_supported_chips() -> list[str]:
-    """Return the chips that can be asked for, as `GH100`."""
+    """Return the names of the supported chips, as `GH100`."""
     native, _ = _chosen()
     if native is not None:
         return list(native.get_supported_chips())
@@ -138,10 +135,10 @@ def get_single_pass_sets(chip_name: str) -> list[str]:
     Raises:
         ValueError: The chip is unknown.
 
-        CollectorUnavailableError: There is no driver, and only CUPTI knows.
+        CollectorUnavailableError: There is no driver, which CUPTI needs for this.
     """
-    _known_chip(chip_name)
-    return list(_native("the sets of one pass").get_single_pass_sets(chip_name))
+    _checked_chip(chip_name)
+    return list(_native("single-pass sets").get_single_pass_sets(chip_name))
 
 
 def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
@@ -151,13 +148,13 @@ def get_metrics_in_single_pass_set(chip_name: str, set_name: str) -> list[str]:
     Raises:
         ValueError: The chip or the set is unknown.
 
-        CollectorUnavailableError: There is no driver, and only CUPTI knows.
+        CollectorUnavailableError: There is no driver, which CUPTI needs for this.
     """
-    _known_chip(chip_name)
+    _checked_chip(chip_name)
     if not set_name:
-        message = "the set has no name; get_single_pass_sets lists them"
+        message = "set_name is empty; get_single_pass_sets lists the names"
         raise ValueError(message)
-    native = _native("the sets of one pass")
+    native = _native("single-pass sets")
     return list(native.get_metrics_in_single_pass_set(chip_name, set_name))
 
 
@@ -169,11 +166,12 @@ def get_num_of_passes(config_image: NDArray[np.uint8]) -> int:
         config_image: As `ProfilerHost.create_config_image` returns it; shape (bytes,).
 
     Raises:
-        ValueError: It is empty, or no configuration image.
+        ValueError: It is empty, or not a configuration image.
     """
     content = bytes(config_image)
-    if content[_IMAGE_MARK] != _IMAGE:
-        message = f"{len(content)} bytes that are not a configuration image"
+    if content[_MAGIC_PLACE] != _MAGIC:
+        message = f"config_image ({len(content)} bytes) is not a configuration image"
+
         raise ValueError(message)
     native, _ = _chosen()
     if native is not None:
@@ -190,19 +188,19 @@ def get_max_num_hardware_metrics_per_pass(
     Raises:
         ValueError: The chip or the type is unknown.
 
-        CollectorUnavailableError: There is no driver, and only CUPTI knows.
+        CollectorUnavailableError: There is no driver, which CUPTI needs for this.
     """
-    _known_chip(chip_name)
+    _checked_chip(chip_name)
     kind = _member(ProfilerType, profiler_type)
-    native = _native("the room of one pass")
+    native = _native("the metric limits of a pass")
     return int(native.get_max_num_hardware_metrics_per_pass(chip_name, kind))
 
 
 class ProfilerHost:
     """
-    What prepares the counting of metrics on one chip, and makes values of the counts.
+    Configures the counters of metrics on one chip, and computes metrics of the counts.
 
-    Methods that ask anything raise RuntimeError before `initialize`.
+    Before `initialize` all queries raise RuntimeError.
     """
 
     def __init__(
@@ -212,12 +210,12 @@ class ProfilerHost:
         single_pass_metric_set_name: str | None = None,
     ) -> None:
         """
-        Remember what is to be asked; nothing is loaded yet.
+        Store the arguments; nothing is loaded yet.
 
         Args:
             chip_name: As `get_supported_chips` spells it.
 
-            profiler_type: What will collect.
+            profiler_type: The profiler that will collect.
 
             single_pass_metric_set_name: A set of `get_single_pass_sets`, for
                 ProfilerType.PM_SAMPLING.
@@ -232,17 +230,17 @@ class ProfilerHost:
 
     def initialize(self) -> None:
         """
-        Load what answers; a second call does nothing.
+        Load the library; a second call does nothing.
 
         Raises:
             ValueError: The chip or the set is unknown.
 
-            CollectorUnavailableError: There is no driver, and what was asked for is
-                known to CUPTI alone; or there is no library at all.
+            CollectorUnavailableError: There is no driver, which the profiler type needs;
+                or there is no library at all.
         """
         if self._host is not None:
             return
-        chip = _known_chip(self._chip)
+        chip = _checked_chip(self._chip)
         native, reason = _chosen()
         if native is not None:
             host = native.ProfilerHost(chip, self._type, self._set)
@@ -251,18 +249,17 @@ class ProfilerHost:
         elif self._type is ProfilerType.RANGE_PROFILER:
             self._host = OfflineHost(chip, evaluator(chip), reason=reason)
         else:
-            what = f"what {self._type.name} counts, which is not what a kernel counts"
-            raise unavailable(what, reason)
+            raise unavailable(f"the metrics of {self._type.name}", reason)
 
     def deinitialize(self) -> None:
-        """Let go of what answers; it may be called again."""
+        """Free the library's host; it may be called again."""
         host, self._host = self._host, None
         if host is not None:
             host.deinitialize()
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """
-        Return what tells a device to count these metrics; shape (bytes,).
+        Return the image that makes a device count these metrics; shape (bytes,).
 
         Raises:
             ValueError: The chip lacks one of them.
@@ -280,11 +277,11 @@ class ProfilerHost:
         Return the values of metrics in a range or sample of counted data.
 
         Args:
-            counter_data_image: What was counted; shape (bytes,).
+            counter_data_image: The counter data; shape (bytes,).
 
             metrics: Their names.
 
-            index: Which range or sample, from 0.
+            index: The range or sample, from 0.
 
         Returns:
             The values; shape (metrics,).
@@ -292,7 +289,7 @@ class ProfilerHost:
         Raises:
             ValueError: The chip lacks one of them.
 
-            CollectorUnavailableError: There is no driver, and only CUPTI can.
+            CollectorUnavailableError: There is no driver, which CUPTI needs for this.
         """
         values: NDArray[np.float64] = self._ready().evaluate_metric_values(
             counter_data_image, metrics, index
@@ -321,22 +318,23 @@ class ProfilerHost:
 
     def get_metric_properties(self, metric_name: str) -> MetricProperties:
         """
-        Return what is known of a metric, with an ending or without.
+        Return the properties of a metric, with an ending or without.
 
         Raises:
             ValueError: The chip has no such metric.
         """
-        said = self._ready().get_metric_properties(metric_name)
+        properties = self._ready().get_metric_properties(metric_name)
+        scope = MetricCollectionScope(properties.metric_collection_scope)
         return MetricProperties(
-            description=said.description,
-            hw_unit=said.hw_unit,
-            dim_unit=said.dim_unit,
-            metric_type=MetricType(said.metric_type),
-            metric_collection_scope=MetricCollectionScope(said.metric_collection_scope),
+            description=properties.description,
+            hw_unit=properties.hw_unit,
+            dim_unit=properties.dim_unit,
+            metric_type=MetricType(properties.metric_type),
+            metric_collection_scope=scope,
         )
 
-    def _ready(self) -> Any:  # noqa: ANN401 - NVIDIA's host has no types, and ours stands for it
-        """Return what answers."""
+    def _ready(self) -> Any:  # noqa: ANN401 - NVIDIA's host, which has no types, or ours
+        """Return the initialized host."""
         if self._host is None:
             message = "the profiler host is not initialized: call initialize() first"
             raise RuntimeError(message)
@@ -345,29 +343,29 @@ class ProfilerHost:
 
 @functools.cache
 def _chosen() -> tuple[ModuleType | None, str]:
-    """Return who answers in this process; see `choose`."""
+    """Return the choice of this process; see `choose`."""
     return choose()
 
 
 def _native(what: str) -> ModuleType:
-    """Return NVIDIA's module, which alone can answer this."""
+    """Return NVIDIA's module for what only it can answer."""
     native, reason = _chosen()
     if native is None:
         raise unavailable(what, reason)
     return native
 
 
-def _known_chip(chip_name: str) -> str:
-    """Return a chip that can be asked for."""
-    known = get_supported_chips()
-    if chip_name not in known:
-        message = f"{chip_name!r} is not a chip; there are {', '.join(known)}"
+def _checked_chip(chip_name: str) -> str:
+    """Return a supported chip."""
+    chips = get_supported_chips()
+    if chip_name not in chips:
+        message = f"{chip_name!r} is not a chip; write one of {', '.join(chips)}"
         raise ValueError(message)
     return chip_name
 
 
 def _member(enumeration: type[_E], value: int) -> _E:
-    """Return a member of an enumeration, whoever's enumeration the value is of."""
+    """Return a member of our enumeration for one of NVIDIA's, or a number."""
     try:
         return enumeration(value)
     except ValueError:
@@ -377,14 +375,14 @@ def _member(enumeration: type[_E], value: int) -> _E:
 
 class OfflineHost:
     """
-    The answers of CUPTI, out of libnvperf_host.
+    CUPTI's answers without a driver, from libnvperf_host.
 
     Args:
         chip: The chip's name.
 
-        evaluator: Who knows its metrics.
+        evaluator: Its metrics.
 
-        reason: Why CUPTI does not answer itself.
+        reason: Why CUPTI itself is not used.
     """
 
     def __init__(self, chip: str, evaluator: Evaluator, *, reason: str) -> None:
@@ -393,24 +391,22 @@ class OfflineHost:
         self._evaluator = evaluator
 
     def deinitialize(self) -> None:
-        """Keep the evaluator: it is made once a process."""
+        """Do nothing: the evaluator is cached for the process."""
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
-        """Return the image that the library lays out."""
+        """Return the library's configuration image."""
         try:
             import numpy as np
         except ImportError as error:
-            message = (
-                "a configuration image is an array of numpy, which is not installed"
-            )
+            message = "a configuration image needs numpy, which is not installed"
             remedy = 'pip install "pytest-gpuperf[cupti]"'
             raise CollectorUnavailableError(message, remedy=remedy) from error
-        content = self._asked(lambda: self._evaluator.config_image(list(metrics)))
+        content = self._answer(lambda: self._evaluator.config_image(list(metrics)))
         return np.frombuffer(content, dtype=np.uint8).copy()
 
     def evaluate_metric_values(self, *_: object) -> NDArray[np.float64]:
-        """Refuse: there is nothing that could have been counted here."""
-        raise unavailable("the values in counted data", self._reason)
+        """Refuse: counter data need a driver."""
+        raise unavailable("the values of counter data", self._reason)
 
     def get_base_metrics(self, kind: MetricType) -> tuple[str, ...]:
         """Return the metrics of a kind."""
@@ -418,27 +414,27 @@ class OfflineHost:
 
     def get_sub_metrics(self, name: str, kind: MetricType) -> tuple[str, ...]:
         """Return the endings of a metric's kind."""
-        found = self._asked(lambda: self._evaluator.properties(name)).kind
-        if found is not kind:
-            message = f"{name!r} is a {found.name}, not a {kind.name}"
+        actual = self._answer(lambda: self._evaluator.properties(name)).kind
+        if actual is not kind:
+            message = f"{name!r} is a {actual.name}, not a {kind.name}"
             raise ValueError(message)
         return self._evaluator.endings(kind)
 
     def get_metric_properties(self, name: str) -> MetricProperties:
-        """Return what the library says; the scope is not among it."""
-        said = self._asked(lambda: self._evaluator.properties(name))
+        """Return the library's properties, which lack the scope."""
+        properties = self._answer(lambda: self._evaluator.properties(name))
         return MetricProperties(
-            description=said.description,
-            hw_unit=said.hardware_unit,
-            dim_unit=said.unit,
-            metric_type=said.kind,
+            description=properties.description,
+            hw_unit=properties.hardware_unit,
+            dim_unit=properties.unit,
+            metric_type=properties.kind,
             metric_collection_scope=MetricCollectionScope.INVALID,
         )
 
-    def _asked(self, ask: Callable[[], _T]) -> _T:
-        """Return an answer; an unknown name is the ValueError that CUPTI's users catch."""
+    def _answer(self, query: Callable[[], _T]) -> _T:
+        """Return an answer; an unknown name is a ValueError, as in CUPTI."""
         try:
-            return ask()
+            return query()
         except UnknownMetricError as error:
             message = f"{self._chip} has no metric {error.name!r}; {error.remedy}"
             raise ValueError(message) from error
@@ -446,13 +442,13 @@ class OfflineHost:
 
 def unavailable(what: str, reason: str) -> CollectorUnavailableError:
     """
-    Return the error for what only CUPTI knows.
+    Return the error for what only CUPTI with a driver can answer.
 
     Args:
-        what: What was asked for, as `the values in counted data`.
+        what: What was requested, as `the values of counter data`.
 
-        reason: Why CUPTI does not answer.
+        reason: Why CUPTI is not used.
     """
-    message = f"only CUPTI knows {what}, and it needs a driver: {reason}"
-    remedy = "ask on a machine with a GPU and cupti-python 13.3 or later"
+    message = f"{what} need CUPTI and a driver: {reason}"
+    remedy = "use a machine with a GPU and cupti-python 13.3 or later"
     return CollectorUnavailableError(message, remedy=remedy)

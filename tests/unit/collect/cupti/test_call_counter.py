@@ -199,7 +199,7 @@ def test_what_is_fixed_is_not_called_once_a_pass() -> None:
     )
 
     assert isinstance(refused, Gap)
-    assert "fixes how often it is called" in refused.reason
+    assert "fixes the number of calls" in refused.reason
     assert machine.fake.calls == []
 
 
@@ -280,7 +280,7 @@ def test_a_call_that_has_no_room_meanwhile_is_not_at_fault() -> None:
     refused = Machine().count(raising(OutOfMemoryError()))
 
     assert isinstance(refused, Gap)
-    assert "had no room beside what counting takes" in refused.reason
+    assert "too little memory for the call" in refused.reason
 
 
 CALLED = (  # from libcupti's first call to its last

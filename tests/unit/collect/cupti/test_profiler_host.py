@@ -205,7 +205,7 @@ def test_what_only_cupti_knows_is_an_error_with_a_remedy(host: ProfilerHost) -> 
     ]
     for ask in asks:
         with pytest.raises(
-            CollectorUnavailableError, match="only CUPTI knows"
+            CollectorUnavailableError, match="need CUPTI and a driver"
         ) as caught:
             ask()
         assert "machine with a GPU" in caught.value.remedy
