@@ -100,7 +100,7 @@ TROUBLES = (
     Trouble(
         "interprocess-lock",
         r"InterprocessLockFailed|Failed to open/create lock file",
-        "ncu cannot open its lock file, which another user has left in the temporary "
+        "ncu cannot open its lock file, which belongs to another user of the temporary "
         "folder",
         "set TMPDIR to a folder of your own, or have nsight-compute-lock removed",
         unavailable=True,
@@ -116,8 +116,8 @@ TROUBLES = (
     Trouble(
         "stub-driver",
         r"failed to connect to the CUDA driver",
-        "the program loaded a libcuda.so that is only a stub",
-        "take the folder of stubs off LD_LIBRARY_PATH",
+        "the program loaded a stub of libcuda.so instead of the driver's",
+        "remove the folder of stubs from LD_LIBRARY_PATH",
         unavailable=True,
     ),
     Trouble(
@@ -158,14 +158,14 @@ TROUBLES = (
     Trouble(
         "unknown-error",
         r"Unknown [Ee]rror on device",
-        "the driver gave no reason, as it does where ncu, the driver and the program's "
-        "CUDA do not fit together",
+        "the driver gave no reason; often ncu, the driver and the program's CUDA do not "
+        "fit together",
         "install the ncu of the driver's CUDA version",
     ),
     Trouble(
         "failed-launch",
         r'Failed to profile "(?P<text>.*)" in process|An error occurred while trying',
-        "ncu could not profile {0}, for a reason that is not known",
+        "ncu could not profile {0}, for an unknown reason",
         "read its log, and profile without that kernel or with fewer metrics",
     ),
     Trouble(
@@ -184,9 +184,9 @@ TROUBLES = (
         "nothing-profiled",
         r"No kernels were profiled",
         "ncu saw no kernel",
-        'see that the program launches one; with children give target_processes="all"; '
-        "with filters (NVTX ranges, kernel names, launch counts) see that one lets it "
-        "through",
+        "check that the program launches a kernel, and that the filters (NVTX ranges, "
+        "kernel names, launch counts) include it; if a child process launches it, give "
+        'target_processes="all"',
     ),
 )
 
@@ -245,8 +245,8 @@ def profiled_launches(log: str) -> int:
 
 
 _LONGEST_PAUSE_S = 3.0  # before the last attempt; the earlier ones are shorter
-_JITTER = 0.5  # two that have met do not meet again: up to half as long again
-_TAIL_LINES = 40  # as many as a runner keeps
+_JITTER = 0.5  # up to half as long again: two sessions that met do not meet again
+_TAIL_LINES = 40  # as many as a runner returns
 _INSTALL = (
     "install Nsight Compute (it comes with the CUDA toolkit, and by itself as "
     "nsight-compute) and put the folder of ncu on PATH"
@@ -261,7 +261,7 @@ class _End(TypedDict):
 
 
 def _pause_s(retry: int, retries: int) -> float:
-    """Return how long to wait when so many of the attempts are left [s]."""
+    """Return the pause before the next attempt, by the number of those left [s]."""
     return _LONGEST_PAUSE_S * (1 - retry / retries)
 
 
@@ -270,29 +270,28 @@ class Session(Frozen, frozen=True, kw_only=True):
     Runs one command of ncu, alone on its GPU.
 
     Attributes:
-        command: What to run.
+        command: The command.
 
-        runner: What starts processes.
+        runner: Starts processes.
 
-        lock_folder: Where the locks of GPUs are; None: `leases.lease_folder()`.
+        lock_folder: The folder of the GPUs' locks; None: `leases.lease_folder()`.
 
-        device: The GPU that is to be had alone, by index or UUID: both are one lock
-            where NVML knows them.
+        device: The GPU to lock, by index or UUID: both are one lock if NVML knows them.
 
-        lock_timeout_s: How long to wait for another run to leave it [s], >= 0.
+        lock_timeout_s: Timeout of the lock [s], >= 0.
 
-        timeout_why: How the command's `timeout_s` came to be, for who exceeds it; "":
-            the number says it all.
+        timeout_why: The origin of the command's `timeout_s`, for the message of a
+            timeout; "": none.
 
         collectives: Whether the program's kernels wait for one another, as those of
-            NCCL do: kernel replay would hang. None: where its WORLD_SIZE is above 1.
+            NCCL do: kernel replay would hang. None: if its WORLD_SIZE is above 1.
 
-        program_may_fail: Whether a program that ends with a status of its own is no
-            error, as long as there is a report: a pytest whose tests may fail.
+        program_may_fail: Whether a non-zero status of the program is accepted if there
+            is a report, as of a pytest whose tests may fail.
 
-        clock: What waits between two attempts.
+        clock: Waits between two attempts.
 
-        jitter: Returns a number of 0 to 1 at random, for the length of each wait.
+        jitter: Returns a random number from 0 to 1, for the length of each pause.
     """
 
     command: Command
@@ -314,37 +313,36 @@ class Session(Frozen, frozen=True, kw_only=True):
         sleep: Callable[[int, int], float] = _pause_s,
     ) -> Finished:
         """
-        Profile the program; what was at the places of log and report is gone.
+        Profile the program; an existing log or report is replaced.
 
-        Only one error passes by itself: another ncu had the counters. So only that one
-        is tried again.
+        Only one error is temporary, that another program holds the counters: only after
+        that one ncu is started again.
 
         Args:
-            cwd: The folder to start in, against which relative paths count; None: this
-                process's.
+            cwd: The working folder; None: this process's.
 
-            env: The environment, to which the command's own is added; it is not
-                changed. None: this process's.
+            env: The environment, to which the command's own is added; None: this
+                process's.
 
             retries: Attempts in all, >= 1.
 
-            sleep: How long to wait [s], of the attempts that are left and of all.
+            sleep: Returns the pause [s] by the number of attempts left and of all.
 
         Returns:
-            How ncu ended; its report is there and not empty.
+            The finished process of ncu; its report exists and is not empty.
 
         Raises:
             CounterPermissionError: The driver lets only administrators count.
 
-            CountersBusyError: Another program had the counters at each attempt.
+            CountersBusyError: Another program held the counters at each attempt.
 
             DeviceHeldError: Another run held the GPU.
 
-            CollectorUnavailableError: There is no ncu, or it does not work here.
+            CollectorUnavailableError: ncu is not installed, or does not work here.
 
             NothingProfiledError: ncu saw no kernel.
 
-            CollectorTimeoutError: It took longer; all its processes were ended.
+            CollectorTimeoutError: It took too long; all its processes were ended.
 
             CollectorFailedError: It failed in another way.
 
@@ -369,25 +367,26 @@ class Session(Frozen, frozen=True, kw_only=True):
 
     def _environment(self, env: Mapping[str, str] | None) -> dict[str, str] | None:
         """Return the whole environment of the process; None: this process's."""
-        own = self.command.env
-        if own is None:
+        variables = self.command.env
+        if variables is None:
             return None if env is None else dict(env)
-        return {**(os.environ if env is None else env), **own}
+        return {**(os.environ if env is None else env), **variables}
 
     def _refuse_collectives(self, environment: Mapping[str, str]) -> None:
-        """Refuse what would wait for ever: one rank's kernel run again by itself."""
+        """Refuse kernel replay of collectives: one rank's kernel would wait for ever."""
         size = environment.get("WORLD_SIZE", "")
-        asked = self.collectives
-        waits = size.isdecimal() and int(size) > 1 if asked is None else asked
-        if not waits or self.command.replay_mode != "kernel":
+        has_collectives, why = self.collectives, "collectives=True"
+        if has_collectives is None:
+            has_collectives = size.isdecimal() and int(size) > 1
+            why = f"WORLD_SIZE is {size}"
+        if not has_collectives or self.command.replay_mode != "kernel":
             return
-        why = f"WORLD_SIZE is {size}" if asked is None else "collectives are announced"
         message = f"kernel replay would hang in kernels that wait for others ({why})"
         remedy = 'give replay_mode="application" or "app-range", or profile one process'
         raise MeasureError(message, remedy=remedy)
 
     def _attempt(self, cwd: str | None, environment: dict[str, str] | None) -> Finished:
-        """Run ncu once; return how it ended if all is well."""
+        """Run ncu once; return the finished process if it succeeded."""
         base = Path(cwd or "")
         log, report = base / self.command.log, base / self.command.report
         _clear(log, report)
@@ -413,46 +412,48 @@ class Session(Frozen, frozen=True, kw_only=True):
             if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
                 raise
             raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
-        self._check(finished, _said(log, finished), report)
+        self._check(finished, _log_text(log, finished), report)
         return finished
 
-    def _check(self, finished: Finished, said: str, report: Path) -> None:
-        """Raise what kept ncu from profiling all that it should."""
-        there = report.is_file() and report.stat().st_size > 0
-        found = find_trouble(said)
-        if found is not None:
-            trouble, cause, what = found
-            if not (there and self._harmless(trouble, finished)):
-                raise _error(trouble, cause, what, finished, said)
+    def _check(self, finished: Finished, text: str, report: Path) -> None:
+        """Raise the error of a failed run, by its log."""
+        has_report = report.is_file() and report.stat().st_size > 0
+        match = find_trouble(text)
+        if match is not None:
+            trouble, cause, detail = match
+            if not (has_report and self._is_harmless(trouble, finished)):
+                raise _error(trouble, cause, detail, finished, text)
             return
-        errors = errors_in(said)
+        errors = errors_in(text)
         if finished.exit_code < 0:
             cause = f"ncu was ended by signal {-finished.exit_code}"
             remedy = "run the program without ncu first; then profile less of it"
-        elif errors or (finished.exit_code and not (self.program_may_fail and there)):
+        elif errors or (
+            finished.exit_code and not (self.program_may_fail and has_report)
+        ):
             words = "; ".join(errors) or "it gave no reason"
             cause = f"ncu ended with status {finished.exit_code}: {words}"
-            remedy = f"read what it wrote ({self.command.log}), or run it by hand"
-        elif not there:
-            cause = f"ncu ended well and left no report at {report}"
-            remedy = "see that opts do not send the report elsewhere"
+            remedy = f"read its log ({self.command.log}), or run it by hand"
+        elif not has_report:
+            cause = f"ncu succeeded but wrote no report at {report}"
+            remedy = "check that opts do not send the report elsewhere"
         else:
             return
-        raise CollectorFailedError(cause, remedy=remedy, **_end(finished, said))
+        raise CollectorFailedError(cause, remedy=remedy, **_end(finished, text))
 
-    def _harmless(self, trouble: Trouble, finished: Finished) -> bool:
-        """Whether all the same the report, which is there, has what was asked for."""
+    def _is_harmless(self, trouble: Trouble, finished: Finished) -> bool:
+        """Return whether the report is complete in spite of a trouble."""
         if trouble.name == _PROGRAM_FAILED:
             return self.program_may_fail
         # a child of the program, such as a compiler, need not call CUDA
-        ended_well = finished.exit_code == 0 or self.program_may_fail
-        return trouble.name == _EARLY_END and ended_well
+        succeeded = finished.exit_code == 0 or self.program_may_fail
+        return trouble.name == _EARLY_END and succeeded
 
 
 def _error(
-    trouble: Trouble, cause: str, what: str, finished: Finished, said: str
+    trouble: Trouble, cause: str, detail: str, finished: Finished, text: str
 ) -> CollectError:
-    """Return the error that a trouble of the table is."""
+    """Return the error of a trouble."""
     remedy = trouble.remedy
     if trouble.name == CounterPermissionError.slug:
         return CounterPermissionError(cause, remedy=remedy)
@@ -461,17 +462,17 @@ def _error(
     if trouble.unavailable:
         return CollectorUnavailableError(cause, remedy=remedy)
     if trouble.name == NothingProfiledError.slug:
-        return NothingProfiledError(cause, remedy=remedy, **_end(finished, said))
+        return NothingProfiledError(cause, remedy=remedy, **_end(finished, text))
     if trouble.name == UnknownCounterError.slug:
         return UnknownCounterError(
-            cause, counter=what, remedy=remedy, **_end(finished, said)
+            cause, counter=detail, remedy=remedy, **_end(finished, text)
         )
-    return CollectorFailedError(cause, remedy=remedy, **_end(finished, said))
+    return CollectorFailedError(cause, remedy=remedy, **_end(finished, text))
 
 
 def _clear(log: Path, report: Path) -> None:
     """
-    Empty the log and remove the report: what is there afterwards is of this run.
+    Empty the log and remove the report, so that both are of this run afterwards.
 
     Raises:
         CollectError: They cannot be written.
@@ -485,17 +486,17 @@ def _clear(log: Path, report: Path) -> None:
         raise CollectError(message, remedy="give another output") from error
 
 
-def _said(log: Path, finished: Finished) -> str:
-    """Return the log; what ncu printed where it ended before it opened one."""
+def _log_text(log: Path, finished: Finished) -> str:
+    """Return the log; if ncu ended before it opened one, its output."""
     text = log.read_bytes() if log.exists() else b""
     return (text.strip() or finished.stdout + b"\n" + finished.stderr).decode(
         "utf-8", "replace"
     )
 
 
-def _end(finished: Finished, said: str) -> _End:
-    """Return what an error carries: the last lines of the log and of the program."""
-    lines = [line for line in said.splitlines() if line.strip()]
+def _end(finished: Finished, text: str) -> _End:
+    """Return the details of an error: the last lines of the log and of the program."""
+    lines = [line for line in text.splitlines() if line.strip()]
     tail = "\n".join(lines[-_TAIL_LINES:])
     return {
         "argv": finished.argv,

@@ -205,7 +205,7 @@ class TestEnds:
     @pytest.mark.parametrize(
         ("start", "words"),
         [
-            ((0, "", b""), "left no report"),
+            ((0, "", b""), "wrote no report"),
             ((3, "==ERROR== Something new.\n", b""), "status 3: Something new"),
             ((0, "==ERROR== Something new.\n", b"NVR"), "status 0: Something new"),
             ((3, "", b"NVR"), "it gave no reason"),
@@ -292,7 +292,7 @@ class TestEnvironment:
 
         with pytest.raises(MeasureError, match="WORLD_SIZE is 2"):
             session.run()
-        with pytest.raises(MeasureError, match="collectives are announced"):
+        with pytest.raises(MeasureError, match="collectives=True"):
             replace(session, collectives=True).run(env={})
         assert runner.calls == []
         session.run(env={"WORLD_SIZE": "1"})
