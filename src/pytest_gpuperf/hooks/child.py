@@ -49,7 +49,7 @@ def prepare(config: pytest.Config) -> None:
     for name, value in _RESET.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
-    if _told().cache_control is not None and hasattr(config.option, "timeout"):
+    if _spec().cache_control is not None and hasattr(config.option, "timeout"):
         config.option.timeout = 0  # pytest-timeout's: a call is replayed for each pass
 
 
@@ -58,7 +58,7 @@ class Child:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self.spec = _told()
+        self.spec = _spec()
 
     def bench(self) -> Bench:
         """Return the bench of this process: it measures, or marks, and decides nothing."""
@@ -147,7 +147,7 @@ class Child:
             file.write(codec.to_text(answer).encode() + b"\n")
 
 
-def _told() -> ChildSpec:
+def _spec() -> ChildSpec:
     """Return what the parent wants of this process."""
     text = Path(os.environ[options.CHILD_VARIABLE]).read_bytes()
     return codec.from_text(text, ChildSpec)

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.hooks.start import told_to_worker
+from pytest_gpuperf.hooks.start import worker_start
 
 if TYPE_CHECKING:
     from collections.abc import Generator
@@ -48,7 +48,7 @@ class Controller:
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
         """Tell an xdist worker which run it belongs to, in builtins."""
         identity = {**self._run, "writer": node.workerinput["workerid"]}
-        node.workerinput |= {"gpuperf": identity, **told_to_worker(self.config)}
+        node.workerinput |= {"gpuperf": identity, **worker_start(self.config)}
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(

@@ -9,7 +9,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.errors import GpuPerfError, RecordError
 from pytest_gpuperf.hooks import outcomes
-from pytest_gpuperf.hooks.start import command_line, told_to_worker
+from pytest_gpuperf.hooks.start import command_line, worker_start
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import Measured
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import ProcessIdentity
     from pytest_gpuperf.model.run import MachineShift
     from pytest_gpuperf.model.verdict import Verdict
+
 
 __all__ = ["Gate"]
 
@@ -60,6 +61,7 @@ class Gate:
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
         self._calls: dict[str, pytest.TestReport] = {}  # as pytest came to know them
+        self._explained: dict[str, Sequence[Verdict]] = {}  # in a report, by test id
         self._shifts: tuple[MachineShift, ...] = ()
 
     @pytest.hookimpl(optionalhook=True)
@@ -68,7 +70,7 @@ class Gate:
         node.workerinput["gpuperf"] = self.suite.site.for_worker(
             node.workerinput["workerid"]
         )
-        node.workerinput |= told_to_worker(self.config)
+        node.workerinput |= worker_start(self.config)
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
     def pytest_runtest_logreport(
@@ -110,12 +112,12 @@ class Gate:
         self, report: pytest.TestReport, *, passed: bool = False
     ) -> Measured | None:
         """Take the payload of a report, and note that its test has reported."""
-        told = report.__dict__.pop("gpuperf", None)  # text, where it has travelled
+        payload = report.__dict__.pop("gpuperf", None)  # text, where it has travelled
         if report.when == "teardown" or (report.when == "setup" and not report.passed):
             self.suite.reported(report.nodeid)
         if self.suite.config.junit_properties and report.when == "teardown":
             report.user_properties += self.suite.properties_of(report.nodeid)
-        measured = _measured(told, report)
+        measured = _measured(payload, report)
         if measured is None:
             return None
         self.suite.receive(measured, passed=passed or report.passed)
@@ -123,9 +125,10 @@ class Gate:
             self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):
             self._xfailed[measured.test_id] = None
-        if report.failed and not passed and isinstance(report.longrepr, str):
-            # a worker's words
-            outcomes.fail(report, report.longrepr)
+        if report.failed and not passed:
+            self._explained[report.nodeid] = outcomes.missed_limits(measured)
+            if isinstance(report.longrepr, str):  # a worker's words
+                outcomes.fail(report, report.longrepr)
         return measured
 
     def _log(
@@ -217,6 +220,7 @@ class Gate:
     def _fail(self, call: pytest.TestReport, failures: Sequence[Verdict]) -> None:
         """Fail a held test, as its xfail mark expects; what is undecided none expects."""
         text = outcomes.failure_text(failures, self.suite.config)
+        self._explained[call.nodeid] = failures
         expected = outcomes.expected_failure(call)
         meant = call.__dict__.pop("gpuperf_expects", False)
         loud = any(verdict.outcome in FAILING for verdict in failures)
@@ -259,7 +263,10 @@ class Gate:
             return
         width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
         title, *lines = terminal.run_lines(
-            run, width=width, verbose=verbose, in_failures=self._told(terminalreporter)
+            run,
+            width=width,
+            verbose=verbose,
+            in_failures=self._explained_above(terminalreporter),
         )
         terminalreporter.write_sep("=", title.text)
         for line in lines:
@@ -273,35 +280,29 @@ class Gate:
         """Let go of the run, which nobody asks for any more."""
         self.suite.forget()
 
-    def _told(
+    def _explained_above(
         self, terminalreporter: pytest.TerminalReporter
     ) -> Callable[[Verdict], bool]:
-        """Return what knows which verdicts stand in pytest's FAILURES already."""
+        """Return whether pytest's FAILURES explain a verdict, as a function of it."""
         style = self.config.getoption("tbstyle", default="auto")
-        failed = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
-        texts = [
-            report.longrepr.text
-            for report in failed
+        reports = () if style in _BRIEF else terminalreporter.stats.get("failed", ())
+        explained = [
+            verdict
+            for report in reports
             if isinstance(report.longrepr, outcomes.VerdictRepr)
+            for verdict in self._explained.get(report.nodeid, ())
         ]
-
-        def told(verdict: Verdict) -> bool:
-            if not texts:  # nearly always: nothing failed
-                return False
-            own = outcomes.failure_text([verdict], self.suite.config)
-            return any(own in text for text in texts)
-
-        return told
+        return explained.__contains__
 
 
 def _measured(
-    told: Measured | str | None, report: pytest.TestReport
+    payload: Measured | str | None, report: pytest.TestReport
 ) -> Measured | None:
     """Return what a report carries; None: nothing, or what nobody can read."""
-    if not isinstance(told, str):  # of this process
-        return told
+    if not isinstance(payload, str):  # of this process
+        return payload
     try:
-        return codec.from_text(told, Measured, path=report.nodeid)
+        return codec.from_text(payload, Measured, path=report.nodeid)
     except RecordError as error:
         outcomes.fail(report, outcomes.unreadable(error))
         return None

@@ -63,17 +63,17 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
     if not isinstance(measurer, TimingMeasurer):
         return
     plans = [(item, item.stash[PLAN]) for item in session.items if PLAN in item.stash]
-    asked = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
+    is_named = not {Source.NCU, Source.CUPTI}.isdisjoint(site.config.collectors)
     # nearly all runs end here, with nothing loaded
     if not any(
-        asked or (_names_a_counter(plan) and not _never_runs(item))
+        is_named or (_names_a_counter(plan) and not _never_runs(item))
         for item, plan in plans
     ):
         return
     if _only_shows(session):
         return
-    wanted = _counter_requests(plans, site)
-    if not wanted:
+    requests = _counter_requests(plans, site)
+    if not requests:
         return
     from pytest_gpuperf.hooks.start import command_line
     from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
@@ -86,7 +86,7 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
     measurer.counters = counted(
         site,
         command_line(session.config),
-        wanted,
+        requests,
         announce=lambda count: _announce(session.config, count),
     )
 

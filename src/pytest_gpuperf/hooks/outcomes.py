@@ -45,6 +45,7 @@ __all__ = [
     "failure_text",
     "hide_own_frames",
     "lacked_a_value",
+    "missed_limits",
     "nothing_measured",
     "passed_unexpectedly",
     "unreadable",
@@ -224,7 +225,7 @@ def apply_unmeasured(
     A test that failed for another reason keeps its failure.
     """
     reasons = _reasons(measured)
-    if not reasons or measured.body_failed or _limit_failed(measured):
+    if not reasons or measured.body_failed or missed_limits(measured):
         return
     text = "; ".join(reasons)
     if config.strict and not config.disable:
@@ -262,9 +263,9 @@ def _without_value(record: Record) -> str:
     return f"{record.key.name or 'any metric'}: {void.text}"
 
 
-def _limit_failed(measured: Measured) -> bool:
-    """Return whether a limit was missed."""
-    return any(verdict.outcome is Outcome.FAILED for verdict in measured.verdicts)
+def missed_limits(measured: Measured) -> list[Verdict]:
+    """Return the verdicts of a test's limits that were missed."""
+    return [v for v in measured.verdicts if v.outcome is Outcome.FAILED]
 
 
 def nothing_measured(raised: str, *, disabled: bool) -> Unmeasured:

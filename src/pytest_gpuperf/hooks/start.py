@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = ["command_line", "told_to_worker"]
+__all__ = ["command_line", "worker_start"]
 
 _START = (
     "gpuperf_start"  # in workerinput: a worker does not know how pytest was started
 )
 
 
-def told_to_worker(config: pytest.Config) -> dict[str, dict[str, Any]]:
+def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
     """Return how the run was started, for an xdist worker: builtins alone."""
     return {
         _START: {
@@ -35,7 +35,7 @@ def command_line(config: pytest.Config) -> CommandLine:
     from pytest_gpuperf.config import JitCache
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-    workerinput = getattr(config, "workerinput", None) or told_to_worker(config)
+    workerinput = getattr(config, "workerinput", None) or worker_start(config)
     start = workerinput[_START]
     present = {
         "xdist": hasattr(config.option, "numprocesses") or "workerid" in workerinput,
@@ -45,7 +45,7 @@ def command_line(config: pytest.Config) -> CommandLine:
         args=tuple(start["args"]),
         folder=start["folder"],
         variable=options.CHILD_VARIABLE,
-        plugins=frozenset(name for name, there in present.items() if there),
+        plugins=frozenset(name for name, active in present.items() if active),
         own_basetemp=start["own_basetemp"],
         fresh_caches=options.config_of(config).jit_cache is JitCache.FRESH,
     )
