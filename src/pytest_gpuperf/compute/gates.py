@@ -21,9 +21,8 @@ from pytest_gpuperf.model.telemetry import ClockReason, Company, DeviceDeltas
 __all__ = ["Gates", "clock_drift_fraction", "gates"]
 
 _DRIFT_FRACTION = 0.02  # docs/judging.md section 1: over the last half of the samples
-_ENDS = (
-    10  # a tenth of the half at each end: long enough for a median, short for a drift
-)
+# a tenth of the half at each end: long enough for a median, short for a drift
+_ENDS = 10
 _FEWEST = 3  # the shortest median that one bad reading does not move
 
 _VOID_REASONS = (
@@ -241,4 +240,4 @@ def _split(deltas: DeviceDeltas) -> bool:
 def _cause(deltas: DeviceDeltas, reason: ClockReason) -> str:
     """Return a reason with its throttling time, where that was counted."""
     held_s = deltas.throttled_s.get(reason, 0.0)
-    return f"{reason.value} ({held_s * 1e3:.3g} ms)" if held_s > 0 else reason.value
+    return f"{reason.value} ({held_s:.3g} s)" if held_s > 0 else reason.value

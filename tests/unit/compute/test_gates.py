@@ -233,7 +233,7 @@ def test_what_befell_the_gpu_says_what_to_do() -> None:
         " again, and have the board tested if that comes back"
     )
     assert void_text(brake) == (
-        f"{ClockReason.POWER_BRAKE.value} (250 ms) held the clock down;"
+        f"{ClockReason.POWER_BRAKE.value} (0.25 s) held the clock down;"
         " ask who runs the machine about its power supply"
     )
     assert void_text(seen) == (
@@ -276,7 +276,7 @@ def test_a_cap_says_how_long_and_how_far() -> None:
     """Two caps are both named; a drift beyond 2 % says what to do."""
     power, board = ClockReason.SOFTWARE_POWER_CAP, ClockReason.BOARD_LIMIT
     both = around(throttled_s=counted(power) | {board: 0.002})
-    capped = f"{power.value} (250 ms) and {board.value} (2 ms) held the clock down"
+    capped = f"{power.value} (0.25 s) and {board.value} (0.002 s) held the clock down"
     fell = "the clock moved by -50.0% over the last half of the samples"
 
     assert noted(both, clocks_hz=[2e9] * 20)["capped"] == (
