@@ -422,7 +422,7 @@ def test_a_loop_whose_exception_was_swallowed_is_void(project: Project) -> None:
                 '    with steps.phase("forward"):',
                 "        pass",
             ),
-            "phase 'forward' is in no step",
+            "phase 'forward' is outside of every step",
         ),
         (
             (

@@ -290,7 +290,11 @@ MISTAKES = """
             "with gpuperf.steps()",
             "MeasureError: the loop recorded no step",
         ),
-        ("test_phase", "with steps.phase(", "MeasureError: phase 'forward' is in no"),
+        (
+            "test_phase",
+            "with steps.phase(",
+            "MeasureError: phase 'forward' is outside of",
+        ),
         ("test_metric", "gpuperf.measure(int).tmie", "did you mean time"),
         ("test_own", 'raise ValueError("mine")', "ValueError: mine"),
     ],

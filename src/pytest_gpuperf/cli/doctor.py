@@ -8,9 +8,9 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.cli.output import BLOCKED, DEGRADED, GOOD, print_bytes
 from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
 from pytest_gpuperf.collect.hardware.measured import (
-    keep_peaks,
-    kept_peaks,
     measure_peaks,
+    store_peaks,
+    stored_peaks,
 )
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
@@ -91,7 +91,7 @@ def examine(
     gpu_peaks: list[Peaks] = []
     remarks = [] if query.reason is None else [f"{query.reason}."]
     for device in query.devices:
-        measured = kept_peaks(device)
+        measured = stored_peaks(device)
         detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
         gpu_peaks.append(find_peaks(detailed, measured=measured.values))
         remarks += [f"{measured.reason}."] if measured.reason else []
@@ -164,7 +164,7 @@ def measure(
         device = _used(runtime, query)
         detailed = with_driver_facts(device, runtime.facts_of(device.uuid))
         values = measure_peaks(framework, clock, l2_bytes=detailed.l2_bytes)
-        file = keep_peaks(device, values)
+        file = store_peaks(device, values)
     except CollectError as error:
         return f"Nothing was measured: {error}.", False
     names = ", ".join(values)

@@ -445,7 +445,9 @@ def _named(query: DeviceQuery, text: str) -> Device:
     """Return the GPU or MIG instance that an index or a UUID names."""
     if not query.devices:
         message = f"there is no GPU: {query.reason}"
-        raise ConfigError(message, remedy=f"run it where there is one, {_LEAVE_OUT}")
+        raise ConfigError(
+            message, remedy=f"run it on a machine with a GPU, {_LEAVE_OUT}"
+        )
     every = (*query.devices, *query.slices)
     if text.isdecimal():
         matches = [device for device in query.devices if device.index == int(text)]

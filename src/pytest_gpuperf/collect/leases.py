@@ -31,8 +31,8 @@ if TYPE_CHECKING:
 
 __all__ = [
     "FOLDER_VARIABLE",
-    "Doing",
     "Presence",
+    "ProcessActivity",
     "ProcessState",
     "descends_from",
     "exclusive",
@@ -55,7 +55,7 @@ _NO_WAIT = getattr(os, "O_NONBLOCK", 0)
 _HOLDERS: dict[Path, int] = {}  # of this process: the thread that holds the lock
 
 
-class Doing(str, Enum):
+class ProcessActivity(str, Enum):
     """The activity of a process that uses a GPU."""
 
     MEASURING = "measuring"
@@ -74,7 +74,7 @@ class ProcessState(Frozen, frozen=True, kw_only=True):
 
         test: The test that it runs, or ran last.
 
-        doing: Its activity.
+        activity: Its activity.
 
         since_ns: Start of that activity [ns], by the machine's monotonic clock.
 
@@ -84,7 +84,7 @@ class ProcessState(Frozen, frozen=True, kw_only=True):
     pid: int
     place: str
     test: str = ""
-    doing: Doing = Doing.QUIET
+    activity: ProcessActivity = ProcessActivity.QUIET
     since_ns: int = 0
     measured_ns: int | None = None
 
@@ -232,7 +232,7 @@ class Presence:
         except (OSError, NotImplementedError) as error:
             raise _lock_error(self._folder, device, error) from error
 
-    def say(self, doing: Doing, test: str = "") -> None:
+    def publish(self, activity: ProcessActivity, test: str = "") -> None:
         """
         Publish what this process does from now on.
 
@@ -240,10 +240,10 @@ class Presence:
             CollectError: The file can no longer be written.
         """
         now_ns, before = self._clock.now_ns(), self._state
-        measured = before.doing is Doing.MEASURING
+        measured = before.activity is ProcessActivity.MEASURING
         self._state = replace(
             before,
-            doing=doing,
+            activity=activity,
             test=test or before.test,
             since_ns=now_ns,
             measured_ns=now_ns if measured else before.measured_ns,
@@ -260,11 +260,11 @@ class Presence:
             for path in self._folder.glob("*-*")
             if _STATE_NAME.fullmatch(path.name)
             and path != self._file
-            and not _is_gone(path)
+            and not _has_ended(path)
         ]
         return tuple(state for state in states if state is not None)
 
-    def here(self, state: ProcessState) -> bool:
+    def is_local(self, state: ProcessState) -> bool:
         """Return whether the id of a process is valid in this namespace."""
         return state.place == self._state.place
 
@@ -358,7 +358,7 @@ def _alive(path: Path) -> Path:
     return path.with_name(f"{path.name}.alive")
 
 
-def _is_gone(path: Path) -> bool:
+def _has_ended(path: Path) -> bool:
     """Return whether the process of a state has ended; its files are then removed."""
     try:
         with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):

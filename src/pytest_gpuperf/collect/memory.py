@@ -291,7 +291,7 @@ class MemoryWatch:
                 earlier_bytes = self._earlier_peaks.get(allocator.name, 0)
                 self._earlier_peaks[allocator.name] = max(peak_bytes, earlier_bytes)
 
-    def let_go(self, result: list[object], *, earlier_alive: bool) -> None:
+    def release_result(self, result: list[object], *, earlier_alive: bool) -> None:
         """
         Release the result of the call, on an idle device.
 
@@ -341,7 +341,7 @@ class MemoryWatch:
             notes=_added_note(active) if len(active) > 1 else (),
         )
 
-    def abandon(self) -> None:
+    def cancel(self) -> None:
         """Stop to count: the call has raised."""
         for allocator in self._allocators:
             allocator.end()

@@ -68,7 +68,7 @@ def absent_collectors(
     if not replaying:
         absent[Source.REPLAY] = Gap(
             code=GapCode.NOT_ASKED,
-            reason="no kept run was named",
+            reason="no recorded run was named",
             remedy="name one with --gpuperf-replay",
         )
     lacking = [
@@ -99,7 +99,7 @@ def _absent_device_collectors(no_device_reason: str | None) -> dict[str, Gap]:
         nothing = Gap(
             code=GapCode.NO_DEVICE,
             reason=f"there is no GPU: {no_device_reason}",
-            remedy="run it where there is one",
+            remedy="run it on a machine with a GPU",
         )
         return dict.fromkeys(DEVICE_COLLECTORS, nothing)
     from pytest_gpuperf.collect.cupti.subscription import attached_tool, missing
@@ -252,11 +252,11 @@ def _note(
 ) -> HeaderNote:
     """Return why a collector is not used; None in `gaps`: not requested."""
     if name not in gaps:
-        text = f"{name}: not needed beside {', '.join(used)}"
+        text = f"{name}: not needed with {', '.join(used)}"
         return HeaderNote(about=name, text=text)
     gap = gaps[name]
     if gap is None:
-        text = f"{name}: not asked for"
+        text = f"{name}: not requested"
         return HeaderNote(about=name, text=text, code=GapCode.NOT_ASKED)
     text = f"{name}: {gap.reason}; {gap.remedy}"
     return HeaderNote(about=name, text=text, code=gap.code)

@@ -147,9 +147,11 @@ def layer_mark(index: object, part: object) -> Mark:
     """
     if not isinstance(index, int) or isinstance(index, bool) or index < 0:
         remedy = "number the layers from 0: steps.layer(0)"
-        raise _refused("layer", index, "is not a number of a layer", remedy)
+        raise _refused("layer", index, "is not a layer index", remedy)
     if not (part is None or (isinstance(part, str) and part in _PARTS)):
-        raise _refused("part", part, "is not a part", 'write "forward" or "backward"')
+        raise _refused(
+            "part", part, "is not a part of a layer", 'write "forward" or "backward"'
+        )
     kind = None if part is None else _PARTS[part]
     return Mark(name=str(index), level=Level.LAYER, kind=kind, layer=int(index))
 

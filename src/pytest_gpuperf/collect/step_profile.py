@@ -234,8 +234,10 @@ class StepRecorder:
         mark = named_mark(level, name, kind)
         before = self._kinds.setdefault((level, mark.name), mark.kind)
         if before is not mark.kind:
-            was, now = (e.value if e else "not said" for e in (before, mark.kind))
-            message = f"the kind of {level.value} {mark.name!r} was {was}, and is {now}"
+            was, now = (kind.value if kind else "unset" for kind in (before, mark.kind))
+            message = (
+                f"{level.value} {mark.name!r} changed its kind from {was} to {now}"
+            )
             raise MeasureError(message, remedy="give it one kind, or two names")
         return self._context((level, name, kind), mark)
 
@@ -270,7 +272,9 @@ class StepRecorder:
         if not frames or frames[-1][1] is not mark:
             if raised:  # what was raised says more
                 return
-            inner = f"{frames[-1][1].name!r} is still open" if frames else "it is over"
+            inner = (
+                f"{frames[-1][1].name!r} is still open" if frames else "it has ended"
+            )
             message = f"{mark.name!r} cannot end: {inner}"
             raise MeasureError(message, remedy="open and close spans in with blocks")
         number, _, start_ns = frames.pop()
@@ -286,7 +290,7 @@ class StepRecorder:
         inside = self._start_ns is not None
         if inside or mark.kind is SpanKind.DATA or not self._in_own_thread():
             return
-        message = f"{mark.level.value} {mark.name!r} is in no step"
+        message = f"{mark.level.value} {mark.name!r} is outside of every step"
         remedy = "put it into `with steps.step():`; only data may lie between steps"
         raise MeasureError(message, remedy=remedy)
 
@@ -302,7 +306,7 @@ class StepRecorder:
         if self._start_ns is not None or frames:
             inside = f"{frames[-1][1].name!r}" if frames else "another step"
             message = f"a step cannot begin inside {inside}"
-            raise MeasureError(message, remedy="end that first")
+            raise MeasureError(message, remedy=f"end {inside} first")
         if self._active:
             self._runtime.synchronize()
         self._start_ns = self._now_ns()
@@ -370,7 +374,7 @@ def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None
     for _, outer, _ in frames:
         if outer.level is Level.LAYER:
             message = f"layer {mark.name} is inside layer {outer.name}"
-            raise MeasureError(message, remedy="end the one before the other begins")
+            raise MeasureError(message, remedy=f"end layer {outer.name} first")
 
 
 _NO_COMPILATION = Compiled(count=0, graph_breaks_count=0, time_s=0.0)

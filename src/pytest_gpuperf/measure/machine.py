@@ -168,7 +168,7 @@ def peaks_in_use(
         declared: What a person declared, by the names of devices.
     """
     from pytest_gpuperf.collect.devices import with_driver_facts
-    from pytest_gpuperf.collect.hardware.measured import KeptPeaks, kept_peaks
+    from pytest_gpuperf.collect.hardware.measured import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
 
     uuid = runtime.device_uuid()
@@ -180,7 +180,7 @@ def peaks_in_use(
         return Peaks(device=uuid, flop_per_s={}, bytes_per_s={}, unlisted=why)
     facts = with_driver_facts(device, runtime.facts_of(uuid))
     whole = device.uuid == uuid  # what was measured of a GPU is not its slice's
-    measured = kept_peaks(device) if whole else KeptPeaks()
+    measured = stored_peaks(device) if whole else StoredPeaks()
     peaks = find_peaks(
         facts, declared=declared.get(facts.name), measured=measured.values
     )

@@ -322,10 +322,10 @@ class Observers:
             with self._window(observations):
                 yield result
             self._runtime.synchronize()
-            watch.let_go(result, earlier_alive=beside)
+            watch.release_result(result, earlier_alive=beside)
         except BaseException:
             result.clear()
-            watch.abandon()
+            watch.cancel()
             raise
         finally:
             self._open_watches.remove(watch)

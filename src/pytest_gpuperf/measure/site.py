@@ -293,7 +293,7 @@ class Site:
             return Gap(
                 code=GapCode.NO_DEVICE,
                 reason=f"there is no GPU: {self.no_device_reason()}",
-                remedy="run it where there is one",
+                remedy="run it on a machine with a GPU",
             )
         if name.startswith("sm_"):
             major, minor = device.compute_capability or (0, 0)

@@ -11,7 +11,7 @@ from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import bare_uuid
-from pytest_gpuperf.collect.leases import Doing, Presence, exclusive
+from pytest_gpuperf.collect.leases import Presence, ProcessActivity, exclusive
 from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
@@ -102,11 +102,11 @@ class Turns:
     @contextlib.contextmanager
     def working(self) -> Iterator[None]:
         """Let others know that a test runs that measures nothing, and may use the GPU."""
-        self._say(Doing.WORKING)
+        self._say(ProcessActivity.WORKING)
         try:
             yield
         finally:
-            self._say(Doing.QUIET)
+            self._say(ProcessActivity.QUIET)
 
     def ensure(self) -> None:
         """
@@ -150,9 +150,9 @@ class Turns:
         idle = {
             each.pid
             for each in others
-            if each.doing is Doing.QUIET
+            if each.activity is ProcessActivity.QUIET
             and each.since_ns <= self._since_ns
-            and present.here(each)
+            and present.is_local(each)
         }
         return OtherUsers(
             deltas=_without(deltas, idle), void=_void(rivals) if rivals else None
@@ -193,7 +193,7 @@ class Turns:
             if config.lock is Lock.EXCLUSIVE:
                 lease = exclusive(uuid, test=test, timeout_s=config.lock_timeout_s)
                 self._turn.enter_context(lease)
-            self._present[uuid].say(Doing.MEASURING, test)
+            self._present[uuid].publish(ProcessActivity.MEASURING, test)
         except DeviceHeldError:
             raise
         except CollectError as error:
@@ -204,15 +204,15 @@ class Turns:
     def _give_back(self) -> None:
         """Let others have the GPU."""
         if self._device is not None:
-            self._say(Doing.QUIET)  # before the next may have it
+            self._say(ProcessActivity.QUIET)  # before the next may have it
         self._turn.close()
         self._device = None
 
-    def _say(self, doing: Doing) -> None:
+    def _say(self, activity: ProcessActivity) -> None:
         """Tell others on each GPU what this process does."""
         try:
             for present in self._present.values():
-                present.say(doing)
+                present.publish(activity)
         except CollectError as error:
             self._lose(error)
 
@@ -224,7 +224,7 @@ class Turns:
     def _measured(self, other: ProcessState) -> bool:
         """Return whether another process has measured since this turn began."""
         ended_ns = other.measured_ns
-        still = other.doing is Doing.MEASURING
+        still = other.activity is ProcessActivity.MEASURING
         return still or (ended_ns is not None and ended_ns > self._since_ns)
 
 

@@ -19,8 +19,8 @@ from fakes.clock import FakeClock
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
-    Doing,
     Presence,
+    ProcessActivity,
     descends_from,
     exclusive,
     lease_folder,
@@ -54,11 +54,11 @@ USER = """
 import sys
 from pathlib import Path
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.collect.leases import Doing, Presence
+from pytest_gpuperf.collect.leases import ProcessActivity, Presence
 present = Presence("GPU-A", SystemClock(), folder=Path(sys.argv[1]))
 print("there", flush=True)
 for line in sys.stdin:
-    present.say(Doing(line.strip()), "test_it.py::test_x")
+    present.publish(ProcessActivity(line.strip()), "test_it.py::test_x")
     print("said", flush=True)
 """
 # asks for what the process that started it holds
@@ -228,10 +228,14 @@ def test_processes_know_what_others_do(tmp_path: Path) -> None:
     left = [*(tmp_path / "gpu-a.users").iterdir()]
     present.close()
 
-    assert (quiet.pid, quiet.doing, quiet.measured_ns) == (user.pid, Doing.QUIET, None)
+    assert (quiet.pid, quiet.activity, quiet.measured_ns) == (
+        user.pid,
+        ProcessActivity.QUIET,
+        None,
+    )
     assert quiet.since_ns < later.since_ns == later.measured_ns
     assert later.test == "test_it.py::test_x"
-    assert present.here(later)
+    assert present.is_local(later)
     assert gone == ()
     assert len(left) == 2  # of this process
     assert [*(tmp_path / "gpu-a.users").iterdir()] == []
@@ -278,8 +282,8 @@ def test_any_name_of_a_test_is_told(name: str) -> None:
     """A long one shortened, one that no file can hold without what it cannot."""
     with tempfile.TemporaryDirectory() as folder:
         one, other = (Presence("0", FakeClock(), folder=Path(folder)) for _ in "ab")
-        one.say(Doing.MEASURING, "x" * 400)
-        one.say(Doing.MEASURING, name)
+        one.publish(ProcessActivity.MEASURING, "x" * 400)
+        one.publish(ProcessActivity.MEASURING, name)
         (said,) = other.other_processes()
         one.close()
         other.close()

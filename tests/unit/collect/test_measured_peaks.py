@@ -18,10 +18,10 @@ from pytest_gpuperf.collect.hardware import measured as measuring
 from pytest_gpuperf.collect.hardware.measured import (
     FILE_VARIABLE,
     find_framework,
-    keep_peaks,
-    kept_peaks,
     measure_peaks,
     peaks_file,
+    store_peaks,
+    stored_peaks,
 )
 from pytest_gpuperf.errors import (
     CaptureFormatError,
@@ -233,30 +233,30 @@ def test_what_is_kept_is_found_again(tmp_path: Path) -> None:
     """By the GPU's UUID; other GPUs of the file stay, and measuring again replaces."""
     file = tmp_path / "folder" / "peaks.json"
 
-    assert keep_peaks(gpu(), VALUES, file) == file
-    keep_peaks(gpu("GPU-b"), {"dram": 1.0}, file)
-    keep_peaks(gpu("GPU-b"), {"fp32": 2.0}, file)
+    assert store_peaks(gpu(), VALUES, file) == file
+    store_peaks(gpu("GPU-b"), {"dram": 1.0}, file)
+    store_peaks(gpu("GPU-b"), {"fp32": 2.0}, file)
 
-    assert kept_peaks(gpu(), file).values == VALUES
-    assert kept_peaks(gpu("GPU-b"), file).values == {"fp32": 2.0}
+    assert stored_peaks(gpu(), file).values == VALUES
+    assert stored_peaks(gpu("GPU-b"), file).values == {"fp32": 2.0}
     assert [path.name for path in file.parent.iterdir()] == ["peaks.json"]
 
 
 def test_a_gpu_that_was_not_measured_has_nothing(tmp_path: Path) -> None:
     """Neither a missing file nor another GPU's entry is worth a word."""
     file = tmp_path / "peaks.json"
-    assert kept_peaks(gpu(), file) == kept_peaks(gpu("GPU-b"), file)
+    assert stored_peaks(gpu(), file) == stored_peaks(gpu("GPU-b"), file)
 
-    keep_peaks(gpu(), VALUES, file)
-    found = kept_peaks(gpu("GPU-b"), file)
+    store_peaks(gpu(), VALUES, file)
+    found = stored_peaks(gpu("GPU-b"), file)
     assert (found.values, found.reason) == ({}, "")
 
 
 def test_another_driver_was_not_measured(tmp_path: Path) -> None:
     """Its peaks are not taken, and the reason names both drivers."""
     file = tmp_path / "peaks.json"
-    keep_peaks(gpu(), VALUES, file)
-    found = kept_peaks(gpu(driver="581.2"), file)
+    store_peaks(gpu(), VALUES, file)
+    found = stored_peaks(gpu(driver="581.2"), file)
 
     assert found.values == {}
     assert "580.1" in found.reason
@@ -296,12 +296,12 @@ def test_a_file_that_is_no_such_file_is_a_reason(
     file = tmp_path / "peaks.json"
     content = text if isinstance(text, bytes) else text.encode()
     file.write_bytes(content)
-    found = kept_peaks(gpu(), file)
+    found = stored_peaks(gpu(), file)
 
     assert found.values == {}
     assert str(file) in found.reason
     with pytest.raises(CaptureFormatError):
-        keep_peaks(gpu(), VALUES, file)
+        store_peaks(gpu(), VALUES, file)
     assert file.read_bytes() == content
 
 
@@ -311,21 +311,21 @@ def test_a_folder_that_is_shut_is_an_error(tmp_path: Path) -> None:
     tmp_path.chmod(0o500)
 
     with pytest.raises(CollectError, match="cannot be written"):
-        keep_peaks(gpu(), VALUES, tmp_path / "peaks.json")
+        store_peaks(gpu(), VALUES, tmp_path / "peaks.json")
 
 
 def test_a_name_that_is_too_long_is_an_error(tmp_path: Path) -> None:
     """The file beside it that would replace it cannot be made, and none is left."""
     with pytest.raises(CollectError, match="cannot be written"):
-        keep_peaks(gpu(), VALUES, tmp_path / ("x" * 250))
+        store_peaks(gpu(), VALUES, tmp_path / ("x" * 250))
     assert list(tmp_path.iterdir()) == []
 
 
 def test_a_place_that_is_a_folder_is_an_error(tmp_path: Path) -> None:
     """A file cannot stand there, and no part of one is left behind."""
     with pytest.raises(CollectError, match="cannot be"):
-        keep_peaks(gpu(), VALUES, tmp_path)
-    assert kept_peaks(gpu(), tmp_path).reason
+        store_peaks(gpu(), VALUES, tmp_path)
+    assert stored_peaks(gpu(), tmp_path).reason
 
 
 def test_a_file_where_a_folder_should_be_is_an_error(tmp_path: Path) -> None:
@@ -333,7 +333,7 @@ def test_a_file_where_a_folder_should_be_is_an_error(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("x", "utf-8")
 
     with pytest.raises(CollectError):
-        keep_peaks(gpu(), VALUES, tmp_path / "file" / "peaks.json")
+        store_peaks(gpu(), VALUES, tmp_path / "file" / "peaks.json")
     assert [path.name for path in tmp_path.iterdir()] == ["file"]
 
 
@@ -353,7 +353,7 @@ def test_the_file_stands_in_the_users_cache(
 
 def test_the_file_is_readable_by_people(tmp_path: Path) -> None:
     """It names the GPU and the driver beside the numbers."""
-    file = keep_peaks(gpu(), VALUES, tmp_path / "peaks.json")
+    file = store_peaks(gpu(), VALUES, tmp_path / "peaks.json")
 
     assert json.loads(file.read_text("utf-8"))["gpus"]["GPU-a"] == {
         "driver": "580.1",

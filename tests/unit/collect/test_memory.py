@@ -194,7 +194,7 @@ def test_the_result_of_an_earlier_call_is_none_of_this_ones_peak(
     result: list[object] = [Result()]
     device.take(3 * MIB)  # a workspace
     device.give_back(3 * MIB)
-    watch.let_go(result, earlier_alive=beside)
+    watch.release_result(result, earlier_alive=beside)
     use = watch.end()
 
     assert result == []
@@ -329,8 +329,8 @@ def test_what_raised_leaves_no_hook() -> None:
     cupy = FakeCupy(used=MIB)
     watch = MemoryWatch((CupyPool(cupy.modules),))
     watch.begin(calling=True)
-    watch.abandon()
-    watch.abandon()
+    watch.cancel()
+    watch.cancel()
     assert MemoryHook.installed == {}
 
     watch.begin(calling=True)

@@ -799,7 +799,7 @@ def test_a_sampler_that_does_not_write(
     folder.mkdir()
     with (
         FileLock(waiting._path.with_suffix(".lock")),
-        pytest.raises(CollectorUnavailableError, match="does not write"),
+        pytest.raises(CollectorUnavailableError, match="writes no samples"),
     ):
         waiting.start()
 

@@ -210,7 +210,7 @@ def test_a_declaration_that_is_not_used_is_told() -> None:
     """Nobody has to wonder why the number of the ini file does not appear."""
     peaks = find_peaks(h200(), declared={"dram": 4e12, "fp8": 1e15})
 
-    assert peaks.notes == ("dram is declared, and not used: it is detected",)
+    assert peaks.notes == ("dram is declared, but the detected value is used",)
 
 
 def test_every_peak_has_a_label_and_a_source() -> None:
@@ -513,7 +513,7 @@ def test_a_name_that_two_boards_have_is_settled_by_their_clock(
     ("facts", "said"),
     [
         ({"sm_count": 114}, "114 multiprocessors"),
-        ({"memory_bus_bits": 5120}, "5120 bits of bus"),
+        ({"memory_bus_bits": 5120}, "5120 bits of memory bus"),
         ({"memory_bytes": 96_000_000_000}, "96.0 GB of memory"),
     ],
 )

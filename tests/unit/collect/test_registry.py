@@ -26,7 +26,7 @@ NO_REPLAY = Gap(
 NO_GPU = Gap(
     code=GapCode.NO_DEVICE,
     reason="there is no GPU: none",
-    remedy="run it where there is one",
+    remedy="run it on a machine with a GPU",
 )
 HELD = Gap(
     code=GapCode.COUNTERS_BUSY,
@@ -46,9 +46,9 @@ def test_auto_takes_what_is_there() -> None:
     assert choice.collectors == ("host", "ncu", "binary", "ncu-report")
     assert choice.sentences == (
         "replay: no recorded run was named; give --gpuperf-replay",
-        "cupti: there is no GPU: none; run it where there is one",
-        "events: there is no GPU: none; run it where there is one",
-        "nvml: there is no GPU: none; run it where there is one",
+        "cupti: there is no GPU: none; run it on a machine with a GPU",
+        "events: there is no GPU: none; run it on a machine with a GPU",
+        "nvml: there is no GPU: none; run it on a machine with a GPU",
         "no GPU: none was found; times are the host's, caches as they come",
     )
 
@@ -88,13 +88,13 @@ def test_a_recorded_run_is_replayed_alone() -> None:
 
     assert choice.collectors == ("replay",)
     assert choice.sentences == (
-        "cupti: not needed beside replay",
-        "events: not needed beside replay",
-        "host: not needed beside replay",
-        "ncu: not needed beside replay",
-        "nvml: not needed beside replay",
+        "cupti: not needed with replay",
+        "events: not needed with replay",
+        "host: not needed with replay",
+        "ncu: not needed with replay",
+        "nvml: not needed with replay",
         "binary: no disassembler; install one",
-        "ncu-report: not needed beside replay",
+        "ncu-report: not needed with replay",
         "GPU: not used, a recorded run is replayed",
     )
 
@@ -105,12 +105,12 @@ def test_what_was_asked_for_is_taken_in_order_of_quality() -> None:
 
     assert choice.collectors == ("host", "ncu-report")
     assert choice.sentences[:-1] == (
-        "replay: not asked for",
-        "cupti: not asked for",
-        "events: not asked for",
-        "ncu: not asked for",
-        "nvml: not asked for",
-        "binary: not asked for",
+        "replay: not requested",
+        "cupti: not requested",
+        "events: not requested",
+        "ncu: not requested",
+        "nvml: not requested",
+        "binary: not requested",
     )
 
 

@@ -109,7 +109,12 @@ def test_cuda_shows_what_its_variable_says(
 @pytest.mark.parametrize(
     ("query", "asked", "message", "remedy"),
     [
-        (NONE, "0", "there is no GPU: NVML does not start", "run it where there is"),
+        (
+            NONE,
+            "0",
+            "there is no GPU: NVML does not start",
+            "run it on a machine with a GPU",
+        ),
         (THREE, "3", f"no GPU 3: this machine has 0 ({FIRST}, NVIDIA H200), 1", "name"),
         (THREE, "GPU-c", "no GPU GPU-c: this machine has 0 (", "name one of these"),
         (THREE, "GPU-a", "GPU-a matches 2 GPUs", f"prefix: 0 ({FIRST}, "),

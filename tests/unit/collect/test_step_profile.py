@@ -463,9 +463,12 @@ def test_a_phase_in_no_step_is_refused(name: str) -> None:
     """It would be part of nothing."""
     bed = Bed()
 
-    assert raised(bed, bed.recorder.phase(name)) == f"phase {name!r} is in no step"
-    assert "is in no step" in raised(bed, bed.recorder.layer(0))
-    assert "is in no step" in raised(bed, bed.recorder.operation("gemm"))
+    assert (
+        raised(bed, bed.recorder.phase(name))
+        == f"phase {name!r} is outside of every step"
+    )
+    assert "is outside of every step" in raised(bed, bed.recorder.layer(0))
+    assert "is outside of every step" in raised(bed, bed.recorder.operation("gemm"))
 
 
 def test_a_step_inside_a_phase_is_refused() -> None:
@@ -533,7 +536,9 @@ def test_a_name_has_one_kind() -> None:
     bed = Bed()
     bed.recorder.phase("sync", kind="communication")
 
-    with pytest.raises(MeasureError, match="was communication, and is data"):
+    with pytest.raises(
+        MeasureError, match="changed its kind from communication to data"
+    ):
         bed.recorder.phase("sync", kind="data")
 
 
@@ -547,9 +552,9 @@ def test_a_name_has_one_kind() -> None:
         (lambda r: r.phase("x", kind="compute"), "kind: 'compute' is not a kind"),
         (lambda r: r.phase("x", kind=[1]), "is not a kind"),
         (lambda r: r.operation(None), "operation: None is not a name"),
-        (lambda r: r.layer(-1), "layer: -1 is not a number of a layer"),
-        (lambda r: r.layer("0"), "layer: '0' is not a number of a layer"),
-        (lambda r: r.layer(True), "layer: True is not a number of a layer"),
+        (lambda r: r.layer(-1), "layer: -1 is not a layer index"),
+        (lambda r: r.layer("0"), "layer: '0' is not a layer index"),
+        (lambda r: r.layer(True), "layer: True is not a layer index"),
         (lambda r: r.layer(0, "sideways"), "part: 'sideways' is not a part"),
         (lambda r: r.step(units=0), "units: 0 is not above zero"),
         (lambda r: r.step(units=-1), "units: -1 is not above zero"),

@@ -10,7 +10,7 @@ from fakes.clock import FakeClock
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
-from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE, keep_peaks
+from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE, store_peaks
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.compute.roofline import roof_of
 from pytest_gpuperf.measure.machine import peaks_in_use
@@ -79,7 +79,7 @@ def test_declared_peaks_are_those_of_its_name() -> None:
 def test_measured_peaks_are_those_of_its_uuid(kept: Path) -> None:
     """As long as its driver is the one that was measured; else a note says so."""
     (device,) = machine(USED).devices
-    keep_peaks(device, {"bf16": 7e14})
+    store_peaks(device, {"bf16": 7e14})
     same = peaks_in_use(runtime(), machine(USED), {})
     kept.write_text(kept.read_text("utf-8").replace("580.95.05", "1.0"), "utf-8")
     changed = peaks_in_use(runtime(), machine(USED), {})
@@ -92,7 +92,7 @@ def test_measured_peaks_are_those_of_its_uuid(kept: Path) -> None:
 def test_a_slice_is_part_of_the_gpu_that_is_split() -> None:
     """NVML lists the GPU, the driver the slice: with one that is split it is clear."""
     query = machine(FakeGpu(uuid="GPU-whole", mig=1), FakeGpu(uuid="GPU-2"))
-    keep_peaks(query.devices[0], {"bf16": 7e14})  # of the whole, before it was split
+    store_peaks(query.devices[0], {"bf16": 7e14})  # of the whole, before it was split
     found = peaks_in_use(runtime(name="NVIDIA H200 MIG 1g.18gb"), query, {})
     peak = found.of_dtype("bf16")
 

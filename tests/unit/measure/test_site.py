@@ -52,7 +52,7 @@ def test_without_a_gpu_every_requirement_of_it_says_so_first() -> None:
 
         assert lacking is not None
         assert lacking.reason == "there is no GPU: NVML does not start", requires
-        assert lacking.remedy == "run it where there is one"
+        assert lacking.remedy == "run it on a machine with a GPU"
 
 
 def test_a_trace_is_kept_where_a_recording_is_made(tmp_path: Path) -> None:

@@ -16,8 +16,8 @@ from fakes.runtime import FakeRuntime
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
-    Doing,
     Presence,
+    ProcessActivity,
     exclusive,
 )
 from pytest_gpuperf.config import Config, Lock
@@ -225,10 +225,10 @@ def test_who_waits_is_no_company(folder: Path, lock: Lock) -> None:
     with place.turns.measuring(TEST):
         alone = place.turns.other_users(deltas(pid))
         others = place.turns.other_users(deltas(pid, 1))
-        waits.say(Doing.WORKING, OTHERS)
+        waits.publish(ProcessActivity.WORKING, OTHERS)
         works = place.turns.other_users(deltas(pid))
         place.clock.advance(1)
-        waits.say(Doing.QUIET)
+        waits.publish(ProcessActivity.QUIET)
         worked = place.turns.other_users(deltas(pid))
     with place.turns.measuring(TEST):
         again = place.turns.other_users(deltas(pid))
@@ -245,7 +245,7 @@ def test_a_process_of_another_namespace_is_known_by_no_id(folder: Path) -> None:
     place = Place(folder)
     waits = Presence(ONE, place.clock)
     waits._state = type(waits._state)(pid=waits._state.pid, place="pid:[1]")
-    waits.say(Doing.QUIET)
+    waits.publish(ProcessActivity.QUIET)
     with place.turns.measuring(TEST):
         found = place.turns.other_users(deltas(waits._state.pid))
 
@@ -266,7 +266,10 @@ def test_a_test_that_measures_nothing_says_so(folder: Path) -> None:
     place.turns.close()
 
     assert before == ()
-    assert (during.doing, after.doing) == (Doing.WORKING, Doing.QUIET)
+    assert (during.activity, after.activity) == (
+        ProcessActivity.WORKING,
+        ProcessActivity.QUIET,
+    )
     assert other.other_processes() == ()
 
 

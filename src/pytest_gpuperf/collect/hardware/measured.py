@@ -28,12 +28,12 @@ from pytest_gpuperf.model.work import DTYPE_BYTES
 __all__ = [
     "FILE_VARIABLE",
     "ArrayFramework",
-    "KeptPeaks",
+    "StoredPeaks",
     "find_framework",
-    "keep_peaks",
-    "kept_peaks",
     "measure_peaks",
     "peaks_file",
+    "store_peaks",
+    "stored_peaks",
 ]
 
 FILE_VARIABLE = "GPUPERF_PEAKS"
@@ -41,7 +41,7 @@ _SCHEMA = "pytest-gpuperf/peaks/1"
 _FIELDS = frozenset({*LEVELS, *DTYPE_BYTES})
 
 
-class KeptPeaks(Frozen, frozen=True, kw_only=True):
+class StoredPeaks(Frozen, frozen=True, kw_only=True):
     """
     The stored peaks of one GPU.
 
@@ -63,7 +63,7 @@ def peaks_file() -> Path:
     return user_cache_path("pytest-gpuperf", appauthor=False) / "peaks.json"
 
 
-def kept_peaks(device: Device, file: Path | None = None) -> KeptPeaks:
+def stored_peaks(device: Device, file: Path | None = None) -> StoredPeaks:
     """
     Return the stored peaks of a GPU, measured with its present driver.
 
@@ -80,19 +80,19 @@ def kept_peaks(device: Device, file: Path | None = None) -> KeptPeaks:
     try:
         entry = _read(file).get(device.uuid)
     except CollectError as error:
-        return KeptPeaks(reason=error.message)
+        return StoredPeaks(reason=error.message)
     if entry is None:
-        return KeptPeaks()
+        return StoredPeaks()
     if entry["driver"] != device.driver_version:
         reason = (
             f"{file}: peaks of this GPU were measured with driver {entry['driver']}, "
             f"not with {device.driver_version}"
         )
-        return KeptPeaks(reason=reason)
-    return KeptPeaks(values=entry["values"])
+        return StoredPeaks(reason=reason)
+    return StoredPeaks(values=entry["values"])
 
 
-def keep_peaks(
+def store_peaks(
     device: Device, values: Mapping[str, float], file: Path | None = None
 ) -> Path:
     """
@@ -159,7 +159,7 @@ def _read(file: Path) -> dict[str, dict[str, Any]]:
 
 
 def _is_ours(loaded: object) -> bool:
-    """Return whether `keep_peaks` could have written this content."""
+    """Return whether `store_peaks` could have written this content."""
     if not isinstance(loaded, dict) or loaded.get("schema") != _SCHEMA:
         return False
     gpus = loaded.get("gpus")

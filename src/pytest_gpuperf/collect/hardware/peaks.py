@@ -198,16 +198,20 @@ def _contradictions(card: Card, device: Device) -> str:
     # a slice has its own multiprocessors and memory; a power mode switches a SoC's off
     if device.mig_profile is None and not card.soc:
         facts.append(("multiprocessors", device.sm_count, card.value("sm_count")))
-        facts.append(("bits of bus", device.memory_bus_bits, card.value("bus_bits")))
+        facts.append(
+            ("bits of memory bus", device.memory_bus_bits, card.value("bus_bits"))
+        )
     differences = [
-        f"it has {actual} {what}, the sheet says {printed:g}"
+        f"it has {actual} {what}, the datasheet says {printed:g}"
         for what, actual, printed in facts
         if actual is not None and printed is not None and actual != printed
     ]
     if device.mig_profile is None and _memory_fits(card, device) is False:
         gb = (device.memory_bytes or 0) / 1e9
         printed = card.value("memory_gb") or 0.0
-        differences.append(f"it has {gb:.1f} GB of memory, the sheet says {printed:g}")
+        differences.append(
+            f"it has {gb:.1f} GB of memory, the datasheet says {printed:g}"
+        )
     if card.settled_by == "bandwidth" and _bandwidth_fits(card, device) is False:
         differences.append("its memory is clocked for another bandwidth")
     return " and ".join(differences)
@@ -313,7 +317,7 @@ def find_peaks(
         field for field in declared_layer if chosen[field] is not declared_layer[field]
     ]
     notes = [
-        f"{field} is declared, and not used: it is {chosen[field].label.value}"
+        f"{field} is declared, but the {chosen[field].label.value} value is used"
         for field in overruled
     ]
     return _peaks(
@@ -554,7 +558,7 @@ def _notes(device: Device, card: Card | None) -> list[str]:
     watts, printed_watts = device.power_limit_watts, card.value("power_w")
     if watts is not None and printed_watts and watts < _NEAR * printed_watts:
         notes.append(
-            f"Its power limit is {watts:g} W, the sheet's is {printed_watts:g} W: "
+            f"Its power limit is {watts:g} W, the datasheet's is {printed_watts:g} W: "
             "its clocks may stay below those that the peaks assume."
         )
     boost_mhz = card.value("boost_mhz")
@@ -562,7 +566,7 @@ def _notes(device: Device, card: Card | None) -> list[str]:
         ratio = device.rated_clock_hz / (boost_mhz * 1e6)
         if not _NEAR <= ratio <= 1 / _NEAR:
             notes.append(
-                f"This board is rated {device.rated_clock_hz / 1e6:g} MHz, the sheet's "
+                f"This board is rated {device.rated_clock_hz / 1e6:g} MHz, the datasheet's "
                 f"peaks assume {boost_mhz:g} MHz."
             )
     return notes

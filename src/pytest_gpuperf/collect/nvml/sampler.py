@@ -151,7 +151,7 @@ class Sampler:
             while not (self._joined() or self._started()):
                 if self._clock.now_ns() > deadline_ns:
                     raise CollectorUnavailableError(
-                        f"the sampler of another run does not write ({self._path})",
+                        f"the sampler of another run writes no samples ({self._path})",
                         remedy="end that run, or remove the file",
                     )
                 self._clock.sleep(_LOOK_S)
