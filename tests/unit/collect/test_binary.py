@@ -10,12 +10,13 @@ import tempfile
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from types import SimpleNamespace
+from typing import Any
 
 import pytest
 
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.demangle import demangled_names
-from pytest_gpuperf.collect.binary.read import read_binary
+from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
@@ -37,6 +38,12 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.launch import KernelResources
 
 GOLD = Path(__file__).parents[2] / "gold" / "binary"
+
+
+def read_binary(source: object, **how: Any) -> tuple[KernelResources, ...]:
+    """Return the resources of each kernel of a binary, in its order."""
+    cubins = read_cubins(source, **how)
+    return tuple(kernel for cubin in cubins for kernel in cubin.kernels)
 
 
 def _tool_reason() -> str:

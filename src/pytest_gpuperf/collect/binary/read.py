@@ -8,14 +8,17 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.binary import tools as cuobjdump
 from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.instructions import InstructionMix, instruction_mix
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
     CompilerFacts,
+    FunctionUsage,
+    extract_cubins,
     find_tool,
+    function_usage,
+    holds_no_device_code,
     read_ptxas_log,
     refusal,
 )
@@ -26,20 +29,9 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
 
-__all__ = [
-    "HEAD_BYTES",
-    "Cubin",
-    "Image",
-    "LaunchFacts",
-    "cubin_problem",
-    "images_of",
-    "kind_of",
-    "read_binary",
-    "read_cubins",
-    "read_mixes",
-]
+__all__ = ["Cubin", "read_cubins", "read_mixes"]
 
-HEAD_BYTES = 4096
+_HEAD_BYTES = 4096
 
 _ELF_MAGIC = b"\x7fELF"
 _FATBIN_MAGIC = b"\x50\xed\x55\xba"
@@ -51,17 +43,8 @@ _HEADER = struct.Struct("<16sHHIQQQIHHHHHH")  # Elf64_Ehdr
 _SECTION = struct.Struct("<IIQQQQIIQQ")  # Elf64_Shdr
 
 
-def kind_of(head: bytes) -> str:
-    """
-    Return the kind of a file, from its first bytes.
-
-    Args:
-        head: Its first `HEAD_BYTES`.
-
-    Returns:
-        "cubin", "container" (a fatbin, or a program or archive that may hold one),
-        "ptx", "empty" or "other".
-    """
+def _file_kind(head: bytes) -> str:
+    """Return the kind of a file; "container": what may hold a fatbin or cubins."""
     if not head:
         return "empty"
     if head.startswith(_ELF_MAGIC) and head[18:20] == struct.pack("<H", _MACHINE_CUDA):
@@ -73,16 +56,8 @@ def kind_of(head: bytes) -> str:
     return "other"
 
 
-def cubin_problem(content: bytes) -> Gap | None:
-    """
-    Return why a cubin's numbers are not final.
-
-    Args:
-        content: The whole cubin.
-
-    Returns:
-        What is wrong; None: nothing is.
-    """
+def _unfinished_reason(content: bytes) -> Gap | None:
+    """Return why a cubin's numbers are not final; None: they are."""
     if not _is_whole(content):
         return Gap(
             code=GapCode.CAPTURE_FORMAT,
@@ -123,9 +98,9 @@ class LaunchFacts(Frozen, frozen=True, kw_only=True):
     Resources that a launch sets and a binary does not have.
 
     Attributes:
-        threads_per_block: Threads of a block; None: nobody said.
+        threads_per_block: Threads of a block; None: unknown.
 
-        dynamic_shared_bytes: Shared memory asked for at launch [B]; None: nobody said.
+        dynamic_shared_bytes: Shared memory requested at launch [B]; None: unknown.
     """
 
     threads_per_block: int | None = None
@@ -143,7 +118,7 @@ class Image(Frozen, frozen=True, kw_only=True):
 
         path: Its file; None: `content` is read.
 
-        launch: What is known of its kernels' launches.
+        launch: The launch facts of its kernels.
     """
 
     label: str
@@ -159,7 +134,7 @@ def images_of(source: object, launch: LaunchFacts) -> tuple[Image, ...]:
     Args:
         source: A path, bytes, what Triton's compiler returns, or a sequence of them.
 
-        launch: What the caller says of the launches; it wins over what Triton says.
+        launch: The launch facts of the caller, which replace those of Triton.
 
     Raises:
         MeasureError: The source is something else, or an empty sequence.
@@ -190,8 +165,7 @@ def _triton_image(compiled: object, launch: LaunchFacts) -> Image:
     forms = compiled.asm  # type: ignore[attr-defined] # asked for by images_of
     content = forms.get("cubin")
     if not isinstance(content, bytes):
-        held = ", ".join(str(form) for form in forms) or "nothing"
-        message = f"has no cubin, only {held}"
+        message = f"has no cubin, only {', '.join(map(str, forms)) or 'nothing'}"
         remedy = 'compile it for an NVIDIA target: GPUTarget("cuda", 90, 32)'
         raise CaptureFormatError(message, remedy=remedy, path=label)
     warps = _number(_fact(metadata, "num_warps"))
@@ -217,8 +191,8 @@ def _number(value: object) -> int | None:
 
 # From 9.0 on the compiler places a kernel's own shared memory behind the share that
 # the driver keeps, and cuobjdump counts both (seen with ptxas 11.8 to 13.4).
-_KEPT_BY_DRIVER_BYTES = 1024
-_KEPT_FROM = (9, 0)
+_DRIVER_SHARED_BYTES = 1024
+_DRIVER_SHARED_FROM = (9, 0)
 
 _GIVE = "give a cubin, a fatbin or a program that holds one"
 _REFUSED = {
@@ -242,36 +216,6 @@ class Cubin(Frozen, frozen=True, kw_only=True):
     kernels: tuple[KernelResources, ...]
 
 
-def read_binary(
-    source: object,
-    *,
-    runner: Runner,
-    block: int | None = None,
-    dynamic_shared_bytes: int | None = None,
-    ptxas_log: str | None = None,
-    target: str | None = None,
-    tool: str | None = None,
-) -> tuple[KernelResources, ...]:
-    """
-    Return the resources of each kernel of a binary.
-
-    Arguments and errors are those of `read_cubins`.
-
-    Returns:
-        One entry for each kernel and target, in the binary's order.
-    """
-    cubins = read_cubins(
-        source,
-        runner=runner,
-        block=block,
-        dynamic_shared_bytes=dynamic_shared_bytes,
-        ptxas_log=ptxas_log,
-        target=target,
-        tool=tool,
-    )
-    return tuple(kernel for cubin in cubins for kernel in cubin.kernels)
-
-
 def read_cubins(
     source: object,
     *,
@@ -292,7 +236,7 @@ def read_cubins(
 
         block: Threads of a block, >= 1; None: what Triton says, or unknown.
 
-        dynamic_shared_bytes: Shared memory asked for at launch [B], >= 0; None: what
+        dynamic_shared_bytes: Shared memory requested at launch [B], >= 0; None: what
             Triton says, or unknown.
 
         ptxas_log: What `nvcc -Xptxas -v` or `ptxas -v` printed, for spills and
@@ -385,7 +329,7 @@ def _at_least(value: int | None, least: int, name: str) -> int | None:
 
 def _refuse_by_head(image: Image) -> None:
     """Refuse an image by its first bytes, without running a tool."""
-    kind = kind_of(_head(image))
+    kind = _file_kind(_head(image))
     if kind in _REFUSED:
         problem, remedy = _REFUSED[kind]
         raise CaptureFormatError(problem, remedy=remedy, path=image.label)
@@ -399,13 +343,13 @@ def _refuse_by_head(image: Image) -> None:
 def _head(image: Image) -> bytes:
     """Return the first bytes of an image."""
     if image.content is not None or image.path is None:
-        return (image.content or b"")[:HEAD_BYTES]
+        return (image.content or b"")[:_HEAD_BYTES]
     if image.path.exists() and not image.path.is_file():  # a pipe would never answer
         message = "is a folder or a device"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label)
     try:
         with image.path.open("rb") as file:
-            return file.read(HEAD_BYTES)
+            return file.read(_HEAD_BYTES)
     except OSError as error:
         message = f"cannot be read ({error.strerror})"
         raise CaptureFormatError(message, remedy=_GIVE, path=image.label) from error
@@ -413,7 +357,7 @@ def _head(image: Image) -> bytes:
 
 def _refuse_unfinished(content: bytes, image: Image) -> None:
     """Refuse a cubin whose numbers are not final."""
-    if problem := cubin_problem(content):
+    if problem := _unfinished_reason(content):
         raise CaptureFormatError(
             problem.reason, remedy=problem.remedy, path=image.label
         )
@@ -434,7 +378,7 @@ def _read_image(
         for file, of in files.items():
             content = file.read_bytes()
             _refuse_unfinished(content, image)
-            usages = cuobjdump.function_usage(tool, file, runner=runner)
+            usages = function_usage(tool, file, runner=runner)
             kernels = [_resources(use, of, image.launch, facts) for use in usages]
             cubins.append(Cubin(content=content, kernels=tuple(kernels)))
     if not any(cubin.kernels for cubin in cubins):
@@ -452,8 +396,8 @@ def _cubins_of(
         path.write_bytes(image.content or b"")
     into = folder / "cubins"
     into.mkdir()
-    finished, cubins = cuobjdump.extract_cubins(tool, path, into=into, runner=runner)
-    if cuobjdump.holds_no_device_code(finished) and kind_of(_head(image)) != "cubin":
+    finished, cubins = extract_cubins(tool, path, into=into, runner=runner)
+    if holds_no_device_code(finished) and _file_kind(_head(image)) != "cubin":
         raise CaptureFormatError("has no device code", remedy=_GIVE, path=image.label)
     if finished.exit_code:
         raise refusal(CUOBJDUMP, finished)
@@ -474,7 +418,7 @@ def _cubins_of(
 
 
 def _resources(
-    usage: cuobjdump.FunctionUsage,
+    usage: FunctionUsage,
     target: str,
     launch: LaunchFacts,
     facts: Mapping[tuple[str, str], CompilerFacts],
@@ -499,7 +443,7 @@ def _resources(
 def _own_shared_bytes(counted_bytes: int, target: str) -> int:
     """Return a kernel's static shared memory without the driver's reserve [B]."""
     capability = target_capability(target)
-    reserves = capability is not None and capability >= _KEPT_FROM
-    if reserves and counted_bytes >= _KEPT_BY_DRIVER_BYTES:
-        return counted_bytes - _KEPT_BY_DRIVER_BYTES
+    reserves = capability is not None and capability >= _DRIVER_SHARED_FROM
+    if reserves and counted_bytes >= _DRIVER_SHARED_BYTES:
+        return counted_bytes - _DRIVER_SHARED_BYTES
     return counted_bytes

@@ -129,27 +129,17 @@ def _ncu_age(machine: Machine, report: NvmlReport, path: str) -> Finding:
     capabilities = _capabilities(report)
     if not capabilities or len(capabilities) < len(report.gpus):
         return _NCU_AGE.unknown(_no_capability(report), evidence)
-    if not all(
-        capability < min(_FIRST) or capability in _FIRST for capability in capabilities
-    ):
+    support = _first_support(capabilities)
+    if support is None:
         reason = "the first ncu that supports this GPU is unknown"
         return _NCU_AGE.unknown(reason, evidence, *_capability_evidence(report))
-    needed = max(
-        (_FIRST[capability][1] for capability in capabilities if capability in _FIRST),
-        default=version,
-    )
-    if needed > version:
+    cuda, first = support
+    if first > version:
         return _NCU_AGE.stops(
-            f"ncu is older than the GPU: {_dotted(needed)} is the first that supports it",
+            f"ncu is older than the GPU: {_dotted(first)} is the first that supports it",
             evidence,
             *_capability_evidence(report),
-            remedy=_install_ncu(
-                max(
-                    _FIRST[capability][0]
-                    for capability in capabilities
-                    if capability in _FIRST
-                )
-            ),
+            remedy=_install_ncu(cuda),
         )
     return _NCU_AGE.ok("ncu supports the GPUs", evidence, *_capability_evidence(report))
 
@@ -293,19 +283,15 @@ def _chip_of(
             *evidence,
             remedy=f'pip install "nvidia-cuda-cupti<={_dotted(_LAST_VOLTA)}.999"',
         )
-    if not all(
-        capability < min(_FIRST) or capability in _FIRST for capability in capabilities
-    ):
+    support = _first_support(capabilities)
+    if support is None:
         return _CHIP.unknown(
             "the first libcupti that supports this GPU is unknown", *evidence
         )
-    needed = max(
-        (_FIRST[capability][0] for capability in capabilities if capability in _FIRST),
-        default=version,
-    )
-    if needed > version:
+    first, _ = support
+    if first > version:
         return _CHIP.stops(
-            f"libcupti is older than the GPU: {_dotted(needed)} is the first that "
+            f"libcupti is older than the GPU: {_dotted(first)} is the first that "
             "supports it (CUPTI 46)",
             *evidence,
             remedy=f"pip install -U {package}",
@@ -346,6 +332,17 @@ def _reader(machine: Machine, topic: Topic, tool: Tool, lost: str) -> Finding:
 def _capabilities(report: NvmlReport) -> list[tuple[int, int]]:
     """Return the compute capabilities that NVML reports."""
     return [gpu.capability for gpu in report.gpus if gpu.capability is not None]
+
+
+def _first_support(
+    capabilities: list[tuple[int, int]],
+) -> tuple[tuple[int, int], tuple[int, int]] | None:
+    """Return the first toolkit and ncu that support all GPUs; None: unknown."""
+    oldest = min(_FIRST)  # what is older was always supported
+    newer = [capability for capability in capabilities if capability >= oldest]
+    if not _FIRST.keys() >= set(newer):
+        return None
+    return max((_FIRST[capability] for capability in newer), default=((0, 0), (0, 0)))
 
 
 def _no_capability(report: NvmlReport) -> str:
