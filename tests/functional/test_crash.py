@@ -37,7 +37,7 @@ def test_a_crashed_worker_loses_its_own_test_alone(project: Project) -> None:
     assert len(project.junit()) == 6
     assert report["header"]["completeness"]["missing"] == ["test_it.py::test_it[3]"]
     assert len(report["records"]) == 5
-    assert lines(ended, "1 never reported")
+    assert lines(ended, "1 without a result")
     assert list(project.path.glob(".gpuperf/**/*.json*")) == []
 
 

@@ -64,9 +64,7 @@ LEFT_BEHIND = """
         more = sum(left) if name == "b" else 0
         gpuperf.record("x", 1 + more, unit="s", better="lower")
 """
-LEFT = (
-    "x 1.20 s in the suite, +20.0 %; 1.00 s alone: another test may have left something"
-)
+LEFT = "x 1.20 s in the suite (+20.0 %), 1.00 s alone: another test may have left state"
 
 
 def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
@@ -148,7 +146,7 @@ def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
     assert lines(
         ended,
         "stored 3 measurements in .gpuperf",
-        ", 1 of them as fresh processes measured, not the suite, where it was slower",
+        ", 1 of them from fresh processes: slower in the suite",
     )
     (stored,) = project.path.glob(".gpuperf/**/*.json")
     values = re.findall(r'"x","s","user",\[([^]]*)\]', stored.read_text("utf-8"))
@@ -484,12 +482,14 @@ def test_progress_shows_a_suspect_and_what_became_of_it(
     project.store()
     project.set_values(b=1.2)
     ended = project.run(*GATE, *workers)
-    (place,) = [n for n, line in enumerate(ended.outlines) if "waited for" in line]
+    (place,) = [
+        n for n, line in enumerate(ended.outlines) if "gpuperf: deciding" in line
+    ]
     before, outcome = ended.outlines[place - 1], ended.outlines[place + 1]
 
     assert sorted(before.partition("[")[0].split()[-1]) == sorted(".?.")
     assert ended.outlines[place].startswith(
-        "gpuperf: 1 test waited for the end of the run; 2 fresh processes"
+        "gpuperf: deciding 1 test at the end of the run; 2 fresh processes"
     )
     assert outcome.split()[0] == "F"  # older versions of pytest show no share behind
     assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
@@ -528,7 +528,7 @@ def test_a_quiet_run_says_what_it_waits_for_on_a_line_of_its_own(
     project.set_values(b=1.2)
     ended = project.run(*GATE, "-q")
 
-    assert [t for t in ended.outlines if t.startswith("gpuperf: 1 test waited")]
+    assert [t for t in ended.outlines if t.startswith("gpuperf: deciding 1 test")]
 
 
 COMPILED = """
@@ -564,8 +564,8 @@ def test_no_process_is_announced_for_what_a_file_says(
     project.set_values(b=1.2)
     ended = project.run(*GATE)
 
-    assert lines(ended, "waited for the end of the run")
-    assert bool(lines(ended, "2 fresh processes will confirm")) is timed
+    assert lines(ended, "at the end of the run")
+    assert bool(lines(ended, "2 fresh processes will measure")) is timed
     assert lines(ended, "REGRESSED" if timed else "registers regressed")
 
 
@@ -709,7 +709,7 @@ def test_a_limit_that_a_run_left_open_is_told_how_to_be_decided(
     unasked = project.run("-x", "--gpuperf-confirm=0")
 
     assert lines(stopped, "remedy: run all the selected tests to their end")
-    assert lines(unasked, "remedy: let fresh processes confirm it (--gpuperf-confirm)")
+    assert lines(unasked, "remedy: decide it in fresh processes (--gpuperf-confirm)")
 
 
 @pytest.mark.parametrize("apart", ["python_minor", "source"])
@@ -735,7 +735,7 @@ def test_sessions_that_nothing_is_compared_with_are_not_counted(
     then = project.run(*GATE)
 
     assert all(lines(ended, "stored 3 measurements in .gpuperf") for ended in told)
-    assert lines(enough, "nothing was stored: every series has what it needs")
+    assert lines(enough, "nothing was stored: every baseline has enough sessions")
     assert lines(then, "judged 3 of 3: 3 unchanged")
 
 
@@ -751,4 +751,4 @@ def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
         "--gpuperf-compare-across=python_minor",
     )
 
-    assert lines(ended, "nothing was stored: every series has what it needs")
+    assert lines(ended, "nothing was stored: every baseline has enough sessions")

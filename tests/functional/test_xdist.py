@@ -165,7 +165,7 @@ def test_a_baseline_is_written_once_by_the_controller(project: Project) -> None:
 
 
 def test_maxfail_stops_workers_and_says_so(project: Project) -> None:
-    """With -x the run is incomplete: it says which tests never reported."""
+    """With -x the run is incomplete: it says which tests without a result."""
     project.write(
         """
         import pytest
@@ -270,7 +270,7 @@ def test_a_controller_that_was_asked_for_nothing_judges_all_the_same(
 
     assert ended.parseoutcomes() == {**OUTCOMES, "errors": 1}
     assert lines(ended, "judged 3 of 6: 1 failed, 1 passed, 1 xfailed; 1 unmeasured")
-    assert not lines(ended, "never reported")
+    assert not lines(ended, "without a result")
     assert run_folders(project) == []
 
 
@@ -290,7 +290,7 @@ def test_a_controller_that_nothing_reached_says_what_never_ran(
     ended = project.run(*XDIST, "-n1", "--max-worker-restart=0")
 
     assert ended.ret != 0
-    assert lines(ended, "judged 0 of 1: 1 never reported")
+    assert lines(ended, "judged 0 of 1: 1 without a result")
     assert run_folders(project) == []
 
 

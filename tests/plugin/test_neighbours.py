@@ -29,7 +29,7 @@ def test_x_stops_at_a_missed_limit(project: Project) -> None:
         assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
         assert completeness["missing"] == ["test_it.py::test_it[0]"]
         assert completeness["interrupted"] == "stopping after 1 failures"
-        assert lines(ended, "1 never reported")
+        assert lines(ended, "1 without a result")
 
 
 def test_lf_runs_what_failed(project: Project) -> None:

@@ -207,7 +207,7 @@ def test_a_least_grade_is_held_against_the_grade_of_a_loop(
     assert verdict["metric"] == "throughput"
     assert (record["steps"]["grade"] == "A") is (peak == 1.0)
     if outcome == "failed":
-        said = f'limit min_grade="{grade}" (60 % of the bandwidth bound, throughput >= '
+        said = f'limit min_grade="{grade}" (0.6 x the bandwidth bound, throughput >= '
         assert lines(ended, "throughput failed", f"{said}2400 /s)")
 
 
@@ -216,11 +216,11 @@ def test_a_least_grade_is_held_against_the_grade_of_a_loop(
     [
         (
             ("    run(steps)",),
-            "what the hardware can do for a unit of work is not known",
+            "the peak bandwidth or the bytes of a unit of work are not known",
         ),
         (
             ("    run(steps)", "    raise StopIteration"),
-            "the loop was ended by StopIteration after 6 steps; let the loop come",
+            "the loop was ended by StopIteration after 6 steps; let the loop run",
         ),
     ],
 )

@@ -99,7 +99,7 @@ def rate_limit(record: Record, grade: str) -> Limit | None:
     share = TRAINING_BANDS.least(Grade(grade))
     least = share * rate.value / steps.efficiency_fraction
     digits = f"{least:.0f}" if least >= 1000 else f"{least:.4g}"  # noqa: PLR2004 - four
-    bound = f"{share * 100:g} % of the bandwidth bound"
+    bound = f"{share:g} x the bandwidth bound"
     return Limit(
         text=f'min_grade="{grade}" ({bound}, {_RATE} >= {digits} /s)',
         metric=_RATE,

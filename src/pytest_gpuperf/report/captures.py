@@ -377,7 +377,7 @@ def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, 
             shrinks=True,
         ),
         Column(
-            head="",
+            head="note",
             cells=tuple(
                 "" if launch.measured else "not measured" for launch in launches
             ),

@@ -30,6 +30,7 @@ __all__ = [
     "spread",
     "value",
     "verbatim",
+    "whole_percent",
 ]
 
 _DIGITS = 3  # significant digits of a measured value
@@ -228,6 +229,17 @@ def change_interval(low: float, high: float, *, limits: Iterable[float] = ()) ->
     bounds = tuple(limits)
     left, right = (_percent(end, bounds, signed=True) for end in (low, high))
     return f"{left} … {right} %"
+
+
+def whole_percent(fraction: float) -> str:
+    """
+    Return a part of a whole in whole percent; a small part is never shown as none.
+
+    Example:
+        >>> whole_percent(0.254), whole_percent(0.002)
+        ('25 %', 'under 1 %')
+    """
+    return "under 1 %" if fraction < 0.01 else f"{fraction:.0%}".replace("%", " %")  # noqa: PLR2004 - 1 %
 
 
 def date(unix_s: float) -> str:

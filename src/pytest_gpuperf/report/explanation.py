@@ -65,12 +65,12 @@ def explanation(
     width: int = _WIDTH,
 ) -> Iterator[Line]:
     """
-    Yield the block of one verdict: what was found, why, and what to type next.
+    Yield the block of one verdict: its numbers, its reason and the next commands.
 
     Args:
         verdict: The judgement.
 
-        name: What the report calls the measurement.
+        name: The measurement's name in the report.
 
         options: The plugin's options that were set; a command repeats what matters.
             None: no commands, as when files are compared.
@@ -94,7 +94,7 @@ def joint_explanation(
     Args:
         verdicts: One or more.
 
-        called: What the report calls each of their measurements.
+        called: The names of their measurements in the report.
 
         width: Characters of a line.
     """
@@ -130,7 +130,7 @@ def longrepr_lines(
     width: int = _WIDTH,
 ) -> Iterator[Line]:
     """
-    Yield what a failed test shows; the first line is all that JUnit takes as message.
+    Yield the failure text of a test; JUnit takes its first line as message.
 
     Args:
         verdict: The judgement.
@@ -154,7 +154,7 @@ def longrepr_lines(
 
 def fitted(text: str, *, width: int) -> Iterator[Line]:
     """
-    Yield what a failed test shows as lines of a terminal; commands are never broken.
+    Yield the failure text of a test as terminal lines; commands are never broken.
 
     Args:
         text: One line for each thing that it says, indented by what it belongs to.
@@ -171,7 +171,7 @@ def fitted(text: str, *, width: int) -> Iterator[Line]:
 
 
 def evidence(verdict: Verdict) -> str:
-    """Return the numbers of a verdict on one line, and its reason where they do not say."""
+    """Return the numbers of a verdict, and its reason where they do not show it."""
     text = _numbers(verdict)
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
     if verdict.outcome not in _UNDECIDED and text and tells:
@@ -194,7 +194,7 @@ def accept_command(verdict: Verdict, options: Mapping[str, str]) -> str:
 
 
 def _why(verdict: Verdict) -> str:
-    """Return the reason as a fragment; the tool's own words where nothing was measured."""
+    """Return the reason as a fragment; the tool's own words for an unmeasured metric."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return display.escape(verdict.detail[0])
     sentence = words.sentence(verdict).rstrip(".")
@@ -220,10 +220,9 @@ def _body(
     verdict: Verdict, options: Mapping[str, str] | None, width: int
 ) -> Iterator[Line]:
     """Yield what stands below the first line."""
-    is_unmeasured = (
-        verdict.outcome is Outcome.UNMEASURED
-    )  # whose first detail is on the first line
-    texts = [display.escape(detail) for detail in verdict.detail[is_unmeasured:]]
+    is_unmeasured = verdict.outcome is Outcome.UNMEASURED
+    details = verdict.detail[1:] if is_unmeasured else verdict.detail  # first: in head
+    texts = [*map(display.escape, details)]
     texts += [words.in_suite(verdict), _confirmed(verdict), _baseline(verdict.baseline)]
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
@@ -246,7 +245,7 @@ def _subject(verdict: Verdict) -> str:
 
 
 def _limit_evidence(verdict: Verdict) -> str:
-    """Return a value beside the limit that it was held against."""
+    """Return a value with its interval, and its limit."""
     limit, estimate = verdict.limit, verdict.estimate
     if limit is None or estimate is None:
         return "" if limit is None else f"limit {_limit_text(limit)}"
@@ -263,13 +262,13 @@ def _limit_evidence(verdict: Verdict) -> str:
 
 
 def _limit_text(limit: Limit) -> str:
-    """Return a limit as it was written, its words no longer than a line can bear."""
+    """Return a limit as it was written, long words shortened."""
     written = display.escape(limit.text).split(" ")
     return " ".join(shorten(word, _NAME_WIDTH) for word in written)
 
 
 def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
-    """Return by how much a limit was missed; percent of percent would mislead."""
+    """Return by how much a limit was missed; no percentage of a percentage."""
     if verdict.outcome is not Outcome.FAILED or not threshold:
         return ""
     if estimate.unit in {"fraction", "%"}:
@@ -282,7 +281,7 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 
 def _change_evidence(verdict: Verdict, change: Change) -> str:
-    """Return a value, what it was, the change with its interval and the limit."""
+    """Return the value now and before, the change with its interval, and the limit."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     if change.effect == 0:
         text = f"{display.value(change.current, unit)}, as before"
@@ -295,25 +294,24 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
-        is_known = change.high - change.low <= _WIDE * max(
-            1.0, abs(change.effect or 0.0)
-        )
+        width = change.high - change.low
+        is_known = width <= _WIDE * max(1.0, abs(change.effect or 0.0))
         text += f" ({ends})" if is_known else " (interval unknown)"
     text += (
-        ", only shown"
+        ", no limit"
         if limit is None
         else f", limit {display.exactly(limit, 'fraction')}"
     )
     if change.detectable_effect is not None and not change.exact:
-        sees = display.change(change.detectable_effect, limits=limits, signed=False)
-        blind = change.detectable_effect > _DOUBLED
-        effect = "no change below 100 %" if blind else f">= {sees}"
-        text += f", this baseline sees {effect}"
+        least = display.change(change.detectable_effect, limits=limits, signed=False)
+        is_useless = change.detectable_effect > _DOUBLED
+        seen_effect = "no change below 100 %" if is_useless else f">= {least}"
+        text += f", this baseline sees {seen_effect}"
     return text
 
 
 def _confirmed(verdict: Verdict) -> str:
-    """Return what the fresh processes found."""
+    """Return the changes that fresh processes measured."""
     effects = verdict.confirmations
     if not effects:
         return ""
@@ -332,7 +330,7 @@ def _confirmed(verdict: Verdict) -> str:
 
 
 def _baseline(span: BaselineSpan | None) -> str:
-    """Return which sessions a change was held against, and what moved since."""
+    """Return the sessions of the baseline, and the facts that changed since."""
     if span is None:
         return ""
     parts = [display.plural(span.session_count, "session")]
@@ -379,7 +377,7 @@ def _from_root(path: str, options: Mapping[str, str]) -> str:
 def _with_store(
     verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
 ) -> tuple[str, ...]:
-    """Return flags that name the store: one that was only found would only show."""
+    """Return flags with the store's name: a store that is not named never fails a test."""
     named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
@@ -389,7 +387,7 @@ def _with_store(
 
 
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:
-    """Return the options that matter, as a command line has them."""
+    """Return the chosen options that are set, as on a command line."""
     values = {_option_name(name): text for name, text in options.items()}
     return tuple(
         f"--gpuperf-{name}"
@@ -401,7 +399,7 @@ def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ..
 
 
 def _option_name(name: str) -> str:
-    """Return an option's name without what all of them begin with."""
+    """Return an option's name without its common prefix."""
     plain = name.lstrip("-").replace("_", "-")
     return plain.removeprefix("gpuperf-")
 

@@ -29,10 +29,10 @@ __all__ = [
     "utilization_lines",
 ]
 
-# have columns of their own
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
-_IN_COLUMNS = frozenset({"time", "roofline.fraction"})
+_IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
+_ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
 _BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
@@ -120,6 +120,11 @@ class Row(Frozen, frozen=True, kw_only=True):
         verdict = worst(sorted(changed, key=lambda verdict: verdict.metric != "time"))
         return words.change(verdict)
 
+    @property
+    def is_limited(self) -> bool:
+        """Whether only limits were judged, and no change."""
+        return bool(self.verdicts) and all(v.limit is not None for v in self.verdicts)
+
     def in_suite(self) -> tuple[str, ...]:
         """Return a sentence for each metric that was worse in the suite than alone."""
         return tuple(filter(None, map(words.in_suite, self.verdicts)))
@@ -193,9 +198,7 @@ class Row(Frozen, frozen=True, kw_only=True):
         """Return the metrics without a column, as `registers 40`; kernels named."""
         estimates = self.record.estimates if self.record is not None else ()
         kernels = {e.kernel for e in estimates if e.kernel is not None}
-        whole = [
-            e for e in estimates if e.kernel is None and e.metric not in _IN_COLUMNS
-        ]
+        whole = [e for e in estimates if e.kernel is None and not self._has_column(e)]
         if len(kernels) != 1:  # only the best source of a metric
             best = {e.metric: e for e in reversed(whole)}
             shown = [e for e in whole if best[e.metric] is e]
@@ -204,6 +207,15 @@ class Row(Frozen, frozen=True, kw_only=True):
         shown = whole or [e for e in estimates if e.kernel is not None]
         texts = [_named(e) for e in shown]
         return (f"{_short(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
+
+    def _has_column(self, estimate: Estimate) -> bool:
+        """Return whether the table's columns show a value already."""
+        time = self.estimate("time")
+        return estimate.metric in _IN_COLUMNS or (
+            time is not None
+            and estimate.metric in _ALIASES
+            and estimate.value == time.value
+        )
 
 
 def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
@@ -268,8 +280,8 @@ def columns(
             head="test", cells=tuple(called[row.key] for row in shown), shrinks=True
         ),
         Column(head="time", cells=tuple(row.time for row in shown), blank="-"),
-        Column(head="", cells=tuple(row.spread for row in shown)),
-        Column(head="vs baseline", cells=tuple(row.change for row in shown), blank="-"),
+        Column(head="±", cells=tuple(row.spread for row in shown)),
+        Column(head="vs baseline", cells=_changes(shown), blank="-"),
         Column(head="verdict", cells=tuple(row.label for row in shown), blank="-"),
         Column(
             head="roofline",
@@ -283,6 +295,17 @@ def columns(
         Column(
             head="bound", cells=tuple(row.bound for row in shown), blank="-", rank=2
         ),
+    )
+
+
+def _changes(shown: Sequence[Row]) -> tuple[str, ...]:
+    """Return the changes; `limit only` beside them for what no baseline judged."""
+    changes = tuple(row.change for row in shown)
+    if not any(changes):
+        return changes
+    return tuple(
+        text or ("limit only" if row.is_limited else "")
+        for text, row in zip(changes, shown, strict=True)
     )
 
 
@@ -393,12 +416,7 @@ def _parts(window: UtilizationWindow) -> list[str]:
     seconds.append(("without SM, tensor or DRAM activity", window.incomplete_s))
     seconds.append(("not observed", window.unobserved_s))
     return [
-        f"{_percent(part_s / window.duration_s)} {what}"
+        f"{display.whole_percent(part_s / window.duration_s)} {what}"
         for what, part_s in seconds
         if part_s > 0
     ]
-
-
-def _percent(share: float) -> str:
-    """Return a share in whole percent; what is above none is never shown as none."""
-    return "under 1 %" if share < 0.01 else f"{share * 100:.0f} %"  # noqa: PLR2004 - 1 %

@@ -136,7 +136,7 @@ def _sheet_markdown(sheet: _Sheet) -> str:
     facts = [(first, f"**{prose(grade)}**")]
     facts += [(label, prose(fact)) for label, fact in rest]
     columns = (
-        Column(head="", cells=tuple(label for label, _ in facts)),
+        Column(head="quantity", cells=tuple(label for label, _ in facts)),
         Column(head="value", cells=tuple(fact for _, fact in facts)),
     )
     blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]

@@ -1,4 +1,4 @@
-"""What a run says in the terminal."""
+"""A run as terminal text: title, table, explanations, last line."""
 
 from __future__ import annotations
 
@@ -71,8 +71,8 @@ EXPLAINED = frozenset(
     {Outcome.FAILED, Outcome.REGRESSED, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE}
 )
 
-# what a header's note is about that is told without -v: a timer of the device, turns that
-# nobody can take, the time line, asked for by name
+# subjects of header notes that are shown without -v: a device's timer, the GPU's lock, the
+# time line
 _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
@@ -100,7 +100,7 @@ def run_lines(
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
 ) -> Iterator[Line]:
     """
-    Yield all that a run says: header, table, explanations, how much was judged.
+    Yield a run: title, table, explanations, and how many tests were judged.
 
     Args:
         run: The run, judged.
@@ -109,7 +109,7 @@ def run_lines(
 
         width: Characters of a line.
 
-        verbose: Whether to say what is usually left out.
+        verbose: Whether to show all rows, notes and collectors.
 
         in_failures: Whether a verdict stands in pytest's FAILURES, just above: its block is not
             printed twice.
@@ -133,7 +133,7 @@ def summary(
     verbose: bool = False,
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
 ) -> Iterator[Line]:
-    """Yield all that a run says below its title; the arguments are `run_lines`'."""
+    """Yield a run below its title; the arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
     every = rows(run)
@@ -242,7 +242,7 @@ def _table(
         yield from _below(row, width, verbose=verbose)
     if len(shown) < len(every):
         hidden = display.plural(len(every) - len(shown), "row")
-        yield Line(f"{hidden} passed or unchanged, shown with -v", Style.FAINT)
+        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
 
 
 def explanation_lines(
@@ -256,8 +256,8 @@ def explanation_lines(
     """
     Yield a block for each verdict that needs one, the gravest last: nearest to the prompt.
 
-    Failures have a block each; many others that share their reason have one together.
-    What the machine did to whole classes of tests is said once, before all of them.
+    Failures have a block each; more than 3 others with one reason share a block.
+    The machine's drift stands before all of them, once for each class of tests.
 
     Args:
         run: The run, judged.
@@ -323,18 +323,18 @@ def _explained(
 
 def held_line(count: int, confirm: int) -> str:
     """
-    Return what a run says before it decides the tests that waited for its end.
+    Return the line before the postponed tests are decided.
 
     Args:
-        count: How many tests waited.
+        count: The postponed tests.
 
         confirm: Fresh processes that measure suspects again.
     """
-    text = f"gpuperf: {display.plural(count, 'test')} waited for the end of the run"
+    text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
     if not confirm:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
-    return f"{text}; {processes} will confirm suspects that were timed or counted"
+    return f"{text}; {processes} will measure suspected times and counts again"
 
 
 def judged_line(run: Run) -> Line:
@@ -366,7 +366,7 @@ def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
         _beside(counted),
         _some(counted.broken_count, "failed before being judged"),
         _some(counted.ungated_count, "with no gated metric: name it in max_regression"),
-        _some(counted.missing_count, "never reported"),
+        _some(counted.missing_count, "without a result"),
         _some(counted.empty_count, "without a measurement"),
         _some(counted.absent_count, "of the baseline did not run"),
     ]
@@ -386,7 +386,7 @@ def side_by_side(workers_count: int) -> str:
 
 
 def nothing_stored(why: str) -> str:
-    """Return the line of a run that was to store and did not."""
+    """Return the line of a run that stored nothing, with why."""
     return f"nothing was stored: {why}"
 
 
@@ -412,15 +412,12 @@ def stored_line(
     barred = display.plural(barred_count, "measurement")
     left_out = f"{barred} failed, void or inconclusive" if barred_count else ""
     if not count:
-        return nothing_stored(left_out or "every series has what it needs")
+        return nothing_stored(left_out or "every baseline has enough sessions")
     stored = display.plural(count, "measurement")
     folders = ", ".join(sorted(changes))
     text = display.escape(f"stored {stored} in {place} ({folders})")
     if alone_count:
-        text += (
-            f", {alone_count} of them as fresh processes measured, not the suite, where"
-            " it was slower"
-        )
+        text += f", {alone_count} of them from fresh processes: slower in the suite"
     return f"{text}; not stored: {left_out}" if left_out else text
 
 
@@ -428,16 +425,17 @@ def complaint(code: Complaint, counted: Tally) -> str:
     """Return why a run fails as a whole, in words."""
     if code is Complaint.NOTHING_COMPARED:
         return (
-            "nothing was compared with the baseline that was named: see the reasons "
-            "above, or store sessions of this machine with --gpuperf-update=new"
+            "a baseline was named, but no test was compared with it: see the reasons "
+            "above, or store sessions with --gpuperf-update=new"
         )
     if code is Complaint.TOO_FEW_JUDGED:
         count = counted.expected_count + counted.absent_count
         return (
-            f"judged {counted.judged_count} of {count} tests, fewer than "
-            "--gpuperf-min-judged asks for"
+            f"judged {counted.judged_count} of {count} tests; "
+            "--gpuperf-min-judged requires more"
         )
-    return f"{counted.missing_count} tests never reported (--gpuperf-strict)"
+    tests = display.plural(counted.missing_count, "test")
+    return f"{tests} without a result (--gpuperf-strict)"
 
 
 def overruled_line(verdict: Verdict) -> str:
@@ -450,27 +448,26 @@ def overruled_line(verdict: Verdict) -> str:
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
-    """Yield what the machine did to whole classes of tests; nothing where it did not."""
+    """Yield the machine's drift for each class of tests that has one."""
     moved = [_shifted(shift) for shift in run.shifts if shift.moved]
     if moved:
-        text = (
-            f"the machine moved: {', '.join(moved)}; confirmed changes are without it"
-        )
+        drift = f"machine drift of unsuspected tests: {', '.join(moved)}"
+        text = f"{drift}; it is subtracted from confirmed changes"
         yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
 def _shifted(shift: MachineShift) -> str:
-    """Return how far a class of tests moved."""
+    """Return the drift of a class of tests."""
     metric = "" if shift.metric == "time" else f" {display.escape(shift.metric)}"
     moved = display.change(shift.effect, limits=())
-    return f"{shift.bound_class.value}-bound controls{metric} {moved}"
+    return f"{shift.bound_class.value}-bound{metric} {moved}"
 
 
 def _title(facts: list[str], width: int) -> str:
     """Return the title; where it is too long, its longest facts lose their middle."""
     head = "gpuperf: "
     if len(head + ", ".join(facts)) > width:  # why there is no GPU is told with -v
-        facts = [fact.partition(": ")[0] for fact in facts]
+        facts = [fact.partition(" (")[0] for fact in facts]
     while len(text := head + ", ".join(facts)) > width and facts:
         longest = max(facts, key=len)
         left = max(_LEAST_FACT, len(longest) - (len(text) - width))
@@ -501,8 +498,14 @@ def _without_gpu(header: Header) -> tuple[str, ...]:
         *header.collectors,
         _brief_cpu(environment.cpu_model or ""),
         f"python {environment.python_minor}",
-        ": ".join(next(why, "").partition(";")[0].split(": ")[:2]),
+        _brief_reason(next(why, "")),
     )
+
+
+def _brief_reason(text: str) -> str:
+    """Return why there is no GPU, as `no GPU (NVML does not start)`."""
+    head, *reasons = text.partition(";")[0].split(": ")
+    return f"{head} ({reasons[0]})" if reasons else head
 
 
 def _brief_cpu(model: str) -> str:
@@ -528,16 +531,14 @@ def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
 def _unlimited(
     counted: Tally, options: Mapping[str, str], undecided: list[str]
 ) -> list[str]:
-    """Return what was not decided, with the tests that nothing could decide."""
+    """Return the undecided tests, those without limit and baseline included."""
     count = counted.unlimited_count
-    if (
-        "gpuperf_disable" in options
-    ):  # whatever a test says of it: one reason, said once
+    if "gpuperf_disable" in options:  # one reason for all
         count += len(counted.of(Outcome.UNMEASURED))
         undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
         why = "disabled"
     elif options.get("gpuperf_max_regression", "").strip() == "off":
-        why = "only shown"
+        why = "without a limit (--gpuperf-max-regression=off)"
     else:
         why = "without marker limit or baseline"
     return [*undecided, f"{count} {why}"] if count else undecided
@@ -563,7 +564,7 @@ def _beside(counted: Tally) -> str:
 
 
 def _counted(counted: Tally, name: str) -> str:
-    """Return how many tests have an outcome, and what the reader should know of it."""
+    """Return the number of tests with an outcome, and why."""
     verdicts = counted.of(Outcome(name))
     return _outcome_count(verdicts, name) if verdicts else ""
 
@@ -578,7 +579,7 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
 
 
 def _blind(verdicts: Sequence[Verdict]) -> str:
-    """Return how many unchanged tests could not have seen a change of the limit's size."""
+    """Return how many unchanged tests could not have seen a change as large as the limit."""
     limits = [
         verdict.threshold
         for verdict in verdicts
@@ -589,8 +590,8 @@ def _blind(verdicts: Sequence[Verdict]) -> str:
     if not limits:
         return ""
     same = len(set(limits)) == 1
-    below = display.exactly(limits[0], "fraction") if same else "their limits"
-    return f"{len(limits)} blind below {below}"
+    size = display.exactly(limits[0], "fraction") if same else "their limits"
+    return f"{len(limits)} could not have seen {size}"
 
 
 def _why(verdicts: Sequence[Verdict]) -> str:

@@ -1,4 +1,4 @@
-"""The words of a verdict: outcome, reason, evidence, and what to do about it."""
+"""The words of a verdict: outcome, reason, evidence, remedy."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ __all__ = [
 OUTCOMES: Mapping[Outcome, str] = MappingProxyType(
     {
         Outcome.FAILED: "It was measured and missed its limit.",
-        Outcome.REGRESSED: "It got worse than its baseline by more than is allowed.",
-        Outcome.UNMEASURED: "It could not be measured, so nothing is known about it.",
-        Outcome.INCONCLUSIVE: "It was measured, and the evidence decides nothing.",
-        Outcome.INCOMPARABLE: "What is stored was measured under other conditions.",
+        Outcome.REGRESSED: "It is worse than its baseline by more than the limit.",
+        Outcome.UNMEASURED: "It could not be measured.",
+        Outcome.INCONCLUSIVE: "It was measured, but the evidence is not enough to decide.",
+        Outcome.INCOMPARABLE: "The stored values were measured under other conditions.",
         Outcome.NEW: "Nothing is stored to compare it with.",
-        Outcome.IMPROVED: "It got better than its baseline by more than the limit.",
-        Outcome.UNCHANGED: "It did not move by more than the limit.",
-        Outcome.PASSED: "It was measured and keeps its limit.",
+        Outcome.IMPROVED: "It is better than its baseline by more than the limit.",
+        Outcome.UNCHANGED: "It did not change by more than the limit.",
+        Outcome.PASSED: "It was measured and meets its limit.",
     }
 )
 
@@ -52,8 +52,8 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.BEYOND_LIMIT: "The whole interval lies beyond the limit.",
         Reason.STRADDLES_LIMIT: "The limit lies inside the interval of the value.",
         Reason.ABOVE_THE_ROOF: (
-            "More was achieved than the roof allows: the data stay in a cache, or "
-            "the declared work is wrong."
+            "The value is above the roof: the data fit in a cache, or the declared work "
+            "is wrong."
         ),
         Reason.NOT_MEASURED: "The metric could not be measured here.",
         Reason.CHILD_GAVE_NO_VALUE: (
@@ -64,16 +64,16 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
             "The baseline was measured on other hardware, or in another way."
         ),
         Reason.OTHER_SOURCE: (
-            "The baseline was measured by another collector, and sources are never "
-            "compared."
+            "The baseline was measured by another collector, and values of different "
+            "collectors are not compared."
         ),
         Reason.VOID: "The measurement is void, so it is neither judged nor stored.",
         Reason.TOO_FEW_SESSIONS: (
-            "The baseline has too few sessions to know how much they differ."
+            "The baseline has too few sessions to estimate their spread."
         ),
-        Reason.OTHER_KERNEL: "Another kernel was chosen than in the baseline.",
+        Reason.OTHER_KERNEL: "The kernels are not those of the baseline.",
         Reason.INCOMPLETE_RUN: (
-            "The run ended early, and an incomplete run calls nothing regressed."
+            "The run ended early, and an incomplete run reports no regression."
         ),
         Reason.SLOWER_THAN_LIMIT: (
             "It is worse than the baseline by more than the limit, and fresh processes "
@@ -84,20 +84,20 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
             "confirm it."
         ),
         Reason.NOT_CONFIRMED: (
-            "It moved by more than the limit, and no fresh process confirmed it."
+            "It changed by more than the limit, but fresh processes did not confirm it."
         ),
         Reason.NOT_SIGNIFICANT: (
-            "It moved by more than the limit, and noise may explain that."
+            "It changed by more than the limit, but the change is not significant."
         ),
         Reason.SLOWER_IN_SUITE: (
-            "Fresh processes find no regression, and in the suite it was worse by far."
+            "Fresh processes find no regression, but it was much worse in the suite."
         ),
-        Reason.WITHIN_NOISE: "The change is no larger than the limit.",
-        Reason.EQUAL: "It equals what is stored.",
+        Reason.WITHIN_NOISE: "The change is within the limit.",
+        Reason.EQUAL: "It equals the stored value.",
     }
 )
 
-NO_HARDWARE = "what the hardware can do for a unit of work is not known"
+NO_HARDWARE = "the peak bandwidth or the bytes of a unit of work are not known"
 GIVE_HARDWARE = (
     "pass hardware=Hardware(peak_bw_gb_s=…, bytes_per_token=…), or work=Work(bytes=…) "
     "of a step on a GPU whose peaks are known"
@@ -107,29 +107,29 @@ _STORE = "store this session with --gpuperf-update=new"
 _ALONE = "make the test pass when it runs alone"
 _Case = tuple[Reason, "Cause | None"]
 
-# what to do about a verdict of pytest; {}: what only the evidence knows
+# remedies of pytest's verdicts; {}: filled in from the evidence
 _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
     {
         (Reason.STRADDLES_LIMIT, None): (
-            "let fresh processes confirm it (--gpuperf-confirm), or move the limit"
+            "decide it in fresh processes (--gpuperf-confirm), or move the limit"
         ),
         (Reason.STRADDLES_LIMIT, Cause.STILL_STRADDLES): (
-            "move the limit away from the value, or make the value steadier"
+            "move the limit away from the value, or reduce the noise"
         ),
         (Reason.STRADDLES_LIMIT, Cause.NOTHING_USABLE): _WHEN_OVER,
         (Reason.STRADDLES_LIMIT, Cause.ENDED_EARLY): (
             "run all the selected tests to their end, so that fresh processes decide it"
         ),
         (Reason.ABOVE_THE_ROOF, None): (
-            "check the declared work, or enlarge the data beyond the caches"
+            "correct the declared work, or use data larger than the caches"
         ),
         (Reason.ABOVE_THE_ROOF, Cause.OF_A_LOOP): (
             "check hardware=, or the bytes that its work declares"
         ),
-        (Reason.NOT_MEASURED, None): "measure it, or take its limit away",
+        (Reason.NOT_MEASURED, None): "measure it, or remove its limit",
         (Reason.NOT_MEASURED, Cause.NOTHING_TIMED): "time a call, and declare its work",
         (Reason.NOT_MEASURED, Cause.NO_HARDWARE): GIVE_HARDWARE,
-        (Reason.NOT_MEASURED, Cause.ENDED_EARLY): "let the loop come to its end",
+        (Reason.NOT_MEASURED, Cause.ENDED_EARLY): "let the loop run to its end",
         (Reason.CHILD_GAVE_NO_VALUE, None): _ALONE,
         (Reason.NOTHING_STORED, None): _STORE,
         (Reason.FINGERPRINT_DIFFERS, None): (
@@ -144,13 +144,14 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.VOID, None): _WHEN_OVER,
         (Reason.TOO_FEW_SESSIONS, None): "store {sessions} with --gpuperf-update=new",
         (Reason.OTHER_KERNEL, None): (
-            "pin the choice of the kernel, or store more sessions of it"
+            "pin the kernel, as by a fixed autotuning configuration, or store more "
+            "sessions"
         ),
         (Reason.INCOMPLETE_RUN, None): "run all the selected tests to their end",
         (Reason.FASTER_THAN_LIMIT, None): "store it with --gpuperf-update=improved",
         (Reason.NOT_CONFIRMED, None): (
-            "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
-            "leave --gpuperf-confirm above 0"
+            "confirm it in fresh processes: name the store with --gpuperf-baseline, and "
+            "keep --gpuperf-confirm above 0"
         ),
         (Reason.NOT_CONFIRMED, Cause.LOOKED_BETTER): (
             "confirm and store it with --gpuperf-update=improved"
@@ -160,17 +161,17 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "measure it in more processes with --gpuperf-runs=5"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
-            "record more steps of the loop: {least} or more"
+            "record {least} or more steps of the loop"
         ),
         (Reason.SLOWER_IN_SUITE, None): (
-            "find the test after which it is slower, and let that one clean up; run it "
-            "again if the machine was busy"
+            "find the test that slows it down, and make that one clean up; if the machine "
+            "was busy, run the suite again"
         ),
     }
 )
 
-# what to do about a verdict of `gpuperf compare`: files have no store, and no test that
-# could be measured again; whatever the cause
+# remedies of `gpuperf compare`, whatever the cause: run files have no store, and no test
+# that could be measured again
 _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
     {
         Reason.NOT_MEASURED: "name a run file that has it",
@@ -178,7 +179,7 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
         Reason.FINGERPRINT_DIFFERS: "name older run files that agree in these facts",
         Reason.OTHER_SOURCE: "name older run files that measured it in the same way",
         Reason.TOO_FEW_SESSIONS: "name {files}",
-        Reason.OTHER_KERNEL: "pin the choice of the kernel, or name more run files",
+        Reason.OTHER_KERNEL: "pin the kernel, or name more run files",
         Reason.NOT_CONFIRMED: "name more run files",
         Reason.NOT_SIGNIFICANT: "name more run files",
         Reason.VOID: _WHEN_OVER,
@@ -189,13 +190,13 @@ _HASH = 8  # characters of a choice of kernels that a reader needs to tell two a
 
 
 def for_pytest(verdict: Verdict) -> Verdict:
-    """Return a verdict of judge with its evidence in words, and what to do in pytest."""
+    """Return a verdict with its evidence in words, and its remedy in pytest."""
     remedy = _IN_PYTEST.get((verdict.reason, verdict.cause), "")
     return _worded(verdict, remedy)
 
 
 def for_files(verdict: Verdict) -> Verdict:
-    """Return the same for `gpuperf compare`, whose reader has other files."""
+    """Return the same with the remedy of `gpuperf compare`."""
     return _worded(verdict, _AMONG_FILES.get(verdict.reason, ""))
 
 
@@ -236,7 +237,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 
 
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
-    """Yield how what is stored differs from now, or that it is not enough."""
+    """Yield how the stored sessions differ from this one, or that they are too few."""
     for name, (then, now) in evidence.differences.items():
         yield f"{name}: {then} -> {now}"
     if evidence.stored_sources:
@@ -246,18 +247,18 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield f"stored: {_kernels(stored)} sessions"
         yield f"now: {_kernels(run)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
-        yield f"{_session_count(verdict)} of {evidence.least_count} sessions"
+        yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if verdict.cause is Cause.OTHER_MACHINE:
         yield "only other machines have stored sessions"
 
 
 def _session_count(verdict: Verdict) -> int:
-    """Return how many stored sessions a verdict was held against."""
+    """Return the number of stored sessions that a verdict compares with."""
     return 0 if verdict.baseline is None else verdict.baseline.session_count
 
 
 def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
-    """Return why a value, or the grade of one, is not there."""
+    """Return why a value or its grade is missing."""
     if evidence.gap is not None:
         why = evidence.gap.reason
     elif verdict.cause is Cause.NO_HARDWARE:
@@ -269,24 +270,24 @@ def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     if not evidence.grade:
         return why
     loop = verdict.cause in {Cause.NO_HARDWARE, Cause.ENDED_EARLY}
-    share = "the bandwidth bound" if loop else "the roof"
-    return f'min_grade="{evidence.grade}" is a share of {share}: {why}'
+    bound = "the bandwidth bound" if loop else "the roof"
+    return f'min_grade="{evidence.grade}" is a fraction of {bound}: {why}'
 
 
 def _kernels(most: KernelChoice) -> str:
-    """Return what most of some sessions or processes ran."""
+    """Return the kernels that most sessions or processes ran."""
     name = (
         "unknown kernels" if most.choice is None else f"kernels {most.choice[:_HASH]}"
     )
     return f"{name} in {most.count} of {most.total_count}"
 
 
-# two metrics that would be called the same
+# of two metrics that would be equal
 _NOUNS = {"dram.bytes": "dram traffic", "dram.fraction": "dram use"}
 
 
 def label(outcome: Outcome) -> str:
-    """Return an outcome as tables print it; in capitals what the eye must find."""
+    """Return an outcome as tables print it, in capitals where it fails."""
     return outcome.value.upper() if outcome in FAILING else outcome.value
 
 
@@ -298,7 +299,7 @@ def sentence(verdict: Verdict) -> str:
     if moved.p_worse is None or moved.p_better is None:
         return text
     way = "worse" if moved.p_worse < moved.p_better else "better"
-    return text.replace("It moved by", f"It looked {way} by")
+    return text.replace("It changed by", f"It looked {way} by")
 
 
 def change(verdict: Verdict) -> str:
@@ -310,7 +311,7 @@ def change(verdict: Verdict) -> str:
 
 
 def in_suite(verdict: Verdict) -> str:
-    """Return what the suite saw where it was worse than alone; "" where it was not."""
+    """Return the suite's value where it was worse than alone; "" where it was not."""
     suite, alone = verdict.in_suite, verdict.change
     if suite is None or alone is None or suite.effect is None:
         return ""
@@ -319,8 +320,8 @@ def in_suite(verdict: Verdict) -> str:
     moved = display.change(suite.effect, limits=())
     metric = "" if verdict.metric == "time" else f"{noun(verdict.metric)} "
     return display.escape(
-        f"{metric}{suite_text} in the suite, {moved}; {alone_text} alone: another test may have "
-        "left something behind, or the machine was busy meanwhile"
+        f"{metric}{suite_text} in the suite ({moved}), {alone_text} alone: another test "
+        "may have left state behind, or the machine was busy"
     )
 
 
@@ -347,7 +348,7 @@ def noun(metric: str) -> str:
 
 
 def _moved(verdict: Verdict) -> str:
-    """Return how far a value moved; both values where nothing is relative."""
+    """Return the relative change; both values where there is none."""
     moved, limit = verdict.change, verdict.threshold
     if moved is None:
         return ""

@@ -105,7 +105,7 @@ def test_a_least_grade_by_a_hair_is_inconclusive() -> None:
     assert verdict.outcome.value == "inconclusive"
     assert verdict.limit is not None
     assert verdict.limit.text == (
-        'min_grade="A" (60 % of the bandwidth bound, throughput >= 49.18 /s)'
+        'min_grade="A" (0.6 x the bandwidth bound, throughput >= 49.18 /s)'
     )
 
 

@@ -129,7 +129,7 @@ def test_a_missed_limit_shows_value_limit_and_distance(
                     runs.change(0.2, 12e-6), low=None, detectable_effect=None
                 ),
             ),
-            "12.0 us, was 10.0 us: +20.0 %, only shown",
+            "12.0 us, was 10.0 us: +20.0 %, no limit",
         ),
         (
             replace(

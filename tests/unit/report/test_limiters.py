@@ -106,7 +106,7 @@ def test_a_launch_is_a_row_with_its_evidence() -> None:
     assert (
         text(found, AT_DRAM, SMALL, None, width=120)
         == dedent("""\
-    launch  kernel                   time  bound        fraction  limiter         evidence
+    launch  kernel  note             time  bound        fraction  limiter         evidence
          0  kernel                70.5 us  memory    90.6 % DRAM  DRAM            DRAM 90.6 %, issue 17.9 %
          1  kernel                1.60 us  compute  1.20 % issue  grid too small  waves 0.25
          2  kernel  not measured      n/a  n/a               n/a  n/a

@@ -83,10 +83,10 @@ def test_a_run_is_a_table_and_a_block() -> None:
 
     judged 2 of 2: 1 failed, 1 regressed
 
-    | test | time |  | vs baseline | verdict | roofline | bound | measured |
+    | test | time | ± | vs baseline | verdict | roofline | bound | measured |
     | --- | --- | --- | --- | --- | --- | --- | --- |
     | `test_gemm[4096]` | 183 us | ±0.4 % | +7.9 % | **REGRESSED** | 61 % bf16 | compute |  |
-    | `test_registers` | - |  | - | **FAILED** | n/a | - | registers 72, stack 0 B, occupancy 62.5 % |
+    | `test_registers` | - |  | limit only | **FAILED** | n/a | - | registers 72, stack 0 B, occupancy 62.5 % |
 
     ```text
     REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees >= 1.6 %
@@ -153,7 +153,7 @@ def test_a_capture_is_one_row_a_launch() -> None:
     """Numbers and units are the tool's own; a launch that failed is marked."""
     capture = Capture((Range((SAXPY, FAILED)),))
     expected = dedent("""\
-    launch  kernel                   time  registers            DRAM
+    launch  kernel  note             time  registers            DRAM
          0  saxpy               1600 nsecond         16  134217728 byte
     """).splitlines()[0]
     lines = [line.text for line in capture_lines(capture)]
@@ -189,7 +189,7 @@ def test_metrics_that_were_asked_for_are_columns_or_told_below() -> None:
 
     ### range 1
 
-    | launch | kernel |  |
+    | launch | kernel | note |
     | ---: | --- | --- |
     | 1 | `gemm` | not measured |
 

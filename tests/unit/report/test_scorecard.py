@@ -93,7 +93,9 @@ def test_markdown_is_a_table_with_the_grade_in_bold() -> None:
     """Names are code; the sections follow in the order of the text."""
     text = shown(CARD, "markdown")
 
-    assert text.startswith("## Training scorecard\n\n|  | value |\n| --- | --- |\n")
+    assert text.startswith(
+        "## Training scorecard\n\n| quantity | value |\n| --- | --- |\n"
+    )
     assert (
         "| grade | **D** |\n| efficiency | 15.0 % |\n| bottleneck | transfer |" in text
     )

@@ -45,19 +45,19 @@ def test_a_wide_terminal_shows_everything() -> None:
     expected = drawn("""
     gpuperf: NVIDIA H200, driver 580.159, events, host
         cupti: the package is not installed; pip install cupti-python
-    test                                  time             vs baseline  verdict       roofline   bound
+    test                                  time     ±       vs baseline  verdict       roofline   bound
     test_rmsnorm[8192]                    41.2 us  ±0.3 %  -1.2 %       unchanged     87 % dram  memory
     test_gemm[4096]                       183 us   ±0.4 %  +7.9 %       REGRESSED     61 % bf16  compute
     test_gather[64k]                      9.10 us  ±6 %    +3.0 %       inconclusive  n/a        -
-    test_attention_ba…6-8192-causal-128]  1.50 ms  ±0.3 %  -            inconclusive  n/a        -
-    test_registers                        -                -            FAILED        n/a        -
+    test_attention_ba…6-8192-causal-128]  1.50 ms  ±0.3 %  limit only   inconclusive  n/a        -
+    test_registers                        -                limit only   FAILED        n/a        -
         registers 72, stack 0 B, occupancy 62.5 %
     test_counters                         -                -            unmeasured    n/a        -
     inconclusive test_attention_backward[bfloat16-8192-causal-128]: time 1.50 ms (1.48 … 1.52 ms), limit
         time <= 1.49 ms: the limit lies inside the interval of the value
         reproduce: pytest "tests/test_gemm.py::test_attention_backward[bfloat16-8192-causal-128]" --gpuperf-baseline=.gpuperf
     inconclusive test_gather[64k]: 9.10 us, was 8.83 us: +3.0 % (-3.0 … +9.0 %), limit 5 %, this
-        baseline sees >= 1.6 %: the baseline has too few sessions to know how much they differ
+        baseline sees >= 1.6 %: the baseline has too few sessions to estimate their spread
         remedy: store 2 more sessions with --gpuperf-update=new
         reproduce: pytest "tests/test_gemm.py::test_gather[64k]" --gpuperf-baseline=.gpuperf
     REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees
@@ -70,8 +70,9 @@ def test_a_wide_terminal_shows_everything() -> None:
         accept:    pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf --gpuperf-update=all
     FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
         reproduce: pytest tests/test_gemm.py::test_registers --gpuperf-baseline=.gpuperf
-    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 blind below 5 %); 2 inconclusive (1 straddles
-        limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 never reported
+    judged 3 of 7: 1 failed, 1 regressed, 1 unchanged (1 could not have seen 5 %); 2 inconclusive
+        (1 straddles limit, 1 too few sessions), 1 unmeasured (counters: no permission), 1 without a
+        result
     """)
 
     assert screen(terminal.run_lines(runs.gpu_run(), width=100)) == expected
@@ -80,12 +81,12 @@ def test_a_wide_terminal_shows_everything() -> None:
 def test_a_narrow_terminal_shortens_names_and_drops_what_can_be_guessed() -> None:
     """At 80 columns the table fits: names lose their middle, then `bound` goes."""
     expected = drawn("""
-    test                       time             vs baseline  verdict       roofline
+    test                       time     ±       vs baseline  verdict       roofline
     test_rmsnorm[8192]         41.2 us  ±0.3 %  -1.2 %       unchanged     87 % dram
     test_gemm[4096]            183 us   ±0.4 %  +7.9 %       REGRESSED     61 % bf16
     test_gather[64k]           9.10 us  ±6 %    +3.0 %       inconclusive  n/a
-    test_attenti…-causal-128]  1.50 ms  ±0.3 %  -            inconclusive  n/a
-    test_registers             -                -            FAILED        n/a
+    test_attenti…-causal-128]  1.50 ms  ±0.3 %  limit only   inconclusive  n/a
+    test_registers             -                limit only   FAILED        n/a
         registers 72, stack 0 B, occupancy 62.5 %
     test_counters              -                -            unmeasured    n/a
     """)
@@ -166,12 +167,11 @@ def test_what_was_slower_in_the_suite_stands_below_its_row() -> None:
 
     assert shown[1].split()[:3] == ["test_7", "10.1", "ms"]
     assert shown[2] == (
-        "    20.1 ms in the suite, +99.0 %; 10.1 ms alone: another test may have left "
-        "something behind, or the machine was busy"
+        "    20.1 ms in the suite (+99.0 %), 10.1 ms alone: another test may have left "
+        "state behind, or the machine was busy"
     )
     assert shown[3:] == [
-        "        meanwhile",
-        "49 rows passed or unchanged, shown with -v",
+        "49 rows passed or unchanged: show with -v",
     ]
 
 
@@ -183,7 +183,7 @@ def test_a_long_table_shows_what_matters() -> None:
     heads, row, hidden = terminal.table_lines(run)
 
     assert row.text.startswith("test_7 ")
-    assert hidden.text == "198 rows passed or unchanged, shown with -v"
+    assert hidden.text == "198 rows passed or unchanged: show with -v"
     assert len(list(terminal.table_lines(run, verbose=True))) == 200
     assert heads.style is Style.FAINT
 
@@ -207,7 +207,7 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
         for n in range(1, 13)
     )
     expected = drawn("""
-    inconclusive 12 measurements: the baseline has too few sessions to know how much they differ
+    inconclusive 12 measurements: the baseline has too few sessions to estimate their spread
         registers 168 -> 232
         remedy: store 2 more sessions
         test_1 +7.9 %, test_2 +7.9 %, test_3 +7.9 %, test_4 +7.9 %, test_5 +7.9 %, test_6 +7.9 %,
@@ -242,13 +242,13 @@ def test_files_that_are_compared_have_no_commands() -> None:
     [
         (
             "no GPU: no driver; times are the host's",
-            "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: no driver",
+            "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU (no driver)",
         ),
         (
             "no GPU: NVML does not start: NVML Shared Library Not Found; times are",
             (
-                "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU: NVML "
-                "does not start"
+                "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12, no GPU (NVML "
+                "does not start)"
             ),
         ),
         ("", "gpuperf: host, Intel Xeon Platinum 8480+, python 3.12"),
@@ -378,7 +378,10 @@ def test_tests_without_a_limit_are_counted_as_not_judged() -> None:
 @pytest.mark.parametrize(
     ("options", "why"),
     [
-        ({"gpuperf_max_regression": "off"}, "only shown"),
+        (
+            {"gpuperf_max_regression": "off"},
+            "without a limit (--gpuperf-max-regression=off)",
+        ),
         ({"gpuperf_disable": "true"}, "disabled"),
     ],
 )
@@ -474,17 +477,17 @@ def shift(bound_class: BoundClass, effect: float, metric: str = "time") -> Machi
 @pytest.mark.parametrize(
     ("shifts", "told"),
     [
-        ((shift(BoundClass.MEMORY, 0.019),), "memory-bound controls +1.9 %"),
+        ((shift(BoundClass.MEMORY, 0.019),), "memory-bound +1.9 %"),
         (
             (shift(BoundClass.COMPUTE, 0.004), shift(BoundClass.HOST, -0.021)),
-            "host-bound controls -2.1 %",
+            "host-bound -2.1 %",
         ),
         (
             (
                 shift(BoundClass.MEMORY, 0.019),
                 shift(BoundClass.HOST, 0.03, "time.wall"),
             ),
-            "memory-bound controls +1.9 %, host-bound controls time.wall +3.0 %",
+            "memory-bound +1.9 %, host-bound time.wall +3.0 %",
         ),
     ],
 )
@@ -494,9 +497,9 @@ def test_a_machine_that_moved_is_told_once(
     """One line for all its classes, before the blocks, whatever else is told."""
     run = replace(runs.gpu_run(), shifts=shifts)
     lines = [str(line) for line in terminal.summary(run, width=200)]
-    (place,) = [n for n, line in enumerate(lines) if "machine moved" in line]
+    (place,) = [n for n, line in enumerate(lines) if "machine drift" in line]
 
-    assert lines[place].startswith(f"the machine moved: {told}; ")
+    assert lines[place].startswith(f"machine drift of unsuspected tests: {told}; ")
     assert place < min(n for n, line in enumerate(lines) if "reproduce:" in line)
 
 
@@ -593,23 +596,23 @@ def test_what_was_held_is_announced() -> None:
 
     What a file says is not measured again, whatever is suspected of it.
     """
-    waited = "gpuperf: 2 tests waited for the end of the run"
+    waited = "gpuperf: deciding 2 tests at the end of the run"
 
     assert terminal.held_line(2, 0) == waited
     assert terminal.held_line(2, 5) == (
-        f"{waited}; 5 fresh processes will confirm suspects that were timed or counted"
+        f"{waited}; 5 fresh processes will measure suspected times and counts again"
     )
 
 
 def test_the_last_line_adds_up_to_all_tests() -> None:
-    """Those without a limit, those that never reported and those without a value, too."""
+    """Those without a limit, those without a result and those without a value, too."""
     run = runs.run(
         (runs.record("test_a"),), (runs.REGRESSED,), expected=5, missing=("lost",)
     )
 
     assert terminal.judged_line(run).text == (
         "judged 1 of 5: 1 regressed; 1 without marker limit or baseline, "
-        "1 never reported, 2 without a measurement"
+        "1 without a result, 2 without a measurement"
     )
 
 
@@ -620,13 +623,13 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
 
     assert told == {
         Complaint.NOTHING_COMPARED: (
-            "nothing was compared with the baseline that was named: see the reasons "
-            "above, or store sessions of this machine with --gpuperf-update=new"
+            "a baseline was named, but no test was compared with it: see the reasons "
+            "above, or store sessions with --gpuperf-update=new"
         ),
         Complaint.TOO_FEW_JUDGED: (
-            "judged 1 of 4 tests, fewer than --gpuperf-min-judged asks for"
+            "judged 1 of 4 tests; --gpuperf-min-judged requires more"
         ),
-        Complaint.NEVER_REPORTED: "1 tests never reported (--gpuperf-strict)",
+        Complaint.NEVER_REPORTED: "1 test without a result (--gpuperf-strict)",
     }
 
 

@@ -83,7 +83,7 @@ def test_what_the_suite_saw_is_said_where_it_was_worse_alone() -> None:
     told = replace(plain, in_suite=moved)
 
     assert words.in_suite(plain) == ""
-    assert words.in_suite(told).startswith("20.1 ms in the suite, +99.0 %; 10.1 ms ")
+    assert words.in_suite(told).startswith("20.1 ms in the suite (+99.0 %), 10.1 ms ")
     assert words.in_suite(replace(told, metric="ttft")).startswith("ttft 20.1 ms in ")
 
 
@@ -118,13 +118,13 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.STRADDLES_LIMIT),
         (),
-        "let fresh processes confirm it (--gpuperf-confirm), or move the limit",
+        "decide it in fresh processes (--gpuperf-confirm), or move the limit",
         "",
     ),
     (
         verdict(Reason.STRADDLES_LIMIT, Cause.STILL_STRADDLES),
         (),
-        "move the limit away from the value, or make the value steadier",
+        "move the limit away from the value, or reduce the noise",
         "",
     ),
     (
@@ -142,7 +142,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.ABOVE_THE_ROOF),
         (),
-        "check the declared work, or enlarge the data beyond the caches",
+        "correct the declared work, or use data larger than the caches",
         "",
     ),
     (
@@ -160,15 +160,15 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_MEASURED),
         ("time was not measured",),
-        "measure it, or take its limit away",
+        "measure it, or remove its limit",
         "name a run file that has it",
     ),
     (
         verdict(Reason.NOT_MEASURED, Cause.NO_HARDWARE, grade="B"),
         (
             (
-                'min_grade="B" is a share of the bandwidth bound: what the hardware can do '
-                "for a unit of work is not known"
+                'min_grade="B" is a fraction of the bandwidth bound: the peak bandwidth '
+                "or the bytes of a unit of work are not known"
             ),
         ),
         words.GIVE_HARDWARE,
@@ -181,13 +181,13 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             gap=replace(GAP, reason="it was left", remedy=""),
             grade="A",
         ),
-        ('min_grade="A" is a share of the bandwidth bound: it was left',),
-        "let the loop come to its end",
+        ('min_grade="A" is a fraction of the bandwidth bound: it was left',),
+        "let the loop run to its end",
         "name a run file that has it",
     ),
     (
         verdict(Reason.NOT_MEASURED, Cause.NOTHING_TIMED, grade="C"),
-        ('min_grade="C" is a share of the roof: nothing was timed',),
+        ('min_grade="C" is a fraction of the roof: nothing was timed',),
         "time a call, and declare its work",
         "name a run file that has it",
     ),
@@ -253,13 +253,13 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     ),
     (
         verdict(Reason.TOO_FEW_SESSIONS, sessions=1, least_count=3),
-        ("1 of 3 sessions",),
+        ("1 of 3 sessions stored",),
         "store 2 more sessions with --gpuperf-update=new",
         "name 2 more run files",
     ),
     (
         verdict(Reason.TOO_FEW_SESSIONS, sessions=2, least_count=3),
-        ("2 of 3 sessions",),
+        ("2 of 3 sessions stored",),
         "store 1 more session with --gpuperf-update=new",
         "name 1 more run file",
     ),
@@ -275,8 +275,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "stored: kernels 01234567 in 5 of 6 sessions",
             "now: kernels fedcba98 in 2 of 3 processes",
         ),
-        "pin the choice of the kernel, or store more sessions of it",
-        "pin the choice of the kernel, or name more run files",
+        "pin the kernel, as by a fixed autotuning configuration, or store more sessions",
+        "pin the kernel, or name more run files",
     ),
     (
         verdict(
@@ -290,8 +290,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "stored: unknown kernels in 6 of 6 sessions",
             "now: kernels fedcba98 in 3 of 3 processes",
         ),
-        "pin the choice of the kernel, or store more sessions of it",
-        "pin the choice of the kernel, or name more run files",
+        "pin the kernel, as by a fixed autotuning configuration, or store more sessions",
+        "pin the kernel, or name more run files",
     ),
     (
         verdict(Reason.INCOMPLETE_RUN),
@@ -309,8 +309,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_CONFIRMED),
         (),
         (
-            "let fresh processes confirm it: name the store with --gpuperf-baseline, and "
-            "leave --gpuperf-confirm above 0"
+            "confirm it in fresh processes: name the store with --gpuperf-baseline, and keep --gpuperf-confirm above 0"
         ),
         "name more run files",
     ),
@@ -335,15 +334,14 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP, least_count=30),
         (),
-        "record more steps of the loop: 30 or more",
+        "record 30 or more steps of the loop",
         "name more run files",
     ),
     (
         verdict(Reason.SLOWER_IN_SUITE),
         (),
         (
-            "find the test after which it is slower, and let that one clean up; run it "
-            "again if the machine was busy"
+            "find the test that slows it down, and make that one clean up; if the machine was busy, run the suite again"
         ),
         "",
     ),
