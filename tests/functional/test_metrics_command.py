@@ -77,7 +77,7 @@ def test_known_names_are_good() -> None:
     assert (done.returncode, done.stderr) == (0, "")
     assert done.stdout.splitlines() == [
         f"{DRAM}: counter",
-        "launch__grid_size: made by Nsight Compute: known without counting",
+        "launch__grid_size: computed by Nsight Compute: known without counting",
     ]
 
 

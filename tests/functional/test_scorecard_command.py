@@ -109,7 +109,7 @@ def test_hardware_is_read_from_a_file(tmp_path: Path) -> None:
 
     assert done.returncode == 0
     assert b"bottleneck          compute\n" in done.stdout
-    assert b"of the arithmetic   70.0 % (declared)\n" in done.stdout
+    assert b"arithmetic used     70.0 % (declared)\n" in done.stdout
 
 
 def test_an_invariant_that_does_not_hold_is_exit_1() -> None:
@@ -134,7 +134,7 @@ def test_several_baselines_say_how_much_sessions_differ() -> None:
     one = f"--baseline={BASELINE}"
     done = scorecard(PROFILE, *GB10, one, one, one, "--policy=measured")
 
-    assert "sessions differ by 0.1 %" in " ".join(done.stdout.decode().split())
+    assert "spread of sessions 0.1 %" in " ".join(done.stdout.decode().split())
     assert scorecard(PROFILE, *GB10, one, one).returncode == 2
 
 

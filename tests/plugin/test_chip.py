@@ -82,7 +82,7 @@ def test_right_counters_are_told_what_they_cost(project: Project) -> None:
     result = project.run("--gpuperf-chip=sm_90", "--collect-only")
     assert result.ret == 0
     text = result.stdout.str()
-    assert "gpuperf: GH100 gives 3 counters of 2 tests in 1 group: 2 tests in" in text
+    assert "gpuperf: GH100 counts 3 counters of 2 tests in 1 group: 2 tests in" in text
     assert "8 passes (about 9 runs of each launch under Nsight Compute)" in text
 
 
@@ -90,7 +90,7 @@ def test_only_selected_tests_are_counted(project: Project) -> None:
     """What was deselected costs nothing."""
     project.write(RIGHT)
     result = project.run("--gpuperf-chip=GH100", "--collect-only", "-k", "bytes")
-    result.stdout.fnmatch_lines(["gpuperf: GH100 gives 2 counters of 1 test*1 pass *"])
+    result.stdout.fnmatch_lines(["gpuperf: GH100 counts 2 counters of 1 test*1 pass *"])
     result = project.run("--gpuperf-chip=GH100", "--collect-only", "-k", "nothing")
     assert "GH100" not in result.stdout.str()
 
@@ -246,7 +246,7 @@ def test_counters_are_checked_for_the_gpu_that_was_asked_for(
 
     if chip == "GB202":
         assert ended.returncode == 0, ended.stdout
-        assert "gpuperf: GB202 gives 1 counter of 1 test" in ended.stdout
+        assert "gpuperf: GB202 counts 1 counter of 1 test" in ended.stdout
     else:
         assert ended.returncode == pytest.ExitCode.INTERRUPTED
         assert (

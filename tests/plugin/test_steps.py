@@ -58,7 +58,7 @@ def test_a_loop_is_measured_step_by_step(project: Project) -> None:
             'assert 0 <= steps["data.wait_fraction"] < 0.9',
             'assert steps["phase.forward"] >= 0.001',
             'assert not steps.has("mfu")',
-            'assert "5 of 6 steps counted (1 to warm up), 512 token a step"'
+            'assert "5 of 6 steps counted (1 warm-up), 512 token a step"'
             " in steps.report()",
         )
     )
@@ -117,7 +117,7 @@ def test_a_limit_that_is_missed_fails(project: Project) -> None:
 
     ended.assert_outcomes(failed=1)
     assert lines(ended, "throughput failed", "limit throughput >= 100000 /s")
-    assert lines(ended, "5 of 6 steps counted (1 to warm up), 10 unit a step")
+    assert lines(ended, "5 of 6 steps counted (1 warm-up), 10 unit a step")
 
 
 def test_a_loop_has_a_baseline(project: Project) -> None:
@@ -350,7 +350,7 @@ def test_a_step_that_raised_is_told(project: Project) -> None:
     ended = project.run()
 
     ended.assert_outcomes(passed=1)
-    assert lines(ended, "5 of 7 steps counted (1 to warm up, 1 void)")
+    assert lines(ended, "5 of 7 steps counted (1 warm-up, 1 void)")
     assert lines(
         ended, "1 of the steps did not count (step 6: ValueError was raised in it)"
     )

@@ -425,4 +425,4 @@ def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
     }
     if metrics is not None:
         return text
-    return f"{text}, {display.plural(len(present), 'metric')}: name them with --metrics=a,b"
+    return f"{text}, {display.plural(len(present), 'metric')}: choose them with --metrics=a,b"

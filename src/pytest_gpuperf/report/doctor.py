@@ -87,7 +87,7 @@ def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]
             yield from wrapped(title, width=width, style=_STYLES[status])
             yield from wrapped(escape(finding.cause), width=width, depth=1)
             for text in finding.evidence:
-                yield from wrapped(f"read: {escape(text)}", width=width, depth=1)
+                yield from wrapped(f"evidence: {escape(text)}", width=width, depth=1)
             if finding.remedy:
                 text = f"remedy: {escape(finding.remedy)}"
                 yield from wrapped(text, width=width, depth=1)
@@ -112,7 +112,7 @@ def _markdown(title: str, findings: Sequence[Finding]) -> Iterator[str]:
         "finding": [f"`{f.id}`" for f in shown],
         "concerns": [", ".join(f.concerns) for f in shown],
         "cause": [prose(f.cause) for f in shown],
-        "read": ["; ".join(map(code, f.evidence)) for f in shown],
+        "evidence": ["; ".join(map(code, f.evidence)) for f in shown],
         "remedy": [code(f.remedy or "") for f in shown],
     }
     yield from markdown_table(

@@ -75,7 +75,7 @@ def entry_bytes(
         Column(head="kind", cells=tuple(entry.kind for entry in entries)),
         Column(head="unit", cells=tuple(escape(entry.unit) for entry in entries)),
         Column(
-            head="what NVIDIA says of it",
+            head="description",
             cells=tuple(escape(entry.description) for entry in entries),
         ),
     )
@@ -188,7 +188,7 @@ def replay_sentence(chip: str, groups: Sequence[ReplayGroup]) -> str:
         for group in groups
     )
     return (
-        f"gpuperf: {chip} gives {counted} in {plural(len(groups), 'group')}: {passes}"
+        f"gpuperf: {chip} counts {counted} in {plural(len(groups), 'group')}: {passes}"
     )
 
 
@@ -198,7 +198,7 @@ def _described(entry: MetricEntry, head: str) -> Iterator[str]:
     unit = f", in {escape(entry.unit)}" if entry.unit else ""
     yield f"  a {entry.kind} of {escape(entry.hardware_unit)}{unit}"
     alone = (
-        "a kernel does not give it"
+        "not counted for a kernel"
         if entry.passes is None
         else f"{plural(entry.passes, 'pass', 'passes')} alone"
     )
@@ -230,7 +230,7 @@ def _kind(check: NameCheck) -> str:
     """Return the kind of a name."""
     if not check.known:
         return "not a counter" if check.kind == "gpuperf" else "unknown"
-    return {"ncu": "made by Nsight Compute", "base": "without an ending"}.get(
+    return {"ncu": "computed by Nsight Compute", "base": "without an ending"}.get(
         check.kind, check.kind
     )
 
@@ -239,7 +239,7 @@ def _passes(cost: PassCost) -> str:
     """Return the passes of a list of metrics."""
     passes = plural(cost.passes, "pass", "passes")
     if cost.replays is None:
-        return f"{passes} and what Nsight Compute adds to them"
+        return f"{passes} and those that Nsight Compute adds"
     runs = plural(cost.replays, "run")
     return f"{passes} (about {runs} of each launch under Nsight Compute)"
 
@@ -247,7 +247,7 @@ def _passes(cost: PassCost) -> str:
 def _alone(cost: PassCost, name: str) -> str:
     """Return the passes of one metric."""
     if name in cost.refused:
-        return "not of a kernel"
+        return "not for a kernel"
     return str(cost.alone.get(name, "not counted"))
 
 

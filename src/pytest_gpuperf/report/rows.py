@@ -392,7 +392,7 @@ def _gpu_line(window: UtilizationWindow, *, several: bool) -> str:
     """Return what one GPU did."""
     head = f"GPU {window.gpu_index} utilization" if several else "utilization"
     if window.reading_count == 0 or window.duration_s <= 0:
-        return f"{head} n/a: no reading describes the test"
+        return f"{head} n/a: no reading during the test"
     parts = ", ".join(_parts(window))
     return f"{head} {_score(window)}: {parts}"
 

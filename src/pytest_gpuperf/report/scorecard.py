@@ -228,8 +228,8 @@ def _point(item: _Item) -> str:
 _NOT_KNOWN = "n/a"
 _SHOWN_OPERATIONS = 10  # the rest is one row
 _BASES = {
-    Basis.MEANS: "one number on a side, no noise known",
-    Basis.SESSIONS: "one number on a side",
+    Basis.MEANS: "one value each, noise unknown",
+    Basis.SESSIONS: "one value each",
 }
 
 
@@ -258,13 +258,13 @@ def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
         ("grade", _NOT_KNOWN if card.grade is None else str(card.grade)),
         ("efficiency", _labelled(card, "efficiency")),
         ("bottleneck", _NOT_KNOWN if limiter is None else limiter.value),
-        *((("by", _numbers(card.evidence)),) if card.evidence else ()),
+        *((("evidence", _numbers(card.evidence)),) if card.evidence else ()),
         ("throughput", _number(card.throughput, 0, f" {card.unit}/s")),
         ("step time", _step_time(card.step)),
         ("backward / forward", _number(card.backward_forward_ratio, 2)),
-        ("of a layer", _layer_ratios(card)),
-        ("of the bandwidth", _labelled(card, "bandwidth_fraction")),
-        ("of the arithmetic", _labelled(card, "compute_fraction")),
+        ("layer ratios", _layer_ratios(card)),
+        ("bandwidth used", _labelled(card, "bandwidth_fraction")),
+        ("arithmetic used", _labelled(card, "compute_fraction")),
         ("in phases", _percent(card.coverage, limits=[1])),
         *_device(card),
     )
@@ -278,12 +278,12 @@ def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
                 items=tuple(map(_decision, card.decisions)),
             ),
             _Listing(
-                heading="What must hold",
+                heading="Invariants",
                 items=tuple(map(_invariant, card.invariants)),
             ),
             _advice_listing(card.recommendations),
             _Listing(
-                heading="Not known",
+                heading="Unknown",
                 items=tuple(_Item(text=note) for note in card.notes),
             ),
         ),
@@ -291,7 +291,7 @@ def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
 
 
 def _labelled(card: MeasuredScorecard, name: str) -> str:
-    """Return a fraction in percent, with the label of what it is made of."""
+    """Return a fraction in percent, with its source label."""
     label = card.sources.get(name, SourceLabel.MEASURED)
     suffix = "" if label is SourceLabel.MEASURED else f" ({label.value})"
     return f"{_percent(getattr(card, name), limits=[1])}{suffix}"
@@ -303,7 +303,7 @@ def _numbers(evidence: tuple[Evidence, ...]) -> str:
 
 
 def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
-    """Return what the device did in a step; nothing where nobody traced it."""
+    """Return the times of the device in a step; empty: it was not traced."""
     device = card.device
     if device is None:
         return ()
@@ -339,7 +339,7 @@ def _number(number: float | None, places: int, unit: str = "") -> str:
 
 
 def _step_time(step: StepTime | None) -> str:
-    """Return how long a step takes, with what is known of its spread."""
+    """Return the time of a step, with its interval."""
     if step is None:
         return _NOT_KNOWN
     if step.median_ms is None or step.p95_ms is None:
@@ -355,14 +355,14 @@ def _step_time(step: StepTime | None) -> str:
 
 
 def _layer_ratios(card: MeasuredScorecard) -> str:
-    """Return how the layers' ratios are spread."""
+    """Return lowest, median and highest ratio of the layers."""
     ends = card.layer_ratio_low, card.layer_ratio_median, card.layer_ratio_high
     texts = [fixed(end, 2) for end in ends if end is not None]
     return " … ".join(texts) or _NOT_KNOWN
 
 
 def _share_table(card: MeasuredScorecard) -> _Table:
-    """Return where a step's time goes as a table."""
+    """Return the shares of a step's time as a table."""
     shares = card.shares
     return _Table(
         columns=(
@@ -402,7 +402,7 @@ def _operations(card: MeasuredScorecard) -> _Table:
 
 
 def _decision(decision: Decision) -> _Item:
-    """Return what became of one quantity."""
+    """Return the verdict of one quantity."""
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
     parts = [outcome.value.upper() if worse else outcome.value]
@@ -414,9 +414,9 @@ def _decision(decision: Decision) -> _Item:
         parts.append(_BASES[decision.basis])
     if decision.noise_fraction is not None:
         noise = fixed(decision.noise_fraction, 1, percent=True)
-        parts.append(f"sessions differ by {noise}")
+        parts.append(f"spread of sessions {noise}")
     parts += [decision.why] if decision.why else []
-    parts += [f"so is {metric}" for metric in decision.shared_by]
+    parts += [f"also {metric}" for metric in decision.shared_by]
     return _Item(name=decision.metric, text="; ".join(parts), strong=worse)
 
 
@@ -470,7 +470,7 @@ def _scorecard_sheet(
 
 
 def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
-    """Return a scorecard by the rules in the wild as a page."""
+    """Return a training scorecard as a page."""
     bands = policy.bands
     limits = (bands.a, bands.b, bands.c, bands.d, policy.bottleneck.compute_utilization)
     peak = card.peak_throughput_tok_s
@@ -506,7 +506,7 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
 def _shares(
     card: TrainingScorecard, policy: ReferencePolicy
 ) -> Iterator[tuple[str, str]]:
-    """Yield the shares that chose the bottleneck; a file does not have them."""
+    """Yield the fractions that decided the bottleneck; a file does not have them."""
     copies, rest = card.transfer_fraction, card.launch_fraction
     limits = policy.bottleneck
     if copies is not None:

@@ -1,4 +1,4 @@
-"""The steps of a loop as tables."""
+"""The steps of a loop: what was measured of it, and its tables."""
 
 from __future__ import annotations
 
@@ -47,9 +47,9 @@ def _step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column
         heads: tuple[str, ...] = (
             "phase",
             "kind",
-            "own time",
+            "self time",
             "share",
-            "with its parts",
+            "total time",
             "p95",
             "calls",
         )
@@ -58,7 +58,7 @@ def _step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column
         heads = ("layer", "forward", "backward", "longest operation")
         yield _table(heads, _layers(steps, spelled))
     if steps.operations:
-        heads = ("operation", "own time", "share", "calls")
+        heads = ("operation", "self time", "share", "calls")
         yield _table(heads, _operations(steps, spelled))
 
 
@@ -66,7 +66,7 @@ def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
     """Return the rows of the phases, and of the time in none of them."""
     table: _Rows = [
         (
-            spelled(phase.name) + (" (beside the steps)" if phase.beside else ""),
+            spelled(phase.name) + (" (in another thread)" if phase.beside else ""),
             phase.kind.value,
             display.value(phase.own_s, "s"),
             _share(phase.own_s, steps),
@@ -169,7 +169,7 @@ _INDENT = "    "
 _GAP = "  "
 _WIDTH = 100
 _MOST_BLOCKS = 5  # more of them push the verdicts out of sight
-_ASKED = {  # what a reader expects, and what to call it where there is none
+_EXPECTED = {  # metrics that a missing line names, and their names there
     "mfu": "MFU",
     "time.idle_fraction": "idle share",
     "compile.count": "recompiles",
@@ -198,7 +198,7 @@ def run_steps_lines(
         else:
             yield from wrapped(_brief(record, called), width=width)
     if not verbose and len(loops) > _MOST_BLOCKS:
-        text = "phases, layers and operations of each loop are shown with -v"
+        text = "show phases, layers and operations of each loop with -v"
         yield Line(text, Style.FAINT)
 
 
@@ -212,12 +212,12 @@ def steps_lines(
     record: Record, *, called: str = "", width: int = _WIDTH
 ) -> Iterator[Line]:
     """
-    Yield what one loop says as terminal text; nothing where no step counts.
+    Yield one loop as terminal text; nothing where no step counts.
 
     Args:
         record: The loop's record.
 
-        called: What to call it, safe to print; "": nothing.
+        called: Its name, safe to print; "": none.
 
         width: Characters of a line.
     """
@@ -243,12 +243,12 @@ def steps_lines(
 
 def steps_markdown(record: Record, *, called: str = "") -> str:
     """
-    Return what one loop says as Markdown; "" where no step counts.
+    Return one loop as Markdown; "" where no step counts.
 
     Args:
         record: The loop's record.
 
-        called: What to call it, as Markdown; "": nothing.
+        called: Its name, as Markdown; "": none.
     """
     if record.steps is None:
         return ""
@@ -280,7 +280,7 @@ def _loops(run: Run) -> list[tuple[str, Record]]:
 
 
 def _brief(record: Record, called: str) -> str:
-    """Return a loop in one line: how many steps, how fast, how long the slow ones are."""
+    """Return a loop in one line: steps, throughput, step times."""
     facts = dict(_facts(record))
     heading = _heading(record.steps, called) if record.steps else called
     shown = [facts[label] for label in ("throughput", "step") if label in facts]
@@ -290,8 +290,8 @@ def _brief(record: Record, called: str) -> str:
 def _heading(
     steps: StepSummary, called: str, *, spelled: Callable[[str], str] = display.escape
 ) -> str:
-    """Return how many steps count, and how much work each of them is."""
-    aside = [f"{steps.warmup_count} to warm up"] if steps.warmup_count else []
+    """Return how many steps count, and the work of one."""
+    aside = [f"{steps.warmup_count} warm-up"] if steps.warmup_count else []
     aside += [f"{steps.void_count} void"] if steps.void_count else []
     counted = f"{steps.counted_count} of {display.plural(steps.step_count, 'step')}"
     counted += f" counted ({', '.join(aside)})" if aside else " counted"
@@ -303,7 +303,7 @@ def _heading(
 def _facts(
     record: Record, *, spelled: Callable[[str], str] = display.escape
 ) -> list[tuple[str, str]]:
-    """Return the lines of the block: what it is, and its value."""
+    """Return the lines of the block: label and value."""
     steps = record.steps
     if steps is None:
         return []
@@ -334,7 +334,7 @@ def _throughput(
 
 
 def _labelled(estimate: Estimate | None) -> str:
-    """Return a value, and how it came to be where it was not measured."""
+    """Return a value, with its label where it was not measured."""
     if estimate is None:
         return ""
     text = display.value(estimate.value, estimate.unit)
@@ -344,7 +344,7 @@ def _labelled(estimate: Estimate | None) -> str:
 
 def _step_times(estimates: dict[str, Estimate]) -> str:
     """Return the times of a step: median with spread, 95th percentile, the first."""
-    times = {"time": "p50", "time.p95": "p95", "time.first_call": "the first"}
+    times = {"time": "p50", "time.p95": "p95", "time.first_call": "first"}
     texts = []
     for metric, name in times.items():
         estimate = estimates.get(metric)
@@ -365,7 +365,7 @@ def _waiting(estimate: Estimate | None, steps: StepSummary) -> str:
 
 
 def _compilations(steps: StepSummary) -> str:
-    """Return what was compiled in the steps that count, and before."""
+    """Return what was compiled in the counted steps and in the warm-up."""
     if steps.compiled is None:
         return ""
     text = _compiled(steps.compiled)
@@ -375,7 +375,7 @@ def _compilations(steps: StepSummary) -> str:
         word = "step" if len(steps.recompiled_steps) == 1 else "steps"
         text += f" in {word} {first}{more}"
     if steps.warmup_compiled is not None and steps.warmup_compiled.count:
-        text += f"; {_compiled(steps.warmup_compiled)} while warming up"
+        text += f"; {_compiled(steps.warmup_compiled)} in the warm-up"
     return text
 
 
@@ -390,7 +390,7 @@ def _compiled(compiled: Compiled) -> str:
 
 
 def _exposed(steps: StepSummary) -> str:
-    """Return the time of communication beside which nothing was computed."""
+    """Return the time of communication that no computation overlapped."""
     if steps.exposed_s is None:
         return ""
     share = display.value(steps.exposed_s / steps.period_s, "fraction")
@@ -398,7 +398,7 @@ def _exposed(steps: StepSummary) -> str:
 
 
 def _coverage(steps: StepSummary) -> str:
-    """Return how much of the time is in what was recorded."""
+    """Return the fraction of the time in recorded spans."""
     if steps.covered_fraction is None:
         return ""
     return (
@@ -407,7 +407,7 @@ def _coverage(steps: StepSummary) -> str:
 
 
 def _grade(steps: StepSummary) -> str:
-    """Return the letter of the training scorecard, with the share that it stands for."""
+    """Return the grade of the training scorecard, with the efficiency behind it."""
     if steps.grade is None or steps.efficiency_fraction is None:
         return ""
     share = display.value(steps.efficiency_fraction, "fraction")
@@ -415,11 +415,11 @@ def _grade(steps: StepSummary) -> str:
 
 
 def _missing(record: Record) -> str:
-    """Return what a reader expects and does not get, with why, in one line."""
+    """Return the expected metrics that were not measured, with why, in one line."""
     gaps = {gap.metric: gap.reason for gap in record.unmeasured}
     texts: list[str] = [
         f"{name} ({display.escape(gaps[metric])})"
-        for metric, name in _ASKED.items()
+        for metric, name in _EXPECTED.items()
         if metric in gaps
     ]
     if record.steps is not None and record.steps.grade is None:

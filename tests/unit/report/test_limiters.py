@@ -110,7 +110,7 @@ def test_a_launch_is_a_row_with_its_evidence() -> None:
          0  kernel                70.5 us  memory    90.6 % DRAM  DRAM            DRAM 90.6 %, issue 17.9 %
          1  kernel                1.60 us  compute  1.20 % issue  grid too small  waves 0.25
          2  kernel  not measured      n/a  n/a               n/a  n/a
-    3 launches, 1 not measured, 0 metrics: name them with --metrics=a,b
+    3 launches, 1 not measured, 0 metrics: choose them with --metrics=a,b
     """).splitlines()
     )
 
@@ -177,7 +177,7 @@ def test_markdown_has_all_of_the_evidence() -> None:
     | ---: | --- | ---: | --- | ---: | --- | --- |
     | 0 | `kernel` | 70.5 us | memory | 90.6 % DRAM | DRAM | DRAM 90.6 %, issue 17.9 % |
 
-    1 launch, 0 metrics: name them with --metrics=a,b
+    1 launch, 0 metrics: choose them with --metrics=a,b
     """)
 
 

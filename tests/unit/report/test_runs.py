@@ -127,7 +127,7 @@ def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
     assert lines[below + 1 :] == [
         "",
         "- `test_a`: GPU 0 utilization 48 of 100: 75 % compute-heavy, 25 % I/O\\|data",
-        "- `test_a`: GPU 1 utilization n/a: no reading describes the test",
+        "- `test_a`: GPU 1 utilization n/a: no reading during the test",
         "- `test_b`: void: the clock drifted by 4 %",
         "- `test_b`: \\<it\\> was used up",
     ]
@@ -170,7 +170,7 @@ def test_a_capture_is_one_row_a_launch() -> None:
     ]
     assert lines[2].split() == ["1", "gemm", "not", "measured", "n/a", "n/a", "n/a"]
     assert lines[3] == (
-        "2 launches, 1 not measured, 5 metrics: name them with --metrics=a,b"
+        "2 launches, 1 not measured, 5 metrics: choose them with --metrics=a,b"
     )
 
 

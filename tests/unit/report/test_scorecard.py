@@ -203,7 +203,7 @@ def test_the_measured_policy_says_what_is_not_known() -> None:
     assert "grade               n/a\nefficiency          n/a\n" in text
     assert "step time           n/a\n" in text
     assert "\n4 others   10.00   9.5 %\n" in text
-    assert "\nNot known\n    no efficiency: the throughput is not above zero" in text
+    assert "\nUnknown\n    no efficiency: the throughput is not above zero" in text
 
 
 def test_decisions_are_told_with_what_they_rest_on() -> None:
@@ -219,7 +219,7 @@ def test_decisions_are_told_with_what_they_rest_on() -> None:
     assert "step time           120.54 ms (120.00 … 121.08), p95" in text
     assert (
         "    step_time_ms: REGRESSED; 20.0 % worse; 120.54, was 100.45; "
-        "so is throughput\n"
+        "also throughput\n"
         "    coverage: UNMEASURED; the baseline has it, this run does not\n"
     ) in text
 
@@ -231,4 +231,4 @@ def test_a_mean_is_told_as_one() -> None:
     text = scorecard_bytes(card, "markdown").decode()
 
     assert "| step time | 100.00 ms (mean) |" in text
-    assert "unchanged; 100.00, was 100.00; one number on a side" in text
+    assert "unchanged; 100.00, was 100.00; one value each" in text

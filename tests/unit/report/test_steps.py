@@ -85,17 +85,15 @@ def test_the_block_begins_with_what_is_asked_first() -> None:
     text = told(record(), called="test_train")
 
     assert text.splitlines()[0] == (
-        "test_train: 10 of 13 steps counted (2 to warm up, 1 void), 8192 token a step"
+        "test_train: 10 of 13 steps counted (2 warm-up, 1 void), 8192 token a step"
     )
     assert line(text, "throughput") == "throughput 51200 token/s ±0.4 %"
     assert line(text, "MFU") == "MFU 38.0 % (datasheet)"
-    assert line(text, "step") == (
-        "step p50 150 ms ±1.3 %, p95 180 ms, the first 12.5 s"
-    )
+    assert line(text, "step") == ("step p50 150 ms ±1.3 %, p95 180 ms, first 12.5 s")
     assert line(text, "data wait") == "data wait 5.00 %, 8.00 ms a step"
     assert line(text, "recompiles") == (
         "recompiles 2 with 1 graph break, 3.50 s in steps 5, 9; "
-        "3, 12.0 s while warming up"
+        "3, 12.0 s in the warm-up"
     )
     assert line(text, "exposed") == "exposed communication 16.0 ms a step, 10.0 %"
     assert line(text, "peak memory") == "peak memory 12.3 GB"
@@ -140,7 +138,7 @@ def test_time_in_no_phase_is_a_row_of_its_own() -> None:
     text = told(record())
 
     assert line(text, "forward").startswith("forward forward 60.0 ms 38 %")
-    assert line(text, "prefetch").startswith("prefetch (beside the steps)")
+    assert line(text, "prefetch").startswith("prefetch (in another thread)")
     assert line(text, "in no phase") == "in no phase 100 ms 62 %"
 
 

@@ -72,7 +72,7 @@ def test_several_gpus_are_told_apart() -> None:
 
     assert lines == [
         "GPU 0 utilization n/a: 100 % not observed",
-        "GPU 3 utilization n/a: no reading describes the test",
+        "GPU 3 utilization n/a: no reading during the test",
     ]
     assert utilization_lines([]) == []
 
@@ -81,7 +81,7 @@ def test_a_test_that_took_no_time_has_no_shares() -> None:
     """Nothing is divided by zero."""
     (line,) = utilization_lines([window(duration_s=0.0)])
 
-    assert line.endswith("no reading describes the test")
+    assert line.endswith("no reading during the test")
 
 
 @given(
