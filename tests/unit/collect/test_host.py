@@ -1,4 +1,4 @@
-"""Rules of collect.host and collect.sampling: how a callable is timed."""
+"""Rules of collect.timing.host and sampling: how a callable is timed."""
 
 from __future__ import annotations
 
