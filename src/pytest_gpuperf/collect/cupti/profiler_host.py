@@ -30,7 +30,6 @@ __all__ = [
     "MetricType",
     "ProfilerHost",
     "ProfilerType",
-    "answered_by",
     "choose",
     "get_max_num_hardware_metrics_per_pass",
     "get_metrics_in_single_pass_set",
@@ -112,12 +111,6 @@ def choose(
     except Exception as error:  # noqa: BLE001 - its errors depend on driver and version
         return None, f"{module} does not work ({type(error).__name__}: {error})"
     return native, ""
-
-
-def answered_by() -> str:
-    """Return the library that answers in this process; if it is not CUPTI, also why."""
-    native, reason = _chosen()
-    return native.__name__ if native else f"{nvperf.load().path}: {reason}"
 
 
 def get_supported_chips() -> list[str]:

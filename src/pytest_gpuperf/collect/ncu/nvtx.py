@@ -37,7 +37,6 @@ __all__ = [
     "NvtxRanges",
     "Ranges",
     "find_ranges",
-    "matches",
     "range_name",
 ]
 
@@ -167,21 +166,6 @@ class NvtxFilter:
         """
         included = not self._includes or any(e.holds(domains) for e in self._includes)
         return included and not any(e.holds(domains) for e in self._excludes)
-
-
-def matches(expression: str, domains: Sequence[NvtxDomain]) -> bool:
-    """
-    Return whether an expression matches the open ranges of a launch.
-
-    Args:
-        expression: In ncu's language, see the module.
-
-        domains: The ranges that were open.
-
-    Raises:
-        ConfigError: The expression names no range, or its pattern is invalid.
-    """
-    return NvtxFilter([expression]).chooses(domains)
 
 
 class _Expression:

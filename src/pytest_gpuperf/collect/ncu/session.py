@@ -35,12 +35,8 @@ __all__ = [
     "Trouble",
     "errors_in",
     "find_trouble",
-    "profiled_launches",
 ]
 
-_LAUNCH = re.compile(r'^==PROF== Profiling ".*" - \d+\b(?P<rest>.*)$', re.MULTILINE)
-# with application replay each launch is logged once per pass
-_LATER_PASS = re.compile(r"replay pass (?!1\b)\d")
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)
 
 
@@ -230,18 +226,6 @@ def errors_in(log: str) -> tuple[str, ...]:
         for match in _LINE.finditer(log)
         if match[0].startswith("==ERROR==")
     )
-
-
-def profiled_launches(log: str) -> int:
-    """
-    Return the number of launches that ncu logged as profiled.
-
-    A launch that failed halfway counts: the report has it too.
-
-    Args:
-        log: The whole log.
-    """
-    return sum(not _LATER_PASS.search(match["rest"]) for match in _LAUNCH.finditer(log))
 
 
 _LONGEST_PAUSE_S = 3.0  # before the last attempt; the earlier ones are shorter

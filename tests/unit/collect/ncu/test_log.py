@@ -13,7 +13,6 @@ from pytest_gpuperf.collect.ncu.session import (
     TROUBLES,
     errors_in,
     find_trouble,
-    profiled_launches,
 )
 
 AFTERMATH = """\
@@ -210,35 +209,9 @@ def test_the_table_is_whole() -> None:
         assert not each.remedy.endswith(".")
 
 
-def test_launches_are_counted() -> None:
-    """One line a launch, in the old form and in the new, failed ones included."""
-    log = (
-        "==PROF== Connected to process 7 (/usr/bin/python3)\n"
-        '==PROF== Profiling "volta_h884gemm" - 17: 0%....50%....100% - 19 passes\n'
-        '==PROF== Profiling "k "quoted" x" - 18 (2/3): 0%....50%.... - 19 passes\n'
-        '==ERROR== Failed to profile "k" in process 7\n'
-        'a program says ==PROF== Profiling "k" - 3: 100%\n'
-    )
-
-    assert profiled_launches(log) == 2
-    assert profiled_launches("") == 0
-
-
-def test_application_replay_counts_a_launch_once() -> None:
-    """There a launch stands in the log once a pass."""
-    log = "".join(
-        f'==PROF== Profiling "k{number}" - {number}: Application replay pass {step}\n'
-        for step in range(1, 13)
-        for number in range(3)
-    )
-
-    assert profiled_launches(log) == 3
-
-
 @given(st.text())
 def test_any_text_is_read(text: str) -> None:
     """A log that is cut or holds bytes of the program is not an error of ours."""
     found = find_trouble("==ERROR== " + text)
 
-    assert profiled_launches(text) >= 0
     assert found is None or found[1]

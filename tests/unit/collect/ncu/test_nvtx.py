@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.collect.ncu.launches import NvtxDomain
-from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxFilter, matches
+from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxFilter
 from pytest_gpuperf.errors import ConfigError
 
 STACKS = (
@@ -77,6 +79,11 @@ def chosen(
 def stacked(*stack: str, domain: str = DEFAULT_DOMAIN) -> list[NvtxDomain]:
     """Return what is open in one domain."""
     return [NvtxDomain(name=domain, stack=stack)]
+
+
+def matches(expression: str, domains: Sequence[NvtxDomain]) -> bool:
+    """Return whether a filter of one expression chooses a launch."""
+    return NvtxFilter([expression]).chooses(domains)
 
 
 def started(*names: str, domain: str = DEFAULT_DOMAIN) -> list[NvtxDomain]:
