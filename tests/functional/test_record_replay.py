@@ -47,6 +47,12 @@ def verdicts(project: Project, name: str) -> list[tuple[str, str, str, float | N
     )
 
 
+def references(project: Project, name: str) -> list[tuple[str, str]]:
+    """Return what a run knows of the reference workloads."""
+    records = project.report(name)["references"]
+    return sorted((str(r["key"]), str(r["estimates"])) for r in records)
+
+
 @pytest.mark.parametrize("workers", [(), (*XDIST, "-n2")], ids=["alone", "xdist"])
 def test_a_replayed_run_decides_the_same(
     project: Project, workers: tuple[str, ...]
@@ -61,6 +67,7 @@ def test_a_replayed_run_decides_the_same(
     assert sorted(str(r["estimates"]) for r in project.report("1.json")["records"]) == (
         sorted(str(r["estimates"]) for r in project.report("2.json")["records"])
     )
+    assert references(project, "1.json") == references(project, "2.json") != []
     assert (
         project.report("1.json")["header"]["session"]["id"]
         == (project.report("2.json")["header"]["session"]["id"])

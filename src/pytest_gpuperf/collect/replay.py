@@ -16,7 +16,7 @@ from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Expected
 
 __all__ = [
@@ -72,6 +72,11 @@ class Recording(Frozen, frozen=True, kw_only=True):
     def main(self, key: RecordKey) -> Record | None:
         """Return the main process's record of a key; None: there is none."""
         return self.records.get((key, Role.MAIN, 0))
+
+    def references(self) -> tuple[Record, ...]:
+        """Return the records of reference workloads, of all processes."""
+        found = self.records.values()
+        return tuple(record for record in found if record.kind is Kind.REFERENCE)
 
     def of_role(self, role: Role, test_ids: Iterable[str]) -> list[Record]:
         """Return the records of one role for some tests."""

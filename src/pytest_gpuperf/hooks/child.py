@@ -120,6 +120,7 @@ class Child:
                     records=measured.records,
                     failure=failure,
                     unmeasured=lacking,
+                    references=measured.references,
                 )
             )
 

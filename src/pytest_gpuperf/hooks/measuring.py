@@ -370,11 +370,16 @@ class Measuring:
         if TEST_ID not in item.stash:
             return (yield)
         gpuperf, plan = fixture_of(item), _plan(item)
+        references = self.bench.measurer.references
+        if references is not None:
+            references.before()
         if plan.uses_fixture:
             result = yield
         else:
             with gpuperf.range(""):
                 result = yield
+        if references is not None:
+            references.after()
         if self.judging and not self.bench.site.config.disable:
             self._hold_limits(item, gpuperf, plan)
         return result
@@ -463,6 +468,7 @@ class Measuring:
         unasked = not ledger.records or (disabled and plan.limits)
         if report.passed and unasked and not refusals:
             refusals.append(outcomes.nothing_measured(ledger.raised, disabled=disabled))
+        references = self.bench.measurer.references
         limits_failed = any(v.outcome is Outcome.FAILED for v in verdicts)
         return Measured(
             test_id=item.stash[TEST_ID],
@@ -470,6 +476,7 @@ class Measuring:
             verdicts=verdicts,
             refusals=tuple(refusals),
             lost=self.bench.site.told_lost(),
+            references=() if references is None else references.taken(),
             max_regression=_gates(plan),
             body_failed=call.excinfo is not None
             and not limits_failed

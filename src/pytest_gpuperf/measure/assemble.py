@@ -29,7 +29,8 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.roofline import Peaks
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Maker"]
+
+__all__ = ["Maker", "median_estimate"]
 
 _P95 = 0.95
 
@@ -259,7 +260,7 @@ def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     """Return the time metrics of a timing: by each source, then those of the host alone."""
     by_source = _by_source(timing)
-    medians = {s: _median_of("time", by_source[s], s) for s in by_source}
+    medians = {s: median_estimate("time", by_source[s], s) for s in by_source}
     estimates = [
         estimate
         for source, middle in medians.items()
@@ -268,7 +269,7 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
     if Source.HOST in medians:
         estimates.append(replace(medians[Source.HOST], metric="time.wall"))
     if timing.returned:
-        estimates.append(_median_of("time.host", timing.returned, Source.HOST))
+        estimates.append(median_estimate("time.host", timing.returned, Source.HOST))
     if timing.first_call_s is not None:
         first = Estimate(
             metric="time.first_call",
@@ -302,7 +303,7 @@ def _times(samples: Sequence[float], middle: Estimate) -> list[Estimate]:
     return estimates
 
 
-def _median_of(metric: str, samples: Sequence[float], source: str) -> Estimate:
+def median_estimate(metric: str, samples: Sequence[float], source: str) -> Estimate:
     """Return the median of some samples; too few have no spread."""
     low, high = stats.median_interval(samples) or (None, None)
     return Estimate(

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.reading import Advise, LookUp
+    from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.turns import Turns
     from pytest_gpuperf.model.record import Record, RecordKey
@@ -37,6 +38,10 @@ class Measurer(Protocol):
     @property
     def turns(self) -> Turns | None:
         """The turns that tests take on the GPU; None: nobody is waited for."""
+
+    @property
+    def references(self) -> References | None:
+        """The reference workloads of this process; None: it times nothing."""
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""

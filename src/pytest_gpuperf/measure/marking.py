@@ -73,6 +73,7 @@ class MarkingMeasurer:
     """
 
     turns = None  # who started this process has the GPU
+    references = None  # the profiler's work would be in them
 
     def __init__(
         self,

@@ -143,6 +143,7 @@ class Replay:
     """
 
     turns = None  # nothing runs that others must wait for
+    references = None  # nothing is timed
 
     def __init__(self, site: Site, machine: Machine, reader: FileReader) -> None:
         self._site = site

@@ -10,7 +10,7 @@ import functools
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS
+from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.observers import Observations, Observers
+    from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.measure.turns import Turns
     from pytest_gpuperf.model.record import RecordKey
@@ -39,6 +40,7 @@ if TYPE_CHECKING:
 
 __all__ = ["CounterSource", "TimingMeasurer"]
 
+_HOST = "host"
 # docs/judging.md section 5: half-width of the median's interval
 _HOST_PRECISION, _DEVICE_PRECISION = 0.01, 0.005
 
@@ -128,6 +130,16 @@ class TimingMeasurer:
         turns = Turns(self._site)
         self._closing.callback(turns.close)
         return turns
+
+    @functools.cached_property
+    def references(self) -> References | None:
+        """The reference workloads of this process; None: it was asked to time nothing."""
+        collectors = self._site.config.collectors
+        if collectors and frozenset((_HOST, *DEVICE_TIMERS)).isdisjoint(collectors):
+            return None
+        from pytest_gpuperf.measure.references import References
+
+        return References(self._site.clock)
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""

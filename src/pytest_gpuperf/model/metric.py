@@ -40,6 +40,7 @@ class Kind(str, Enum):
     CAPTURE = "capture"
     RECORD = "record"
     STEPS = "steps"
+    REFERENCE = "reference"  # a workload of the plugin's own, between tests
 
 
 class Better(str, Enum):

@@ -8,7 +8,7 @@ from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import BoundClass, Record
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
 __all__ = [
@@ -165,6 +165,9 @@ class Run(Frozen, frozen=True, kw_only=True):
         broken: Ids of tests that failed for another reason than their limits.
 
         shifts: What the machine did to whole classes of tests, as controls show it.
+
+        references: One for each process and reference workload: never judged, and no
+            test of the run.
     """
 
     schema: str
@@ -175,6 +178,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     asserted: tuple[str, ...] = ()
     broken: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
+    references: tuple[Record, ...] = ()
 
 
 class Measured(BulkRecord, frozen=True, kw_only=True):
@@ -199,6 +203,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         group: A heading in reports.
 
         lost: Collectors that turned out to be of no use in its process, and why.
+
+        references: Samples of reference workloads, taken around it.
     """
 
     test_id: str
@@ -210,6 +216,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     asserted: bool = False
     group: str | None = None
     lost: tuple[Unmeasured, ...] = ()
+    references: tuple[ReferenceSamples, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
@@ -249,6 +256,8 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
         reached: The measurements that it came to, under a profiler.
 
         ended: Whether it came to its end, under a profiler.
+
+        references: Samples of reference workloads, taken around it.
     """
 
     test_id: str
@@ -257,3 +266,4 @@ class ChildAnswer(Frozen, frozen=True, kw_only=True):
     unmeasured: tuple[Unmeasured, ...] = ()
     reached: tuple[ProfiledRange, ...] = ()
     ended: bool = False
+    references: tuple[ReferenceSamples, ...] = ()

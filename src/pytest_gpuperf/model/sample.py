@@ -13,6 +13,7 @@ __all__ = [
     "COLLECTORS",
     "CacheMode",
     "Estimate",
+    "ReferenceSamples",
     "Series",
     "Source",
     "SourceLabel",
@@ -183,3 +184,27 @@ class Unmeasured(Gap, frozen=True, kw_only=True):
         return Unmeasured(
             metric=metric, code=gap.code, reason=gap.reason, remedy=gap.remedy
         )
+
+
+class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
+    """
+    Samples of a reference workload, taken before or after a test.
+
+    Attributes:
+        workload: Its name: "python", "numpy", "array" or "copy".
+
+        samples_s: Samples that nothing interrupted [s].
+
+        interrupted_s: The others [s].
+
+        gap: Why it cannot run in this process; None: it can.
+    """
+
+    workload: str
+    samples_s: tuple[float, ...] = ()
+    interrupted_s: tuple[float, ...] = ()
+    gap: Gap | None = None
+
+    def __post_init__(self) -> None:
+        """Refuse samples that are not finite."""
+        finite(f"references[{self.workload}]", *self.samples_s, *self.interrupted_s)

@@ -259,6 +259,7 @@ def _both(earlier: ChildAnswer, later: ChildAnswer) -> ChildAnswer:
         unmeasured=earlier.unmeasured + later.unmeasured,
         reached=earlier.reached + later.reached,
         ended=earlier.ended or later.ended,
+        references=earlier.references + later.references,
     )
 
 

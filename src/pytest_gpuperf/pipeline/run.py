@@ -13,7 +13,6 @@ from pytest_gpuperf.judge.rule import needs_confirming
 from pytest_gpuperf.judge.tally import complaints, tally
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import collector_paused, replace
-from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.pipeline import verdicts
@@ -104,24 +103,29 @@ def finish(
         asserted=suite.asserted(),
         broken=tuple(t for t, m in suite.results.items() if m.body_failed),
         shifts=tuple(shifts),
+        references=suite.reference_records(),
     )
     suite.run = run
-    count = _workers_count(suite)
-    if count > 1:
-        suite.remark(side_by_side(count))
+    workers_count = suite.workers_count()
+    if workers_count > 1:
+        suite.remark(side_by_side(workers_count))
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
+    _keep_references(suite, run)
     _keep(suite, run)
     suite.tidy()
     return run
 
 
-def _workers_count(suite: Suite) -> int:
-    """Return how many xdist workers measured host times; 1: there were none."""
-    measured = (r for test in suite.results.values() for r in test.records)
-    host = (r for r in measured if Family.HOST_TIME.value in r.facts)
-    return max((int(r.soft_facts.get("xdist_workers", "1")) for r in host), default=1)
+def _keep_references(suite: Suite, run: Run) -> None:
+    """Put the references of a run into its recording, where there is one."""
+    if suite.config.record is None:
+        return
+    try:
+        suite.site.keep(run.references)
+    except GpuPerfError as error:
+        suite.complain_of(error)
 
 
 def _keep(suite: Suite, run: Run) -> None:
@@ -170,14 +174,18 @@ def _again(
         records = recording.of_role(role, test_ids)
         test_ids = list(dict.fromkeys(record.key.test_id for record in records))
     else:
+        identities = identities_of(suite.site.identity, role, count)
         runs = repeat(
             suite.command,
             test_ids,
-            identities=identities_of(suite.site.identity, role, count),
+            identities=identities,
             runner=suite.site.runner,
             timeout_s=max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * suite.elapsed_s()),
         )
         records = [r for run in runs for a in run.answers.values() for r in a.records]
+        for identity, run in zip(identities, runs, strict=True):
+            for answer in run.answers.values():
+                suite.add_references(role, identity.process_index, answer.references)
         for run in reversed(runs):  # the first failure is the one that is told
             texts = {test_id: run.failure_of(test_id) for test_id in test_ids}
             failures |= {test_id: text for test_id, text in texts.items() if text}

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
-    from pytest_gpuperf.model.sample import Estimate
+    from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
 
 
 __all__ = ["Suite"]
@@ -85,6 +85,7 @@ class Suite:
         self.run: Run | None = None
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
+        self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
         self._interrupted = ""
@@ -113,6 +114,7 @@ class Suite:
             _ = self.site.session  # the commit is that of now, not of the run's end
         self.results[measured.test_id] = measured
         self.site.learn_lost(measured.lost)
+        self.add_references(Role.MAIN, 0, measured.references)
         if passed:
             self.passed.add(measured.test_id)
 
@@ -180,6 +182,7 @@ class Suite:
         self.first_cases.clear()
         self._by_test.clear()
         self.memory.forget()
+        self._references.clear()
         self.repeated = ()
         self.verdicts = ()
         self.run = None
@@ -212,6 +215,41 @@ class Suite:
     def add(self, records: Sequence[Record]) -> None:
         """Take what fresh processes measured."""
         self.repeated += tuple(records)
+
+    def add_references(
+        self, role: Role, process_index: int, samples: Sequence[ReferenceSamples]
+    ) -> None:
+        """Take what a process timed of reference workloads; workers are one process."""
+        if samples:
+            self._references.setdefault((role, process_index), []).extend(samples)
+
+    def reference_records(self) -> tuple[Record, ...]:
+        """Return one record for each process and reference workload."""
+        if self.site.recording is not None:
+            return self.site.recording.references()
+        if not self._references:
+            return ()
+        from pytest_gpuperf.measure.references import reference_records
+
+        return tuple(
+            record
+            for (role, process_index), samples in self._references.items()
+            for record in reference_records(
+                samples,
+                environment=self.site.environment,
+                role=role,
+                process_index=process_index,
+                workers_count=self.workers_count() if role is Role.MAIN else 1,
+            )
+        )
+
+    def workers_count(self) -> int:
+        """Return how many xdist workers measured host times; 1: there were none."""
+        measured = (r for test in self.results.values() for r in test.records)
+        host = (r for r in measured if Family.HOST_TIME.value in r.facts)
+        return max(
+            (int(r.soft_facts.get("xdist_workers", "1")) for r in host), default=1
+        )
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""

@@ -11,7 +11,9 @@ from fakes import runs
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Measured
+from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
@@ -59,3 +61,26 @@ def test_a_test_that_pytest_fails_after_all_is_judged_no_more(tmp_path: Path) ->
     assert suite.failures_of(TEST_ID) == ()
     assert suite.passed == set()
     assert suite.results[TEST_ID].body_failed
+
+
+def test_references_are_gathered_by_process(tmp_path: Path) -> None:
+    """What workers timed is one process's; each fresh process has records of its own."""
+    suite = judged(tmp_path)
+    assert suite.reference_records() == ()
+    one, three = (
+        (ReferenceSamples(workload="copy", samples_s=(value_s,)),)
+        for value_s in (1.0, 3.0)
+    )
+    suite.receive(Measured(test_id="a", references=one), passed=True)
+    suite.receive(Measured(test_id="b", references=three), passed=True)
+    suite.add_references(Role.CONFIRM, 2, three)
+    found = {
+        (record.role, record.process_index): record.estimates[0].value
+        for record in suite.reference_records()
+    }
+
+    assert found == {(Role.MAIN, 0): 2.0, (Role.CONFIRM, 2): 3.0}
+    assert suite.records() == ()
+
+    suite.forget()
+    assert suite.reference_records() == ()

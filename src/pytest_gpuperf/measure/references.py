@@ -1,0 +1,276 @@
+"""Reference workloads: work that no change of the tested code can move.
+
+They are timed before and after tests, so that the machine's part in a change can be told
+from the code's. There are none for a GPU yet.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Callable, Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.environment import known_facts, soft_facts
+from pytest_gpuperf.measure.assemble import Maker, median_estimate
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.metric import Kind
+from pytest_gpuperf.model.record import REFERENCES, Note, Record, RecordKey, Role
+from pytest_gpuperf.model.sample import ReferenceSamples, Series, Unmeasured
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+    from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.model.environment import Environment
+
+__all__ = ["METHOD", "References", "reference_records"]
+
+# raised when a workload or the way it is timed changes
+METHOD = "references/1"
+_SAMPLES = 4  # of each workload, before a test and after it
+_RUNNING_FRACTION = 0.97  # as of tests: docs/judging.md section 5
+_LEAST_UNINTERRUPTED = 5  # likewise
+# docs/judging.md section 2: the cost of a process, the larger of the two
+_BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
+_STALE_NS = 100_000_000  # samples this old are not of the machine before a test
+_LOOP_COUNT = 10_000  # about 0.4 ms
+_ELEMENTS = 8192  # 64 KiB of doubles: three arrays fit every L2
+_NUMPY_COUNT = 64  # some 0.2 ms
+_ARRAY_COUNT = 16  # likewise
+_COPY_BYTES = 4 << 20
+
+Workload = Callable[[], object]
+
+
+class References:
+    """
+    The reference workloads of one process.
+
+    Args:
+        clock: Gives the time.
+
+        modules: The modules that the process has loaded.
+    """
+
+    def __init__(
+        self, clock: Clock, *, modules: Mapping[str, Any] | None = None
+    ) -> None:
+        self._clock = clock
+        self._modules = sys.modules if modules is None else modules
+        self._workloads: dict[str, Workload | Gap] = {}
+        self._samples: list[ReferenceSamples] = []
+        self._spent_ns = self._measured_ns = self._set_ns = 0
+        self._begun_ns = 0  # the test that runs now
+        self._ended_ns: int | None = None  # the last samples
+
+    def before(self) -> None:
+        """Time the workloads before a test, unless that was done after the last one."""
+        now_ns = self._clock.now_ns()
+        if self._ended_ns is None or now_ns - self._ended_ns > _STALE_NS:
+            self._sample()
+        self._begun_ns = self._clock.now_ns()
+
+    def after(self) -> None:
+        """Time the workloads after a test that has passed."""
+        self._measured_ns += self._clock.now_ns() - self._begun_ns
+        self._sample()
+
+    def taken(self) -> tuple[ReferenceSamples, ...]:
+        """Return the samples since the last call."""
+        samples, self._samples = self._samples, []
+        return tuple(samples)
+
+    def _sample(self) -> None:
+        """Take samples of every workload, if what is left of the budget allows it."""
+        begun_ns = self._clock.now_ns()
+        if self._spent_ns + self._set_ns > self._budget_ns():
+            return
+        for name in self._names():
+            spent_ns = self._clock.now_ns() - begun_ns
+            if self._spent_ns + spent_ns > self._budget_ns():
+                break  # slower than the last time
+            self._samples.append(self._samples_of(name))
+        self._ended_ns = self._clock.now_ns()
+        self._set_ns = self._ended_ns - begun_ns
+        self._spent_ns += self._set_ns
+
+    def _budget_ns(self) -> float:
+        """Return how long the workloads may take until now, all together."""
+        return max(_BUDGET_NS, _BUDGET_FRACTION * self._measured_ns)
+
+    def _names(self) -> tuple[str, ...]:
+        """Return the workloads; numpy's where the tests have loaded it already."""
+        return ("python", "numpy" if "numpy" in self._modules else "array", "copy")
+
+    def _samples_of(self, name: str) -> ReferenceSamples:
+        """Return samples of one workload, or why it cannot run."""
+        try:
+            if name not in self._workloads:
+                self._workloads[name] = self._made(name)
+            workload = self._workloads[name]
+            if isinstance(workload, Gap):
+                return ReferenceSamples(workload=name, gap=workload)
+            return self._timed(name, workload)
+        except Exception as error:  # noqa: BLE001 - whatever it is, no test fails for it
+            what = str(error) or type(error).__name__
+            gap = Gap(
+                code=GapCode.FAILED,
+                reason=f"the reference workload {name} cannot run ({what})",
+                remedy="free memory for the test process, or repair what it names",
+            )
+            self._workloads[name] = gap
+            return ReferenceSamples(workload=name, gap=gap)
+
+    def _made(self, name: str) -> Workload:
+        """Return a workload with the memory that it works on."""
+        if name == "python":
+            return _python_loop
+        if name == "copy":
+            return _copy()
+        return _numpy(self._modules["numpy"]) if name == "numpy" else _array()
+
+    def _timed(self, name: str, workload: Workload) -> ReferenceSamples:
+        """Time a workload after one call that warms it up."""
+        now_ns, cpu_ns = self._clock.now_ns, self._clock.thread_cpu_ns
+        samples_s: list[float] = []
+        interrupted_s: list[float] = []
+        workload()
+        for _ in range(_SAMPLES):
+            cpu_begun_ns = cpu_ns()
+            begun_ns = now_ns()
+            workload()
+            elapsed_ns = now_ns() - begun_ns
+            ran_ns = cpu_ns() - cpu_begun_ns
+            ran_through = ran_ns >= _RUNNING_FRACTION * elapsed_ns
+            if elapsed_ns > 0:
+                series = samples_s if ran_through else interrupted_s
+                series.append(elapsed_ns / NS_PER_S)
+        return ReferenceSamples(
+            workload=name,
+            samples_s=tuple(samples_s),
+            interrupted_s=tuple(interrupted_s),
+        )
+
+
+def reference_records(
+    samples: Iterable[ReferenceSamples],
+    *,
+    environment: Environment,
+    role: Role = Role.MAIN,
+    process_index: int = 0,
+    workers_count: int = 1,
+) -> tuple[Record, ...]:
+    """
+    Return a record for each reference workload of one process.
+
+    Args:
+        samples: All that the process took.
+
+        environment: Machine and software.
+
+        role: Which process of the run it is.
+
+        process_index: 0 for the main process, from 1 for the fresh ones.
+
+        workers_count: How many processes took them side by side.
+    """
+    maker = Maker(
+        facts=known_facts(environment, method=METHOD),
+        soft_facts=soft_facts(environment, workers_count=workers_count),
+        role=role,
+        process_index=process_index,
+    )
+    by_workload: dict[str, list[ReferenceSamples]] = {}
+    for taken in samples:
+        by_workload.setdefault(taken.workload, []).append(taken)
+    return tuple(
+        _record(maker, name, taken) for name, taken in sorted(by_workload.items())
+    )
+
+
+def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Record:
+    """Return the record of one workload: of interrupted samples where others are few."""
+    key = RecordKey(test_id=REFERENCES, name=name)
+    values = [value for part in taken for value in part.samples_s]
+    interrupted = [value for part in taken for value in part.interrupted_s]
+    few = len(values) < _LEAST_UNINTERRUPTED
+    counted = (*values, *interrupted) if few else tuple(values)
+    gaps = [part.gap for part in taken if part.gap is not None]
+    if not counted:
+        gap = gaps[0] if gaps else _STOOD_STILL
+        unmeasured = (Unmeasured.of_metric("time", gap),)
+        return maker.record(
+            key, Kind.REFERENCE, (), facts=maker.facts, unmeasured=unmeasured
+        )
+    record = maker.record(
+        key,
+        Kind.REFERENCE,
+        (median_estimate("time", counted, "host"),),
+        facts=maker.facts,
+        series=(
+            Series(
+                metric="time",
+                unit="s",
+                source="host",
+                values=counted,
+                discarded_count=len(values) + len(interrupted) - len(counted),
+            ),
+        ),
+    )
+    if not (few and interrupted):
+        return record
+    text = f"{len(interrupted)} of {len(counted)} samples were interrupted"
+    return replace(record, notes=(Note(code="interrupted", text=text),))
+
+
+_STOOD_STILL = Gap(
+    code=GapCode.FAILED,
+    reason="the clock stood still",
+    remedy="run it where the clock moves",
+)
+
+
+def _python_loop() -> int:
+    """Add up numbers: what the interpreter does."""
+    total = 0
+    for number in range(_LOOP_COUNT):
+        total += number
+    return total
+
+
+def _numpy(numpy: Any) -> Workload:  # noqa: ANN401 - an optional library has no types
+    """Return a product of arrays that stay in L2: what vector units do."""
+    left, right = numpy.full(_ELEMENTS, 1.5), numpy.full(_ELEMENTS, 2.5)
+    out = numpy.empty(_ELEMENTS)
+
+    def multiply() -> None:
+        for _ in range(_NUMPY_COUNT):
+            numpy.multiply(left, right, out=out)
+
+    return multiply
+
+
+def _array() -> Workload:
+    """Return a swap of the bytes of an array that stays in L2: compiled code."""
+    from array import array  # most processes have numpy, or time nothing
+
+    values = array("d", [1.5]) * _ELEMENTS
+
+    def swap() -> None:
+        for _ in range(_ARRAY_COUNT):
+            values.byteswap()
+
+    return swap
+
+
+def _copy() -> Workload:
+    """Return a copy of 4 MiB: what memory does."""
+    source = memoryview(bytearray(b"\x01") * _COPY_BYTES)
+    target = memoryview(bytearray(b"\x02") * _COPY_BYTES)
+
+    def copy() -> None:
+        target[:] = source
+
+    return copy

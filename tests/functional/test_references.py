@@ -1,0 +1,74 @@
+"""Reference workloads: timed beside tests in every process, and no test of the run."""
+
+from __future__ import annotations
+
+from collections import Counter
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+
+TIMED = """
+    def test_it(gpuperf):
+        gpuperf(sum, range(100))
+"""
+LOOK = """
+    import sys
+
+    def pytest_unconfigure(config):
+        print("loaded:", "pytest_gpuperf.measure.references" in sys.modules)
+"""
+
+
+def test_every_process_that_measures_times_them(project: Project) -> None:
+    """One record for each workload and process, in a list of their own."""
+    project.write(TIMED)
+    ended = project.run("--gpuperf-json=run.json", "--gpuperf-runs=3")
+    run = project.report()
+    processes = Counter(
+        (record["role"], record["process_index"]) for record in run["references"]
+    )
+
+    assert processes == {("main", 0): 3, ("repeat", 1): 3, ("repeat", 2): 3}
+    assert {record["kind"] for record in run["references"]} == {"reference"}
+    assert {record["key"]["test_id"] for record in run["references"]} == {
+        "gpuperf::references"
+    }
+    assert {record["key"]["test_id"] for record in run["records"]} == {
+        "test_it.py::test_it"
+    }
+    assert run["header"]["completeness"]["expected_count"] == 1
+    assert lines(ended, "references") == []
+    assert lines(ended, "judged 0 of 1")
+
+
+def test_the_workers_of_a_run_are_one_process(project: Project) -> None:
+    """What they timed side by side is one value of each workload."""
+    project.write(TIMED.replace("test_it", "test_a") + TIMED.replace("it(", "b("))
+    project.run(*XDIST, "-n2", "--gpuperf-json=run.json")
+    references = project.report()["references"]
+    python = [record for record in references if record["key"]["name"] == "python"]
+
+    assert [record["process_index"] for record in python] == [0]
+    assert python[0]["soft_facts"]["xdist_workers"] == "2"
+
+
+@pytest.mark.parametrize(
+    ("text", "arguments", "loaded"),
+    [
+        (TIMED, (), True),
+        (TIMED, ("--collect-only",), False),
+        (TIMED, ("--gpuperf-disable",), False),
+        ("def test_it():\n    pass\n", (), False),
+    ],
+)
+def test_who_measures_nothing_pays_nothing(
+    project: Project, text: str, arguments: tuple[str, ...], *, loaded: bool
+) -> None:
+    """Not even an import."""
+    project.write(LOOK, "conftest.py")
+    project.write(text)
+
+    ended = project.spawn("-s", *arguments)
+
+    assert f"loaded: {loaded}" in ended.stdout

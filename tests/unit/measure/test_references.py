@@ -1,0 +1,247 @@
+"""measure.references: what is timed between tests, how often, and what is made of it."""
+
+from __future__ import annotations
+
+from collections import Counter
+from types import SimpleNamespace
+from typing import Any
+
+import numpy as np
+import pytest
+
+from fakes.clock import FakeClock
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.measure.references import METHOD, References, reference_records
+from pytest_gpuperf.model.environment import Environment
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import REFERENCES, Kind, Role
+from pytest_gpuperf.model.sample import ReferenceSamples
+
+MS = 1_000_000  # ns
+MACHINE = Environment(
+    cpu_model="Xeon", core_count=8, python_minor="3.12", platform="linux", versions={}
+)
+
+
+class SteppingClock(FakeClock):
+    """Moves with each reading, so that work that takes no time has one."""
+
+    def __init__(self, step_ns: int = MS) -> None:
+        super().__init__()
+        self.step_ns = step_ns
+
+    def now_ns(self) -> int:
+        self.advance(self.step_ns)
+        return self.reading_ns
+
+
+def counts(samples: tuple[ReferenceSamples, ...]) -> Counter[str]:
+    """Return how many samples there are of each workload."""
+    counted: Counter[str] = Counter()
+    for part in samples:
+        counted[part.workload] += len(part.samples_s) + len(part.interrupted_s)
+    return counted
+
+
+def test_workloads_are_timed_before_and_after_a_test() -> None:
+    """Four samples each; what was told once is not told again."""
+    clock = SteppingClock(step_ns=10_000)
+    references = References(clock, modules={})
+    references.before()
+    before = references.taken()
+    clock.advance(200 * MS)
+    references.after()
+
+    assert counts(before) == {"python": 4, "array": 4, "copy": 4}
+    assert counts(references.taken()) == {"python": 4, "array": 4, "copy": 4}
+    assert references.taken() == ()
+    assert before[0].samples_s == pytest.approx([10e-6] * 4)
+
+
+def test_samples_after_a_test_are_those_before_the_next() -> None:
+    """Where it begins within 0.1 s; the machine may be another later."""
+    clock = SteppingClock(step_ns=10_000)
+    references = References(clock, modules={})
+    references.after()
+    references.taken()
+    references.before()
+    soon = references.taken()
+    clock.advance(101 * MS)
+    references.before()
+
+    assert soon == ()
+    assert counts(references.taken())["python"] == 4
+
+
+@pytest.mark.parametrize(("tests_s", "budget_s"), [(0.01, 0.1), (2.0, 1.0)])
+def test_the_cost_is_a_hundredth_of_the_tests_or_a_tenth_of_a_second(
+    tests_s: float, budget_s: float
+) -> None:
+    """The larger of the two; most of it is used, all over the run."""
+    clock = SteppingClock(step_ns=10_000)
+    references = References(clock, modules={})
+    sampled: list[int] = []
+    begun_s, count = clock.unix_s(), 50
+    for number in range(count):
+        references.before()
+        clock.advance(round(tests_s * 1e9))
+        references.after()
+        if references.taken():
+            sampled.append(number)
+    spent_s = clock.unix_s() - begun_s - count * tests_s
+
+    assert 0.5 * budget_s < spent_s < 1.1 * budget_s or len(sampled) == count
+    assert spent_s < 1.1 * budget_s
+
+
+def test_a_machine_that_stalls_ends_a_set_in_the_middle() -> None:
+    """No workload is begun once the budget is spent."""
+    clock = SteppingClock()
+    references = References(clock, modules={})
+    clock.step_ns = 30 * MS
+    references.before()
+
+    assert counts(references.taken()) == {"python": 4}
+
+
+def test_numpy_is_used_where_the_tests_have_loaded_it() -> None:
+    """It is not imported for this; without it an array stands in, by its own name."""
+    clock = SteppingClock(step_ns=10_000)
+    modules: dict[str, Any] = {}
+    references = References(clock, modules=modules)
+    references.after()
+    modules["numpy"] = np
+    references.after()
+
+    assert counts(references.taken()) == {
+        "python": 8,
+        "array": 4,
+        "numpy": 4,
+        "copy": 8,
+    }
+
+
+def refused(*_: object) -> object:
+    """Give no memory."""
+    raise MemoryError
+
+
+def test_a_workload_that_cannot_run_is_left_out_with_its_reason() -> None:
+    """No test fails for it, and the others are timed."""
+    references = References(
+        SteppingClock(step_ns=10_000), modules={"numpy": SimpleNamespace(full=refused)}
+    )
+    references.after()
+    references.after()
+    samples = references.taken()
+    copy, numpy, python = reference_records(samples, environment=MACHINE)
+
+    assert counts(samples) == {"python": 8, "numpy": 0, "copy": 8}
+    assert numpy.estimates == ()
+    assert numpy.series == ()
+    (gap,) = numpy.unmeasured
+    assert (gap.metric, gap.code) == ("time", GapCode.FAILED)
+    assert gap.reason == "the reference workload numpy cannot run (MemoryError)"
+    assert copy.unmeasured == python.unmeasured == ()
+
+
+def test_an_interrupted_sample_is_told_apart() -> None:
+    """As one of a test: below 97 % of processor time."""
+
+    class Busy(SteppingClock):
+        def now_ns(self) -> int:
+            self.interrupt(self.step_ns)
+            return self.reading_ns
+
+    references = References(Busy(step_ns=10_000), modules={})
+    references.after()
+
+    assert [
+        (len(part.samples_s), len(part.interrupted_s)) for part in references.taken()
+    ] == [(0, 4)] * 3
+
+
+def test_the_real_workloads_take_a_fraction_of_a_millisecond_each() -> None:
+    """On the machine's own clock all of them run, and none is a matter of its clock."""
+    references = References(SystemClock(), modules={"numpy": np})
+    references.after()
+    samples = references.taken()
+
+    assert [part.gap for part in samples] == [None] * 3
+    assert all(
+        1e-5 < min((*part.samples_s, *part.interrupted_s)) < 0.05 for part in samples
+    )
+
+
+def test_a_record_is_one_of_a_process_and_a_workload() -> None:
+    """Its value is the median of all samples of the process, whichever test they are of."""
+    samples = (
+        ReferenceSamples(workload="python", samples_s=(1.0, 2.0, 3.0, 4.0)),
+        ReferenceSamples(workload="copy", samples_s=(7.0,)),
+        ReferenceSamples(workload="python", samples_s=(5.0,), interrupted_s=(90.0,)),
+    )
+    copy, python = reference_records(
+        samples,
+        environment=MACHINE,
+        role=Role.CONFIRM,
+        process_index=3,
+        workers_count=2,
+    )
+    (estimate,) = python.estimates
+    (series,) = python.series
+
+    assert (copy.key.test_id, copy.key.name) == (REFERENCES, "copy")
+    assert (python.key.name, python.kind) == ("python", Kind.REFERENCE)
+    assert (python.role, python.process_index) == (Role.CONFIRM, 3)
+    assert (estimate.metric, estimate.value, estimate.source) == ("time", 3.0, "host")
+    assert series.values == (1.0, 2.0, 3.0, 4.0, 5.0)
+    assert series.discarded_count == 1
+    assert python.notes == ()
+    assert python.facts == {
+        "host-time": {
+            "cpu_model": "Xeon",
+            "core_count": "8",
+            "python_minor": "3.12",
+            "method": METHOD,
+        }
+    }
+    assert python.soft_facts["xdist_workers"] == "2"
+
+
+def test_fewer_than_five_samples_are_no_value() -> None:
+    """Then interrupted ones count as well, and a note says how many they are."""
+    samples = (
+        ReferenceSamples(
+            workload="copy", samples_s=(1.0,) * 4, interrupted_s=(9.0, 10.0, 11.0)
+        ),
+    )
+    (record,) = reference_records(samples, environment=MACHINE)
+    (note,) = record.notes
+
+    assert record.series[0].values == (1.0, 1.0, 1.0, 1.0, 9.0, 10.0, 11.0)
+    assert note.text == "3 of 7 samples were interrupted"
+
+
+def test_a_clock_that_stands_still_gives_no_value() -> None:
+    """A time of zero would be one."""
+    references = References(FakeClock(), modules={})
+    references.after()
+    records = reference_records(references.taken(), environment=MACHINE)
+
+    assert [record.estimates for record in records] == [(), (), ()]
+    assert {record.unmeasured[0].reason for record in records} == {
+        "the clock stood still"
+    }
+
+
+def test_a_process_may_have_had_a_gap_and_values() -> None:
+    """A worker without memory does not take another's value away."""
+    gap = Gap(code=GapCode.FAILED, reason="no memory", remedy="buy some")
+    samples = (
+        ReferenceSamples(workload="copy", gap=gap),
+        ReferenceSamples(workload="copy", samples_s=(1.0,)),
+    )
+    (record,) = reference_records(samples, environment=MACHINE)
+
+    assert record.estimates[0].value == 1.0
+    assert record.unmeasured == ()
