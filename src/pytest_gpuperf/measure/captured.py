@@ -77,7 +77,7 @@ _Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
 
 def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
     """Return the counters to ask a report for, so that `metrics` can be read."""
-    counters = [each for each in metrics if each not in METRICS and each != ANALYSED]
+    counters = [name for name in metrics if name not in METRICS and name != ANALYSED]
     analysed = ANALYSIS_COUNTERS if ANALYSED in metrics else ()
     return translate.needed_counters(counters, (*_standard(metrics), *analysed))
 
@@ -132,7 +132,7 @@ def capture_values(
     """
     declared = None if work is None else work.bytes
     names = _standard(metrics)
-    paired = [(each, _completed(each, names, declared)) for each in launches]
+    paired = [(launch, _completed(launch, names, declared)) for launch in launches]
     estimates = [_estimate(_COUNT, float(len(launches)), "count", None)]
     gaps = []
     for metric in metrics:
@@ -182,7 +182,7 @@ def _meant(gap: Unmeasured, names: Sequence[str]) -> str:
 
 def analyses(capture: Capture) -> tuple[tuple[Analysis | None, ...], ...]:
     """Return what limits each launch of each range; None: it was not measured."""
-    return tuple(tuple(map(_analysis, each.launches)) for each in capture.ranges)
+    return tuple(tuple(map(_analysis, part.launches)) for part in capture.ranges)
 
 
 def kernel_analyses(
@@ -199,7 +199,7 @@ def kernel_analyses(
             timed = standard_counters(launch, ("duration_s",)).values.get("duration_s")
             by_name.setdefault(launch.kernel, []).append((timed, launch))
     kernels = [_kernel_analysis(runs) for runs in by_name.values()]
-    return tuple(sorted(kernels, key=lambda each: -(each.total_s or 0.0)))
+    return tuple(sorted(kernels, key=lambda kernel: -(kernel.total_s or 0.0)))
 
 
 def _kernel_analysis(
@@ -207,7 +207,7 @@ def _kernel_analysis(
 ) -> KernelAnalysis:
     """Return what limits one kernel."""
     times = [time_s for time_s, _ in launches if time_s is not None]
-    _, longest = max(launches, key=lambda each: each[0] or 0.0)
+    _, longest = max(launches, key=lambda timed: timed[0] or 0.0)
     return KernelAnalysis(
         kernel=longest.kernel,
         demangled=longest.demangled or longest.kernel,
@@ -278,7 +278,9 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
         gap = not_given(metric, Kind.CAPTURE)
         remedy = f"{gap.remedy}, or ask for a counter by its own name"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
-    return over_launches(metric, [each for _, each in launches]), entry.unit or ""
+    return over_launches(
+        metric, [counters for _, counters in launches]
+    ), entry.unit or ""
 
 
 def _counter(

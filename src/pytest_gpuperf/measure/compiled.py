@@ -41,14 +41,14 @@ class Code(Frozen, frozen=True, kw_only=True):
     What was read of the kernels' machine code.
 
     Attributes:
-        wanted: The metrics to take from it.
+        metrics: The metrics to take from it.
 
         mixes: What each kernel consists of, in their order; None: it was not read.
 
         gap: Why it could not be read; None: it could.
     """
 
-    wanted: tuple[str, ...] = ()
+    metrics: tuple[str, ...] = ()
     mixes: tuple[InstructionMix, ...] | None = None
     gap: Gap | None = None
 
@@ -59,22 +59,22 @@ def is_in_code(metric: str) -> bool:
 
 
 def code_of(
-    wanted: Sequence[str], read: Callable[[], tuple[InstructionMix, ...]]
+    metrics: Sequence[str], read: Callable[[], tuple[InstructionMix, ...]]
 ) -> Code:
     """
     Return the code, or why it could not be read: the resources are known all the same.
 
     Args:
-        wanted: The metrics to take from it; none: it is not read.
+        metrics: The metrics to take from it; none: it is not read.
 
         read: Reads it.
     """
-    if not wanted:
+    if not metrics:
         return Code()
     try:
-        return Code(wanted=tuple(wanted), mixes=read())
+        return Code(metrics=tuple(metrics), mixes=read())
     except CollectError as error:
-        return Code(wanted=tuple(wanted), gap=Gap.of(error))
+        return Code(metrics=tuple(metrics), gap=Gap.of(error))
 
 
 def binary_record(
@@ -146,10 +146,10 @@ def _kernel_metrics(
     occupancy = kernel_occupancy(kernel, limits) if limits is not None else None
     fraction = None if occupancy is None else occupancy.fraction
     metrics["occupancy.theoretical"] = (fraction, "fraction")
-    if mix is not None and kernel.spills_bytes is None and _SPILLS in code.wanted:
+    if mix is not None and kernel.spills_bytes is None and _SPILLS in code.metrics:
         metrics[_SPILLS] = (mix.spills_bytes, "bytes")
     counts = None if mix is None else mix.counts
-    for metric in filter(is_compiled, code.wanted):
+    for metric in filter(is_compiled, code.metrics):
         value = None if counts is None else counts[metric.removeprefix(_PREFIX)]
         metrics[metric] = (value, "count")
     return metrics
@@ -190,7 +190,7 @@ def _gap(
     code: Code,
 ) -> Unmeasured:
     """Return why a kernel, and so the whole binary, has no value of a metric."""
-    if metric in code.wanted:
+    if metric in code.metrics:
         gap = _gap_in_code(metric, kernel, mix, code)
     else:
         gap = _gap_of_resource(metric, kernel, kernels)

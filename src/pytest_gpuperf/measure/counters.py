@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.environment import Device
     from pytest_gpuperf.model.work import Work
 
+
 __all__ = [
     "AS_IT_COMES",
     "COUNT",
@@ -238,15 +239,17 @@ def with_counters(
         by_kernel: Whether the launches are those of kernels with a name.
     """
     estimates, gaps = capture_values(launches, metrics, work)
-    others = [
+    more_metrics = [
         name
         for name, metric in METRICS.items()
         if metric.family is Family.COUNTER and name in FORMULAS and name not in metrics
     ]
-    besides, _ = capture_values(launches, others, work)  # as far as they are there
+    more_estimates, _ = capture_values(
+        launches, more_metrics, work
+    )  # as far as they are there
     counted = [
         replace(e, source=source)
-        for e in (*estimates, *(e for e in besides if e.metric != COUNT))
+        for e in (*estimates, *(e for e in more_estimates if e.metric != COUNT))
     ]
     if not by_kernel:  # one result for all that was launched
         counted = [e for e in counted if e.kernel is None]
@@ -327,10 +330,10 @@ class CountedTest(Frozen, frozen=True, kw_only=True):
     @property
     def complete(self) -> bool:
         """Whether it would be the same the next time."""
-        every = (launch for each in self.ranges for launch in each.launches)
+        every = (launch for part in self.ranges for launch in part.launches)
         return (
             self.refusal is None
-            and all(each.launches for each in self.ranges)
+            and all(part.launches for part in self.ranges)
             and all(launch.measured for launch in every)
         )
 
@@ -340,15 +343,15 @@ class NcuCounters:
     The counters of a run's tests.
 
     Args:
-        found: What was counted, by test id.
+        tests: What was counted of each.
 
         collectors: Those that were asked for by name.
     """
 
     def __init__(
-        self, found: Iterable[CountedTest], *, collectors: Sequence[str]
+        self, tests: Iterable[CountedTest], *, collectors: Sequence[str]
     ) -> None:
-        self._found = {each.test_id: each for each in found}
+        self._tests = {test.test_id: test for test in tests}
         self._collectors = collectors
 
     def joined(
@@ -362,21 +365,21 @@ class NcuCounters:
     ) -> Record:
         """Return a record with the counters of the same measurement, or why it has none."""
         metrics = counter_metrics(plan, self._collectors)
-        counted = self._found.get(record.key.test_id)
+        counted = self._tests.get(record.key.test_id)
         if not metrics or counted is None:
             return record
-        found = _of_range(counted, record.key.name)
-        if isinstance(found, Gap):
-            return without_counters(record, metrics, found)
+        part = _of_range(counted, record.key.name)
+        if isinstance(part, Gap):
+            return without_counters(record, metrics, part)
         modes = {
             "tool_version": counted.tool_version,
             "replay_mode": counted.replay_mode,
-            "cache_control": found.cache_control,
+            "cache_control": part.cache_control,
             "clock_control": counted.clock_control,
         }
         return with_counters(
             record,
-            found.launches,
+            part.launches,
             metrics,
             work=work,
             facts={**facts, **modes},
@@ -397,7 +400,7 @@ def without_counters(record: Record, metrics: Sequence[str], refusal: Gap) -> Re
 def _of_range(counted: CountedTest, name: str) -> RangeLaunches | Gap:
     """Return what was counted of a measurement, or why nothing was."""
     shown = f"the range {name!r}" if name else "the measurement"
-    measured = next((each for each in counted.ranges if each.name == name), None)
+    measured = next((part for part in counted.ranges if part.name == name), None)
     if measured is None:
         return counted.refusal or Gap(
             code=GapCode.NOT_REACHED,
@@ -470,28 +473,28 @@ class CuptiCounters:
         metrics = counter_metrics(plan, self._site.config.collectors)
         if not metrics:
             return record
-        foreign = {each.metric: each for each in self._of_ncu_alone(metrics)}
+        foreign = {gap.metric: gap for gap in self._of_ncu_alone(metrics)}
         record = replace(record, unmeasured=(*record.unmeasured, *foreign.values()))
         metrics = tuple(name for name in metrics if name not in foreign)
         if not metrics:
             return record
         counters = made_of(metrics, self._capability, lacks=made_by_ncu)
-        found: CountedCall | Gap = _BLOCK if counters else _NOTHING
+        counted_call: CountedCall | Gap = _BLOCK if counters else _NOTHING
         if counters and call is not None:
-            found = self._counted(call, counters)
-        if isinstance(found, Gap):
-            return without_counters(record, metrics, self._beside_ncu(found))
-        counted = found.counted
+            counted_call = self._counted(call, counters)
+        if isinstance(counted_call, Gap):
+            return without_counters(record, metrics, self._beside_ncu(counted_call))
+        counted = counted_call.counted
         text = f"counters are of {counted.tool} in this process: {self._ncu.reason}"
         self._site.remark(Source.CUPTI, f"{Source.CUPTI}: {text}")
         record = with_counters(
             record,
-            self._launches(found),
+            self._launches(counted_call),
             metrics,
             work=work,
             facts={**facts, **counted.facts()},
             source=Source.CUPTI,
-            by_kernel=bool(found.names),
+            by_kernel=bool(counted_call.names),
         )
         note = Note(code="counted-in-process", text=text)
         return replace(record, notes=(*record.notes, note, *counted.notes))
@@ -561,10 +564,10 @@ class CuptiCounters:
                     Source.CUPTI, f"{Source.CUPTI}: {absence.reason}; {absence.remedy}"
                 )
 
-    def _launches(self, found: CountedCall) -> tuple[CapturedLaunch, ...]:
+    def _launches(self, call: CountedCall) -> tuple[CapturedLaunch, ...]:
         """Return what was counted in the form in which ncu's reports are read."""
         demangler = native_demangler()
-        names = found.names or tuple(each.name for each in found.counted.ranges)
+        names = call.names or tuple(part.name for part in call.counted.ranges)
         readable = {name: demangler(name) or name for name in names}
         chip = dict(zip(CAPABILITY, self._capability or (), strict=False))
         chip_metrics = {
@@ -579,11 +582,11 @@ class CuptiCounters:
                 measured=True,
                 metrics=chip_metrics
                 | {
-                    counter: CapturedValue(value=each.value, unit=each.unit)
-                    for counter, each in counted.metrics.items()
+                    counter: CapturedValue(value=value.value, unit=value.unit)
+                    for counter, value in counted.metrics.items()
                 },
             )
             for index, (name, counted) in enumerate(
-                zip(names, found.counted.ranges, strict=True)
+                zip(names, call.counted.ranges, strict=True)
             )
         )

@@ -52,7 +52,9 @@ class Machine:
         used = None
         with contextlib.suppress(CollectError):  # one that has failed says so itself
             used = self._site.runtime.device_uuid()
-        matching = (each for each in devices if used and same_device(each.uuid, used))
+        matching = (
+            device for device in devices if used and same_device(device.uuid, used)
+        )
         return next(matching, self._site.device())
 
     def misplaced(self) -> Void | None:
@@ -202,6 +204,6 @@ def _named(peaks: Peaks, name: str, declared: DeclaredPeaks) -> Peaks:
     """Return peaks with a note where a declaration is for other devices alone."""
     if not declared or name in declared:
         return peaks
-    others = ", ".join(declared)
-    note = f"gpuperf_peaks declares those of {others}, and this is {name}"
+    names = ", ".join(declared)
+    note = f"gpuperf_peaks declares those of {names}, and this is {name}"
     return replace(peaks, notes=(*peaks.notes, note))

@@ -129,11 +129,11 @@ class MarkingMeasurer:
             kind = None if failure is None else type(failure)
             mark.__exit__(kind, failure, None)
             loop = recorder.end(failure)
-            record, known = self._machine.loop_record(
+            record, ran_on = self._machine.loop_record(
                 key, loop, work=work or plan.work, hardware=hardware
             )
             placed = _record(key, Kind.STEPS, plan).estimates
-            return replace(record, estimates=(*record.estimates, *placed)), known
+            return replace(record, estimates=(*record.estimates, *placed)), ran_on
 
         return ended
 

@@ -60,10 +60,10 @@ def with_observations(
         return record
     activity = None if observations.trace is None else _summary(observations.trace)
     estimates = tuple(_estimates(record, observations, activity))
-    known = {e.metric for e in (*record.estimates, *estimates)}
+    with_value = {e.metric for e in (*record.estimates, *estimates)}
     gaps: dict[str, Unmeasured] = {}
     for gap in _gaps(record, observations, activity):
-        if gap.metric not in known:  # the first reason is the nearest
+        if gap.metric not in with_value:  # the first reason is the nearest
             gaps.setdefault(gap.metric, gap)
     gated = _gated(observations, strict=strict)
     families = {family_of(e.metric, e.source) for e in estimates}

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
         UtilizationWindow,
     )
 
+
 __all__ = ["MeasuredCall", "Observations", "Observers"]
 
 
@@ -225,7 +226,11 @@ class Observers:
             yield observations
 
     def call(
-        self, request: TimedCall, observations: Observations, *, beside: bool = False
+        self,
+        request: TimedCall,
+        observations: Observations,
+        *,
+        result_kept: bool = False,
     ) -> None:
         """
         Look at one more call, which is not timed; nobody gets its result.
@@ -235,7 +240,7 @@ class Observers:
 
             observations: Gets what was seen, or why nothing was.
 
-            beside: Whether the result of a timed call is kept meanwhile.
+            result_kept: Whether the result of a timed call is kept meanwhile.
         """
         if not observations.device_used:
             return
@@ -245,7 +250,9 @@ class Observers:
         ):  # what is seen is of a call like those timed
             self._runtime.flush_l2()
         try:
-            with self._looking(observations, calling=True, beside=beside) as result:
+            with self._looking(
+                observations, calling=True, result_kept=result_kept
+            ) as result:
                 observations.begins()
                 result.append(call())
                 observations.returned()
@@ -253,7 +260,7 @@ class Observers:
                 del call  # with arguments that setup has made
         except Exception as error:
             # torch's and cupy's: the timed calls had room, for nothing was kept
-            if not beside or type(error).__name__ != "OutOfMemoryError":
+            if not result_kept or type(error).__name__ != "OutOfMemoryError":
                 raise
             from pytest_gpuperf.collect.memory import MemoryUse
 
@@ -275,12 +282,12 @@ class Observers:
 
             metrics: Those that the test is judged by.
         """
-        wanted = observations.device_used and any(
+        judged = observations.device_used and any(
             metric in metrics for metric in gpu_metrics(Source.NVML, Kind.MEASURE)
         )
-        if wanted and request.iterations is not None:
+        if judged and request.iterations is not None:
             observations.unrepeated = "the test fixes how often it is called"
-        if not wanted or request.iterations is not None:
+        if not judged or request.iterations is not None:
             return
         # beside flushes and waits GPM's averages would be mostly of these: here alone
         # they are of the calls, and longer than the 0.1 s that GPM needs
@@ -300,7 +307,7 @@ class Observers:
 
     @contextlib.contextmanager
     def _looking(
-        self, observations: Observations, *, calling: bool, beside: bool = False
+        self, observations: Observations, *, calling: bool, result_kept: bool = False
     ) -> Iterator[list[object]]:
         """
         Look at memory and activity in a block; what it raises passes through.
@@ -322,7 +329,7 @@ class Observers:
             with self._window(observations):
                 yield result
             self._runtime.synchronize()
-            watch.release_result(result, earlier_alive=beside)
+            watch.release_result(result, earlier_alive=result_kept)
         except BaseException:
             result.clear()
             watch.cancel()
@@ -355,7 +362,9 @@ class Observers:
         if self._activity is not None:
             self._activity.close()
             self._activity = None
-        for deltas in (each for free in self._free_deltas.values() for each in free):
+        for deltas in (
+            deltas for free in self._free_deltas.values() for deltas in free
+        ):
             deltas.close()
         for board in self._opened.values():
             if board is not None:
@@ -398,7 +407,7 @@ class Observers:
         if board is None:
             return []
         processes = board.call("processes", "nvmlDeviceGetComputeRunningProcesses")
-        return [int(each.pid) for each in processes or ()]
+        return [int(process.pid) for process in processes or ()]
 
     def _deltas(self, *, gpm: bool = False) -> Deltas | None:
         """Return readers of the sensors of the device in use; None: there are none."""
@@ -572,7 +581,7 @@ class Span:
     def _incomplete(self) -> Iterator[Note]:
         """Yield why readings have no class."""
         silent = self._sampler.silent.get(_AVERAGES)
-        if silent is not None and any(each.incomplete_s for each in self.windows):
+        if silent is not None and any(window.incomplete_s for window in self.windows):
             text = (
                 "the activity of SMs, tensor cores and DRAM was not sampled:"
                 f" {silent.reason}; {silent.remedy}"

@@ -122,8 +122,8 @@ class FileReader:
         capture = read_capture(path, runner=self._runner, metrics=counters)
         places = [
             (index, launch)
-            for index, each in enumerate(capture.ranges)
-            for launch in each.launches
+            for index, part in enumerate(capture.ranges)
+            for launch in part.launches
         ]
         return _matching(path, places, kernel)
 
@@ -188,8 +188,8 @@ class Replay:
 
         def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
             loop = recorder.end(failure)
-            _, known = self._machine.loop_roofs(loop, declared, hardware)
-            return record, known
+            _, ran_on = self._machine.loop_roofs(loop, declared, hardware)
+            return record, ran_on
 
         recorder.begin()
         return ended
@@ -246,7 +246,9 @@ def _matching(path: str, places: Sequence[_Place], kernel: str | None) -> list[_
         or fnmatchcase(launch.demangled, kernel)
     ]
     if not chosen:
-        names = ", ".join(list(dict.fromkeys(each.kernel for _, each in places))[:5])
+        names = ", ".join(
+            list(dict.fromkeys(launch.kernel for _, launch in places))[:5]
+        )
         message = f"no launch of a kernel {kernel!r}"
         raise CaptureFormatError(message, remedy=f"there are: {names}", path=path)
     failed = [launch.index for _, launch in chosen if not launch.measured]

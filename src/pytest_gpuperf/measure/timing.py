@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
+
 __all__ = ["CounterSource", "TimingMeasurer"]
 
 _HOST = "host"
@@ -275,7 +276,9 @@ class TimingMeasurer:
         """Return the record of a function that was timed."""
         request, timing, observations = call
         # the timed call's result is the one that `check` has seen
-        self.observers.call(request, observations, beside=timing.result is not None)
+        self.observers.call(
+            request, observations, result_kept=timing.result is not None
+        )
         self.observers.second_pass(request, observations, plan.judged)
         record = self._machine.maker().timed(
             key, timing, kind=Kind.MEASURE, work=work, use_unknown=use_unknown
@@ -306,21 +309,21 @@ class TimingMeasurer:
             return record
         from pytest_gpuperf.measure.observations import with_observations
 
-        others = (
+        users = (
             None if self.turns is None else self.turns.other_users(observations.deltas)
         )
-        if others is not None:
-            observations.deltas = others.deltas
+        if users is not None:
+            observations.deltas = users.deltas
         cache_mode = CacheMode.UNTOUCHED if timing is None else timing.cache_mode
         facts = {**self._machine.maker().facts, "cache_mode": cache_mode}
         strict = self._site.config.strict
         record = with_observations(record, observations, facts=facts, strict=strict)
         record = self._site.keep_trace(record, observations.trace)
         void = record.void or self._machine.misplaced()
-        if others is None:
+        if users is None:
             return replace(record, void=void)
-        notes = (*record.notes, *others.notes)
-        return replace(record, void=void or others.void, notes=notes)
+        notes = (*record.notes, *users.notes)
+        return replace(record, void=void or users.void, notes=notes)
 
     def _with_counters(
         self,
@@ -334,8 +337,8 @@ class TimingMeasurer:
             return record
         facts = self._machine.maker().facts
         record = self.counters.joined(record, plan, call, work=work, facts=facts)
-        known = {estimate.metric for estimate in record.estimates}
-        gaps = tuple(gap for gap in record.unmeasured if gap.metric not in known)
+        with_value = {estimate.metric for estimate in record.estimates}
+        gaps = tuple(gap for gap in record.unmeasured if gap.metric not in with_value)
         return replace(record, unmeasured=gaps)
 
 

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import ProcessState
     from pytest_gpuperf.measure.site import Site
 
+
 __all__ = ["OtherUsers", "Turns"]
 
 _NAME = "lock"  # no collector, but lost by name as they are
@@ -145,14 +146,14 @@ class Turns:
             )
             return OtherUsers(deltas=deltas, notes=(Note(code="no-turn", text=text),))
         present = self._present[self._device]
-        others = present.other_processes()
-        rivals = [each for each in others if self._measured(each)]
+        users = present.other_processes()
+        rivals = [user for user in users if self._measured(user)]
         idle = {
-            each.pid
-            for each in others
-            if each.activity is ProcessActivity.QUIET
-            and each.since_ns <= self._since_ns
-            and present.is_local(each)
+            user.pid
+            for user in users
+            if user.activity is ProcessActivity.QUIET
+            and user.since_ns <= self._since_ns
+            and present.is_local(user)
         }
         return OtherUsers(
             deltas=_without(deltas, idle), void=_void(rivals) if rivals else None
@@ -221,10 +222,10 @@ class Turns:
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
-    def _measured(self, other: ProcessState) -> bool:
+    def _measured(self, user: ProcessState) -> bool:
         """Return whether another process has measured since this turn began."""
-        ended_ns = other.measured_ns
-        still = other.activity is ProcessActivity.MEASURING
+        ended_ns = user.measured_ns
+        still = user.activity is ProcessActivity.MEASURING
         return still or (ended_ns is not None and ended_ns > self._since_ns)
 
 
@@ -239,7 +240,7 @@ def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None
 
 def _void(rivals: list[ProcessState]) -> Void:
     """Return that other processes have measured on the GPU meanwhile."""
-    named = ", ".join(f"process {each.pid} ({each.test})" for each in rivals)
+    named = ", ".join(f"process {rival.pid} ({rival.test})" for rival in rivals)
     return Void(
         code=VoidCode.FOREIGN_PROCESS,
         reason=f"{named} measured on the same GPU",

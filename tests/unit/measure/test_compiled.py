@@ -53,7 +53,7 @@ def gap(gaps: tuple[Unmeasured, ...], metric: str) -> Unmeasured:
 def test_counts_are_of_each_kernel_and_the_most_of_all() -> None:
     """As every resource, exact and from the binary; only what was asked for."""
     code = Code(
-        wanted=(LOADS, LOOPED), mixes=(mix("one", loads=3), mix("two", loads=5))
+        metrics=(LOADS, LOOPED), mixes=(mix("one", loads=3), mix("two", loads=5))
     )
     estimates, gaps = compiled_values([ONE, TWO], code)
 
@@ -66,7 +66,7 @@ def test_counts_are_of_each_kernel_and_the_most_of_all() -> None:
 
 def test_one_kernel_in_doubt_is_the_wholes_doubt() -> None:
     """The other kernel's value stays, by its name."""
-    code = Code(wanted=(LOADS,), mixes=(mix("one", loads=3), doubted("two")))
+    code = Code(metrics=(LOADS,), mixes=(mix("one", loads=3), doubted("two")))
     estimates, gaps = compiled_values([ONE, TWO], code)
 
     assert values(estimates, LOADS) == {"one": 3.0}
@@ -97,7 +97,7 @@ def test_spills_are_read_from_the_code_where_no_log_tells_them() -> None:
     """The compiler's log wins; without it the code says what it can."""
     told = replace(TWO, spills_bytes=8)
     code = Code(
-        wanted=("spills_bytes",),
+        metrics=("spills_bytes",),
         mixes=(mix("one", loads=0, spills=4), mix("two", loads=0, spills=16)),
     )
     estimates, gaps = compiled_values([ONE, told], code)
@@ -111,7 +111,7 @@ def test_spills_that_the_code_does_not_tell_ask_for_the_log(
     other: InstructionMix,
 ) -> None:
     """Never 0 where arrays lie beside them."""
-    code = Code(wanted=("spills_bytes",), mixes=(other,))
+    code = Code(metrics=("spills_bytes",), mixes=(other,))
     estimates, gaps = compiled_values([ONE], code)
 
     assert values(estimates, "spills_bytes") == {}

@@ -183,15 +183,17 @@ def test_the_result_of_the_call_that_is_looked_at_is_let_go_of() -> None:
             results.append(weakref.ref(self))
 
     observed = Observations(device_used=True)
-    place.observers.call(TimedCall(fn=Result), observed, beside=True)
+    place.observers.call(TimedCall(fn=Result), observed, result_kept=True)
 
     assert [result() for result in results] == [None]
     assert place.runtime.events[-1] == "synchronize"
     assert observed.memory is not None
 
 
-@pytest.mark.parametrize("beside", [True, False])
-def test_a_second_result_without_room_is_no_fault_of_the_test(*, beside: bool) -> None:
+@pytest.mark.parametrize("result_kept", [True, False])
+def test_a_second_result_without_room_is_no_fault_of_the_test(
+    *, result_kept: bool
+) -> None:
     """The timed calls had room: what is lost is what would have been seen."""
 
     class OutOfMemoryError(RuntimeError):
@@ -201,11 +203,11 @@ def test_a_second_result_without_room_is_no_fault_of_the_test(*, beside: bool) -
         raise OutOfMemoryError
 
     place, observed = Place(), Observations(device_used=True)
-    if not beside:  # nothing of ours took room
+    if not result_kept:  # nothing of ours took room
         with pytest.raises(OutOfMemoryError):
-            place.observers.call(TimedCall(fn=call), observed, beside=beside)
+            place.observers.call(TimedCall(fn=call), observed, result_kept=result_kept)
         return
-    place.observers.call(TimedCall(fn=call), observed, beside=beside)
+    place.observers.call(TimedCall(fn=call), observed, result_kept=result_kept)
 
     assert observed.memory is not None
     assert "no room beside the first" in observed.memory.reason
