@@ -94,6 +94,8 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         update: What to store; None: nothing.
 
+        sessions: Stored sessions of a series up to which `new` adds one, >= 1.
+
         max_regression: Largest increase of `time` that passes [fraction]; None: only shown.
 
         min_judged: Share of the tests that must be judged [fraction]; None: any.
@@ -153,6 +155,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     baseline: str | None = None
     baseline_named: bool = False
     update: Update | None = None
+    sessions: int = 5
     max_regression: float | None = 0.05
     min_judged: float | None = None
     strict: bool = False

@@ -29,6 +29,7 @@ __all__ = [
     "is_controller",
     "masked",
     "measures",
+    "writes_json",
 ]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
@@ -78,10 +79,12 @@ _OPTIONS = (
     _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
+_MOST_SESSIONS = 20  # of a test that a store keeps
 _DAY_S = 86_400  # the longest timeout that makes sense
 
 # ini values without an option: decided once for a project, or of several lines
 _INI = (
+    ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
     (
         "gpuperf_jit_cache",
         "compilation caches of confirming processes: fresh (default), or keep",
@@ -176,6 +179,9 @@ def _read(config: pytest.Config) -> Config:
         baseline=baseline,
         baseline_named=named,
         update=reader.read("gpuperf_update", texts.parse_word(Update), None),
+        sessions=reader.read(
+            "gpuperf_sessions", texts.parse_count(1, _MOST_SESSIONS), 5
+        ),
         max_regression=limit,
         min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
         strict=reader.flag("gpuperf_strict"),
@@ -342,6 +348,20 @@ def is_controller(config: pytest.Config) -> bool:
     """Return whether this process is xdist's controller."""
     distributed = getattr(config.option, "dist", "no") != "no"
     return distributed and not hasattr(config, "workerinput")
+
+
+def writes_json(config: pytest.Config) -> bool:
+    """Return whether this process writes the JSON report: it runs tests for a person."""
+    started = hasattr(config, "workerinput") or CHILD_VARIABLE in os.environ
+    if started or config.option.collectonly:
+        return False
+    return any(
+        value not in {None, ""}
+        for value in (
+            config.getoption("gpuperf_json", default=None),
+            config.getini("gpuperf_json"),
+        )
+    )
 
 
 def masked(text: str) -> str:

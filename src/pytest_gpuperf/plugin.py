@@ -27,6 +27,7 @@ __all__ = [
     "pytest_addoption",
     "pytest_configure",
     "pytest_make_collect_report",
+    "pytest_sessionstart",
 ]
 
 _OBJECTS = ("gpuperf-measuring", "gpuperf-gate")
@@ -70,6 +71,21 @@ def pytest_configure(config: pytest.Config) -> None:
         options.config_of(config)  # wrong values are told before anything is collected
     if options.is_controller(config):
         _start(config)
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_sessionstart(session: pytest.Session) -> None:
+    """Say in the JSON report that the run was interrupted, until it has come to its end."""
+    config = session.config
+    if not options.writes_json(config):
+        return
+    from pytest_gpuperf.errors import GpuPerfError
+    from pytest_gpuperf.pipeline import keeping
+
+    try:
+        keeping.write_interrupted(options.config_of(config))
+    except GpuPerfError as error:
+        raise pytest.UsageError(f"gpuperf: {error}") from error
 
 
 @pytest.hookimpl(wrapper=True)

@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
+from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
 
@@ -712,6 +713,16 @@ def test_a_limit_that_a_run_left_open_is_told_how_to_be_decided(
     assert lines(unasked, "remedy: decide it in fresh processes (--gpuperf-confirm)")
 
 
+def edit_store(project: Project, before: str, after: str) -> None:
+    """Change a text in the store by hand, and accept the lines."""
+    for path in project.path.glob(".gpuperf/**/*.json"):
+        text = path.read_text("utf-8")
+        assert before in text
+        path.write_text(text.replace(before, after), "utf-8")
+    place = project.path / ".gpuperf"
+    assert cli.main(["baseline", "accept", str(place), "--edited"]) == 0
+
+
 @pytest.mark.parametrize("apart", ["python_minor", "source"])
 @pytest.mark.parametrize(("others", "own"), [(3, 0), (2, 1)])
 def test_sessions_that_nothing_is_compared_with_are_not_counted(
@@ -724,12 +735,13 @@ def test_sessions_that_nothing_is_compared_with_are_not_counted(
         "python_minor": (minor, '"python_minor":"3.1"'),
         "source": ('["x","s","user"', '["x","s","host"'),
     }[apart]
-    for path in project.path.glob(".gpuperf/**/*.json"):
-        text = path.read_text("utf-8")
-        assert ours in text
-        path.write_text(text.replace(ours, theirs), "utf-8")
+    edit_store(project, ours, theirs)
     project.store(sessions=own)
-    new = ("--gpuperf-baseline=.gpuperf", "--gpuperf-update=new")
+    new = (
+        "--gpuperf-baseline=.gpuperf",
+        "--gpuperf-update=new",
+        "-ogpuperf_sessions=3",
+    )
     told = [project.run(*new) for _ in range(3 - own)]
     enough = project.run(*new)
     then = project.run(*GATE)
@@ -743,11 +755,10 @@ def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
     """What --gpuperf-compare-across lets be compared needs no sessions of its own."""
     project.store()
     minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
-    for path in project.path.glob(".gpuperf/**/*.json"):
-        text = path.read_text("utf-8")
-        path.write_text(text.replace(minor, '"python_minor":"3.1"'), "utf-8")
+    edit_store(project, minor, '"python_minor":"3.1"')
     ended = project.run(
         *("--gpuperf-baseline=.gpuperf", "--gpuperf-update=new"),
+        "-ogpuperf_sessions=3",
         "--gpuperf-compare-across=python_minor",
     )
 

@@ -21,8 +21,9 @@ if TYPE_CHECKING:
 __all__ = ["parser"]
 
 _EXIT_CODES = """\
-exit codes: 0 good; 1 a limit failed or a change regressed; 2 wrong usage;
-3 nothing could be decided (only with --strict); 4 an input file is unreadable;
+exit codes: 0 good; 1 a limit failed, a change regressed, or a run that is verified
+lacks tests; 2 wrong usage; 3 nothing could be decided (only with --strict);
+4 an input file is unreadable;
 of doctor: 0 ready; 1 degraded: no GPU, or counters, launches, energy or memory
 cannot be measured; 2 blocked: a GPU whose time cannot be measured, or
 --measure-peaks failed"""
@@ -61,6 +62,8 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         _add_show,
         _add_compare,
+        _add_baseline,
+        _add_verify,
         _add_doctor,
         _add_scorecard,
         _add_metrics,
@@ -102,6 +105,74 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="exit 3 if nothing could be decided"
     )
     compare.set_defaults(command="compare:compare")
+
+
+def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `baseline` with its own commands."""
+    baseline = commands.add_parser(
+        "baseline", help="show and repair a store of sessions"
+    )
+    actions = baseline.add_subparsers(metavar="ACTION", required=True)
+    store = argparse.ArgumentParser(add_help=False)
+    store.add_argument("store", metavar="STORE", help="a folder, or a .json file")
+    tests = argparse.ArgumentParser(add_help=False)
+    tests.add_argument(
+        "--test",
+        action="append",
+        default=[],
+        metavar="ID",
+        help="only this test, class or module, as pytest names it; may be repeated",
+    )
+    listed = actions.add_parser(
+        "list", parents=[form, store, tests], help="print its sessions"
+    )
+    listed.set_defaults(command="baseline:listed")
+    show = actions.add_parser(
+        "show", parents=[form, store], help="print the series of a test"
+    )
+    show.add_argument("test", metavar="ID", nargs="+", help="as pytest names it")
+    show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
+    show.set_defaults(command="baseline:show")
+    drop = actions.add_parser(
+        "drop", parents=[form, store, tests], help="remove sessions"
+    )
+    drop.add_argument(
+        "sessions", metavar="SESSION", nargs="+", help="its number or id in the list"
+    )
+    drop.set_defaults(command="baseline:drop")
+    accept = actions.add_parser(
+        "accept",
+        parents=[form, store, tests],
+        help="start the series of tests anew with the values of a run",
+    )
+    accept.add_argument(
+        "run", metavar="RUN.json", nargs="?", help="a file of --gpuperf-json"
+    )
+    accept.add_argument(
+        "--edited", action="store_true", help="accept lines that were edited by hand"
+    )
+    accept.set_defaults(command="baseline:accept")
+
+
+def _add_verify(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `verify`."""
+    verify = commands.add_parser(
+        "verify", parents=[form], help="exit 1 unless a run came to its end"
+    )
+    verify.add_argument("run", metavar="RUN.json")
+    verify.add_argument(
+        "--expect-from",
+        metavar="STORE",
+        help="exit 1, too, if tests of this baseline are missing in the run",
+    )
+    verify.add_argument(
+        "--machine",
+        metavar="NAME",
+        action="append",
+        default=[],
+        help="expect only what is stored for this machine; may be repeated (all)",
+    )
+    verify.set_defaults(command="baseline:verify")
 
 
 def _add_doctor(commands: _Commands, form: argparse.ArgumentParser) -> None:

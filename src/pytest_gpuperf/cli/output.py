@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import os
+import stat
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import RecordError, ReportError
 
 if TYPE_CHECKING:
     from pytest_gpuperf.model.run import Run
+    from pytest_gpuperf.report.lines import Column
 
 __all__ = [
     "BLOCKED",
@@ -20,6 +23,7 @@ __all__ = [
     "WORSE",
     "WRONG_USAGE",
     "print_bytes",
+    "print_table",
     "read_run",
     "read_runs",
     "say",
@@ -27,6 +31,9 @@ __all__ = [
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
 DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
+
+_WIDTH = 100  # characters of a table
+_LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
 
 
 def print_bytes(content: bytes) -> int:
@@ -55,11 +62,62 @@ def say(lines: Iterable[str]) -> None:
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
 
 
+def print_table(
+    form: str,
+    *,
+    title: str,
+    table: Sequence[Column],
+    remarks: Sequence[str],
+    content: Mapping[str, object],
+) -> int:
+    """
+    Print a table in one of the forms.
+
+    Args:
+        form: text, json or markdown.
+
+        title: What stands above it.
+
+        table: Its columns; none: only the remarks are printed.
+
+        remarks: What stands below it, a sentence each.
+
+        content: What is printed as JSON.
+    """
+    import json
+
+    from pytest_gpuperf.report.escape import escape
+    from pytest_gpuperf.report.lines import markdown_table, text_table
+
+    if form == "json":
+        return print_bytes(f"{json.dumps(content, indent=1)}\n".encode())
+    title, remarks = escape(title), [escape(remark) for remark in remarks]
+    if form == "markdown":
+        rows = [*markdown_table(table), ""] if table else []
+        lines = [f"### {title}", "", *rows, *remarks]
+    else:
+        rows = [f"  {row}" for row in text_table(table, width=_WIDTH)] if table else []
+        lines = [title, *rows, *(f"  {remark}" for remark in remarks)]
+    return print_bytes("".join(f"{line}\n" for line in lines).encode())
+
+
 def read_run(path: str) -> Run:
     """Return the run of a JSON file."""
     from pytest_gpuperf.model.codec import decode_run
 
     try:
+        status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
+        if not stat.S_ISREG(status.st_mode):
+            raise RecordError(
+                "it is a folder or a device", path=path, remedy="name a run's JSON file"
+            )
+        if status.st_size > _LARGEST_RUN_BYTES:
+            raise RecordError(
+                f"it has {status.st_size / 1e6:.0f} MB, and a run at most "
+                f"{_LARGEST_RUN_BYTES / 1e6:.0f}",
+                path=path,
+                remedy="name a file written by --gpuperf-json",
+            )
         with open(path, "rb") as file:  # noqa: PTH123 - pathlib is not imported on this path
             text = file.read()
     except OSError as error:

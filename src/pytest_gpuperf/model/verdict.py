@@ -130,6 +130,9 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
         least_count: Stored sessions, or steps of a loop, that it takes.
 
         grade: The least grade that nothing could be held against; "": none.
+
+        building: How many sessions of the measurement are stored, this one too, and how
+            many are wanted; None: its baseline is not being built.
     """
 
     gap: Unmeasured | None = None
@@ -140,6 +143,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     kernels: tuple[KernelChoice, KernelChoice] | None = None
     least_count: int = 0
     grade: str = ""
+    building: tuple[int, int] | None = None
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

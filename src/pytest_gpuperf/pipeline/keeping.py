@@ -3,69 +3,173 @@
 from __future__ import annotations
 
 from collections import Counter
+from collections.abc import Collection, Iterator, Sequence
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.baseline.history import Append, Restart, stored_record
+from pytest_gpuperf.baseline.history import (
+    Append,
+    Restart,
+    StoreChange,
+    dropped_by,
+    stored_record,
+)
+from pytest_gpuperf.collect import environment as surroundings
 from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.compute.stats import median, quantile
 from pytest_gpuperf.config import Update
-from pytest_gpuperf.judge.case import Policy, comparable_sessions
-from pytest_gpuperf.judge.tally import accepted_outcomes, bars_storing
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.judge.case import case_of, comparable_sessions
+from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.tally import accepted_outcomes
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import REFERENCES, Role
+from pytest_gpuperf.model.run import Completeness, Header, Run
+from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped
-from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report import display, terminal
+from pytest_gpuperf.report.explanation import listed
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
-
-    from pytest_gpuperf.baseline.history import StoreChange
+    from pytest_gpuperf.config import Config
+    from pytest_gpuperf.judge.case import Case
     from pytest_gpuperf.model.record import (
         Record,
         RecordKey,
         SessionValue,
         StoredRecord,
     )
-    from pytest_gpuperf.model.run import Run
     from pytest_gpuperf.pipeline.suite import Suite
 
-__all__ = ["confirming", "store", "write_reports"]
+__all__ = ["confirming", "store", "write_interrupted", "write_reports"]
+
+# docs/judging.md section 2: a value that is known worse than that says nothing
+_MOST_LIMITS = 10.0  # half-width of an interval, in limits
+_USUAL_LIMIT = 0.05  # of a metric that has none
+_QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of model.record.SessionValue
+_BUILT = frozenset({Reason.NOTHING_STORED, Reason.TOO_FEW_SESSIONS})
+
+# what the JSON report says until the run replaces it
+_INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
 
 
-def store(suite: Suite, run: Run) -> None:
+class _Plan(Frozen, frozen=True, kw_only=True):
+    """
+    What is stored of one measurement.
+
+    Attributes:
+        change: The change of the store.
+
+        slug: The machine that it is stored for.
+
+        alone: Whether fresh processes measured it, because it was slower in the suite.
+
+        dropped_count: Stored sessions whose values it replaces.
+
+        session_count: Sessions that are stored then.
+    """
+
+    change: StoreChange
+    slug: str
+    alone: bool
+    dropped_count: int
+    session_count: int
+
+
+def store(suite: Suite, run: Run) -> Run:
     """
     Store what this run may store: nothing of an incomplete one, nothing that failed.
+
+    Returns:
+        The run; verdicts of a baseline that is being built say how far it is.
 
     Raises:
         BaselineError: The store cannot be written; it is as it was.
     """
     if suite.config.update is None:
-        return
+        return run
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))
-        return
+        return run
+    groups = grouped(_with_samples(suite, run).records)
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
-    changes: dict[str, list[StoreChange]] = {}
-    barred_count = alone_count = 0
-    for key, records in grouped(run.records).items():
+    references = [groups.pop(key) for key in [*groups] if key.test_id == REFERENCES]
+    barred_count = 0
+    plans: list[_Plan] = []
+    noise: dict[str, None] = {}
+    for key, records in groups.items():
         verdicts = judged.get(key, [])
         void = any(record.void is not None for record in records)
-        if key.test_id not in suite.passed or void or bars_storing(verdicts):
+        if key.test_id not in suite.passed or void or _is_barred(suite, verdicts):
             barred_count += 1
             continue
-        # what another test has left behind is not a value of this one's
-        alone = any(verdict.in_suite is not None for verdict in verdicts)
-        measured = confirming(records) if alone else _in_suite(records)
-        change = _change(suite, measured, verdicts) if measured else None
-        if change is not None:
-            changes.setdefault(slug_of(measured[0]), []).append(change)
-            alone_count += alone
+        plan = _planned(suite, records, verdicts, noise)
+        if plan is not None:
+            plans.append(plan)
+    changes = _by_slug(suite, plans, references)
     suite.memory.write(changes)
-    place = suite.memory.place()
-    suite.remark(terminal.stored_line(changes, place, barred_count, alone_count))
+    suite.memory.forget()  # what follows asks for what is stored now
+    for text in (
+        *_stored_lines(suite, plans, barred_count, noise),
+        *_accepted_lines(suite, plans),
+        *_seen(suite, plans),
+    ):
+        suite.remark(text)
+    return _with_progress(suite, run, plans)
+
+
+def _is_barred(suite: Suite, verdicts: Sequence[Verdict]) -> bool:
+    """Return whether a measurement must not be stored; what is undecided may be."""
+    barred = {Outcome.FAILED, Outcome.REGRESSED} - accepted_outcomes(
+        suite.config.update
+    )
+    return any(verdict.outcome in barred for verdict in verdicts)
+
+
+def _planned(
+    suite: Suite,
+    records: Sequence[Record],
+    verdicts: Sequence[Verdict],
+    noise: dict[str, None],
+) -> _Plan | None:
+    """Return what is stored of a measurement; None: nothing. Add its noise to `noise`."""
+    # what another test has left behind is not a value of this one's
+    alone = any(verdict.in_suite is not None for verdict in verdicts)
+    measured = confirming(records) if alone else _in_suite(records)
+    if not measured:
+        return None
+    session = _without_noise(suite, _session(suite, measured), noise)
+    change = _change(suite, session, measured[0], verdicts)
+    if change is None:
+        return None
+    stored = suite.memory.sessions(measured[0])
+    dropped_count = dropped_by(change, stored)
+    counted = 0 if dropped_count else _fewest(suite, session, measured[0], verdicts)
+    return _Plan(
+        change=change,
+        slug=slug_of(measured[0]),
+        alone=alone,
+        dropped_count=dropped_count,
+        session_count=counted + 1,
+    )
+
+
+def _by_slug(
+    suite: Suite, plans: Sequence[_Plan], references: Sequence[Sequence[Record]]
+) -> dict[str, list[StoreChange]]:
+    """Return the changes by machine; reference workloads are stored with any test."""
+    changes: dict[str, list[StoreChange]] = {}
+    for plan in plans:
+        changes.setdefault(plan.slug, []).append(plan.change)
+    for records in references if plans else ():
+        measured = [r for r in _in_suite(records) if r.void is None]
+        if measured:
+            change = Append(record=_session(suite, measured))
+            changes.setdefault(slug_of(measured[0]), []).append(change)
+    return changes
 
 
 def _in_suite(records: Sequence[Record]) -> list[Record]:
@@ -75,21 +179,58 @@ def _in_suite(records: Sequence[Record]) -> list[Record]:
 
 def confirming(records: Sequence[Record]) -> list[Record]:
     """Return what fresh processes measured, of the kernels that most of them chose."""
-    found = [record for record in records if record.role is Role.CONFIRM]
-    ((usual, _),) = Counter(record.choice for record in found).most_common(1)
-    return [record for record in found if record.choice == usual]
+    confirmed = [record for record in records if record.role is Role.CONFIRM]
+    ((usual, _),) = Counter(record.choice for record in confirmed).most_common(1)
+    return [record for record in confirmed if record.choice == usual]
+
+
+def _session(suite: Suite, measured: Sequence[Record]) -> StoredRecord:
+    """Return the session of a measurement, with the quantiles of its samples."""
+    session = stored_record(measured, suite.site.session)
+    samples = {(s.metric, s.unit, s.source): s.values for s in measured[0].series}
+    values = []
+    for value in session.values:
+        numbers = samples.get((value.metric, value.unit, value.source), ())
+        if len(numbers) >= len(_QUANTILES):
+            quantiles = tuple(quantile(numbers, share) for share in _QUANTILES)
+            value = replace(value, quantiles=quantiles)  # noqa: PLW2901 - the same value, completed
+        values.append(value)
+    return replace(session, values=tuple(values))
+
+
+def _without_noise(
+    suite: Suite, session: StoredRecord, noise: dict[str, None]
+) -> StoredRecord:
+    """Return a session without values that say too little; add them to `noise`."""
+    measured = suite.results[session.key.test_id]
+    limits = gates(measured, suite.config)
+    noisy: dict[str, str] = {}
+    for value in session.values:
+        most = _MOST_LIMITS * (limits.get(value.metric) or _USUAL_LIMIT)
+        width = median(value.half_widths) if value.half_widths else 0.0
+        if width > most:
+            spread = display.change(width, signed=False)
+            limit = display.change(most, signed=False)
+            noisy[value.metric] = f"±{spread}, at most ±{limit}"
+    if not noisy:
+        return session
+    for metric, widths in noisy.items():
+        if metric.partition(".")[0] not in noisy.keys() - {metric}:  # not a part of one
+            noise[f"{session.key} {metric} ({widths})"] = None
+    names = _family_of(frozenset(noisy), session.values)
+    values = tuple(value for value in session.values if value.metric not in names)
+    return replace(session, values=values)
 
 
 def _change(
-    suite: Suite, measured: Sequence[Record], judged: Sequence[Verdict]
+    suite: Suite, session: StoredRecord, first: Record, judged: Sequence[Verdict]
 ) -> StoreChange | None:
     """Return what to do with a measurement; None: nothing."""
-    session = stored_record(measured, suite.site.session)
     update = suite.config.update
     if not session.values:
         return None
     if update is Update.NEW:
-        few = _fewest(suite, session, measured[0], judged) < Policy().least_sessions
+        few = _fewest(suite, session, first, judged) < suite.config.sessions
         return Append(record=session) if few else None
     accepted = accepted_outcomes(update)
     metrics = frozenset(v.metric for v in judged if v.outcome in accepted)
@@ -109,11 +250,11 @@ def _fewest(
     """
     measured = suite.results[first.key.test_id]
     held = gates(measured, suite.config).keys() | {v.metric for v in judged}
-    wanted = [v for v in session.values if v.metric in held] or session.values
+    gated = [v for v in session.values if v.metric in held] or session.values
     stored = suite.memory.sessions(first)
     across = suite.config.compare_across
     most: dict[str, int] = {}
-    for value in wanted:
+    for value in gated:
         count = comparable_sessions(value, session, stored, across=across)
         most[value.metric] = max(count, most.get(value.metric, 0))
     return min(most.values())
@@ -129,6 +270,115 @@ def _family_of(
     )
 
 
+def _stored_lines(
+    suite: Suite, plans: Sequence[_Plan], barred_count: int, noise: Collection[str]
+) -> Iterator[str]:
+    """Yield how much was stored, and what was not."""
+    changes: dict[str, list[StoreChange]] = {}
+    for plan in plans:
+        changes.setdefault(plan.slug, []).append(plan.change)
+    alone_count = sum(plan.alone for plan in plans)
+    if plans or barred_count or not noise:
+        place = suite.memory.place()
+        yield terminal.stored_line(changes, place, barred_count, alone_count)
+    if noise:
+        text = f"too noisy to be stored: {listed(noise)}; measure on a quieter machine"
+        yield f"{text}, or time more work in a call"
+
+
+def _accepted_lines(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
+    """Yield what was accepted: what it replaced, and how many sessions are still wanted."""
+    accepted = [plan for plan in plans if plan.dropped_count]
+    if not accepted:
+        return
+    names = listed(str(plan.change.key) for plan in accepted)
+    dropped = display.plural(max(plan.dropped_count for plan in accepted), "session")
+    yield f"accepted {names}: {dropped} dropped; {_wanted(suite, 1)}"
+
+
+def _wanted(suite: Suite, stored_count: int) -> str:
+    """Return how many sessions a series still wants."""
+    missing = suite.config.sessions - stored_count
+    if missing <= 0:
+        return "it has the sessions that it needs"
+    return f"{missing} more wanted: run pytest --gpuperf-update=new again"
+
+
+def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
+    """Yield what the baseline sees with the sessions that are stored now."""
+    if not plans:
+        return
+    fewest = min(plan.session_count for plan in plans)
+    wanted = suite.config.sessions
+    counted = f"{fewest} of {wanted}" if fewest < wanted else str(fewest)
+    text = f"the baseline has {counted} sessions"
+    effects = _detectable_effects(suite, {plan.change.key for plan in plans})
+    if effects:
+        worst = max(effects, key=effects.__getitem__)
+        text += f" and sees {_effect(median([*effects.values()]))} or more"
+        if len(effects) > 1:
+            text += f" in half of its tests, {_effect(effects[worst])} in {worst}"
+    yield f"{text}; {_wanted(suite, fewest)}" if fewest < wanted else text
+
+
+def _effect(effect: float) -> str:
+    """Return a change for the worse; one of more than 100 % as a factor."""
+    return f"{1 + effect:.2g} x" if effect > 1 else display.change(effect)
+
+
+def _detectable_effects(
+    suite: Suite, keys: Collection[RecordKey]
+) -> dict[RecordKey, float]:
+    """Return the smallest change of each measurement that its sessions of now show."""
+    cases: list[Case] = []
+    records = [r for r in suite.records() if r.role is not Role.CONFIRM]
+    for key, group in grouped(records).items():
+        if key not in keys:
+            continue
+        cases += [
+            case_of(
+                group,
+                suite.memory.sessions(group[0]),
+                metric=metric,
+                limit=limit,
+                session_id="",  # this session is one of the stored ones now
+                across=suite.config.compare_across,
+            )
+            for metric, limit in gates(suite.results[key.test_id], suite.config).items()
+            if limit is not None
+        ]
+    effects: dict[RecordKey, float] = {}
+    for verdict in settle(cases):
+        change = verdict.change
+        if change is not None and change.detectable_effect and not change.exact:
+            most = max(change.detectable_effect, effects.get(verdict.key, 0.0))
+            effects[verdict.key] = most
+    return effects
+
+
+def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
+    """Return a run whose undecided verdicts say how many sessions are stored."""
+    wanted = suite.config.sessions
+    counts = {
+        plan.change.key: plan.session_count
+        for plan in plans
+        if plan.session_count < wanted
+    }
+    verdicts = tuple(
+        _building(verdict, counts[verdict.key], wanted)
+        if verdict.key in counts and verdict.reason in _BUILT
+        else verdict
+        for verdict in run.verdicts
+    )
+    return replace(run, verdicts=verdicts)
+
+
+def _building(verdict: Verdict, count: int, wanted: int) -> Verdict:
+    """Return a verdict that says how far its baseline is built."""
+    evidence = verdict.evidence or VerdictEvidence()
+    return replace(verdict, evidence=replace(evidence, building=(count, wanted)))
+
+
 def write_reports(suite: Suite, run: Run) -> None:
     """
     Write the reports that were asked for.
@@ -142,16 +392,41 @@ def write_reports(suite: Suite, run: Run) -> None:
         write_json(_with_samples(suite, run), suite.config.json)
 
 
+def write_interrupted(config: Config) -> None:
+    """
+    Write a JSON report that says that the run was interrupted: true until it is replaced.
+
+    Code under test may end the process with any exit status, and a report of an earlier
+    run must not stand for this one. Nothing is written to a pipe or a device.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    from pytest_gpuperf.report import runs
+
+    if config.json is None or runs.is_stream(config.json):
+        return
+    header = Header(
+        session=surroundings.new_session(SystemClock()),
+        environment=surroundings.environment(),
+        completeness=Completeness(
+            expected_count=0, reported_count=0, interrupted=_INTERRUPTED
+        ),
+        options=config.given,
+    )
+    runs.write_json(Run(schema=SCHEMA_VERSION, header=header, records=()), config.json)
+
+
 def _with_samples(suite: Suite, run: Run) -> Run:
     """Return a run with the samples that its processes kept, for the JSON report."""
     spool = suite.site.identity.spool
     if spool is None:
         return run
-    kept = replay.read_readings(spool)
+    readings = replay.read_readings(spool)
     return replace(
         run,
         records=tuple(
-            kept.get((record.key, record.role, record.process_index), record)
+            readings.get((record.key, record.role, record.process_index), record)
             for record in run.records
         ),
     )

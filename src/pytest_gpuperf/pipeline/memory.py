@@ -2,17 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.judge.regression import baseline_priors
 from pytest_gpuperf.model.fingerprint import slug
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.store import Store
+    from pytest_gpuperf.baseline.text import Damage
     from pytest_gpuperf.compute.spread import Prior
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.record import StoredRecord
@@ -20,6 +24,7 @@ if TYPE_CHECKING:
 __all__ = ["Memory", "slug_of"]
 
 _DEFAULT_PLACE = ".gpuperf"  # what storing makes where no store was named
+_SHOWN_LINES = 3  # damaged lines that a run names; gpuperf baseline list names all
 
 
 class Memory:
@@ -92,8 +97,8 @@ class Memory:
         """Return how much sessions usually differ where a record was measured."""
         folder = slug_of(record)
         if folder not in self._priors:
-            several = self._loaded.get(folder, {}).values()
-            self._priors[folder] = baseline_priors(s for each in several for s in each)
+            series = self._loaded.get(folder, {}).values()
+            self._priors[folder] = baseline_priors(s for part in series for s in part)
         return self._priors[folder]
 
     def elsewhere(
@@ -103,16 +108,43 @@ class Memory:
         store = self.store()
         if store is None:
             return {}
-        found: dict[RecordKey, tuple[str, ...]] = {}
+        slugs: dict[RecordKey, tuple[str, ...]] = {}
         folders: dict[str, list[RecordKey]] = {}
         for record in records:
             folders.setdefault(slug_of(record), []).append(record.key)
         for folder, keys in folders.items():
-            found |= store.other_slugs(folder, keys)
-        return found
+            slugs |= store.other_slugs(folder, keys)
+        return slugs
+
+    def remarks(self) -> Iterator[str]:
+        """Yield what is wrong with the store's files, a sentence each, once a run."""
+        if self._store is None:
+            return
+        damage = self._store.damage
+        for line in damage[:_SHOWN_LINES]:
+            yield f"left out of the baseline: {self._shown(line)}"
+        if damage:
+            more = len(damage) - _SHOWN_LINES
+            lines = f"{more} more; " if more > 0 else ""
+            yield (
+                f"{lines}restore these lines from version control, or accept them: "
+                f"gpuperf baseline accept {self.place()} --edited"
+            )
+        if self._store.of_first_schema:
+            yield (
+                f"{self.place()} has the format of an earlier version; its sessions "
+                "count, and the next stored session rewrites it"
+            )
+
+    def _shown(self, line: Damage) -> str:
+        """Return a damaged line with its path as a person would write it."""
+        path = Path(line.path)
+        with contextlib.suppress(ValueError):  # it is not below the root
+            path = path.relative_to(self._config.root)
+        return str(replace(line, path=str(path)))
 
     def forget(self) -> None:
-        """Let go of what was read."""
+        """Let go of what was read, so that it is read again."""
         self._loaded = {}
         self._priors = {}
 
@@ -126,19 +158,19 @@ class Memory:
         store = self.store()
         if store is None:
             return
-        for folder, several in changes.items():
-            store.write(folder, several)
+        for folder, of_folder in changes.items():
+            store.write(folder, of_folder)
 
 
 def slug_of(record: Record) -> str:
     """Return the name of what a record was measured on: a GPU, a chip or a host."""
     if record.kind is Kind.BINARY:
         return slug("-".join(sorted({kernel.target for kernel in record.kernels})))
-    known: dict[str, str] = {}  # whichever family has it
-    for facts in record.facts.values():
-        known |= facts
-    gpu = known.get("gpu_name")
+    facts: dict[str, str] = {}  # of whichever family has them
+    for of_family in record.facts.values():
+        facts |= of_family
+    gpu = facts.get("gpu_name")
     if gpu is not None:
         return slug(gpu)
-    cpu, cores = known.get("cpu_model"), known.get("core_count")
+    cpu, cores = facts.get("cpu_model"), facts.get("core_count")
     return slug(f"{cpu or 'host'} {cores or ''}".strip())

@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.pipeline.suite import Suite
 
+
 __all__ = ["confirm", "decide", "finish", "held_as", "measure_again"]
 
 _LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
@@ -105,7 +106,6 @@ def finish(
         shifts=tuple(shifts),
         references=suite.reference_records(),
     )
-    suite.run = run
     workers_count = suite.workers_count()
     if workers_count > 1:
         suite.remark(side_by_side(workers_count))
@@ -113,9 +113,11 @@ def finish(
     codes = complaints(run, counted, suite.config)
     suite.complain(*(complaint(code, counted) for code in codes))
     _keep_references(suite, run)
-    _keep(suite, run)
+    for text in suite.memory.remarks():
+        suite.remark(text)
+    suite.run = _keep(suite, run)
     suite.tidy()
-    return run
+    return suite.run
 
 
 def _keep_references(suite: Suite, run: Run) -> None:
@@ -128,17 +130,21 @@ def _keep_references(suite: Suite, run: Run) -> None:
         suite.complain_of(error)
 
 
-def _keep(suite: Suite, run: Run) -> None:
-    """Store and report a run, where that was asked for."""
+def _keep(suite: Suite, run: Run) -> Run:
+    """Store and report a run, where that was asked for; return it as it is reported."""
     if suite.config.update is None and suite.config.json is None:
-        return
+        return run
     from pytest_gpuperf.pipeline import keeping
 
-    for step in (keeping.store, keeping.write_reports):
-        try:
-            step(suite, run)
-        except GpuPerfError as error:  # one that fails must not keep back the others
-            suite.complain_of(error)
+    try:
+        run = keeping.store(suite, run)
+    except GpuPerfError as error:  # the report is written all the same
+        suite.complain_of(error)
+    try:
+        keeping.write_reports(suite, run)
+    except GpuPerfError as error:
+        suite.complain_of(error)
+    return run
 
 
 def measure_again(suite: Suite) -> None:

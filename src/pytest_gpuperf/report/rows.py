@@ -73,6 +73,8 @@ class Row(Frozen, frozen=True, kw_only=True):
         if self.xfailed:
             return XFAILED
         outcome = self.outcome
+        if building := next(filter(None, map(words.building, self.verdicts)), ""):
+            return building
         if outcome is not None:
             return words.label(outcome) + self._open_beside(outcome)
         return "void" if self.record is not None and self.record.void else ""

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import os
+import stat
+import threading
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,9 +26,18 @@ from pytest_gpuperf.report.terminal import (
     title,
 )
 
-__all__ = ["only_metrics", "run_bytes", "run_markdown", "write_json", "write_whole"]
+__all__ = [
+    "is_stream",
+    "only_metrics",
+    "run_bytes",
+    "run_markdown",
+    "write_json",
+    "write_whole",
+]
 
 _UNWRAPPED = 10_000  # characters: a block of code is not wrapped
+_READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
+_TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
 
 
@@ -124,12 +135,20 @@ def write_whole(path: str, content: bytes) -> None:
         ReportError: It cannot be written; nothing half-written is left behind.
     """
     try:
-        if _is_stream(path):
-            Path(path).write_bytes(content)
+        if is_stream(path):
+            _write_stream(path, content)
         else:
             _replace(_target(path), content)
     except OSError as error:
         raise _refusal(path, error.strerror or str(error)) from error
+
+
+def is_stream(path: str) -> bool:
+    """Return whether a path is a pipe, a terminal or a device: nothing to replace."""
+    target = Path(path)
+    if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
+        return target.exists()
+    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _table(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
@@ -190,11 +209,34 @@ def _target(path: str) -> Path:
     return target
 
 
+def _write_stream(path: str, content: bytes) -> None:
+    """Write to a pipe or a device; a pipe that nobody reads is an error after a while."""
+    if os.name == "nt" or not stat.S_ISFIFO(Path(path).stat().st_mode):
+        Path(path).write_bytes(content)
+        return
+    descriptor = _opened_pipe(path)
+    os.set_blocking(descriptor, True)
+    with os.fdopen(descriptor, "wb") as file:
+        file.write(content)
+
+
+def _opened_pipe(path: str) -> int:
+    """Return a pipe opened for writing as soon as it has a reader."""
+    pause = threading.Event()
+    for _ in range(_READER_TRIES):
+        with contextlib.suppress(OSError):  # ENXIO: it has none yet
+            return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+        pause.wait(_TRY_AGAIN_S)
+    return os.open(path, os.O_WRONLY | os.O_NONBLOCK)
+
+
 def _replace(target: Path, content: bytes) -> None:
-    """Write beside a file and put it in its place; clean up whatever happens."""
+    """Write beside a file and put it in its place, with its mode; clean up."""
     half = target.with_name(f".{target.name}.{os.getpid()}.half")
     try:
         with half.open("wb") as file:
+            with contextlib.suppress(FileNotFoundError):
+                half.chmod(stat.S_IMODE(target.stat().st_mode))
             file.write(content)
             file.flush()
             os.fsync(file.fileno())
@@ -203,14 +245,6 @@ def _replace(target: Path, content: bytes) -> None:
         with contextlib.suppress(OSError):
             half.unlink(missing_ok=True)
         raise
-
-
-def _is_stream(path: str) -> bool:
-    """Return whether a path is a pipe, a terminal or a device: nothing to replace."""
-    target = Path(path)
-    if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
-        return target.exists()
-    return target.exists() and not target.is_file() and not target.is_dir()
 
 
 def _refusal(path: str, why: str) -> ReportError:

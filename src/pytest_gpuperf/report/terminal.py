@@ -296,7 +296,8 @@ def _explained(
     above: dict[str, None] = {}
     groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
     for verdict in run.verdicts:
-        if verdict.outcome not in outcomes or verdict.key.test_id in expected:
+        told_by_row = words.building(verdict) or verdict.key.test_id in expected
+        if verdict.outcome not in outcomes or told_by_row:
             continue
         if in_failures(verdict):
             above[called[verdict.key]] = None
@@ -410,7 +411,7 @@ def stored_line(
     """
     count = sum(map(len, changes.values()))
     barred = display.plural(barred_count, "measurement")
-    left_out = f"{barred} failed, void or inconclusive" if barred_count else ""
+    left_out = f"{barred} failed, regressed or void" if barred_count else ""
     if not count:
         return nothing_stored(left_out or "every baseline has enough sessions")
     stored = display.plural(count, "measurement")

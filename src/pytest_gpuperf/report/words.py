@@ -22,6 +22,7 @@ __all__ = [
     "NO_HARDWARE",
     "OUTCOMES",
     "REASONS",
+    "building",
     "change",
     "for_files",
     "for_pytest",
@@ -289,6 +290,15 @@ _NOUNS = {"dram.bytes": "dram traffic", "dram.fraction": "dram use"}
 def label(outcome: Outcome) -> str:
     """Return an outcome as tables print it, in capitals where it fails."""
     return outcome.value.upper() if outcome in FAILING else outcome.value
+
+
+def building(verdict: Verdict) -> str:
+    """Return how many sessions of a baseline that is being built are stored; "": none."""
+    evidence = verdict.evidence
+    if evidence is None or evidence.building is None:
+        return ""
+    stored, wanted = evidence.building
+    return f"{stored} of {wanted} stored"
 
 
 def sentence(verdict: Verdict) -> str:

@@ -155,6 +155,27 @@ def test_a_pipe_is_written_to_and_not_replaced(tmp_path: Path) -> None:
     assert path.is_fifo()
 
 
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="no named pipes here")
+def test_a_pipe_that_nobody_reads_is_an_error(tmp_path: Path) -> None:
+    """A run does not wait for ever when it has ended."""
+    path = tmp_path / "pipe"
+    os.mkfifo(path)
+
+    with pytest.raises(ReportError, match="pipe: the report cannot be written"):
+        write_whole(str(path), b"content")
+
+
+@pytest.mark.skipif(os.name == "nt", reason="modes of Unix")
+def test_a_report_keeps_the_mode_of_the_file_that_it_replaces(tmp_path: Path) -> None:
+    """What a person made private stays private."""
+    path = tmp_path / "run.json"
+    path.touch()
+    path.chmod(0o640)
+    write_whole(str(path), b"content")
+
+    assert path.stat().st_mode & 0o777 == 0o640
+
+
 def test_a_device_is_a_place_to_write_to() -> None:
     """A path below /dev is written to as it is, whatever it leads to."""
     write_whole(os.devnull, b"content")

@@ -1,0 +1,544 @@
+"""The commands `baseline …` and `verify`: the sessions of a store, and what a run owes it."""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from statistics import fmean, median
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
+from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.cli.output import GOOD, WORSE, print_table, read_run
+from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.record import REFERENCES, RecordKey, Role, StoredRecord
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.memory import slug_of
+from pytest_gpuperf.pipeline.verdicts import grouped
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.explanation import listed as names_of
+from pytest_gpuperf.report.lines import Column
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_gpuperf.baseline.store import Store
+    from pytest_gpuperf.baseline.text import Damage
+    from pytest_gpuperf.model.record import Record, SessionValue
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["accept", "drop", "listed", "show", "verify"]
+
+_COMMIT = 7  # characters of a commit that a person reads
+_ACCEPTED = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
+
+# the sessions of each measurement, by the slug of the machine
+_Content = Mapping[str, Mapping[RecordKey, tuple[StoredRecord, ...]]]
+
+
+class _StoredSession(Frozen, frozen=True, kw_only=True):
+    """One session of a store: its records, by the slug of the machine."""
+
+    records: Mapping[str, Sequence[StoredRecord]]
+
+    @property
+    def first(self) -> StoredRecord:
+        """One of its records: all have the same session."""
+        return next(record for records in self.records.values() for record in records)
+
+    @property
+    def keys(self) -> set[RecordKey]:
+        """What it measured."""
+        return {record.key for records in self.records.values() for record in records}
+
+    @property
+    def test_count(self) -> int:
+        """How many tests it has; the reference workloads are not tests."""
+        return len({key.test_id for key in self.keys} - {REFERENCES})
+
+    @property
+    def python(self) -> str:
+        """The version of Python that it ran on; "" where nobody said."""
+        several = (r.facts.values() for part in self.records.values() for r in part)
+        families = (facts for each in several for facts in each)
+        return next((f["python_minor"] for f in families if "python_minor" in f), "")
+
+    @property
+    def commit(self) -> str:
+        """Its commit, shortened, with a plus where the working tree differed."""
+        session = self.first.session
+        return (session.commit or "")[:_COMMIT] + ("+" if session.dirty else "")
+
+
+def listed(arguments: argparse.Namespace) -> int:
+    """Print the sessions of a store."""
+    store = _opened(arguments.store)
+    sessions = _sessions(_content(store, arguments.test))
+    return print_table(
+        arguments.format,
+        title=arguments.store,
+        table=_session_columns(sessions),
+        remarks=[_counted(sessions), *_damage(store)],
+        content={
+            "store": arguments.store,
+            "sessions": [_session_facts(session) for session in sessions],
+            "damage": [str(damage) for damage in store.damage],
+        },
+    )
+
+
+def show(arguments: argparse.Namespace) -> int:
+    """Print the series of some tests."""
+    store = _opened(arguments.store)
+    content = _content(store, arguments.test)
+    series = [
+        (slug, records, metric, source)
+        for slug, sessions in content.items()
+        for records in sessions.values()
+        for metric, source in _series_of(records, arguments.metrics)
+    ]
+    facts = []
+    for slug, records, metric, source in series:
+        values = [(r, v) for r in records if (v := _value(r, metric, source))]
+        facts.append(_series_facts(slug, values))
+        if arguments.format != "json":
+            print_table(
+                arguments.format,
+                title=f"{records[0].key} {metric} [{source}] ({slug})",
+                table=_value_columns(values),
+                remarks=[],
+                content={},
+            )
+    if arguments.format == "json":
+        found: dict[str, object] = {"store": arguments.store, "series": facts}
+        return print_table("json", title="", table=(), remarks=(), content=found)
+    return GOOD
+
+
+def drop(arguments: argparse.Namespace) -> int:
+    """Remove sessions from a store, of all tests or of some."""
+    store = _opened(arguments.store)
+    content = _content(store, arguments.test)
+    chosen = {_chosen(text, _sessions(content)) for text in arguments.sessions}
+    ids = frozenset(chosen)
+    count = 0
+    for slug, sessions in content.items():
+        changes = [
+            Drop(key=key, session_ids=ids)
+            for key, records in sessions.items()
+            if any(record.session.id in ids for record in records)
+        ]
+        store.write(slug, changes)
+        count += len(changes)
+    left = len(_sessions(_content(_opened(arguments.store), ())))
+    remark = (
+        f"removed {display.plural(len(ids), 'session')} of "
+        f"{display.plural(count, 'measurement')}; {display.plural(left, 'session')} left"
+    )
+    return print_table(
+        arguments.format,
+        title=arguments.store,
+        table=(),
+        remarks=[remark],
+        content={"removed": sorted(ids), "measurements": count, "sessions": left},
+    )
+
+
+def accept(arguments: argparse.Namespace) -> int:
+    """Start series anew with the values of a run, or accept lines edited by hand."""
+    if arguments.edited == (arguments.run is not None):
+        message = "name either a run, or --edited"
+        raise ConfigError(
+            message, remedy="name a file of --gpuperf-json, or add --edited alone"
+        )
+    store = _opened(arguments.store)
+    remarks, content = (
+        _accept_edits(store) if arguments.edited else _accept_run(store, arguments)
+    )
+    return print_table(
+        arguments.format,
+        title=arguments.store,
+        table=(),
+        remarks=remarks,
+        content=content,
+    )
+
+
+def verify(arguments: argparse.Namespace) -> int:
+    """Print whether a run came to its end and has the tests of a baseline."""
+    run = read_run(arguments.run)
+    completeness = run.header.completeness
+    expected: set[str] = set()
+    if arguments.expect_from is not None:
+        store = _opened(arguments.expect_from)
+        expected = _expected(store, arguments.machine)
+    elif arguments.machine:
+        message = "--machine says whose tests of a baseline are expected"
+        raise ConfigError(message, remedy="add --expect-from=STORE, or drop it")
+    missing = sorted(expected - _test_ids(run))
+    faults = []
+    if completeness.interrupted:
+        faults.append(f"interrupted: {completeness.interrupted}")
+    if completeness.missing:
+        count = display.plural(len(completeness.missing), "test")
+        faults.append(f"{count} never reported: {names_of(completeness.missing)}")
+    if missing:
+        of = f"{len(missing)} of the {display.plural(len(expected), 'test')}"
+        faults.append(
+            f"{of} of {arguments.expect_from} did not run: {names_of(missing)}"
+        )
+    tests = display.plural(len(_test_ids(run)), "test")
+    found = f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
+    print_table(
+        arguments.format,
+        title=arguments.run,
+        table=(),
+        remarks=faults or [f"complete: {tests}{found}"],
+        content={
+            "complete": not faults,
+            "interrupted": completeness.interrupted,
+            "never_reported": [*completeness.missing],
+            "expected_count": len(expected),
+            "missing": missing,
+        },
+    )
+    return WORSE if faults else GOOD
+
+
+def _opened(place: str) -> Store:
+    """Return the store of a name, from the current folder."""
+    return open_store(place, Path.cwd())
+
+
+def _content(store: Store, tests: Sequence[str]) -> _Content:
+    """
+    Return the sessions of a store, of all tests or of some.
+
+    Raises:
+        ConfigError: The store has none of a test that was named.
+    """
+    whole = {slug: store.load(slug) for slug in store.slugs()}
+    ids = sorted({key.test_id for sessions in whole.values() for key in sessions})
+    for name in tests:
+        _refuse_unknown(name, ids)
+    matches = _matcher(tests)
+    return {
+        slug: {key: found for key, found in sessions.items() if matches(key.test_id)}
+        for slug, sessions in whole.items()
+    }
+
+
+def _matcher(tests: Sequence[str]) -> Callable[[str], bool]:
+    """Return what knows whether a test is among those that were named; none: all are."""
+    return lambda test_id: not tests or any(_is_of(test_id, name) for name in tests)
+
+
+def _is_of(test_id: str, name: str) -> bool:
+    """Return whether a name as pytest takes it selects a test."""
+    return test_id == name or test_id.startswith((f"{name}::", f"{name}["))
+
+
+def _refuse_unknown(name: str, ids: Sequence[str]) -> None:
+    """Refuse the name of a test that is not there; the remedy has the nearest ones."""
+    if any(_is_of(test_id, name) for test_id in ids):
+        return
+    alike = difflib.get_close_matches(name, ids, n=1) or ids[:1]
+    remedy = (
+        f"name a test as pytest does, as {alike[0]}" if alike else "store one first"
+    )
+    message = f"no test {name!r} is stored"
+    raise ConfigError(message, remedy=remedy)
+
+
+def _sessions(content: _Content) -> list[_StoredSession]:
+    """Return the sessions of a store in the order of their arrival."""
+    parts: dict[str, dict[str, list[StoredRecord]]] = {}
+    for slug, sessions in content.items():
+        for records in sessions.values():
+            for record in records:
+                part = parts.setdefault(record.session.id, {})
+                part.setdefault(slug, []).append(record)
+    return sorted(
+        (_StoredSession(records=part) for part in parts.values()),
+        key=lambda session: (
+            session.first.arrival,
+            session.first.session.started_unix_s,
+        ),
+    )
+
+
+def _chosen(text: str, sessions: Sequence[_StoredSession]) -> str:
+    """
+    Return the id of the session that a number or an id names.
+
+    Raises:
+        ConfigError: There is none, or a merge has given several one number.
+    """
+    ids = [
+        session.first.session.id
+        for session in sessions
+        if text in {session.first.session.id, str(session.first.arrival)}
+    ]
+    if not ids:
+        message = f"there is no session {text}"
+        raise ConfigError(message, remedy="name one of gpuperf baseline list STORE")
+    if len(ids) > 1:
+        message = f"{len(ids)} sessions have the number {text}"
+        raise ConfigError(message, remedy=f"name one by its id: {', '.join(ids)}")
+    return ids[0]
+
+
+def _session_columns(sessions: Sequence[_StoredSession]) -> tuple[Column, ...]:
+    """Return a line for each session."""
+    firsts = [session.first for session in sessions]
+    dates = tuple(display.date(first.session.started_unix_s) for first in firsts)
+    return (
+        Column(head="session", cells=tuple(str(f.arrival) for f in firsts), right=True),
+        Column(head="date", cells=dates),
+        Column(head="commit", cells=tuple(s.commit for s in sessions), blank="-"),
+        Column(head="host", cells=tuple(f.session.host for f in firsts), rank=2),
+        Column(
+            head="python", cells=tuple(s.python for s in sessions), blank="-", rank=1
+        ),
+        Column(
+            head="machine",
+            cells=tuple(", ".join(s.records) for s in sessions),
+            shrinks=True,
+        ),
+        Column(
+            head="tests", cells=tuple(str(s.test_count) for s in sessions), right=True
+        ),
+        Column(head="id", cells=tuple(f.session.id for f in firsts)),
+    )
+
+
+def _session_facts(session: _StoredSession) -> dict[str, object]:
+    """Return a session for JSON."""
+    head = session.first.session
+    return {
+        "number": session.first.arrival,
+        "id": head.id,
+        "started_unix_s": head.started_unix_s,
+        "commit": head.commit,
+        "dirty": head.dirty,
+        "host": head.host,
+        "python": session.python or None,
+        "machines": [*session.records],
+        "tests": session.test_count,
+    }
+
+
+def _counted(sessions: Sequence[_StoredSession]) -> str:
+    """Return how many sessions and tests these are."""
+    tests = {key.test_id for session in sessions for key in session.keys} - {REFERENCES}
+    return (
+        f"{display.plural(len(sessions), 'session')} of "
+        f"{display.plural(len(tests), 'test')}"
+    )
+
+
+def _damage(store: Store) -> Iterator[str]:
+    """Yield the lines of a store that are left out, and what to do about them."""
+    for damage in store.damage:
+        yield f"left out: {damage}"
+    if store.damage:
+        yield (
+            "restore these lines from version control, or accept them: "
+            "gpuperf baseline accept STORE --edited"
+        )
+
+
+def _series_of(
+    records: Sequence[StoredRecord], metrics: Sequence[str] | None
+) -> list[tuple[str, str]]:
+    """Return metric and source of the series to show; without parts, as time.p95."""
+    names = dict.fromkeys((v.metric, v.source) for r in records for v in r.values)
+    if metrics is not None:
+        return [name for name in names if name[0] in metrics]
+    whole = {metric for metric, _ in names}
+    return [name for name in names if name[0].rpartition(".")[0] not in whole]
+
+
+def _value(record: StoredRecord, metric: str, source: str) -> SessionValue | None:
+    """Return the value of a series in one session."""
+    named = (v for v in record.values if (v.metric, v.source) == (metric, source))
+    return next(named, None)
+
+
+_Values = Sequence[tuple[StoredRecord, "SessionValue"]]
+
+
+def _value_columns(values: _Values) -> tuple[Column, ...]:
+    """Return a line for each session of a series."""
+    numbers = [fmean(value.run_values) for _, value in values]
+    return (
+        Column(
+            head="session", cells=tuple(str(r.arrival) for r, _ in values), right=True
+        ),
+        Column(
+            head="date",
+            cells=tuple(display.date(r.session.started_unix_s) for r, _ in values),
+        ),
+        Column(
+            head="commit",
+            cells=tuple((r.session.commit or "")[:_COMMIT] for r, _ in values),
+            blank="-",
+        ),
+        Column(
+            head="value",
+            cells=tuple(
+                display.value(number, value.unit)
+                for number, (_, value) in zip(numbers, values, strict=True)
+            ),
+            right=True,
+        ),
+        Column(head="spread", cells=tuple(_spread(v) for _, v in values), blank="-"),
+        Column(
+            head="processes",
+            cells=tuple(str(len(v.run_values)) for _, v in values),
+            right=True,
+        ),
+        Column(head="against the others", cells=_against_others(numbers), right=True),
+    )
+
+
+def _spread(value: SessionValue) -> str:
+    """Return the half-width of a value's interval; "" where there is none."""
+    if not value.half_widths:
+        return ""
+    return f"±{display.change(median(value.half_widths), signed=False)}"
+
+
+def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
+    """Return how far each number is from the median of the others; "" for one alone."""
+    cells = []
+    for index, number in enumerate(numbers):
+        others = [*numbers[:index], *numbers[index + 1 :]]
+        middle = median(others) if others else 0.0
+        cells.append(display.change(number / middle - 1) if middle else "")
+    return tuple(cells)
+
+
+def _series_facts(slug: str, values: _Values) -> dict[str, object]:
+    """Return a series for JSON."""
+    record, value = values[0]
+    return {
+        "test": record.key.test_id,
+        "name": record.key.name,
+        "metric": value.metric,
+        "unit": value.unit,
+        "source": value.source,
+        "machine": slug,
+        "sessions": [
+            {
+                "number": r.arrival,
+                "id": r.session.id,
+                "commit": r.session.commit,
+                "choice": r.choice,
+                "run_values": [*v.run_values],
+                "half_widths": [*v.half_widths],
+                "quantiles": [*v.quantiles],
+            }
+            for r, v in values
+        ],
+    }
+
+
+def _accept_edits(store: Store) -> tuple[list[str], dict[str, object]]:
+    """Give edited lines new checksums; return what was done."""
+    repair = store.accept_edits()
+    remarks = [f"accepted {_lines(repair.accepted)}"] if repair.accepted else []
+    remarks += [f"removed: {damage}" for damage in repair.removed]
+    content = {
+        "accepted": [*map(str, repair.accepted)],
+        "removed": [*map(str, repair.removed)],
+    }
+    return remarks or ["no line was edited"], content
+
+
+def _lines(damage: Sequence[Damage]) -> str:
+    """Return how many lines these are, and where."""
+    places = [f"{entry.path}, line {entry.line}" for entry in damage]
+    return f"{display.plural(len(damage), 'line')}: {names_of(places)}"
+
+
+def _accept_run(
+    store: Store, arguments: argparse.Namespace
+) -> tuple[list[str], dict[str, object]]:
+    """Start series anew with the values of a run; return what was done."""
+    run = read_run(arguments.run)
+    if not run.header.completeness.complete:
+        message = f"{arguments.run} is not complete, so its values are not stored"
+        raise BaselineError(message, remedy="run the tests to their end first")
+    by_slug: dict[str, list[Restart]] = {}
+    facts = []
+    for records in _accepted(run, arguments.test):
+        change = Restart(
+            record=stored_record(records, run.header.session), every_choice=True
+        )
+        slug = slug_of(records[0])
+        stored = store.load(slug, [change.key.test_id]).get(change.key, ())
+        by_slug.setdefault(slug, []).append(change)
+        facts.append({"test": str(change.key), "dropped": dropped_by(change, stored)})
+    for slug, changes in by_slug.items():
+        store.write(slug, changes)
+    remarks = [
+        f"accepted {fact['test']}: {display.plural(int(str(fact['dropped'])), 'session')}"
+        " dropped, 1 stored"
+        for fact in facts
+    ]
+    remarks.append("store more sessions: pytest --gpuperf-update=new")
+    return remarks, {"accepted": facts}
+
+
+def _accepted(run: Run, tests: Sequence[str]) -> Iterator[list[Record]]:
+    """
+    Yield the records of each measurement that is accepted.
+
+    Raises:
+        ConfigError: The run has none of a test that was named; none was named and nothing
+            of the run regressed or improved.
+    """
+    measured = grouped(
+        r for r in run.records if r.role is not Role.CONFIRM and r.void is None
+    )
+    ids = sorted({key.test_id for key in measured})
+    for name in tests:
+        _refuse_unknown(name, ids)
+    matches = _matcher(tests)
+    if not tests:
+        moved = {v.key.test_id for v in run.verdicts if v.outcome in _ACCEPTED}
+        if not moved:
+            message = "nothing of the run regressed or improved, so nothing is accepted"
+            raise ConfigError(message, remedy="name tests: --test=ID")
+        matches = moved.__contains__
+    for key, records in measured.items():
+        if matches(key.test_id):
+            yield records
+
+
+def _expected(store: Store, machines: Sequence[str]) -> set[str]:
+    """
+    Return the tests that a store has, of all machines or of some.
+
+    Raises:
+        ConfigError: It has none of a machine.
+    """
+    slugs = store.slugs()
+    unknown = [name for name in machines if name not in slugs]
+    if unknown:
+        message = f"nothing is stored for {', '.join(unknown)}"
+        raise ConfigError(message, remedy=f"name one of {', '.join(slugs)}")
+    keys = (key for slug in machines or slugs for key in store.load(slug))
+    return {key.test_id for key in keys} - {REFERENCES}
+
+
+def _test_ids(run: Run) -> set[str]:
+    """Return the tests that a run has measured or judged."""
+    keys: Iterable[RecordKey] = (
+        *(record.key for record in run.records),
+        *(verdict.key for verdict in run.verdicts),
+    )
+    return {key.test_id for key in keys} - {REFERENCES}

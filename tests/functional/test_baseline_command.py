@@ -1,0 +1,290 @@
+"""The commands `gpuperf baseline …` and `gpuperf verify`, on stores that pytest wrote."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.project import XDIST, Project, lines
+from pytest_gpuperf import cli
+from pytest_gpuperf.model.codec import decode_run
+
+STORE = ".gpuperf"
+TEST = "test_it.py::test_x"
+
+# ends the process of the tests with the exit status of success, as C extensions may
+LEAVES = """
+    import os
+
+    import pytest
+
+    @pytest.mark.parametrize("n", range(3))
+    def test_it(gpuperf, n):
+        gpuperf.record("x", n + 1, better="lower")
+        if n == 1 and "LEAVE" in os.environ:
+            os._exit(0)
+"""
+
+
+class Command:
+    """The command in the folder of a project, and what it printed."""
+
+    def __init__(self, capfdbinary: pytest.CaptureFixture[bytes]) -> None:
+        self._capture = capfdbinary
+        self.code = 0
+        self.errors = ""
+
+    def __call__(self, *arguments: str) -> str:
+        """Run it and return its standard output."""
+        self._capture.readouterr()
+        self.code = cli.main([*arguments])
+        output, errors = self._capture.readouterr()
+        self.errors = errors.decode()
+        return output.decode()
+
+    def json(self, *arguments: str) -> Any:
+        """Run it and return what it printed as JSON."""
+        return json.loads(self(*arguments, "--format=json"))
+
+
+@pytest.fixture(name="command")
+def command_(
+    project: Project,
+    monkeypatch: pytest.MonkeyPatch,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> Command:
+    """Return the command, started in the folder of the project."""
+    monkeypatch.chdir(project.path)
+    return Command(capfdbinary)
+
+
+def test_sessions_are_listed(project: Project, command: Command) -> None:
+    """In the order of their arrival, each with a number; a test restricts them."""
+    project.store()
+    text = command("baseline", "list", STORE)
+    listed = command.json("baseline", "list", STORE, f"--test={TEST}[a]")
+
+    assert command.code == 0
+    assert "3 sessions of 3 tests" in text
+    assert [session["number"] for session in listed["sessions"]] == [1, 2, 3]
+    assert {session["tests"] for session in listed["sessions"]} == {1}
+    assert "| session | date |" in command(
+        "baseline", "list", STORE, "--format=markdown"
+    )
+
+
+def test_a_single_file_is_listed(project: Project, command: Command) -> None:
+    """A store in one file is a store as any other."""
+    project.write("def test_x(gpuperf): gpuperf.record('x', 1)")
+    project.run("--gpuperf-baseline=base.json", "--gpuperf-update=new")
+
+    assert "1 session of 1 test" in command("baseline", "list", "base.json")
+
+
+def test_a_series_is_shown(project: Project, command: Command) -> None:
+    """Each session's value, and how far it lies from the others."""
+    project.store(sessions=2)
+    project.set_values(b=3.0)
+    project.run("-q", "--gpuperf-update=all")
+    text = command("baseline", "show", STORE, f"{TEST}[b]")
+    (series,) = command.json("baseline", "show", STORE, f"{TEST}[b]")["series"]
+
+    assert "3.00 s" in text
+    assert "+200 %" in text
+    assert f"{TEST}[a]" not in text
+    assert [each["run_values"] for each in series["sessions"]] == [[1.0], [1.0], [3.0]]
+
+
+@pytest.mark.parametrize("name", ["number", "id"])
+def test_a_session_is_dropped(project: Project, command: Command, name: str) -> None:
+    """By its number or its id, of all tests or of those that are named."""
+    project.store()
+    second = command.json("baseline", "list", STORE)["sessions"][1][name]
+    command("baseline", "drop", STORE, str(second), f"--test={TEST}[a]")
+    of_one = command.json("baseline", "show", STORE, f"{TEST}[a]", f"{TEST}[b]")
+    text = command("baseline", "drop", STORE, str(second))
+
+    assert [len(series["sessions"]) for series in of_one["series"]] == [2, 3]
+    assert "removed 1 session of 2 measurements; 2 sessions left" in text
+
+
+def test_a_series_starts_anew_with_a_run(project: Project, command: Command) -> None:
+    """What regressed is accepted without another run; other tests keep their sessions."""
+    project.store()
+    project.set_values(b=1.2)
+    run = (
+        "--gpuperf-baseline=.gpuperf",
+        "--gpuperf-confirm=2",
+        "--gpuperf-json=run.json",
+    )
+    failed = project.run(*run)
+    text = command("baseline", "accept", STORE, "run.json")
+    series = command.json("baseline", "show", STORE, f"{TEST}[a]", f"{TEST}[b]")[
+        "series"
+    ]
+
+    assert failed.ret == 1
+    assert f"accepted {TEST}[b] x: 3 sessions dropped, 1 stored" in text
+    assert "pytest --gpuperf-update=new" in text
+    assert [len(each["sessions"]) for each in series] == [3, 1]
+    assert series[1]["sessions"][0]["number"] == 4
+    assert command("baseline", "accept", STORE, "run.json", f"--test={TEST}[a]")
+    assert command.code == 0
+
+
+def test_an_edited_line_is_told_and_accepted(
+    project: Project, command: Command
+) -> None:
+    """A run names it and goes on without it; the command gives it a new checksum."""
+    project.store()
+    (path,) = project.path.glob(".gpuperf/**/*.json")
+    path.write_bytes(path.read_bytes().replace(b"[1.0]", b"[1.5]", 1))
+    told = project.run("--gpuperf-baseline=.gpuperf")
+    listed = command("baseline", "list", STORE)
+    accepted = command("baseline", "accept", STORE, "--edited")
+    nothing = command("baseline", "accept", STORE, "--edited")
+
+    assert lines(told, "test_it.json, line ", "it differs from its checksum")
+    assert lines(told, "gpuperf baseline accept .gpuperf --edited")
+    assert "left out: " in listed
+    assert "accepted 1 line: " in accepted
+    assert "no line was edited" in nothing
+    assert not lines(project.run("--gpuperf-baseline=.gpuperf"), "checksum")
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("list", "nowhere"), 4, "there is no baseline at"),
+        (("list", STORE, "--test=test_y.py"), 2, "no test 'test_y.py' is stored"),
+        (("show", STORE, "test_y.py"), 2, f"as {TEST}[a]"),
+        (("drop", STORE, "9"), 2, "there is no session 9"),
+        (("accept", STORE), 2, "name either a run, or --edited"),
+        (
+            ("accept", STORE, "run.json", "--edited"),
+            2,
+            "name either a run, or --edited",
+        ),
+        (("accept", STORE, "run.json"), 2, "name tests: --test=ID"),
+        (("accept", STORE, "run.json", "--test=test_y.py"), 2, "no test 'test_y.py'"),
+    ],
+)
+def test_a_mistake_is_told_with_its_remedy(
+    project: Project,
+    command: Command,
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    """Nothing is printed to standard output, and nothing is changed."""
+    project.store(sessions=1)
+    project.run("--gpuperf-json=run.json")
+
+    assert command("baseline", *arguments) == ""
+    assert command.code == code
+    assert words in command.errors
+    assert "remedy: " in command.errors
+
+
+def test_a_run_that_was_cut_off_is_not_accepted(
+    project: Project, command: Command
+) -> None:
+    """Its values may be those of a machine that was about to fail."""
+    project.write(LEAVES)
+    project.run("--gpuperf-update=new")
+    project.environment.setenv("LEAVE", "1")
+    project.spawn("--gpuperf-json=run.json")
+
+    command("baseline", "accept", STORE, "run.json", "--test=test_it.py")
+    assert command.code == 4
+    assert "is not complete" in command.errors
+
+
+def test_code_that_ends_the_process_cannot_pass_a_gate(
+    project: Project, command: Command
+) -> None:
+    """pytest ends with 0 and tells nothing; the report says that it was interrupted."""
+    project.write(LEAVES)
+    project.run("--gpuperf-update=new", "--gpuperf-json=run.json")
+    whole = command("verify", "run.json", f"--expect-from={STORE}")
+    passed = command.code
+    project.environment.setenv("LEAVE", "1")
+    ended = project.spawn("--gpuperf-json=run.json")
+    cut_off = command("verify", "run.json", f"--expect-from={STORE}")
+
+    assert (passed, ended.returncode, command.code) == (0, 0, 1)
+    assert f"complete: 3 tests, with all 3 of {STORE}" in whole
+    assert "interrupted: the run ended before it wrote its report" in cut_off
+    assert "3 of the 3 tests of .gpuperf did not run: test_it.py::test_it[0]" in cut_off
+    assert decode_run((project.path / "run.json").read_bytes()).records == ()
+
+
+def test_tests_that_are_gone_are_counted_and_named(
+    project: Project, command: Command
+) -> None:
+    """A test that was deleted or deselected is missing; another machine's may be left out."""
+    project.write(LEAVES)
+    project.run("--gpuperf-update=new")
+    project.run("--gpuperf-json=run.json", "-k", "0 or 2")
+    found = command.json("verify", "run.json", f"--expect-from={STORE}")
+    (machine,) = command.json("baseline", "list", STORE)["sessions"][0]["machines"]
+
+    assert found["missing"] == ["test_it.py::test_it[1]"]
+    assert not found["complete"]
+    assert command("verify", "run.json")
+    assert command.code == 0
+    command("verify", "run.json", f"--expect-from={STORE}", f"--machine={machine}")
+    assert command.code == 1
+    command("verify", "run.json", f"--expect-from={STORE}", "--machine=other")
+    assert (command.code, f"name one of {machine}" in command.errors) == (2, True)
+    command("verify", "run.json", "--machine=other")
+    assert (command.code, "add --expect-from" in command.errors) == (2, True)
+
+
+def test_a_worker_that_dies_makes_a_run_incomplete(
+    project: Project, command: Command
+) -> None:
+    """Its test never reported."""
+    project.write(LEAVES)
+    project.environment.setenv("LEAVE", "1")
+    project.run(*XDIST, "-n2", "--gpuperf-json=run.json")
+
+    assert "1 test never reported: test_it.py::test_it[1]" in command(
+        "verify", "run.json"
+    )
+    assert command.code == 1
+
+
+def test_a_run_without_a_measurement_replaces_no_report_by_a_good_one(
+    project: Project, command: Command
+) -> None:
+    """An older report must not stand for a run that measured nothing; collecting keeps it."""
+    project.write("def test_x(gpuperf): gpuperf.record('x', 1)")
+    project.write("def test_plain(): pass", "test_plain.py")
+    project.run("--gpuperf-json=run.json")
+    project.run("--gpuperf-json=run.json", "--collect-only")
+    command("verify", "run.json")
+    collected = command.code
+    project.run("--gpuperf-json=run.json", "test_plain.py")
+    command("verify", "run.json")
+
+    assert (collected, command.code) == (0, 1)
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="makes a named pipe")
+def test_a_pipe_is_no_run_and_is_not_waited_for(
+    tmp_path: Path, command: Command
+) -> None:
+    """Nobody may ever write into it; a device may never end."""
+    os.mkfifo(tmp_path / "pipe.json")
+
+    for words in (("show",), ("verify",)):
+        command(*words, str(tmp_path / "pipe.json"))
+        assert command.code == 4
+        assert "it is a folder or a device" in command.errors
+    command("verify", "/dev/zero")
+    assert "it is a folder or a device" in command.errors

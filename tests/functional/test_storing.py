@@ -1,0 +1,93 @@
+"""A baseline is built by runs that store, says how far it is, and recovers from a bad one."""
+
+from __future__ import annotations
+
+import pytest
+
+from fakes.project import VALUES, Project, lines
+
+NEW = "--gpuperf-update=new"
+ALL = "--gpuperf-update=all"
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+
+
+def test_new_goes_on_to_five_sessions(project: Project) -> None:
+    """Each row says how far it is, and the last line how many are wanted."""
+    project.write(VALUES)
+    ended = [project.run(NEW) for _ in range(6)]
+
+    for number, run in enumerate(ended[:4], start=1):
+        if number < 3:  # then it is judged already
+            assert len(lines(run, f"{number} of 5 stored")) == 3
+        wanted = f"{5 - number} more wanted: run pytest --gpuperf-update=new again"
+        assert lines(run, f"the baseline has {number} of 5 sessions", wanted)
+    assert lines(ended[4], "the baseline has 5 sessions")
+    assert lines(ended[5], "nothing was stored: every series has what it needs")
+
+
+def test_a_project_says_how_many_sessions_it_wants(project: Project) -> None:
+    """As an ini value; a wrong one is told before anything runs."""
+    project.write(VALUES)
+    project.write("[pytest]\ngpuperf_sessions = 1", "pytest.ini")
+    ended = [project.run(NEW) for _ in range(2)]
+    wrong = project.run(NEW, "-ogpuperf_sessions=0")
+
+    assert not lines(ended[0], "of 1 stored")
+    assert lines(ended[1], "nothing was stored")
+    assert lines(wrong, "gpuperf_sessions=0: write a whole number from 1 to 20")
+
+
+@pytest.mark.parametrize("update", [NEW, ALL])
+def test_a_bad_session_does_not_end_a_series(project: Project, update: str) -> None:
+    """What is undecided because of it is stored all the same, so that more can outweigh it."""
+    project.write(VALUES)
+    project.set_values(b=3.0)
+    project.run(update)
+    for number, factor in enumerate((1.0, 1.01, 0.99, 1.0)):
+        project.set_values(b=factor)
+        ended = project.run(*GATE, update)
+        assert ended.ret == 0
+        assert lines(ended, "stored 3 measurements in .gpuperf"), number
+
+    assert lines(ended, "the baseline has 5 sessions", "test_x[b]")
+
+
+def test_accepting_says_what_it_dropped_and_what_is_wanted(project: Project) -> None:
+    """The new level has one session, and its gate is weak until more are stored."""
+    project.store()
+    project.set_values(b=1.2)
+    accepted = project.run(*GATE, ALL)
+
+    assert accepted.ret == 0
+    assert lines(
+        accepted,
+        "accepted test_it.py::test_x[b] x: 3 sessions dropped; 4 more wanted: run pytest",
+    )
+
+
+def test_new_stores_no_regression(project: Project) -> None:
+    """The test fails, and its baseline stays what it was; the others are stored."""
+    project.store()
+    project.set_values(b=1.2)
+    ended = project.run(*GATE, NEW)
+
+    assert ended.parseoutcomes() == {"passed": 2, "failed": 1}
+    assert lines(
+        ended,
+        "stored 2 measurements in .gpuperf",
+        "not stored: 1 measurement failed, regressed or void",
+    )
+
+
+def test_an_earlier_format_is_told_once(project: Project) -> None:
+    """Its sessions count, and the next stored session rewrites the file."""
+    project.store()
+    (path,) = project.path.glob(".gpuperf/**/*.json")
+    text = path.read_text("utf-8").replace("baseline/2", "baseline/1")
+    path.write_text(text, "utf-8")
+    told = project.run(*GATE)
+    project.run(ALL)
+
+    assert len(lines(told, ".gpuperf has the format of an earlier version")) == 1
+    assert lines(told, "judged 3 of 3: 3 unchanged")
+    assert not lines(project.run(*GATE), "earlier version")
