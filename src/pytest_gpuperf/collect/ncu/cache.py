@@ -1,4 +1,4 @@
-"""Reports of Nsight Compute, found again as long as nothing they depend on has changed."""
+"""The cache of Nsight Compute's reports, valid while nothing they depend on changes."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ class Entry(Frozen, frozen=True, kw_only=True):
 @final
 class Cache:
     """
-    Whole reports, made once for each state of program, options and machine.
+    Reports, made once for each state of program, options and machine.
 
     A report cannot be rewritten: it may hold paths, command lines and, with
     `--import-source`, source files. It is readable by its owner only; with
@@ -78,20 +78,20 @@ class Cache:
         reports: Whether to keep the report and the log; False: only the values in it,
             as JSON.
 
-        session: Makes what runs a command; None: a `Session` that has its defaults.
+        session: Makes the session of a command; None: a `Session` with its defaults.
 
-        runner: What starts other processes.
+        runner: Starts other processes.
 
-        device: The GPU it runs on; None: not known, so another one is not told apart
-            but by the variables that choose it.
+        device: The GPU; None: unknown, so that only the variables that choose a GPU are
+            part of the key.
 
-        timeout_s: How long to wait for another process that makes the same report [s];
-            None: as long as its attempts may take, and ten minutes.
+        timeout_s: Timeout of waiting for another process that makes the same report
+            [s]; None: the timeout of all its attempts, and ten minutes.
 
         limit_bytes, max_age_s, clock: As for `Store`.
 
     Attributes:
-        remarks: What the keys leave out and what kept the cache from its work.
+        remarks: Problems of the cache and limits of its keys, one sentence each.
     """
 
     def __init__(
@@ -131,7 +131,7 @@ class Cache:
         error: BaseException | None,
         traceback: TracebackType | None,
     ) -> None:
-        """Leave the cache as small as it may be."""
+        """Remove the entries that exceed the cache's limits."""
         if self._store.folder.is_dir():
             self._store.make_room()
 
@@ -199,7 +199,7 @@ class Cache:
         if timeout_s is None:
             timeout_s = command.timeout_s * max(1, retries) + _GRACE_S
         with self._store.lock(job.identity, timeout_s=timeout_s):
-            # whoever had the lock may have made it
+            # the process that held the lock may have made it
             return self._hit(job) or self._made(job, retries)
 
     def _job(
@@ -208,7 +208,7 @@ class Cache:
         cwd: str | os.PathLike[str] | None,
         env: Mapping[str, str] | None,
     ) -> _Job:
-        """Return a command with all that is known before it runs."""
+        """Return a command with everything that its key needs before it runs."""
         whole = {**(os.environ if env is None else env), **(command.env or {})}
         folder = Path(cwd or "").resolve()
         version = self._runner.run(
@@ -251,7 +251,7 @@ class Cache:
         return None
 
     def _made(self, job: _Job, retries: int) -> tuple[Entry, Mapping[str, bytes]]:
-        """Run a command, and put into the cache what it leaves."""
+        """Run a command, and store its report."""
         from pytest_gpuperf.collect.ncu.session import Session
 
         command, since_unix_s = job.command, self._store.now_unix_s()
@@ -271,7 +271,7 @@ class Cache:
             state = None
             self._store.remark(
                 f"{job.program.name} did not say which files it loaded (python -I, -E and "
-                "-S keep it from that): its report is not found again"
+                "-S prevent it): its report is not cached for later runs"
             )
         else:
             sets = FileSets(self._store, job.folder, job.env)
@@ -281,7 +281,7 @@ class Cache:
         return self._entry(key, content, cached=False)
 
     def _contents(self, report: Path, log: Path) -> dict[str, bytes]:
-        """Return what is to be kept of a report, by name."""
+        """Return the files to store, by name."""
         if not self._reports:
             from pytest_gpuperf.collect.ncu.text import capture_text
 
@@ -295,7 +295,7 @@ class Cache:
     def _entry(
         self, key: str, content: Content, *, cached: bool
     ) -> tuple[Entry, Mapping[str, bytes]]:
-        """Return an entry as others see it, with its files."""
+        """Return the public entry with its files."""
         timestamp = datetime.fromtimestamp(content.created_unix_s, tz=timezone.utc)
         place = self._store.place("reports", key)
         entry = Entry(cached=cached, digest=key, timestamp=timestamp, directory=place)
@@ -303,7 +303,7 @@ class Cache:
 
 
 class _Job(NamedTuple):
-    """A command with all that is known before it runs."""
+    """A command with everything that its key needs before it runs."""
 
     command: Command
     identity: str
@@ -314,7 +314,7 @@ class _Job(NamedTuple):
 
     @property
     def argvs(self) -> tuple[tuple[str, ...], ...]:
-        """The arguments that a Python may have got; none where it is another program."""
+        """The arguments of a Python program; none of another one."""
         args = _texts(self.command)
         names = (os.fspath(self.command.executable), str(self.program))
         return (args, *((name, *args) for name in names)) if self.is_python else ()

@@ -1,7 +1,7 @@
-"""What a profile depends on, as one key.
+"""The key of a profile: everything that it depends on.
 
-Two profiles with one key give the same values. What is in doubt is part of the key: a
-needless run of ncu costs seconds, values of another program are wrong for ever.
+Two profiles with one key give the same values. What may matter is part of the key: a
+needless run of ncu costs seconds, and values of another program would stay wrong.
 """
 
 from __future__ import annotations
@@ -78,8 +78,8 @@ CHOSEN: Mapping[str, str] = {
     "XLA_*": "the compiler of JAX and TensorFlow",
 }
 
-# Of those, what says where things are kept and not what they are: a run whose compiled
-# kernels lie in a fresh folder must find the values of the run before.
+# Of those, the paths of caches, which change no kernel: a run with a new cache folder
+# must find the values of the run before.
 PASSED_OVER: Mapping[str, str] = {
     "CUDA_CACHE_PATH": "where the driver keeps what its JIT compiler made",
     "CUPY_CACHE_DIR": "where CuPy keeps compiled kernels",
@@ -110,8 +110,8 @@ def key_of(fields: Mapping[str, object]) -> str:
     Return the key of a profile: 64 hexadecimal digits.
 
     Args:
-        fields: All that it depends on, as JSON has it: texts, numbers, sequences, and
-            mappings by text. The order of names does not matter; 1 is not "1".
+        fields: Everything that it depends on, in types of JSON. The order of names does
+            not matter; 1 is not "1".
     """
     return digest_of(f"{_SCHEMA} {json.dumps(fields, sort_keys=True)}".encode())
 
@@ -127,10 +127,10 @@ def chosen_environment(env: Mapping[str, str]) -> dict[str, str]:
 
 def device_fields(device: Device | None) -> dict[str, object]:
     """
-    Return what a profile depends on of a GPU and its driver.
+    Return the facts of a GPU and its driver that a profile depends on.
 
-    Two boards of a kind share their values, so of the UUID only its class counts (`GPU`
-    or `MIG`).
+    Two boards of a model share their values, so that only the kind of the UUID counts
+    (`GPU` or `MIG`).
     """
     if device is None:
         return {}
@@ -170,23 +170,23 @@ def telling_options(args: Sequence[str]) -> tuple[str, ...]:
 
 
 def is_own(file: LoadedFile) -> bool:
-    """Return whether a file counts by itself: not what a distribution's list names."""
+    """Return whether a file is part of a key itself, not through its distribution."""
     return file.kind is FileKind.PACKAGES or not _INSTALLED.search(file.path)
 
 
 class FileSets:
     """
-    The sets of files that results depended on; a look at them as they are now.
+    The sets of files that results depended on, and their present digests.
 
     One identity (a test module with its options, a command) has several: those of its
-    last profiles. A result is found again where all files of one set are what they were.
+    last profiles. A result is valid if all files of one set are unchanged.
 
     Args:
-        store: Where the sets are.
+        store: The store of the sets.
 
-        root: The project. Names below it are relative, so that it may lie anywhere.
+        root: The project's folder. Names below it are relative, so that it can be moved.
 
-        env: The environment, whose variables say where compiled kernels are kept.
+        env: The environment, whose variables name the folders of compiled kernels.
     """
 
     def __init__(self, store: Store, root: Path, env: Mapping[str, str]) -> None:
@@ -197,36 +197,36 @@ class FileSets:
         self._digests: dict[str, str | None] = {}
 
     def states(self, identity: str) -> tuple[str, ...]:
-        """Return what each set is now, as a digest, the newest set first."""
+        """Return the present digest of each set, the newest set first."""
         return tuple(self._state(names) for names in self._sets(identity))
 
     def add(
         self, identity: str, files: Iterable[LoadedFile], *, since_unix_s: float
     ) -> str | None:
         """
-        Keep what a profile depended on; return what it is, as a digest.
+        Store the set of files of a profile, and return its digest.
 
         Args:
-            identity: As `key_of` returns it.
+            identity: A key of `key_of`.
 
-            files: What its processes loaded and opened.
+            files: The files that its processes loaded and opened.
 
-            since_unix_s: When the first of them was started [s since the epoch].
+            since_unix_s: The start of the first process [s since the epoch].
 
         Returns:
-            None, with a remark of the store, where a file has changed since then.
+            None, with a remark of the store, if a file has changed since then.
         """
         paths = {Path(file.path) for file in files if self._counts(file)}
         if any(path.suffix in _COMPILED for path in paths):
             paths.update(self._compiled())
         changed = sorted(path for path in paths if _is_newer(path, since_unix_s))
         if changed:
-            what = f"{changed[0]} changed while it was counted"
-            self._store.remark(f"{what}: its tests are counted again in the next run")
+            change = f"{changed[0]} changed while it was counted"
+            self._store.remark(f"{change}: its tests are counted again in the next run")
             return None
         names = sorted(self._name(path) for path in paths)
         state = self._state(names)
-        sets = [names, *(other for other in self._sets(identity) if other != names)]
+        sets = [names, *(older for older in self._sets(identity) if older != names)]
         content = json.dumps(sets[:_MOST_SETS]).encode()
         self._store.put("files", identity, {_SETS: content})
         return state
@@ -237,7 +237,7 @@ class FileSets:
         return sets
 
     def _state(self, names: Sequence[str]) -> str:
-        """Return the digest of some files together, each read once a look."""
+        """Return the digest of some files together; each file is read once."""
         for name in names:
             if name not in self._digests:
                 self._digests[name] = content_digest(self._root / name)
@@ -248,14 +248,15 @@ class FileSets:
         return (path.relative_to(self._root) if is_inside else path).as_posix()
 
     def _counts(self, file: LoadedFile) -> bool:
-        """Return whether a file belongs to a set: not what is installed, nor compiled."""
+        """Return whether a file belongs to a set: not if installed, or compiled here."""
         if file.kind is FileKind.PACKAGES:
             return True
         if not is_own(file) or file.path.startswith(self._caches):
             return False
         folders = self._name(Path(file.path)).split("/")[:-1]
         if file.kind is FileKind.OPENED and any(f.startswith(".") for f in folders):
-            return False  # of tools: .git, .pytest_cache, a baseline
+            return False  # files of tools: .git, .pytest_cache, a baseline
+
         return not any(map(_DERIVED.fullmatch, folders))
 
     def _compiled(self) -> Iterator[Path]:

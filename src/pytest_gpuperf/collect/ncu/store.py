@@ -1,13 +1,13 @@
 """The entries of ncu's cache on disk: intact or absent, private, the oldest removed first.
 
-    values/3f/3fa9…/     what was counted of a test, and `manifest` with its checksums
+    values/3f/3fa9…/     the counters of a test, and `manifest` with their checksums
     reports/3f/3fa9…/    a whole report
     files/3f/3fa9…/      names of the files that results of one identity depend on
-    locks/               one file for each thing that one process at a time may do
-    staging/             what is being written
+    locks/               the lock files
+    staging/             files that are being written
 
-The folders are the index: the key is the place, the manifest's time is the last use. Any
-number of threads and processes may use one store.
+The folders are the index: the key is the path, and the manifest's time is the last use.
+Any number of threads and processes may use one store.
 """
 
 from __future__ import annotations
@@ -70,10 +70,10 @@ class Content(NamedTuple):
 
 
 def cache_folder() -> Path:
-    """Return where the cache is: $GPUPERF_CACHE_DIR, or in the user's cache folder."""
-    named = os.environ.get(FOLDER_VARIABLE)
-    if named:
-        return Path(named)
+    """Return the cache's folder: $GPUPERF_CACHE_DIR, or one in the user's cache folder."""
+    folder = os.environ.get(FOLDER_VARIABLE)
+    if folder:
+        return Path(folder)
     from platformdirs import user_cache_path
 
     return user_cache_path("pytest-gpuperf", appauthor=False) / "ncu"
@@ -84,18 +84,18 @@ class Store:
     The entries of the cache, by kind and key.
 
     Args:
-        folder: Where they are, made when something is put into it; None: `cache_folder()`.
+        folder: The folder, made by the first `put`; None: `cache_folder()`.
 
-        limit_bytes: How much all entries may take [B], > 0; the least recently used are
-            removed first.
+        limit_bytes: The limit of all entries together [B], > 0; the least recently used
+            are removed first.
 
-        max_age_s: How long an entry is kept that nobody uses [s], > 0.
+        max_age_s: How long an unused entry is kept [s], > 0.
 
         clock: The wall clock.
 
     Attributes:
-        remarks: What kept the cache from its work, a sentence each: a cache that cannot
-            be used costs time and does not fail a run.
+        remarks: Problems of the cache, one sentence each: they cost time and do not fail
+            a run.
 
     Raises:
         ConfigError: A limit is not above zero.
@@ -141,7 +141,7 @@ class Store:
         return self.folder / kind / key[:_FAN] / key
 
     def get(self, kind: str, key: str) -> Content | None:
-        """Return what an entry holds; None: there is none, or it was damaged or too old."""
+        """Return an entry's content; None: it is missing, damaged or too old."""
         place = self.place(kind, key)
         try:
             used_unix_s = (place / _MANIFEST).stat().st_mtime
@@ -151,8 +151,8 @@ class Store:
                 return None
             content, used_unix_s = None, 0.0
         except OSError as error:
-            what = f"{self.folder}: {kind} in it cannot be read ({error.strerror})"
-            self.remark(f"{what}; make them readable, or {_FOLDER_REMEDY}")
+            problem = f"{self.folder}: its {kind} cannot be read ({error.strerror})"
+            self.remark(f"{problem}; make them readable, or {_FOLDER_REMEDY}")
             return None
         if content is None:
             self._remove(place)
@@ -166,10 +166,10 @@ class Store:
 
     def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Content:
         """
-        Keep files as they are under a key, in place of what is there.
+        Store files under a key, in place of an older entry.
 
         Raises:
-            CollectError: The cache cannot be written; it is as it was.
+            CollectError: The cache cannot be written; it is unchanged.
         """
         place, now_unix_s = self.place(kind, key), self.now_unix_s()
         digests = {name: digest_of(content) for name, content in files.items()}
@@ -187,7 +187,7 @@ class Store:
             try:
                 folder.replace(place)
             except OSError:
-                if not place.is_dir():  # else another process was faster with the same
+                if not place.is_dir():  # else another process has stored the same
                     raise
         self._room_bytes -= sum(map(len, (manifest, *files.values())))
         if self._room_bytes < 0:
@@ -207,18 +207,18 @@ class Store:
         return tuple(sorted(entries, key=lambda entry: -entry.used_unix_s))
 
     def verify(self) -> tuple[StoreEntry, ...]:
-        """Read every entry, remove what is damaged, and return that."""
+        """Remove every damaged entry, and return those."""
         damaged = tuple(entry for entry in self.entries() if not _is_intact(entry.path))
         for entry in damaged:
             self._remove(entry.path)
         return damaged
 
     def clear(self) -> tuple[StoreEntry, ...]:
-        """Remove every entry, and return those; what else is in the folder stays."""
+        """Remove every entry, and return those; other files of the folder stay."""
         return tuple(entry for entry in self.entries() if self._remove(entry.path))
 
     def make_room(self, spared: Path | None = None) -> None:
-        """Remove what is too old, then the least recently used, until the rest fits."""
+        """Remove entries that are too old, then the least recently used, to the limit."""
         entries = self.entries()
         total = sum(entry.size_bytes for entry in entries)
         for entry in reversed(entries):
@@ -227,7 +227,7 @@ class Store:
                 self._remove(entry.path)
                 total -= entry.size_bytes
         self._room_bytes = self.limit_bytes - total
-        # what killed processes left, and locks that nobody has taken for a day
+        # remains of killed processes, and locks that were not used for a day
         for path in (
             *_listed(self.folder / "staging"),
             *_listed(self.folder / "locks"),
@@ -237,22 +237,22 @@ class Store:
                     shutil.rmtree(path) if path.is_dir() else path.unlink()
 
     def remark(self, sentence: str) -> None:
-        """Note what kept the cache from its work, once."""
+        """Add a remark, once."""
         if sentence not in self.remarks:
             self.remarks.append(sentence)
 
     @contextlib.contextmanager
     def lock(self, name: str, *, timeout_s: float) -> Iterator[None]:
         """
-        Keep every other process and thread out while the block runs.
+        Exclude every other process and thread while the block runs.
 
         Args:
-            name: What is locked: a key, or any name of letters and digits.
+            name: A key, or any name of letters and digits.
 
-            timeout_s: How long to wait for another [s], >= 0.
+            timeout_s: Timeout of the lock [s], >= 0.
 
         Raises:
-            CollectorTimeoutError: Another held it all the time.
+            CollectorTimeoutError: Another process held it all the time.
 
             CollectError: The file system has no locks, or cannot be written.
         """
@@ -268,7 +268,7 @@ class Store:
             guard.acquire()
         except Timeout as error:
             message = f"another process has held {file} for {timeout_s:g} s"
-            remedy = "wait until it has ended, or give it more time"
+            remedy = "wait until that process has ended, or raise the timeout"
             raise CollectorTimeoutError(message, remedy=remedy) from error
         except NotImplementedError as error:
             message = f"{file}: this file system has no locks ({error})"
@@ -288,12 +288,12 @@ class Store:
     def _use(self, file: Path) -> None:
         """Set the time of last use."""
         now = self.now_unix_s()
-        with contextlib.suppress(OSError):  # a cache that others filled for reading
+        with contextlib.suppress(OSError):  # a read-only cache
             os.utime(file, (now, now))
 
     def _remove(self, place: Path) -> bool:
         """Remove an entry; return whether this call did."""
-        # out of sight at once: whoever reads it finds all of it or nothing
+        # moved at once, so that a reader finds all of it or nothing
         aside = self.folder / "staging" / f"removed-{os.urandom(8).hex()}"
         try:
             self._make(aside.parent)
@@ -305,7 +305,7 @@ class Store:
 
     @contextlib.contextmanager
     def _staged(self) -> Iterator[Path]:
-        """Give a private folder for what is being written."""
+        """Yield a private folder for files that are being written."""
         folder = self.folder / "staging" / f"{os.getpid()}-{os.urandom(8).hex()}"
         try:
             self._make(folder)
@@ -316,7 +316,7 @@ class Store:
             shutil.rmtree(folder, ignore_errors=True)
 
     def _make(self, folder: Path) -> None:
-        """Make a folder of the store that only its owner can look into."""
+        """Make a folder of the store that only its owner can read."""
         if folder.is_dir():
             return
         is_new, path = not self.folder.is_dir(), self.folder
@@ -334,13 +334,13 @@ class Store:
 
 
 def _checksum(key: str, manifest: bytes) -> bytes:
-    """Return the first line of a manifest; under another key it does not fit."""
+    """Return the first line of a manifest, which depends on the key too."""
     return digest_of(key.encode() + manifest).encode() + b"\n"
 
 
 def _read(place: Path) -> Content | None:
     """
-    Return what an entry holds; None where it is damaged.
+    Return an entry's content; None: it is damaged.
 
     Raises:
         OSError: A file of it is missing, or cannot be read.
@@ -371,7 +371,7 @@ def _write(path: Path, content: bytes) -> None:
 
 
 def _listed(folder: Path) -> Iterable[Path]:
-    """Return what a folder holds; nothing where it cannot be listed."""
+    """Return the items of a folder; none if it cannot be listed."""
     try:
         return list(folder.iterdir())
     except OSError:
