@@ -492,8 +492,7 @@ def exporter_records(
         One record for each GPU, instance and time.
 
     Raises:
-        CaptureFormatError: Some lines have another format; the message lists them by
-            number.
+        CaptureFormatError: Lines have another format; the message lists their numbers.
     """
     mistakes: list[str] = []
     left_out: LeftOut = {}
