@@ -376,8 +376,8 @@ def ncu_too(project: Project, folder: Path) -> Path:
         ("auto", True, False, ""),
         ("host,events,ncu", True, False, ""),
         ("host,cupti,ncu", True, False, ""),
-        ("host,cupti", False, True, "the ncu collector is not among those asked for"),
-        ("host,events", False, False, "the ncu collector is not among those asked for"),
+        ("host,cupti", False, True, "--gpuperf-collectors leaves ncu out"),
+        ("host,events", False, False, "--gpuperf-collectors leaves ncu out"),
     ],
 )
 def test_what_counts_is_chosen_by_name(

@@ -361,7 +361,7 @@ def test_entries_that_cannot_be_read_are_told_together(
     told = [s for s in project.report()["header"]["sentences"] if "ncu's" in s]
     assert len(told) == 2
     assert told[0].endswith("it was damaged and is removed")
-    assert told[1] == "ncu's cache: and 8 entries more"
+    assert told[1] == "ncu's cache: and 8 more entries"
 
 
 def test_a_machine_that_cannot_count_again_fails_no_test(
@@ -774,7 +774,7 @@ def test_a_rank_of_several_is_not_started_again(
     ended = project.run(NCU, "-rs")
 
     ended.assert_outcomes(skipped=1)
-    assert lines(ended, "a rank of 2", "gpuperf.capture")
+    assert lines(ended, "a job of 2 ranks", "gpuperf.capture")
     assert machine.starts == []
 
 

@@ -163,7 +163,7 @@ def test_advice_that_cannot_be_read_hides_no_failure(captured: Project) -> None:
 
     ended.assert_outcomes(failed=1)
     assert lines(ended, "dram.bytes failed: 1.4 GB")
-    assert lines(ended, "what the report advises", "some.ncu-rep: it cannot be read")
+    assert lines(ended, "advice of the report", "some.ncu-rep: it cannot be read")
 
 
 def test_a_counter_that_was_not_collected_is_named(captured: Project) -> None:

@@ -41,11 +41,11 @@ SAID = (
     "test_it.py::test_limits: limit 'time <= 60': time needs a unit",
     "test_it.py::test_keyword: the gpuperf marker has no keyword 'limit'; did you mean limits",
     "test_it.py::test_position: the gpuperf marker takes keywords only: write limits=['time <= 60 us']",
-    "test_it.py::test_no_fixture: time <= 60 us: one call of a test is not a measurement of time",
+    "test_it.py::test_no_fixture: time <= 60 us: a single call of a test cannot time it",
     "test_it.py::test_everything: a limit is text, as 'time <= 60 us': 3",
     "test_it.py::test_everything: max_regression: 0.05 is not text",
     "test_it.py::test_everything: min_grade: 'E' is not a grade",
-    "test_it.py::test_everything: counters: 'dram bytes': not a counter's name",
+    "test_it.py::test_everything: counters: 'dram bytes': not a counter name",
     "test_it.py::test_everything: work: 5 is not a Work",
     "test_it.py::test_everything: group: 3 is not text",
     "test_it.py::test_everything: cache: 'hot' is not a cache mode",
@@ -215,7 +215,7 @@ def test_a_fixture_asked_for_in_the_body_is_refused(project: Project) -> None:
     ended = project.run()
 
     assert ended.parseoutcomes() == {"passed": 1, "failed": 1}
-    assert lines(ended, "asks for gpuperf by getfixturevalue")
+    assert lines(ended, "requests gpuperf with getfixturevalue")
 
 
 def test_limits_may_name_what_the_test_records(project: Project) -> None:

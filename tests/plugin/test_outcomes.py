@@ -366,9 +366,11 @@ def test_two_measurements_need_two_names(project: Project) -> None:
     ended = project.run()
 
     assert ended.parseoutcomes() == {"passed": 1, "failed": 3}
-    assert lines(ended, "FAILED", "test_twice", "a measurement without a name already")
-    assert lines(ended, "FAILED", "test_numbers", "'ttft' cannot be the name")
-    assert lines(ended, "FAILED", "test_taken", "'time' cannot be the name")
+    assert lines(
+        ended, "FAILED", "test_twice", "already has a measurement without a name"
+    )
+    assert lines(ended, "FAILED", "test_numbers", "'ttft' is already the name")
+    assert lines(ended, "FAILED", "test_taken", "'time' is already the name")
 
 
 def test_a_number_that_is_not_finite_is_refused(project: Project) -> None:

@@ -447,7 +447,7 @@ def test_a_loop_whose_exception_was_swallowed_is_void(project: Project) -> None:
                 '    with gpuperf.steps(name="epoch") as steps:',
                 "        run(steps)",
             ),
-            "this test has a measurement called 'epoch' already",
+            "this test already has a measurement called 'epoch'",
         ),
         (
             ("with gpuperf.steps() as steps:", "    run(steps)", "steps.thruput"),
@@ -463,7 +463,7 @@ def test_a_loop_whose_exception_was_swallowed_is_void(project: Project) -> None:
         ),
         (
             ("def inner():", "    with gpuperf.steps(): pass", "gpuperf(inner)"),
-            "a measurement cannot be made inside another one",
+            "a measurement cannot run inside another one",
         ),
     ],
 )

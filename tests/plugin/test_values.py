@@ -234,5 +234,5 @@ def test_every_public_name_is_there_and_sorted() -> None:
 def test_a_metric_of_a_pair_is_asked_of_its_sides() -> None:
     """A comparison has no time of its own; a mistaken name says where there is one."""
     pair = Pair(perf=perf_of(), a=perf_of(), b=perf_of())
-    with pytest.raises(AttributeError, match=r"ask a side, as pair\.a\.time"):
+    with pytest.raises(AttributeError, match=r"read a side, as pair\.a\.time"):
         _ = pair.time

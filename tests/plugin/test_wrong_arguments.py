@@ -20,7 +20,7 @@ from pytest_gpuperf.model.sample import Estimate
 WRONG_CALLS = {
     "gpuperf.measure(len, [], name=5)": "name: 5 is not a string; write a name",
     "gpuperf.measure(len, [], name=None)": "name: None is not a string",
-    "gpuperf.measure(len, [], name='\\ud800')": "holds half a character",
+    "gpuperf.measure(len, [], name='\\ud800')": "contains a lone surrogate",
     "gpuperf.measure(len, [], work=5)": "work: 5 is not a Work; write Work(",
     "gpuperf.measure(len, [], setup=5)": "setup: 5 cannot be called",
     "gpuperf.measure(len, [], check=5)": "check: 5 cannot be called",
@@ -39,8 +39,8 @@ WRONG_CALLS = {
     "gpuperf.capture('a', kernel=5)": "kernel: 5 is not a string",
     "gpuperf.binary(None)": "source: None is not a path",
     "gpuperf.record('x', 5, unit=None)": "unit: None is not a string; write it as",
-    "gpuperf.record('x', 5, unit='\\ud800')": "unit: '\\ud800' holds half",
-    "gpuperf.record('\\ud800', 5)": "metric: '\\ud800' holds half",
+    "gpuperf.record('x', 5, unit='\\ud800')": "unit: '\\ud800' contains a lone",
+    "gpuperf.record('\\ud800', 5)": "metric: '\\ud800' contains a lone",
     "gpuperf.record(5, 5)": "metric: 5 is not a string; write its name",
     "gpuperf.record('x', 5, better=[])": "better: [] is not a string",
     "gpuperf.record('x', float('nan'))": "'x' is not finite; record a number",
@@ -49,9 +49,9 @@ WRONG_CALLS = {
     "gpuperf.record('x', True)": "the value of 'x': True is not a number",
     "gpuperf.record('x', [1, None])": "the value of 'x': None is not a number",
     "gpuperf.record('x', [])": "'x' has no samples; record a number",
-    "gpuperf.measure(gpuperf.measure, len, [])": "cannot be made inside another one",
-    "gpuperf.measure(gpuperf.record, 'x', 5)": "cannot be made inside another one",
-    "gpuperf.compare(gpuperf, len, [])": "cannot be made inside another one",
+    "gpuperf.measure(gpuperf.measure, len, [])": "cannot run inside another one",
+    "gpuperf.measure(gpuperf.record, 'x', 5)": "cannot run inside another one",
+    "gpuperf.compare(gpuperf, len, [])": "cannot run inside another one",
 }
 
 # what a marker says, and what the collection error says
@@ -71,8 +71,8 @@ WRONG_MARKERS = {
     "max_regression={'\\x1b': '5 %'}": r"unknown metric '\x1b'",
     "min_grade=['A']": "min_grade: ['A'] is not a grade",
     "requires={'gpu'}": "requires: {'gpu'}: not a known requirement",
-    "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: not a counter's name",
-    "group='\\ud800'": r"group: '\ud800' holds half a character",
+    "counters={'dram__bytes.sum'}": "{'dram__bytes.sum'}: not a counter name",
+    "group='\\ud800'": r"group: '\ud800' contains a lone surrogate",
 }
 
 ANGRY = """

@@ -176,7 +176,7 @@ def _name(level: Level, name: object) -> str:
     if not isinstance(name, str) or not name.strip():
         raise _refused(level.value, name, "is not a name", remedy)
     if has_lone_surrogate(name):
-        raise _refused(level.value, name, "holds half a character", remedy)
+        raise _refused(level.value, name, "contains a lone surrogate", remedy)
     return name
 
 

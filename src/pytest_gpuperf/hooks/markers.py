@@ -179,7 +179,7 @@ class _Reader:
         timed += ["min_grade"] if plan.min_grade is not None else []
         if timed:
             self.mistakes.append(
-                f"{escape(', '.join(timed))}: one call of a test is not a measurement of time; "
+                f"{escape(', '.join(timed))}: a single call of a test cannot time it; "
                 "use the gpuperf fixture to measure the function"
             )
 
@@ -265,7 +265,7 @@ def _counters(values: tuple[object, ...]) -> tuple[str, ...]:
     wrong = [v for v in values if not (isinstance(v, str) and is_counter(v))]
     if wrong:
         listed = ", ".join(_shown(value) for value in wrong)
-        raise _wrong(f"{listed}: not a counter's name", "write it as dram__bytes.sum")
+        raise _wrong(f"{listed}: not a counter name", "write it as dram__bytes.sum")
     return tuple(str(value) for value in dict.fromkeys(values))
 
 
@@ -283,7 +283,9 @@ def _text(value: object) -> str:
     if not isinstance(value, str):
         raise _wrong(f"{_shown(value)} is not text", "write a heading in quotes")
     if has_lone_surrogate(value):
-        raise _wrong(f"{value!r} holds half a character", "write a heading in quotes")
+        raise _wrong(
+            f"{value!r} contains a lone surrogate", "write a heading in quotes"
+        )
     return value
 
 

@@ -147,7 +147,7 @@ def _announce(config: pytest.Config, count: int) -> None:
         return
     tests = f"{count} test{'s' * (count != 1)}"
     reporter.ensure_newline()
-    reporter.write_line(f"gpuperf: counting {tests} under ncu, in a process of its own")
+    reporter.write_line(f"gpuperf: counting {tests} under ncu, in a separate process")
 
 
 class Leases:
@@ -190,8 +190,8 @@ def fixture_of(item: pytest.Item) -> GpuPerf:
         ConfigError: The test asked for it in its body, where it cannot be seen early.
     """
     if PLAN not in item.stash:
-        message = f"{item.nodeid} asks for gpuperf by getfixturevalue"
-        raise ConfigError(message, remedy="name gpuperf in the test's arguments")
+        message = f"{item.nodeid} requests gpuperf with getfixturevalue"
+        raise ConfigError(message, remedy="add gpuperf to the test's arguments")
     if FIXTURE not in item.stash:
         item.stash[FIXTURE] = GpuPerf(
             test_id=item.stash[TEST_ID],

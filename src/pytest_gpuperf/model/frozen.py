@@ -124,7 +124,7 @@ def shown(value: object) -> str:
 
 
 def has_lone_surrogate(text: str) -> bool:
-    """Return whether a text holds half a character, which UTF-8 cannot encode."""
+    """Return whether a text contains a lone surrogate, which UTF-8 cannot encode."""
     return any("\ud800" <= character <= "\udfff" for character in text)
 
 

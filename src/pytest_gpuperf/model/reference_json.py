@@ -350,7 +350,7 @@ def _not_a_text(value: object) -> str:
     """Return why a value is not a text that UTF-8 can encode; "" where it is one."""
     if not isinstance(value, str):
         return f"{_spelled(value)} is not a text"
-    return f"{value!a} holds half a character" if has_lone_surrogate(value) else ""
+    return f"{value!a} contains a lone surrogate" if has_lone_surrogate(value) else ""
 
 
 def _not_in(kind: type[Enum], value: object) -> str:

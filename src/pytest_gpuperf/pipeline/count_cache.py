@@ -162,8 +162,8 @@ class CountCache:
         files = self._files.get(test.test_id)
         if files is None:
             self._store.remark(
-                "a process did not come to its end, so which files it loaded is not "
-                "known: its tests are counted again in the next run"
+                "a process ended early, so the files that it loaded are not known: its "
+                "tests are counted again in the next run"
             )
             return False
         try:

@@ -241,7 +241,7 @@ def last_lines(text: str) -> str:
     """Return the last lines of a text as one, for a reason stands in a line."""
     # a line of pytest's progress is as wide as the terminal, and mostly blank
     lines = [" ".join(words) for line in text.splitlines() if (words := line.split())]
-    return " | ".join(lines[-_SHOWN_LINES:]) or "it said nothing"
+    return " | ".join(lines[-_SHOWN_LINES:]) or "there is no output"
 
 
 def _isolated(

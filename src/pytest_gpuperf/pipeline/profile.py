@@ -112,7 +112,7 @@ def timeout_of(
     starts, unsure = _starts(_chip(config, device), names, predicted)
     why = f"{once_s:g} s for each of {plural(starts, 'start')}"
     if once_s * starts > _LONGEST_S:
-        why += ", and no more than that in all"
+        why += f", limited to {_LONGEST_S:g} s in all"
     return Timeout(timeout_s=min(once_s * starts, _LONGEST_S), why=why + unsure)
 
 
@@ -140,7 +140,7 @@ def _starts(
                 return cost.replays, ""
             why = cost.note
     # one for each counter: most need less, and ncu's own one more
-    return len(names) + 1, f"; a guess, for the passes are not known ({why})"
+    return len(names) + 1, f"; a guess: the number of passes is unknown ({why})"
 
 
 _NAME = "ncu"
@@ -156,7 +156,7 @@ def refused(site: Site) -> Gap | None:
     if collectors and _NAME not in collectors:
         return Gap(
             code=GapCode.NOT_ASKED,
-            reason="the ncu collector is not among those asked for",
+            reason="--gpuperf-collectors leaves ncu out",
             remedy="add ncu, or cupti, to --gpuperf-collectors",
         )
     if _NAME in site.absent:
@@ -165,8 +165,8 @@ def refused(site: Site) -> Gap | None:
     if size.isdecimal() and int(size) > 1:
         return Gap(
             code=GapCode.UNSUPPORTED,
-            reason=f"a rank of {size} is not started again under ncu: its kernels wait "
-            "for those of the others, and a replayed one waits for ever",
+            reason=f"a job of {size} ranks is not started again under ncu: a replayed "
+            "kernel would wait for the other ranks for ever",
             remedy="profile the job from outside, and read it with gpuperf.capture",
         )
     return None
@@ -224,7 +224,7 @@ def counted(
 def _cache_remarks(remarks: Sequence[str]) -> list[str]:
     """Return what kept a cache from its work: what it costs is time, and no result."""
     first, *rest = remarks or ("",)
-    more = [f"and {len(rest)} entries more"] if len(rest) > 1 else rest
+    more = [f"and {len(rest)} more entries"] if len(rest) > 1 else rest
     return [f"ncu's cache: {remark}" for remark in (first, *more) if remark]
 
 

@@ -548,7 +548,7 @@ def test_a_name_has_one_kind() -> None:
         (lambda r: r.phase(""), "phase: '' is not a name"),
         (lambda r: r.phase(3), "phase: 3 is not a name"),
         (lambda r: r.phase(["forward"]), "is not a name"),
-        (lambda r: r.phase("\ud800"), "holds half a character"),
+        (lambda r: r.phase("\ud800"), "contains a lone surrogate"),
         (lambda r: r.phase("x", kind="compute"), "kind: 'compute' is not a kind"),
         (lambda r: r.phase("x", kind=[1]), "is not a kind"),
         (lambda r: r.operation(None), "operation: None is not a name"),

@@ -72,7 +72,7 @@ def test_it_ends_at_last() -> None:
     assert told(replays=36).why == "600 s for each of 36 starts"
     assert told(replays=37) == Timeout(
         timeout_s=21_600.0,
-        why="600 s for each of 37 starts, and no more than that in all",
+        why="600 s for each of 37 starts, limited to 21600 s in all",
     )
 
 
@@ -90,7 +90,7 @@ def test_passes_that_are_not_known_are_guessed_and_said(
     """One for each counter, and one more."""
     assert told(chip=chip, replays=replays) == Timeout(
         timeout_s=1800.0,
-        why="600 s for each of 3 starts; a guess, for the passes are not known"
+        why="600 s for each of 3 starts; a guess: the number of passes is unknown"
         f" ({why})",
     )
 
@@ -104,7 +104,7 @@ def test_without_a_library_that_predicts_the_guess_says_so() -> None:
     config = Config(root="/", ncu_replay=NcuReplay.APPLICATION, chip="GH100")
     found = timeout_of(config, NAMES, 1, predicted=predicted)
 
-    assert found.why.endswith("not known (libnvperf_host is not installed)")
+    assert found.why.endswith("unknown (libnvperf_host is not installed)")
 
 
 def test_passes_are_those_that_the_library_predicts() -> None:
