@@ -27,7 +27,6 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence
 
     from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-    from pytest_gpuperf.config import Plan
     from pytest_gpuperf.model.verdict import Limit
 
 __all__ = ["PLAN", "TEST_ID", "ChipCheck", "mistakes_of", "read_markers"]
