@@ -409,7 +409,9 @@ class ChipCheck:
         for name in dict.fromkeys((*plan.counters, *limited)):
             checked = self._catalogue.check(name)
             if not checked.known or (checked.kind == "base" and name in limited):
-                wrong.append(f"{test_id}: counter {name!r}: {escape(checked.told)}")
+                wrong.append(
+                    f"{test_id}: counter {name!r}: {escape(checked.explanation)}"
+                )
         if not wrong:
             self._counters[test_id] = (*plan.counters, *limited)
         return wrong

@@ -416,7 +416,7 @@ class NameCheck(Frozen, frozen=True, kw_only=True):
     suggestions: tuple[str, ...] = ()
 
     @property
-    def told(self) -> str:
+    def explanation(self) -> str:
         """The note with what may have been meant."""
         if not self.suggestions:
             return self.note

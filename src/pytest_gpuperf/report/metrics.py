@@ -12,6 +12,7 @@ from pytest_gpuperf.model.counters import (
     ReplayGroup,
 )
 from pytest_gpuperf.report.display import escape, plural
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import (
     Column,
     json_bytes,
@@ -130,7 +131,9 @@ def check_bytes(
         columns = (
             Column(head="name", cells=tuple(escape(check.name) for check in checks)),
             Column(head="is", cells=tuple(_kind(check) for check in checks)),
-            Column(head="note", cells=tuple(escape(check.told) for check in checks)),
+            Column(
+                head="note", cells=tuple(escape(check.explanation) for check in checks)
+            ),
         )
         return _table(columns, form, width)
     return text_bytes(
@@ -222,7 +225,7 @@ def _endings(endings: Sequence[str]) -> str:
 
 def _checked(check: NameCheck) -> str:
     """Return a name with its kind and a note."""
-    note = f": {escape(check.told)}" if check.note else ""
+    note = f": {escape(check.explanation)}" if check.note else ""
     return f"{escape(check.name)}: {_kind(check)}{note}"
 
 

@@ -406,5 +406,5 @@ def _replays(passes: int, names: Sequence[str]) -> tuple[int | None, str]:
 
 def _unknown_names(checks: Sequence[NameCheck]) -> ConfigError:
     """Return one error for all unknown names."""
-    message = "; ".join(f"{check.name}: {check.told}" for check in checks)
+    message = "; ".join(f"{check.name}: {check.explanation}" for check in checks)
     return ConfigError(message, remedy="look for names with gpuperf metrics search")

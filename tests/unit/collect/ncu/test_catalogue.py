@@ -143,7 +143,7 @@ def test_what_was_meant_is_suggested_first(
     checked = of(chip).check(name)
     assert not checked.known
     assert suggested in checked.suggestions
-    assert suggested in checked.told
+    assert suggested in checked.explanation
 
 
 @pytest.mark.parametrize("name", ["time", "dram.bytes", "registers"])
@@ -151,7 +151,7 @@ def test_a_metric_of_ours_is_told_as_what_it_is(name: str) -> None:
     """It is not a counter of any chip, and no counter was meant by it."""
     checked = of("GH100").check(name)
     assert (checked.known, checked.kind) == (False, "gpuperf")
-    assert checked.told.startswith("a metric of gpuperf, which limits")
+    assert checked.explanation.startswith("a metric of gpuperf, which limits")
 
 
 @pytest.mark.parametrize("name", ["tim", "bytes", "cycles.sum"])
