@@ -288,3 +288,28 @@ def test_a_pipe_is_no_run_and_is_not_waited_for(
         assert "it is a folder or a device" in command.errors
     command("verify", "/dev/zero")
     assert "it is a folder or a device" in command.errors
+
+
+def test_a_run_is_compared_with_a_store_and_a_recording(
+    project: Project, command: Command
+) -> None:
+    """Each stands beside it; a store in one file is known by its content."""
+    project.write(
+        """
+        def test_x(gpuperf):
+            gpuperf.measure(sorted, list(range(3000)))
+        """
+    )
+    project.run("--gpuperf-update=new", "--gpuperf-json=run.json")
+    project.run("--gpuperf-baseline=base.json", "--gpuperf-update=new")
+    project.run("--gpuperf-record=kept")
+    for older in (STORE, "base.json", "kept"):
+        (pair, *_) = command.json("compare", older, "run.json")["comparisons"]
+        assert (pair["test"], pair["metric"]) == ("test_it.py::test_x", "time")
+        assert pair["was"] > 0
+        assert pair["ratio"] == pytest.approx(pair["now"] / pair["was"])
+    assert "test_x" in command("compare", STORE, "kept")
+    command("compare", "run.json", STORE)
+
+    assert command.code == 2
+    assert "name the store first, and a run last" in command.errors

@@ -382,6 +382,40 @@ def test_files_are_compared_without_a_store(tmp_path: Path) -> None:
     assert verdict["remedy"] == "name an older run file that has it"
 
 
+def test_two_runs_are_shown_side_by_side(tmp_path: Path) -> None:
+    """Was, now, ratio and interval of every test, the worst first, whatever is decided."""
+    sides = [
+        runs.run(
+            tuple(
+                runs.record(name, runs.time_of(value * 1e-6))
+                for name, value in values.items()
+            ),
+            session_id=session_id,
+        )
+        for session_id, values in (
+            ("s1", {"test_same": 100, "test_slow": 100, "test_gone": 5}),
+            ("s2", {"test_same": 101, "test_slow": 150, "test_new": 7}),
+        )
+    ]
+    old, new = (written(tmp_path, f"{n}.json", run) for n, run in enumerate(sides))
+    text = gpuperf("compare", old, new).stdout.decode()
+    pairs = json.loads(gpuperf("compare", old, new, "--format=json").stdout)[
+        "comparisons"
+    ]
+    markdown = gpuperf("compare", old, new, "--format=markdown").stdout.decode()
+    rows = [line.split() for line in text.splitlines() if line.startswith("  test_")]
+
+    assert [row[0] for row in rows[-2:]] == ["test_slow", "test_same"]
+    assert rows[-2][1:8] == ["time", "100", "us", "150", "us", "1.500", "~"]
+    assert "test_gone" in text
+    assert "gone" in {row[-1] for row in rows}
+    (slow,) = (pair for pair in pairs if pair["test"].endswith("test_slow"))
+    assert slow["ratio"] == pytest.approx(1.5)
+    assert slow["interval"][0] < 1.5 < slow["interval"][1]
+    assert slow["interval_of"] == "samples"
+    assert "| `test_slow`" in markdown or "| test_slow |" in markdown
+
+
 def test_the_last_file_is_judged(tmp_path: Path) -> None:
     """The runs before it are the baseline, however many there are."""
     older = [

@@ -42,14 +42,14 @@ def test_a_bad_session_does_not_end_a_series(project: Project, update: str) -> N
     """What is undecided because of it is stored all the same, so that more can outweigh it."""
     project.write(VALUES)
     project.set_values(b=3.0)
-    project.run(update)
-    for number, factor in enumerate((1.0, 1.01, 0.99, 1.0)):
+    ended = [project.run(update)]
+    for factor in (1.0, 1.01, 0.99, 1.0):
         project.set_values(b=factor)
-        ended = project.run(*GATE, update)
-        assert ended.ret == 0
-        assert lines(ended, "stored 3 measurements in .gpuperf"), number
+        ended.append(project.run(*GATE, update))
 
-    assert lines(ended, "the baseline has 5 sessions", "test_x[b]")
+    assert [run.ret for run in ended] == [0] * 5
+    assert all(lines(run, "stored 3 measurements in .gpuperf") for run in ended)
+    assert lines(ended[-1], "the baseline has 5 sessions", "test_x[b]")
 
 
 def test_accepting_says_what_it_dropped_and_what_is_wanted(project: Project) -> None:

@@ -91,9 +91,16 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `compare`."""
     compare = commands.add_parser(
-        "compare", parents=[form], help="judge the last run against those before it"
+        "compare",
+        parents=[form],
+        help="show the last run beside older ones, and judge it",
     )
-    compare.add_argument("files", metavar="RUN.json", nargs="+")
+    compare.add_argument(
+        "files",
+        metavar="RUN",
+        nargs="+",
+        help="a run's JSON file, a recording or a store; the last one is a run",
+    )
     compare.add_argument(
         "--max-regression",
         type=_share,

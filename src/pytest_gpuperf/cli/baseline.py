@@ -451,7 +451,7 @@ def _accept_edits(store: Store) -> tuple[list[str], dict[str, object]]:
     repair = store.accept_edits()
     remarks = [f"accepted {_lines(repair.accepted)}"] if repair.accepted else []
     remarks += [f"removed: {damage}" for damage in repair.removed]
-    content = {
+    content: dict[str, object] = {
         "accepted": [*map(str, repair.accepted)],
         "removed": [*map(str, repair.removed)],
     }

@@ -1,29 +1,121 @@
-"""The command `compare`: the last run against the sessions of the older runs."""
+"""The command `compare`: the last run beside older runs, recordings and stores."""
 
 from __future__ import annotations
 
+import json
+import math
+from collections.abc import Iterable, Sequence
+from pathlib import Path
+from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.output import GOOD, UNDECIDED, WORSE, print_bytes, read_runs
-from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.baseline.history import stored_record
+from pytest_gpuperf.baseline.store import open_store
+from pytest_gpuperf.cli.output import (
+    GOOD,
+    UNDECIDED,
+    WORSE,
+    print_bytes,
+    print_table,
+    read_run,
+)
+from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError
+from pytest_gpuperf.judge.case import Case, Policy, best_source, case_of, direction
+from pytest_gpuperf.judge.regression import settle, shown
+from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.metric import METRICS, Better, metric_of
+from pytest_gpuperf.model.record import REFERENCES, Record, RecordKey, Role
+from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import JUDGED, Outcome
-from pytest_gpuperf.pipeline.compare import compare_runs
+from pytest_gpuperf.pipeline.verdicts import grouped
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.rows import names
 from pytest_gpuperf.report.runs import run_bytes
 
 if TYPE_CHECKING:
     import argparse
 
+    from pytest_gpuperf.model.record import SessionValue, StoredRecord
+    from pytest_gpuperf.model.verdict import Verdict
+
+
 __all__ = ["compare"]
+
+# whole runs stand in the files: nothing was selected, so nothing needs confirming
+_POLICY = Policy(selected=False)
+_CURRENT = "current"  # no session's id: a file may be compared with itself
+_STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
+_RECORDING = "recording.json"  # what a folder of --gpuperf-record holds
+
+_Sessions = dict[RecordKey, list["StoredRecord"]]
+
+
+class _Pair(Frozen, frozen=True, kw_only=True):
+    """
+    One metric of one measurement, then and now.
+
+    Attributes:
+        key: The measurement.
+
+        metric: The metric.
+
+        unit: The unit of both values.
+
+        was: The mean of the older sessions [unit]; None: they do not have it.
+
+        now: The value of the last run [unit]; None: it does not have it.
+
+        half_width: How far the ratio reaches either way, by the samples of the runs alone
+            [fraction]; None: a value has no interval.
+
+        verdict: What was decided; None: the run does not have it.
+    """
+
+    key: RecordKey
+    metric: str
+    unit: str
+    was: float | None = None
+    now: float | None = None
+    half_width: float | None = None
+    verdict: Verdict | None = None
+
+    @property
+    def ratio(self) -> float | None:
+        """The value now over the one before; None: one is missing, or 0."""
+        if self.was is None or self.now is None or self.was == 0:
+            return None
+        return self.now / self.was
+
+    @property
+    def interval(self) -> tuple[float, float] | None:
+        """The ends of the ratio: between sessions where a verdict has them."""
+        change = None if self.verdict is None else self.verdict.change
+        if change is not None and change.low is not None and change.high is not None:
+            return 1 + change.low, 1 + change.high
+        if self.ratio is None or self.half_width is None:
+            return None
+        return self.ratio * (1 - self.half_width), self.ratio * (1 + self.half_width)
+
+    @property
+    def worsening(self) -> float:
+        """How much worse it is, for sorting [log]; infinite where one side lacks it."""
+        if self.ratio is None or self.ratio <= 0:
+            return math.inf if self.was != self.now else 0.0
+        higher = direction(metric_of(self.metric, unit=self.unit)) is Better.HIGHER
+        return -math.log(self.ratio) if higher else math.log(self.ratio)
 
 
 def compare(arguments: argparse.Namespace) -> int:
-    """Judge the last run against the sessions of the older runs."""
-    if len(arguments.files) < 2:  # noqa: PLR2004 - a comparison needs two runs
+    """Show the last run beside the older ones, and judge it where they are enough."""
+    if len(arguments.files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
-    runs = read_runs(arguments.files)
-    judged = compare_runs(runs, max_regression=arguments.max_regression)
-    print_bytes(run_bytes(judged, arguments.format))
+    stored, current = _read_sides(arguments.files)
+    judged = _judged(stored, current, max_regression=arguments.max_regression)
+    _print(_pairs(stored, judged), judged, arguments.format)
     verdicts = judged.verdicts
     worse = {Outcome.FAILED, Outcome.REGRESSED}  # without a threshold: only shown
     if any(
@@ -32,3 +124,286 @@ def compare(arguments: argparse.Namespace) -> int:
         return WORSE
     decided = any(verdict.outcome in JUDGED for verdict in verdicts)
     return UNDECIDED if arguments.strict and not decided else GOOD
+
+
+def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:
+    """
+    Return the sessions of all files but the last, and the run of that one.
+
+    Raises:
+        RecordError: Files are unreadable; the error names each of them.
+
+        ConfigError: The last one is a store, which has no run.
+    """
+    sides: list[Run | Sequence[StoredRecord]] = []
+    errors: list[GpuPerfError] = []
+    for path in paths:
+        try:
+            sides.append(_of_store(path) if _is_store(path) else _read(path))
+        except GpuPerfError as error:
+            errors.append(error)
+    if errors:
+        raise _joined(errors)
+    *older, current = sides
+    if not isinstance(current, Run):
+        message = f"{paths[-1]} is a store, which has no current run"
+        raise ConfigError(message, remedy="name the store first, and a run last")
+    stored: _Sessions = {}
+    runs: dict[str, Run] = {}  # a file that is named twice is one session
+    for side in older:
+        if isinstance(side, Run):
+            runs[side.header.session.id] = side
+        else:
+            _add(stored, side)
+    for run in runs.values():
+        _add(stored, _of_run(run))
+    return stored, current
+
+
+def _joined(errors: Sequence[GpuPerfError]) -> GpuPerfError:
+    """Return one error that names every unreadable file."""
+    if len(errors) == 1:
+        return errors[0]
+    remedies = "; ".join(dict.fromkeys(error.remedy for error in errors))
+    messages = "; ".join(dict.fromkeys(error.message for error in errors))
+    return RecordError(messages, path="", remedy=remedies)
+
+
+def _is_store(path: str) -> bool:
+    """Return whether a path is a store of sessions, not a run or a recording."""
+    place = Path(path)
+    if place.is_dir():
+        return not (place / _RECORDING).exists()
+    if not place.is_file():  # reading a pipe would block
+        return False
+    with place.open("rb") as file:
+        return file.read(len(_STORE)) == _STORE
+
+
+def _read(path: str) -> Run:
+    """Return the run of a JSON file or of a recording."""
+    if not Path(path).is_dir():
+        return read_run(path)
+    recording = read_recording(path)
+    header = Header(
+        session=recording.session,
+        environment=recording.environment,
+        completeness=Completeness(expected_count=0, reported_count=0),
+    )
+    records = tuple(recording.records.values())
+    return Run(schema=SCHEMA_VERSION, header=header, records=records)
+
+
+def _of_store(path: str) -> list[StoredRecord]:
+    """Return the sessions of a store, of all machines."""
+    store = open_store(path, Path.cwd())
+    return [
+        record
+        for slug in store.slugs()
+        for records in store.load(slug).values()
+        for record in records
+    ]
+
+
+def _of_run(run: Run) -> list[StoredRecord]:
+    """Return the session of a run."""
+    return [
+        stored_record(records, run.header.session)
+        for records in _measured(run).values()
+    ]
+
+
+def _add(stored: _Sessions, records: Iterable[StoredRecord]) -> None:
+    """Add sessions by what they measured."""
+    for record in records:
+        if record.key.test_id != REFERENCES:
+            stored.setdefault(record.key, []).append(record)
+
+
+def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) -> Run:
+    """
+    Return a run, judged against sessions.
+
+    Time is judged, and what needs no statistics: counts and resources.
+    """
+    cases: list[Case] = []
+    for key, records in _measured(current).items():
+        metrics = {e.metric for r in records for e in r.estimates if e.kernel is None}
+        cases += [
+            case_of(
+                records,
+                stored.get(key, ()),
+                metric=metric,
+                limit=max_regression,
+                session_id=_CURRENT,
+            )
+            for metric in sorted(metrics)
+            if _is_judged(metric)
+        ]
+    limits = tuple(v for v in current.verdicts if v.limit is not None)
+    changes = (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
+    return replace(current, verdicts=(*limits, *map(words.for_files, changes)))
+
+
+def _measured(run: Run) -> dict[RecordKey, list[Record]]:
+    """Return what a run measured of everything, by key; not what it confirmed."""
+    return grouped(
+        record
+        for record in run.records
+        if record.role is not Role.CONFIRM
+        and record.void is None
+        and record.key.test_id != REFERENCES
+    )
+
+
+def _is_judged(name: str) -> bool:
+    """Return whether files are compared by a metric."""
+    metric = METRICS.get(name)
+    if metric is None or metric.better is Better.NEITHER:
+        return False
+    return metric.exact or name == "time"
+
+
+def _pairs(stored: _Sessions, run: Run) -> list[_Pair]:
+    """Return each judged metric of each measurement, then and now; the worst first."""
+    decided = {(v.key, v.metric): v for v in run.verdicts if v.limit is None}
+    current = {record.key: record for record in _of_run(run)}
+    pairs = []
+    for key in dict.fromkeys((*current, *stored)):
+        now = current[key].values if key in current else ()
+        then = [value for record in stored.get(key, ()) for value in record.values]
+        for metric in dict.fromkeys(v.metric for v in (*now, *then)):
+            if _is_judged(metric):
+                pair = _pair(key, metric, now, then)
+                verdict = decided.get((key, metric))
+                if verdict is not None and verdict.change is not None:
+                    was, value = verdict.change.reference, verdict.change.current
+                    pair = replace(pair, was=was, now=value)  # as they were judged
+                pairs.append(replace(pair, verdict=verdict))
+    return sorted(pairs, key=lambda pair: -pair.worsening)
+
+
+def _pair(
+    key: RecordKey,
+    metric: str,
+    now: Sequence[SessionValue],
+    then: Sequence[SessionValue],
+) -> _Pair:
+    """Return a metric then and now, by the best source that both sides have."""
+    here, there = (
+        [value for value in side if value.metric == metric] for side in (now, then)
+    )
+    sources = {v.source for v in here} & {v.source for v in there}
+    source = best_source(sources or {v.source for v in (*here, *there)})
+    here, there = (
+        [value for value in side if value.source == source] for side in (here, there)
+    )
+    widths = [_width(side) for side in (here, there)]
+    known = [width for width in widths if width is not None]
+    return _Pair(
+        key=key,
+        metric=metric,
+        unit=(here or there)[0].unit,
+        was=_mean(there),
+        now=_mean(here),
+        half_width=math.hypot(*known) if len(known) == len(widths) else None,
+    )
+
+
+def _mean(values: Sequence[SessionValue]) -> float | None:
+    """Return the mean of some sessions, each the mean of its processes; None: none."""
+    numbers = [fmean(value.run_values) for value in values]
+    if not numbers:
+        return None
+    return geometric_mean(numbers) if min(numbers) > 0 else fmean(numbers)
+
+
+def _width(values: Sequence[SessionValue]) -> float | None:
+    """Return the half-width of the mean of some sessions, by their samples alone."""
+    widths = [width for value in values for width in value.half_widths]
+    return math.hypot(*widths) / len(widths) if widths else None
+
+
+def _print(pairs: Sequence[_Pair], run: Run, form: str) -> None:
+    """Print what moved, and below it what was decided."""
+    if form == "json":
+        content = json.loads(run_bytes(run, form))
+        content["comparisons"] = [_facts(pair) for pair in pairs]
+        print_bytes(f"{json.dumps(content, indent=1, sort_keys=True)}\n".encode())
+        return
+    remarks = []
+    if any(pair.half_width is not None and _lacks_interval(pair) for pair in pairs):
+        remarks.append(
+            "~ of the samples of these runs alone: sessions of unchanged code differ by more"
+        )
+    print_table(
+        form, title="compared", table=_columns(pairs), remarks=remarks, content={}
+    )
+    print_bytes(b"\n" + run_bytes(run, form))
+
+
+def _lacks_interval(pair: _Pair) -> bool:
+    """Return whether a comparison has no interval between sessions."""
+    change = None if pair.verdict is None else pair.verdict.change
+    return change is None or change.low is None
+
+
+def _columns(pairs: Sequence[_Pair]) -> tuple[Column, ...]:
+    """Return a line for each comparison."""
+    short = names(pair.key for pair in pairs)
+    return (
+        Column(head="test", cells=tuple(short[p.key] for p in pairs), shrinks=True),
+        Column(head="metric", cells=tuple(p.metric for p in pairs)),
+        Column(
+            head="was", cells=tuple(_value(p.was, p.unit) for p in pairs), right=True
+        ),
+        Column(
+            head="now", cells=tuple(_value(p.now, p.unit) for p in pairs), right=True
+        ),
+        Column(head="ratio", cells=tuple(_ratio(p.ratio) for p in pairs), right=True),
+        Column(head="interval", cells=tuple(map(_interval, pairs)), rank=1),
+        Column(head="verdict", cells=tuple(map(_label, pairs)), rank=2),
+    )
+
+
+def _value(value: float | None, unit: str) -> str:
+    """Return a value as text; "-" where there is none."""
+    return "-" if value is None else display.value(value, unit)
+
+
+def _ratio(ratio: float | None) -> str:
+    """Return a ratio with three decimals; "-" where there is none."""
+    return "-" if ratio is None else f"{ratio:.3f}"
+
+
+def _interval(pair: _Pair) -> str:
+    """Return the ends of a ratio, marked where they are of samples alone."""
+    ends = pair.interval
+    if ends is None:
+        return "-"
+    mark = "~ " if _lacks_interval(pair) else ""
+    return f"{mark}{ends[0]:.3f} … {ends[1]:.3f}"
+
+
+def _label(pair: _Pair) -> str:
+    """Return what was decided; a test that only the older files have is gone."""
+    if pair.verdict is not None:
+        return words.label(pair.verdict.outcome)
+    return "gone" if pair.now is None else "-"
+
+
+def _facts(pair: _Pair) -> dict[str, object]:
+    """Return a comparison for JSON."""
+    ends = pair.interval
+    return {
+        "test": pair.key.test_id,
+        "name": pair.key.name,
+        "metric": pair.metric,
+        "unit": pair.unit,
+        "was": pair.was,
+        "now": pair.now,
+        "ratio": pair.ratio,
+        "interval": None if ends is None else list(ends),
+        "interval_of": "samples" if _lacks_interval(pair) else "sessions",
+        "outcome": None if pair.verdict is None else pair.verdict.outcome.value,
+    }

@@ -25,7 +25,6 @@ __all__ = [
     "print_bytes",
     "print_table",
     "read_run",
-    "read_runs",
     "say",
 ]
 
@@ -126,21 +125,3 @@ def read_run(path: str) -> Run:
             message, path=path, remedy="check the path and its permissions"
         ) from error
     return decode_run(text, path=path)
-
-
-def read_runs(paths: Sequence[str]) -> list[Run]:
-    """Return the runs of JSON files; the error names every unreadable one."""
-    runs: list[Run] = []
-    errors: list[RecordError] = []
-    for path in paths:
-        try:
-            runs.append(read_run(path))
-        except RecordError as error:
-            errors.append(error)
-    if len(errors) > 1:
-        remedies = "; ".join(dict.fromkeys(error.remedy for error in errors))
-        messages = "; ".join(dict.fromkeys(error.message for error in errors))
-        raise RecordError(messages, path="", remedy=remedies) from errors[0]
-    if errors:
-        raise errors[0]
-    return runs
