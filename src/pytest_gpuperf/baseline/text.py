@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Iterable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
@@ -149,7 +149,8 @@ _ROW = msgspec.json.Decoder(_Row[SessionValue])
 _HEAD = msgspec.json.Decoder(_Head)
 _FACTS = msgspec.json.Decoder(_Facts)
 
-_CHECKSUM = re.compile(rb',"sum":"(?P<sum>[0-9a-f]{12})"\}$')
+_SUM = b',"sum":"'  # how the last field of a row begins
+_SUM_LENGTH = len(_SUM) + 12 + len('"}')
 
 
 def digest(text: bytes, *, length: int = 12) -> str:
@@ -224,18 +225,19 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
     yield '"":null},"facts":{'
     yield from (f'"{key}":{text},' for key, text in facts.table())
     yield '"":null},"records":['
-    yield from (f"{_with_checksum(_json(row), name)}," for row in rows)
+    prefix_of_sum = _summed_prefix(name)
+    yield from (f"{_with_checksum(_json(row), prefix_of_sum)}," for row in rows)
     yield "null]},"
 
 
-def _with_checksum(row: str, section: str) -> str:
+def _with_checksum(row: str, prefix: bytes) -> str:
     """Return a row with its checksum as the last field."""
-    return f'{row[:-1]},"sum":"{_checksum(row.encode(), section)}"}}'
+    return f'{row[:-1]},"sum":"{digest(prefix + row.encode())}"}}'
 
 
-def _checksum(row: bytes, section: str) -> str:
-    """Return the checksum of a row of a section."""
-    return digest(section.encode() + b"\0" + row)
+def _summed_prefix(section: str) -> bytes:
+    """Return what the checksum of a row has before it: a row of another section is wrong."""
+    return section.encode() + b"\0"
 
 
 def _value(value: SessionValue) -> list[object]:
@@ -357,7 +359,6 @@ _STRUCTURE = re.compile(rb'^(?:\{"schema":|\{"name":|"":null\}|null\]|$)')
 _NEVER_NEGATIVE = frozenset(
     name for name, metric in METRICS.items() if metric.never_negative
 )
-_BELOW_ZERO = re.compile(rb"[\[,]\s*-")  # a negative number in a list; rare
 _UNREADABLE = (msgspec.DecodeError, UnicodeDecodeError, RecursionError)
 
 
@@ -467,7 +468,6 @@ class _Reader:
         self._path = path
         self.checked = not edited
         self.damage: list[Damage] = []
-        self._may_be_negative = _BELOW_ZERO.search(text) is not None
 
     def content(self) -> _Content:
         """Return the content; where a line breaks the JSON, without that line."""
@@ -499,10 +499,15 @@ class _Reader:
         heads = self._heads(section)
         facts = self._facts(section)
         keys: dict[tuple[str, str], RecordKey] = {}
+        prefix_of_sum = _summed_prefix(section.name)
         records = []
         for raw in section.records:
-            row = self._row(raw, section.name)
-            if row is None or not (selected is None or prefix + row.test in selected):
+            row = self._row(
+                raw,
+                prefix_of_sum,
+                lambda test: selected is None or prefix + test in selected,
+            )
+            if row is None:
                 continue
             if row.session not in heads or row.facts not in facts:
                 self._leave_out("its session or its facts are left out", raw)
@@ -515,8 +520,10 @@ class _Reader:
             )
         return records
 
-    def _row(self, raw: msgspec.Raw, section: str) -> _Row[SessionValue] | None:
-        """Return a row; None: it is left out, or it is the null that ends the list."""
+    def _row(
+        self, raw: msgspec.Raw, prefix: bytes, selected: Callable[[str], bool]
+    ) -> _Row[SessionValue] | None:
+        """Return a row; None: it is left out, or not selected, or it ends the list."""
         text = bytes(raw)
         if text == b"null":
             return None
@@ -525,10 +532,12 @@ class _Reader:
         except _UNREADABLE as error:
             self._leave_out(_without_place(error), raw)
             return None
+        if not selected(row.test):
+            return None
         wrong = ""
-        if self.checked and not _is_unchanged(row, text, section):
+        if self.checked and not _is_unchanged(row, text, prefix):
             wrong = _CHANGED
-        elif self._may_be_negative:
+        elif b"-" in text:  # most have none, and it is quick to find
             wrong = _negative(row)
         if wrong:
             self._leave_out(wrong, raw)
@@ -591,16 +600,15 @@ def _is_entry(line: bytes) -> bool:
     return True
 
 
-def _is_unchanged(row: _Row[SessionValue], text: bytes, section: str) -> bool:
+def _is_unchanged(row: _Row[SessionValue], text: bytes, prefix: bytes) -> bool:
     """Return whether a row is what its checksum was made of, in this layout or ours."""
-    match = _CHECKSUM.search(text)
-    if match is not None:
-        body = text[: match.start()] + b"}"
-        return _checksum(body, section) == match["sum"].decode()
+    body, checksum = text[:-_SUM_LENGTH], text[-_SUM_LENGTH:]
+    if checksum.startswith(_SUM):
+        return checksum[len(_SUM) : -2] == digest(b"%b%b}" % (prefix, body)).encode()
     stated = msgspec.json.decode(text).get("sum")
     values = tuple(map(_value, row.values))
-    body = _json(msgspec.structs.replace(row, values=values)).encode()
-    return bool(_checksum(body, section) == stated)
+    ours = _json(msgspec.structs.replace(row, values=values)).encode()
+    return bool(digest(prefix + ours) == stated)
 
 
 def _record(
