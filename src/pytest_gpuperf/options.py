@@ -79,6 +79,7 @@ _OPTIONS = (
     _Option("gpuperf-telemetry", "HZ", "sample the GPU's sensors so often, or off"),
 )
 
+_MAX_REGRESSION: float | None = 0.05  # docs/judging.md section 2: worth a failure
 _MOST_SESSIONS = 20  # of a test that a store keeps
 _DAY_S = 86_400  # the longest timeout that makes sense
 
@@ -161,28 +162,20 @@ def _read(config: pytest.Config) -> Config:
         pytest.UsageError: Values are wrong; the error names all of them.
     """
     from pytest_gpuperf import config as texts
-    from pytest_gpuperf.config import (
-        Config,
-        JitCache,
-        Lock,
-        NcuClocks,
-        NcuReplay,
-        Update,
-    )
 
     reader = _Reader(config)
     baseline, named = reader.baseline()
-    default: float | None = 0.05  # docs/judging.md section 2: what is worth a failure
-    limit = reader.read("gpuperf_max_regression", texts.parse_regression, default)
-    read = Config(
+    read = texts.Config(
         root=str(config.rootpath),
         baseline=baseline,
         baseline_named=named,
-        update=reader.read("gpuperf_update", texts.parse_word(Update), None),
+        update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
         sessions=reader.read(
             "gpuperf_sessions", texts.parse_count(1, _MOST_SESSIONS), 5
         ),
-        max_regression=limit,
+        max_regression=reader.read(
+            "gpuperf_max_regression", texts.parse_regression, _MAX_REGRESSION
+        ),
         min_judged=reader.read("gpuperf_min_judged", texts.parse_share, None),
         strict=reader.flag("gpuperf_strict"),
         compare_across=reader.read(
@@ -191,13 +184,17 @@ def _read(config: pytest.Config) -> Config:
         confirm=reader.read("gpuperf_confirm", texts.parse_count(0), 5),
         runs=reader.read("gpuperf_runs", texts.parse_count(1), 1),
         jit_cache=reader.read(
-            "gpuperf_jit_cache", texts.parse_word(JitCache), JitCache.FRESH
+            "gpuperf_jit_cache", texts.parse_word(texts.JitCache), texts.JitCache.FRESH
         ),
         ncu_replay=reader.read(
-            "gpuperf_ncu_replay", texts.parse_word(NcuReplay), NcuReplay.KERNEL
+            "gpuperf_ncu_replay",
+            texts.parse_word(texts.NcuReplay),
+            texts.NcuReplay.KERNEL,
         ),
         ncu_clocks=reader.read(
-            "gpuperf_ncu_clocks", texts.parse_word(NcuClocks), NcuClocks.NONE
+            "gpuperf_ncu_clocks",
+            texts.parse_word(texts.NcuClocks),
+            texts.NcuClocks.NONE,
         ),
         ncu_timeout_s=reader.read(
             "gpuperf_ncu_timeout", texts.parse_count(1, _DAY_S), None
@@ -210,7 +207,9 @@ def _read(config: pytest.Config) -> Config:
         json=reader.read("gpuperf_json", reader.writable_file, None),
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
-        lock=reader.read("gpuperf_lock", texts.parse_word(Lock), Lock.EXCLUSIVE),
+        lock=reader.read(
+            "gpuperf_lock", texts.parse_word(texts.Lock), texts.Lock.EXCLUSIVE
+        ),
         lock_timeout_s=reader.read(
             "gpuperf_lock_timeout", texts.parse_count(1, _DAY_S), 600.0
         ),

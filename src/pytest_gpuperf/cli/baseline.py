@@ -62,7 +62,7 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
     def python(self) -> str:
         """The version of Python that it ran on; "" where nobody said."""
         several = (r.facts.values() for part in self.records.values() for r in part)
-        families = (facts for each in several for facts in each)
+        families = (facts for by_family in several for facts in by_family)
         return next((f["python_minor"] for f in families if "python_minor" in f), "")
 
     @property
@@ -112,8 +112,8 @@ def show(arguments: argparse.Namespace) -> int:
                 content={},
             )
     if arguments.format == "json":
-        found: dict[str, object] = {"store": arguments.store, "series": facts}
-        return print_table("json", title="", table=(), remarks=(), content=found)
+        whole: dict[str, object] = {"store": arguments.store, "series": facts}
+        return print_table("json", title="", table=(), remarks=(), content=whole)
     return GOOD
 
 
@@ -190,12 +190,14 @@ def verify(arguments: argparse.Namespace) -> int:
             f"{of} of {arguments.expect_from} did not run: {names_of(missing)}"
         )
     tests = display.plural(len(_test_ids(run)), "test")
-    found = f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
+    expectation = (
+        f", with all {len(expected)} of {arguments.expect_from}" if expected else ""
+    )
     print_table(
         arguments.format,
         title=arguments.run,
         table=(),
-        remarks=faults or [f"complete: {tests}{found}"],
+        remarks=faults or [f"complete: {tests}{expectation}"],
         content={
             "complete": not faults,
             "interrupted": completeness.interrupted,
@@ -225,7 +227,9 @@ def _content(store: Store, tests: Sequence[str]) -> _Content:
         _refuse_unknown(name, ids)
     matches = _matcher(tests)
     return {
-        slug: {key: found for key, found in sessions.items() if matches(key.test_id)}
+        slug: {
+            key: records for key, records in sessions.items() if matches(key.test_id)
+        }
         for slug, sessions in whole.items()
     }
 

@@ -299,14 +299,14 @@ def _pair(
         [value for value in side if value.source == source] for side in (here, there)
     )
     widths = [_width(side) for side in (here, there)]
-    known = [width for width in widths if width is not None]
+    certain = [width for width in widths if width is not None]
     return _Pair(
         key=key,
         metric=metric,
         unit=(here or there)[0].unit,
         was=_mean(there),
         now=_mean(here),
-        half_width=math.hypot(*known) if len(known) == len(widths) else None,
+        half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
     )
 
 

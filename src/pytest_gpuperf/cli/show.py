@@ -56,7 +56,7 @@ def _show_launches(
     if metrics is not None:
         message = "--launches and --metrics exclude each other"
         raise ConfigError(message, remedy="drop one of them")
-    from pytest_gpuperf.cli.launches import show_launches
+    from pytest_gpuperf.cli.records import show_launches
 
     return show_launches(file, form, is_run=is_run)
 

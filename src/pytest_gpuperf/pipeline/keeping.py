@@ -48,7 +48,6 @@ __all__ = ["confirming", "store", "write_interrupted", "write_reports"]
 _MOST_LIMITS = 10.0  # half-width of an interval, in limits
 _USUAL_LIMIT = 0.05  # of a metric that has none
 _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of model.record.SessionValue
-_BUILT = frozenset({Reason.NOTHING_STORED, Reason.TOO_FEW_SESSIONS})
 
 # what the JSON report says until the run replaces it
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
@@ -309,8 +308,8 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     if not plans:
         return
     fewest = min(plan.session_count for plan in plans)
-    wanted = suite.config.sessions
-    counted = f"{fewest} of {wanted}" if fewest < wanted else str(fewest)
+    most_sessions = suite.config.sessions
+    counted = f"{fewest} of {most_sessions}" if fewest < most_sessions else str(fewest)
     text = f"the baseline has {counted} sessions"
     effects = _detectable_effects(suite, {plan.change.key for plan in plans})
     if effects:
@@ -318,7 +317,7 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
         text += f" and sees {_effect(median([*effects.values()]))} or more"
         if len(effects) > 1:
             text += f" in half of its tests, {_effect(effects[worst])} in {worst}"
-    yield f"{text}; {_wanted(suite, fewest)}" if fewest < wanted else text
+    yield f"{text}; {_wanted(suite, fewest)}" if fewest < most_sessions else text
 
 
 def _effect(effect: float) -> str:
@@ -358,25 +357,31 @@ def _detectable_effects(
 
 def _with_progress(suite: Suite, run: Run, plans: Sequence[_Plan]) -> Run:
     """Return a run whose undecided verdicts say how many sessions are stored."""
-    wanted = suite.config.sessions
+    most_sessions = suite.config.sessions
     counts = {
         plan.change.key: plan.session_count
         for plan in plans
-        if plan.session_count < wanted
+        if plan.session_count < most_sessions
     }
     verdicts = tuple(
-        _building(verdict, counts[verdict.key], wanted)
-        if verdict.key in counts and verdict.reason in _BUILT
+        _building(verdict, counts[verdict.key], most_sessions)
+        if verdict.key in counts and _lacks_sessions(verdict)
         else verdict
         for verdict in run.verdicts
     )
     return replace(run, verdicts=verdicts)
 
 
-def _building(verdict: Verdict, count: int, wanted: int) -> Verdict:
+def _lacks_sessions(verdict: Verdict) -> bool:
+    """Return whether a verdict is open because too little is stored."""
+    few = verdict.reason is Reason.TOO_FEW_SESSIONS
+    return few or verdict.reason is Reason.NOTHING_STORED
+
+
+def _building(verdict: Verdict, count: int, most_sessions: int) -> Verdict:
     """Return a verdict that says how far its baseline is built."""
     evidence = verdict.evidence or VerdictEvidence()
-    return replace(verdict, evidence=replace(evidence, building=(count, wanted)))
+    return replace(verdict, evidence=replace(evidence, building=(count, most_sessions)))
 
 
 def write_reports(suite: Suite, run: Run) -> None:
