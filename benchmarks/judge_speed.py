@@ -21,7 +21,7 @@ from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import RecordKey, SessionValue
 from pytest_gpuperf.model.sample import Estimate
 
-SECONDS = 3.0  # for 10,000 tests
+SECONDS = 5.0  # for 10,000 tests
 MEGABYTES = 400.0  # of the whole process, inputs included
 SLACK = 1.5  # "linear": ten times the tests may take so many times ten times the time
 

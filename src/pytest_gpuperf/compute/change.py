@@ -3,338 +3,37 @@
 from __future__ import annotations
 
 import math
-import operator
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from functools import partial
-from itertools import islice
 from statistics import fmean, median
-from types import MappingProxyType
-from typing import TypeVar
 
+from pytest_gpuperf.compute.contrast import Contrast, contrasts
+from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
-    LEAST_DEVIATION,
-    Prior,
-    fit_prior,
-    moderated,
-    moments,
-    sampling_error,
+    LEAST_VARIANCE,
+    Mixture,
+    UsualSpread,
+    usual_spread,
 )
-from pytest_gpuperf.compute.student import cumulative, quantile
-from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
-from pytest_gpuperf.model.frozen import BulkRecord
+from pytest_gpuperf.model.change import Change, Comparison, Level
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import Better
-from pytest_gpuperf.model.record import SessionValue
 
-__all__ = [
-    "Comparison",
-    "Contrast",
-    "Level",
-    "Shift",
-    "changes",
-    "class_centres",
-    "contrasts",
-    "exact_change",
-    "fit_priors",
-    "holm",
-    "is_exact",
-    "log_differences",
-    "moderated_variances",
-    "session_shifts",
-]
+__all__ = ["changes", "exact_change", "holm", "is_exact", "usual_spreads"]
 
-Sessions = Mapping[str, float]  # the known shift of each stored session, by its id
-_Name = TypeVar("_Name")
-_MOST = 700.0  # exp of more is not finite
-_LEAST_VARIANCE = LEAST_DEVIATION**2
-
-
-class Contrast(BulkRecord, frozen=True, kw_only=True):
-    """
-    One comparison on its own scale.
-
-    Attributes:
-        comparison: What it is of.
-
-        now: Value of the current session.
-
-        stored: Value of each stored session, in order, without its known shift.
-
-        mean: Their mean.
-
-        variance: Their variance; 0 for a single one.
-
-        floor: What samples and processes leave open, as a standard deviation.
-
-        run_share: Mean of 1 / (processes of a session) over the stored sessions.
-
-        process_variance: What processes add to the variance of a stored session, if they
-            always differ as in the current one; 0 where that has a single one.
-
-        scale: What was divided by where the scale is linear; 0 where it is the logarithm.
-    """
-
-    comparison: Comparison
-    now: float
-    stored: Sequence[float]
-    mean: float
-    variance: float
-    floor: float
-    run_share: float
-    process_variance: float
-    scale: float
-
-    @property
-    def run_count(self) -> int:
-        """Processes of the current session."""
-        return len(self.comparison.current.run_values)
-
-    @property
-    def dof(self) -> int:
-        """Degrees of freedom of the variance."""
-        return len(self.stored) - 1
-
-    @property
-    def difference(self) -> float:
-        """The current session's distance from the mean of the stored ones."""
-        return self.now - self.mean
-
-    @property
-    def session_ratio(self) -> float:
-        """Variance of that difference over the variance of one session."""
-        return 1 + 1 / len(self.stored)
-
-    def relative(self, difference: float) -> float:
-        """Return a difference on this scale as a fraction."""
-        if self.scale:
-            return difference
-        return math.expm1(max(min(difference, _MOST), -_MOST))
-
-    def in_unit(self, value: float) -> float:
-        """Return a value on this scale in its metric's unit."""
-        return value * self.scale if self.scale else math.exp(min(value, _MOST))
-
-
-def contrasts(
-    comparisons: Iterable[Comparison],
-    sessions: Mapping[str, Sessions] = MappingProxyType({}),
-) -> list[Contrast]:
-    """
-    Return comparisons as numbers, in their order.
-
-    Args:
-        comparisons: What to compare.
-
-        sessions: The known shifts of stored sessions, by shift group.
-    """
-    return [_contrast(c, sessions.get(c.shift_group)) for c in comparisons]
-
-
-def fit_priors(comparisons: Iterable[Comparison]) -> dict[str, Prior]:
-    """Return the prior of each group's variances, where it can be estimated."""
-    return _fitted(
-        (contrast.comparison.group, contrast) for contrast in contrasts(comparisons)
-    )
-
-
-def moderated_variances(
-    several: Sequence[Contrast],
-    priors: Mapping[str, Prior],
-    sessions: Mapping[str, Sessions],
-) -> list[tuple[float, float]]:
-    """
-    Return the moderated variance of each comparison, and its degrees of freedom.
-
-    Where session shifts were subtracted, the remaining variances are smaller, and have
-    a separate prior if there are enough of them.
-
-    Args:
-        several: The comparisons of a run.
-
-        priors: The prior of each group's variances; absent: none.
-
-        sessions: The subtracted session shifts, by shift group.
-    """
-    own_priors = _fitted(
-        ((contrast.comparison.group, contrast.comparison.shift_group), contrast)
-        for contrast in several
-        if contrast.comparison.shift_group in sessions
-    )
-    variances = []
-    for contrast in several:
-        group, shift_group = contrast.comparison.group, contrast.comparison.shift_group
-        prior = own_priors.get((group, shift_group), priors.get(group))
-        variance, dof = moderated(contrast.variance, contrast.dof, prior)
-        variances.append(
-            (max(variance, contrast.floor * contrast.floor, _LEAST_VARIANCE), dof)
-        )
-    return variances
-
-
-def _fitted(named: Iterable[tuple[_Name, Contrast]]) -> dict[_Name, Prior]:
-    """Return the prior of the variances under each name."""
-    variances: dict[_Name, list[tuple[float, float]]] = {}
-    for name, contrast in named:
-        variances.setdefault(name, []).append((contrast.variance, contrast.dof))
-    fitted = {name: fit_prior(several) for name, several in variances.items()}
-    return {name: prior for name, prior in fitted.items() if prior is not None}
-
-
-def _contrast(comparison: Comparison, session_shifts: Sessions | None) -> Contrast:
-    """Return a comparison as numbers, with the shifts of stored sessions subtracted."""
-    sessions = (*comparison.stored, comparison.current)
-    values = [value for session in sessions for value in session.run_values]
-    scale = 0.0 if min(values) > 0 else _size(comparison.stored)
-    scaled = [value / scale for value in values] if scale else [*map(math.log, values)]
-    within, run_share, process_variance = 0.0, 1.0, 0.0
-    if len(values) > len(sessions):  # usually each session has one process
-        runs = _split(scaled, [len(session.run_values) for session in sessions])
-        scaled = [sum(run) / len(run) for run in runs]
-        within, run_share, process_variance = _between_processes(runs)
-    *stored, now = scaled
-    if session_shifts:
-        ids = comparison.session_ids
-        shifts = [session_shifts.get(session_id, 0.0) for session_id in ids]
-        stored = [*map(operator.sub, stored, shifts)]
-    mean, squares = moments(stored)
-    return Contrast(
-        comparison=comparison,
-        now=now,
-        stored=stored,
-        mean=mean,
-        variance=squares / max(len(stored) - 1, 1),
-        floor=max(within, sampling_error(sessions)),
-        run_share=run_share,
-        process_variance=process_variance,
-        scale=scale,
-    )
-
-
-def _size(stored: Sequence[SessionValue]) -> float:
-    """Return the absolute mean of the stored sessions; 1 where it is 0."""
-    means = [sum(session.run_values) / len(session.run_values) for session in stored]
-    return abs(sum(means) / len(means)) or 1.0
-
-
-def _split(values: Iterable[float], counts: Iterable[int]) -> list[list[float]]:
-    """Return values split into runs of the given lengths."""
-    rest = iter(values)
-    return [list(islice(rest, count)) for count in counts]
-
-
-def _between_processes(runs: Sequence[Sequence[float]]) -> tuple[float, float, float]:
-    """
-    Return the spread between the processes of sessions.
-
-    Args:
-        runs: The processes of each session, the current one last; some have several.
-
-    Returns:
-        The standard error of a session from its processes; `run_share` and
-        `process_variance` of the contrast.
-    """
-    *counts, now = map(len, runs)
-    share = sum(1 / count for count in counts) / len(counts)
-    squares = [moments(values)[1] for values in runs]
-    variance = sum(squares) / (sum(counts) + now - len(runs))
-    error = math.sqrt(variance * max(share, 1 / now))
-    return error, share, squares[-1] / max(now - 1, 1) * share
-
-
-_NORMAL_MAD = 1.4826  # standard deviation over median absolute deviation, normal values
-
-
-def log_differences(
-    comparisons: Sequence[Comparison], shifts: Mapping[str, Shift]
-) -> list[float]:
-    """
-    Return the distance of each comparison's current session from its stored ones.
-
-    Args:
-        comparisons: What to compare, all of one scale.
-
-        shifts: By shift group; the shifts of stored sessions are subtracted.
-    """
-    sessions = {group: shift.sessions for group, shift in shifts.items()}
-    return [contrast.difference for contrast in contrasts(comparisons, sessions)]
-
-
-def session_shifts(
-    comparisons: Sequence[Comparison], *, least_count: int
-) -> dict[str, dict[str, float]]:
-    """
-    Return the common shift of each stored session in each shift group.
-
-    Args:
-        comparisons: The comparisons of a run.
-
-        least_count: Fewest tests of a group that give a session's shift.
-
-    Returns:
-        Median log ratio of a session's values to their tests' means, by session id, by
-        shift group.
-    """
-    residuals: dict[tuple[str, str], list[float]] = {}
-    for contrast in contrasts(comparisons):
-        group = contrast.comparison.shift_group
-        ids = contrast.comparison.session_ids
-        for session_id, value in zip(ids, contrast.stored, strict=True):
-            residual = value - contrast.mean
-            residuals.setdefault((group, session_id), []).append(residual)
-    shifts: dict[str, dict[str, float]] = {}
-    for (group, session_id), group_residuals in residuals.items():
-        if group and len(group_residuals) >= least_count:
-            shifts.setdefault(group, {})[session_id] = median(group_residuals)
-    return shifts
-
-
-def class_centres(
-    comparisons: Sequence[Comparison],
-    *,
-    priors: Mapping[str, Prior],
-    sessions: Mapping[str, Mapping[str, float]],
-    least_count: int,
-) -> dict[str, Shift]:
-    """
-    Return the common shift of the current session in each shift group.
-
-    Args:
-        comparisons: The comparisons of a run, by their first values.
-
-        priors: The prior of each group's variances.
-
-        sessions: The shifts of the stored sessions, by id, by shift group.
-
-        least_count: Fewest tests of a group that give a shift.
-
-    Returns:
-        Shifts without controls yet, by shift group.
-    """
-    several = contrasts(comparisons, sessions)
-    moderated = moderated_variances(several, priors, sessions)
-    members: dict[str, list[tuple[float, float]]] = {}
-    for contrast, (variance, _) in zip(several, moderated, strict=True):
-        expected = math.sqrt(variance * contrast.session_ratio)
-        member = (contrast.difference, expected)
-        members.setdefault(contrast.comparison.shift_group, []).append(member)
-    centres = {}
-    for group, group_members in members.items():
-        if not group or len(group_members) < least_count:
-            continue
-        centre = median(difference for difference, _ in group_members)
-        apart = median(abs(moved - centre) / usual for moved, usual in group_members)
-        centres[group] = Shift(
-            log_shift=centre,
-            control_count=0,
-            test_count=len(group_members),
-            widening=max(1.0, _NORMAL_MAD * apart),
-            sessions=sessions.get(group, {}),
-        )
-    return centres
-
-
-_P_99 = 0.995  # two-sided 99 %
+_OUTSIDE = 0.005  # on each side of the two-sided 99 % interval
 _MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
-_NO_SHIFT = Shift(log_shift=0.0, control_count=0)
+_MOST_PART = 1e-12  # keeps a share of nothing finite
+
+# docs/judging.md section 2: what one stored session says of what is usual
+_QUIET = math.log(1.03)  # what is slower may be what is looked for
+_LEAST_QUIET = 3
+_LEAST_EQUALITY = 4  # the tests are taken to be about alike: nothing shows the contrary
+_REFERENCE_RATIO = 2.0**2  # variance of a test over that of a steadier reference
+
+# the inverse of a mixture takes long: in a large group it is made for so many variances
+_TABLE = 32  # rows, and the largest group that needs none
+_EXTRA_DIGITS = 2  # tests whose extra variances agree so far share a table
 
 
 def is_exact(comparison: Comparison) -> bool:
@@ -371,31 +70,60 @@ def exact_change(comparison: Comparison) -> Change:
 def changes(
     comparisons: Sequence[Comparison],
     *,
-    priors: Mapping[str, Prior],
     level: Level,
-    shifts: Mapping[str, Shift] = MappingProxyType({}),
-) -> tuple[Change, ...]:
+    references: Sequence[Comparison] = (),
+    controls: Sequence[bool] | None = None,
+    judged: Sequence[bool] | None = None,
+) -> tuple[Change | None, ...]:
     """
     Return the change of each comparison, in their order.
 
-    Args:
-        comparisons: What to compare.
+    All of them say what is usual; the controls and the references say what the machine
+    did.
 
-        priors: The prior of each group's variances; absent: none.
+    Args:
+        comparisons: What to compare, each with >= 1 stored session.
 
         level: The significance that a change needs.
 
-        shifts: The machine's shift by shift group; absent: not known.
+        references: Reference workloads, by the classes and groups that they stand for.
+
+        controls: Which comparisons are controls; None: each is one for all others.
+
+        judged: Which changes are asked for; None: all.
+
+    Returns:
+        None for what was not asked for.
     """
-    exact = [is_exact(comparison) for comparison in comparisons]
-    pairs = list(zip(comparisons, exact, strict=True))
-    noisy = [comparison for comparison, equal in pairs if not equal]
-    noisy_changes = iter(
-        _noisy_changes(noisy, priors=priors, level=level, shifts=shifts)
+    everyone = [True] * len(comparisons)
+    wanted = everyone if judged is None else judged
+    found: list[Change | None] = [None] * len(comparisons)
+    noisy: list[int] = []
+    for place, comparison in enumerate(comparisons):
+        if not is_exact(comparison):
+            noisy.append(place)
+        elif wanted[place]:
+            found[place] = exact_change(comparison)
+    marks = everyone if controls is None else controls
+    suite = _Suite(
+        [comparisons[place] for place in noisy],
+        references,
+        [marks[place] for place in noisy],
     )
-    return tuple(
-        exact_change(c) if equal else next(noisy_changes) for c, equal in pairs
-    )
+    asked = [number for number, place in enumerate(noisy) if wanted[place]]
+    for number, change in zip(asked, suite.changes(asked, level), strict=True):
+        found[noisy[number]] = change
+    return tuple(found)
+
+
+def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
+    """
+    Return what the stored sessions of a suite usually differ by, by group.
+
+    The current values of `comparisons` say nothing.
+    """
+    noisy = [comparison for comparison in comparisons if not is_exact(comparison)]
+    return _Suite(noisy, (), [False] * len(noisy)).usual
 
 
 def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float, ...]:
@@ -425,131 +153,270 @@ def holm(p_values: Sequence[float], *, count: int | None = None) -> tuple[float,
     return tuple(adjusted)
 
 
-def _noisy_changes(
-    comparisons: Sequence[Comparison],
-    *,
-    priors: Mapping[str, Prior],
-    level: Level,
-    shifts: Mapping[str, Shift],
-) -> list[Change]:
-    """Return the change of each comparison of a metric with noise, in their order."""
-    sessions = {group: shift.sessions for group, shift in shifts.items()}
-    noisy = contrasts(comparisons, sessions)
-    variances = moderated_variances(noisy, priors, sessions)
-    pooled = _pooled_shares(noisy, variances)
-    noisy_changes = []
-    for contrast, (variance, dof) in zip(noisy, variances, strict=True):
-        shift = shifts.get(contrast.comparison.shift_group, _NO_SHIFT)
-        between = contrast.process_variance / variance
-        part = min(1.0, pooled.get(contrast.comparison.group, 0.0), between)
-        own_variance = variance * _variance_ratio(contrast, part, shift)
-        common = shift.common_variance * contrast.session_ratio
-        error, freedom = _error(own_variance, dof, common, shift.common_dof)
-        difference = contrast.difference - shift.log_shift
-        noisy_changes.append(_noisy_change(contrast, difference, error, freedom, level))
-    return noisy_changes
-
-
-def _pooled_shares(
-    noisy: Sequence[Contrast], variances: Sequence[tuple[float, float]]
-) -> dict[str, float]:
+class _Suite:
     """
-    Return the share of process variance in the stored sessions' variance, by group.
+    The comparisons of a run whose metrics have noise, and what all of them say together.
 
-    It is estimated from the current session's processes, pooled over a group because one
-    test has few. A test whose own share is smaller has that instead, so that sessions that
-    differ for other reasons do not count as processes that differ.
+    Attributes:
+        usual: What is usual, by group.
     """
-    between: dict[str, float] = {}
-    whole: dict[str, float] = {}
-    for contrast, (variance, _) in zip(noisy, variances, strict=True):
-        if contrast.run_count > 1:
-            group = contrast.comparison.group
-            between[group] = between.get(group, 0.0) + contrast.process_variance
-            whole[group] = whole.get(group, 0.0) + variance
-    return {group: between[group] / whole[group] for group in whole}
+
+    def __init__(
+        self,
+        comparisons: Sequence[Comparison],
+        references: Sequence[Comparison],
+        controls: Sequence[bool],
+    ) -> None:
+        several = contrasts([*comparisons, *references])
+        self._tests = several[: len(comparisons)]
+        witnesses = several[len(comparisons) :]
+        self._residuals = without_machine(self._tests, controls, witnesses)
+        self.usual = {
+            name: _usual(
+                [self._tests[place] for place in members],
+                [self._residuals[place] for place in members],
+                [w for w in witnesses if w.comparison.group == name],
+                [controls[place] for place in members],
+            )
+            for name, members in _groups(self._tests).items()
+        }
+
+    def changes(self, judged: Sequence[int], level: Level) -> list[Change]:
+        """Return the changes of some of them, by place."""
+        members: dict[str, list[int]] = {}
+        for place in judged:
+            group = self._tests[place].comparison.group
+            members.setdefault(group, []).append(place)
+        found: dict[int, Change] = {}
+        for group, places in members.items():
+            tests = [self._tests[place] for place in places]
+            residuals = [self._residuals[place] for place in places]
+            parts = _parts(tests, residuals)
+            tables = _Tables(self.usual[group], residuals)
+            for place, test, residual, part in zip(
+                places, tests, residuals, parts, strict=True
+            ):
+                found[place] = _change(test, residual, part, tables, level)
+        return [found[place] for place in judged]
 
 
-def _variance_ratio(contrast: Contrast, part: float, shift: Shift) -> float:
+def _groups(tests: Iterable[Contrast]) -> dict[str, list[int]]:
+    """Return the places of contrasts by their group."""
+    groups: dict[str, list[int]] = {}
+    for place, test in enumerate(tests):
+        groups.setdefault(test.comparison.group, []).append(place)
+    return groups
+
+
+def _usual(
+    tests: Sequence[Contrast],
+    residuals: Sequence[Residual],
+    witnesses: Sequence[Contrast],
+    controls: Sequence[bool],
+) -> UsualSpread:
+    """Return what is usual in a group, from the variances of its stored sessions."""
+    clock = tests[0].comparison.clock
+    if any(test.dof for test in tests):
+        pairs = zip(residuals, tests, strict=True)
+        return usual_spread(((r.variance, test.dof) for r, test in pairs), clock)
+    quiet = [
+        test
+        for test, control in zip(tests, controls, strict=True)
+        if control and _worsening(test) < _QUIET
+    ]
+    variances: list[tuple[float, int]] = []
+    if len(quiet) + len(witnesses) >= _LEAST_QUIET:
+        middle = median(contrast.difference for contrast in (*quiet, *witnesses))
+        variances += [(_one_apart(test, middle), 1) for test in quiet]
+        variances += [(_one_apart(w, middle) * _REFERENCE_RATIO, 1) for w in witnesses]
+    return usual_spread(variances, clock, least_equality=_LEAST_EQUALITY)
+
+
+def _worsening(test: Contrast) -> float:
+    """Return the difference of a contrast so that more is worse."""
+    higher = test.comparison.better is Better.HIGHER
+    return -test.difference if higher else test.difference
+
+
+def _one_apart(contrast: Contrast, middle: float) -> float:
+    """Return the variance of a session that two sessions of a contrast show."""
+    return max((contrast.difference - middle) ** 2 / 2, LEAST_VARIANCE)
+
+
+class _Part(Frozen, frozen=True, kw_only=True):
     """
-    Return the variance of a difference over that of a stored session.
+    What the processes of the current session say of a contrast's difference.
+
+    Attributes:
+        ratio: The variance of the difference over that of a stored session.
+
+        floor: The least variance of a stored session.
+    """
+
+    ratio: float
+    floor: float
+
+
+def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[_Part]:
+    """
+    Return what the processes of each contrast of a group say.
+
+    The share of processes in a session's variance is estimated from the processes of the
+    current session, pooled over the group because one test has few. A test whose own share
+    is smaller has that instead, so that sessions that differ for other reasons do not count
+    as processes that differ.
+    """
+    within = between = 0.0
+    for test, residual in zip(tests, residuals, strict=True):
+        if test.comparison.fresh:
+            within += test.floor
+            between += max(residual.variance, test.floor)
+    pooled = within / (between + _MOST_PART)
+    parts = []
+    for test, residual in zip(tests, residuals, strict=True):
+        part = 0.0
+        if test.comparison.fresh and test.dof:
+            part = min(pooled, test.floor / residual.variance, 1.0)
+        count = test.run_count
+        narrowed = min(1.0, _MEDIAN_VARIANCE / count) / test.run_share
+        ratio = 1 / len(test.stored) + 1 - part + part * narrowed
+        parts.append(_Part(ratio=ratio, floor=test.floor))
+    return parts
+
+
+class _Tables:
+    """
+    The inverse of a group's mixtures, from tables where the group is large.
 
     Args:
-        contrast: The sessions.
+        usual: What is usual in the group.
 
-        part: Share of process variance in a stored session's variance: it shrinks with
-            more processes in the current session.
+        residuals: Its members, whose variances the tables span.
 
-        shift: The subtracted shift, whose own uncertainty is added.
+    Attributes:
+        deviation: What sessions usually differ by.
     """
-    now = 1 - part + part / (contrast.run_share * contrast.run_count)
-    ratio = (
-        1 / len(contrast.stored)
-        + now
-        + (shift.widening**2 - 1) * contrast.session_ratio
-    )
-    controls = shift.control_count
-    if controls and shift.test_count:
-        control_variance = (
-            part / contrast.run_share * (1 + 1 / contrast.run_count) / controls
-        )
-        ratio += _MEDIAN_VARIANCE * (
-            contrast.session_ratio / shift.test_count + control_variance
-        )
-    elif controls:
-        ratio += _MEDIAN_VARIANCE * contrast.session_ratio / controls
-    return ratio
+
+    def __init__(self, usual: UsualSpread, residuals: Sequence[Residual]) -> None:
+        self._usual = usual
+        self.deviation = usual.deviation
+        self._large = len(residuals) > _TABLE
+        if self._large:
+            variances = [residual.variance for residual in residuals]
+            logs = [math.log(v) for v in variances if math.isfinite(v)] or [0.0]
+            self._low = min(logs)
+            self._step = (max(logs) - self._low) / (_TABLE - 1)
+            self._logs = [self._low + self._step * row for row in range(_TABLE)]
+        self._tables: dict[tuple[object, ...], list[list[float]]] = {}
+
+    def mixture(self, dof: int) -> Mixture:
+        """Return the mixture of the contrasts with so much freedom."""
+        return self._usual.mixture(dof)
+
+    def reaches(
+        self,
+        p_values: tuple[float, ...],
+        test: Contrast,
+        residual: Residual,
+        part: _Part,
+    ) -> Sequence[float]:
+        """Return the difference that has each of some probabilities without a change."""
+        if not self._large or part.floor:
+            return self._direct(p_values, test.dof, residual.variance, part, residual)
+        exact = residual.extra
+        extra = float(f"{exact:.{_EXTRA_DIGITS}e}") if exact else 0.0
+        key = (p_values, test.dof, extra)
+        table = self._tables.get(key)
+        if table is None:
+            like = Residual(difference=0.0, variance=0.0, extra=extra)
+            rows = [
+                self._direct(p_values, test.dof, math.exp(log), part, like)
+                for log in self._logs
+            ]
+            table = self._tables[key] = [[*map(math.log, row)] for row in rows]
+        return self._interpolated(table, math.log(residual.variance))
+
+    def _direct(
+        self,
+        p_values: tuple[float, ...],
+        dof: int,
+        variance: float,
+        part: _Part,
+        residual: Residual,
+    ) -> list[float]:
+        """Return them for one variance."""
+        mixture = self._usual.mixture(dof)
+        return [
+            mixture.reach(
+                p_value,
+                variance,
+                ratio=part.ratio,
+                floor=part.floor,
+                extra=residual.extra,
+            )
+            for p_value in p_values
+        ]
+
+    def _interpolated(
+        self, table: Sequence[Sequence[float]], log: float
+    ) -> list[float]:
+        """Return a row between two of a table, on the lines through them."""
+        if not self._step:  # all variances are alike
+            return [*map(math.exp, table[0])]
+        place = (log - self._low) / self._step
+        number = min(max(int(place), 0), _TABLE - 2)
+        share = place - number
+        return [
+            math.exp(below + share * (above - below))
+            for below, above in zip(table[number], table[number + 1], strict=True)
+        ]
 
 
-def _error(
-    variance: float, dof: float, common: float, common_dof: float
-) -> tuple[float, float]:
-    """
-    Return the standard error including the common variance, and its degrees of freedom.
-
-    A suite has as many draws of the machine as sessions, not as tests: the sum of the two
-    variances has Satterthwaite's degrees of freedom. A test without freedom gains none
-    from the common variance.
-    """
-    total = variance + common
-    if common > 0 and dof > 0:
-        parts = variance * variance / dof + common * common / max(common_dof, 1.0)
-        dof = total * total / parts
-    return math.sqrt(total), dof
-
-
-def _noisy_change(
-    contrast: Contrast, difference: float, error: float, dof: float, level: Level
+def _change(
+    test: Contrast, residual: Residual, part: _Part, tables: _Tables, level: Level
 ) -> Change:
-    """Return a difference as a change, without p-values where it has no freedom."""
-    reference = contrast.in_unit(contrast.mean)
+    """Return a contrast as a change."""
+    reference = test.in_unit(test.mean)
     change = partial(
         Change,
-        effect=contrast.relative(difference) if reference != 0 else None,
-        current=contrast.in_unit(contrast.now),
+        effect=test.relative(residual.difference) if reference != 0 else None,
+        current=test.in_unit(test.now),
         reference=reference,
-        session_count=len(contrast.stored),
-        run_count=contrast.run_count,
+        session_count=len(test.stored),
+        run_count=test.run_count,
+        machine_shift=math.expm1(residual.shift) if residual.shift else None,
+        session_spread=tables.deviation,
+        left_out=test.left_out,
     )
-    if reference == 0 or not dof > 0:  # not dof > 0: NaN after an overflow
+    if reference == 0 or not math.isfinite(residual.difference + residual.variance):
         return change()
-    threshold = level.noise_threshold
-    noise = threshold if contrast.scale else math.log1p(threshold)
-    worse = cumulative(dof, (noise - difference) / error)
-    better = cumulative(dof, (noise + difference) / error)
-    if contrast.comparison.better is Better.HIGHER:
+    noise = test.on_scale(level.noise_threshold)
+    limit = test.on_scale(test.comparison.limit or 0.0)
+    beyond = partial(
+        tables.mixture(test.dof).beyond,
+        variance=residual.variance,
+        ratio=part.ratio,
+        floor=part.floor,
+        extra=residual.extra,
+    )
+    worse = beyond(residual.difference - noise)
+    better = beyond(-residual.difference - noise)
+    if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
-    half = quantile(dof, _P_99) * error
-    low = contrast.relative(difference - half)
-    high = contrast.relative(difference + half)
+    p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
+    half, sure, miss = tables.reaches(p_values, test, residual, part)
+    low = test.relative(residual.difference - half)
+    high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
         return change(p_worse=worse, p_better=better)
-    surely = quantile(dof, 1 - level.alpha / level.pair_count)
-    detectable = noise + (surely + quantile(dof, level.power)) * error
     return change(
         p_worse=worse,
         p_better=better,
         low=low,
         high=high,
-        detectable_effect=contrast.relative(detectable),
+        # one session says nothing of its own spread
+        detectable_effect=test.relative(max(noise + sure, limit) + miss)
+        if test.dof
+        else None,
+        blind=bool(test.dof) and noise + sure > limit > 0,
     )

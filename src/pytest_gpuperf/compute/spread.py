@@ -1,65 +1,248 @@
-"""The spread between sessions, moderated by the variances of the suite.
+"""The spread between sessions: of one test, by what is usual in its group.
 
-Few sessions of one test give a poor estimate of its variance; the tests of a suite
-together show which variances are usual. Empirical Bayes combines the two:
+Few sessions of one test give a poor estimate of its variance v; the tests of a group show
+which variances are usual. With k degrees of freedom
 
-    s^2 = (d0 s0^2 + d s_own^2) / (d0 + d)
+    v / lambda^2 ~ F(k, d0)
 
-References:
-    Smyth 2004, Stat. Appl. Genet. Mol. Biol. 3(1) art. 3, section 6.2 for d0 and s0.
+where lambda is the usual deviation and d0 tells how unequal tests are: the smaller, the
+more. Both are known on a grid alone. What a session will show is then a mixture of
+Student's t, one for each place of the grid.
+
+lambda^2 and d0 are powers of 2, so that ln(d0 + k v / lambda^2) is needed at 22 products
+lambda^2 d0 and not at 76 places: that is most of the time.
 """
 
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import cache, lru_cache
+from operator import itemgetter
 from statistics import NormalDist, fmean
+from types import MappingProxyType
 
-from pytest_gpuperf.compute.stats import CONFIDENCE, median
-from pytest_gpuperf.compute.student import digamma, quantile, tetragamma, trigamma
+from pytest_gpuperf.compute.stats import CONFIDENCE, student_tail
+from pytest_gpuperf.model.change import Clock
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
 
 __all__ = [
-    "LEAST_DEVIATION",
     "LEAST_SESSIONS",
-    "LEAST_TESTS",
+    "LEAST_VARIANCE",
     "Z_95",
-    "Prior",
+    "Mixture",
     "Spread",
-    "fit_prior",
+    "UsualSpread",
     "half_width",
-    "moderated",
     "moments",
-    "sampling_error",
     "session_spread",
+    "usual_spread",
 ]
 
-# docs/judging.md section 2: fewer variances cannot say how variances vary
-LEAST_TESTS = 10
-LEAST_SESSIONS = 3  # docs/judging.md section 2: fewer do not show how much they differ
-LEAST_DEVIATION = 0.001  # nothing repeats better; values rounded by a clock seem to
-Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 2)
-_LEAST_SHARE = (
-    1e-5  # of the median variance; a variance of 0 has no logarithm (limma's)
+LEAST_SESSIONS = (
+    3  # docs/judging.md section 4: with fewer a limit has a declared spread
 )
-_NEWTON_STEPS = 50  # it converges in fewer than 10
-_CONVERGED = 1e-10
-_HUGE, _TINY = 1e7, 1e-6  # outside them the inverse trigamma is its own asymptote
+LEAST_VARIANCE = 0.001**2  # nothing repeats better; values rounded by a clock seem to
+Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 4)
+
+# docs/judging.md section 2: the grid, and where the usual deviation of sessions may lie
+_STEPS = 19  # lambda = 0.1 % ... 51 %, each sqrt(2) times the one before
+_FIRST_VARIANCE = 0.001**2  # the smallest lambda, squared
+_EQUALITIES = (1, 2, 4, 8)  # d0
+_PLATEAUS: Mapping[Clock, tuple[float, float]] = MappingProxyType(
+    {Clock.HOST: (0.02, 0.25), Clock.DEVICE: (0.004, 0.08)}
+)
+_SHOULDER = 0.5  # how fast it falls off outside, as a deviation of ln lambda
+_MOST_DOF = (
+    6  # sessions have heavier tails than normal ones, whatever one knows of them
+)
+_NEGLIGIBLE = 1e-10  # weight of a place that is not looked at
+
+_OVERFLOWS = 1e250  # a product is turned into its logarithm before
+_MOST_ITERATIONS = 80  # the search below needs fewer than 20
+_CONVERGED = 1e-8  # of a probability, relative
+_INVISIBLE = 1e-4  # of a probability: a place of so little weight hardly adds to it
+_LEAST_P = 1e-300  # stands for a tail that is rounded to nothing, and has a logarithm
 
 
-class Prior(Frozen, frozen=True, kw_only=True):
+class UsualSpread(Frozen, frozen=True, kw_only=True):
     """
-    The prior distribution of the variances of a suite's tests.
+    What the sessions of a group's tests differ by, and how unequal the tests are.
 
     Attributes:
-        dof: The degrees of freedom that it is worth (d0), >= 0.
-
-        variance: The usual variance of a session's value, on a log scale (s0^2), > 0.
+        points: Each place of the grid that has weight, as (lambda^2, d0, weight); the
+            weights add up to 1, the greatest comes first.
     """
 
-    dof: float
-    variance: float
+    points: tuple[tuple[float, int, float], ...]
+
+    @property
+    def deviation(self) -> float:
+        """The mean of lambda: what the sessions of a test differ by, on a log scale."""
+        return sum(weight * math.sqrt(square) for square, _, weight in self.points)
+
+    def mixture(self, dof: int) -> Mixture:
+        """Return what it predicts for a test whose variance has so much freedom."""
+        return _mixture(self.points, dof)
+
+
+class Mixture(Frozen, frozen=True, kw_only=True):
+    """
+    The distribution of a difference, for tests with equally many sessions.
+
+    Attributes:
+        dof: Degrees of freedom of a test's variance, >= 0.
+
+        parts: (d0 lambda^2, d0 + dof, degrees of freedom of the tail, weight) of each
+            place of the grid.
+    """
+
+    dof: int
+    parts: tuple[tuple[float, int, int, float], ...]
+
+    def beyond(
+        self,
+        difference: float,
+        variance: float,
+        *,
+        ratio: float = 1.0,
+        floor: float = 0.0,
+        extra: float = 0.0,
+    ) -> float:
+        """
+        Return the one-sided probability of a larger difference without a change.
+
+        Args:
+            difference: The difference, on a log scale.
+
+            variance: The test's own variance of a session.
+
+            ratio: The variance of the difference over that of a session.
+
+            floor: The least variance of a session.
+
+            extra: Variance that has nothing to do with the test's own.
+        """
+        own, p_value = self.dof * variance, 0.0
+        for prior, whole, dof, weight in self.parts:
+            error = math.sqrt(max((prior + own) / whole, floor) * ratio + extra)
+            p_value += weight * student_tail(dof, difference / error)
+        return p_value
+
+    def reach(
+        self,
+        p_value: float,
+        variance: float,
+        *,
+        ratio: float = 1.0,
+        floor: float = 0.0,
+        extra: float = 0.0,
+    ) -> float:
+        """Return the difference that has a probability below one half: the inverse."""
+        own = self.dof * variance
+        parts = [
+            (weight, max((prior + own) / whole, floor) * ratio + extra, dof)
+            for prior, whole, dof, weight in self.parts
+        ]
+        return _reach(parts, p_value)
+
+
+@lru_cache(maxsize=256)
+def _mixture(points: tuple[tuple[float, int, float], ...], dof: int) -> Mixture:
+    """Return the mixture of some places of the grid."""
+    return Mixture(
+        dof=dof,
+        parts=tuple(
+            (d0 * square, d0 + dof, min(d0 + dof, _MOST_DOF), weight)
+            for square, d0, weight in points
+        ),
+    )
+
+
+def usual_spread(
+    variances: Iterable[tuple[float, int]],
+    clock: Clock,
+    *,
+    least_equality: int = 0,
+) -> UsualSpread:
+    """
+    Return what the variances of a group's tests say of what is usual.
+
+    Args:
+        variances: Variance of a session, > 0, and its degrees of freedom, of each test;
+            one without freedom says nothing. There may be none.
+
+        clock: Whose times they are of.
+
+        least_equality: The least d0: the tests are taken to be at least so equal.
+    """
+    logs = [[prior] * len(_EQUALITIES) for prior in _log_prior(clock)]
+    by_dof: dict[int, list[float]] = {}
+    for variance, dof in variances:
+        if dof > 0 and math.isfinite(variance):
+            by_dof.setdefault(dof, []).append(variance)
+    for dof, several in by_dof.items():
+        _weigh(logs, several, dof)
+    most = max(map(max, logs))
+    weights = [
+        (_FIRST_VARIANCE * 2.0**step, d0, math.exp(log - most))
+        for step, row in enumerate(logs)
+        for d0, log in zip(_EQUALITIES, row, strict=True)
+        if d0 >= least_equality
+    ]
+    total = math.fsum(weight for _, _, weight in weights)
+    points = [
+        (square, d0, weight / total)
+        for square, d0, weight in weights
+        if weight > _NEGLIGIBLE * total
+    ]
+    return UsualSpread(points=tuple(sorted(points, key=itemgetter(2), reverse=True)))
+
+
+@cache  # there are two clocks
+def _log_prior(clock: Clock) -> tuple[float, ...]:
+    """Return the logarithm of what each lambda weighs before anything was measured."""
+    low, high = _PLATEAUS[clock]
+    logs = []
+    for step in range(_STEPS):
+        usual = math.sqrt(_FIRST_VARIANCE * 2.0**step)
+        outside = math.log(max(low / usual, usual / high, 1.0)) / _SHOULDER
+        logs.append(-outside * outside / 2)
+    return tuple(logs)
+
+
+def _weigh(logs: list[list[float]], variances: Sequence[float], dof: int) -> None:
+    """Add what variances of so much freedom say to the weights of the grid."""
+    count, half = len(variances), dof / 2
+    scale = dof / _FIRST_VARIANCE
+    log_sum = math.fsum(map(math.log, variances)) + count * math.log(scale)
+    products = [
+        _sum_of_log1p(variances, scale / 2.0**power)
+        for power in range(_STEPS + len(_EQUALITIES) - 1)
+    ]
+    for place, d0 in enumerate(_EQUALITIES):
+        constant = count * (
+            math.lgamma(half + d0 / 2)
+            - math.lgamma(half)
+            - math.lgamma(d0 / 2)
+            - half * math.log(d0)
+        )
+        for step in range(_STEPS):
+            density = half * (log_sum - count * step * math.log(2))
+            density -= (half + d0 / 2) * products[step + place]
+            logs[step][place] += constant + density
+
+
+def _sum_of_log1p(values: Iterable[float], scale: float) -> float:
+    """Return the sum of ln(1 + value * scale): of products, which is faster."""
+    total, product = 0.0, 1.0
+    for value in values:
+        product *= 1.0 + value * scale
+        if product > _OVERFLOWS:
+            total += math.log(product)
+            product = 1.0
+    return total + math.log(product)
 
 
 class Spread(Frozen, frozen=True, kw_only=True):
@@ -69,18 +252,19 @@ class Spread(Frozen, frozen=True, kw_only=True):
     Attributes:
         fraction: Standard deviation of a session's value, relative to it, >= 0.
 
-        dof: Degrees of freedom of the estimate, > 0; None: it is declared, not estimated.
+        parts: Weight, variance and degrees of freedom of each Student's t whose mixture
+            it is; empty: it is declared, and normal.
 
         session_count: Sessions of the estimate; 0 where it is declared.
     """
 
     fraction: float
-    dof: float | None = None
+    parts: tuple[tuple[float, float, int], ...] = ()
     session_count: int = 0
 
 
 def session_spread(
-    stored: Sequence[SessionValue], prior: Prior | None = None
+    stored: Sequence[SessionValue], usual: UsualSpread | None = None
 ) -> Spread | None:
     """
     Return the spread of the stored sessions of one metric of one test.
@@ -90,7 +274,7 @@ def session_spread(
     Args:
         stored: Its sessions, with values > 0.
 
-        prior: The prior of the suite's variances.
+        usual: What is usual in its group; None: the test stands alone.
 
     Returns:
         None where there are fewer than 3 sessions, or a value is not positive.
@@ -100,12 +284,18 @@ def session_spread(
         return None
     runs = [moments([math.log(v) for v in session.run_values]) for session in stored]
     _, squares = moments([mean for mean, _ in runs])
-    variance, dof = moderated(squares / (len(stored) - 1), len(stored) - 1, prior)
+    dof = len(stored) - 1
+    variance = max(squares / dof, LEAST_VARIANCE)
     share = fmean(1 / len(session.run_values) for session in stored)
     within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
-    floor = max(math.sqrt(within * share), sampling_error(stored), LEAST_DEVIATION)
-    deviation = max(math.sqrt(variance), floor)
-    return Spread(fraction=deviation, dof=dof, session_count=len(stored))
+    floor = max(within * share, _sampling_error(stored) ** 2, LEAST_VARIANCE)
+    known = usual or usual_spread([(variance, dof)], Clock.HOST)
+    parts = tuple(
+        (weight, max((prior + dof * variance) / whole, floor), freedom)
+        for prior, whole, freedom, weight in known.mixture(dof).parts
+    )
+    deviation = math.sqrt(sum(weight * square for weight, square, _ in parts))
+    return Spread(fraction=deviation, parts=parts, session_count=len(stored))
 
 
 def half_width(
@@ -124,11 +314,11 @@ def half_width(
     Returns:
         A share of the value, on a log scale, >= 0.
     """
+    outside = (1 - confidence) / 2
     deviation = spread.fraction if fraction is None else fraction
-    upper = (1 + confidence) / 2
-    if spread.dof is None:
-        return NormalDist().inv_cdf(upper) * deviation
-    return quantile(spread.dof, upper) * deviation
+    if not spread.parts:
+        return NormalDist().inv_cdf(1 - outside) * deviation
+    return _reach(spread.parts, outside) * deviation / spread.fraction
 
 
 def moments(values: Sequence[float]) -> tuple[float, float]:
@@ -146,79 +336,68 @@ def moments(values: Sequence[float]) -> tuple[float, float]:
     return mean, sum((value - mean) * (value - mean) for value in values)
 
 
-def sampling_error(sessions: Iterable[SessionValue]) -> float:
-    """
-    Return the standard error of a process's value from its samples; 0: unknown.
-
-    Args:
-        sessions: Those of one metric of one test.
-    """
+def _sampling_error(sessions: Iterable[SessionValue]) -> float:
+    """Return the standard error of a process's value from its samples; 0: unknown."""
     widths = [width for session in sessions for width in session.half_widths]
     return sum(widths) / len(widths) / Z_95 if widths else 0.0
 
 
-def moderated(variance: float, dof: float, prior: Prior | None) -> tuple[float, float]:
+def _reach(parts: Iterable[tuple[float, float, int]], p_value: float) -> float:
     """
-    Return a test's variance moderated by its suite's, and its degrees of freedom.
+    Return the difference beyond which a mixture of Student's t has a probability.
+
+    The logarithm of a tail is nearly a line of that of the difference, so that a secant
+    of the two, kept between two that enclose the answer, needs few steps.
 
     Args:
-        variance: The test's own, >= 0.
+        parts: Weight, variance > 0 and degrees of freedom of each.
 
-        dof: Degrees of freedom of it, >= 0.
-
-        prior: The suite's; None: the test stands alone.
+        p_value: Above 0 and below one half.
     """
-    if prior is None or prior.dof == 0:
-        return variance, dof
-    total = prior.dof + dof
-    return (prior.dof * prior.variance + dof * variance) / total, total
+    scaled = [
+        (weight, math.sqrt(variance), dof)
+        for weight, variance, dof in parts
+        if weight > _INVISIBLE * p_value
+    ]
+    target = math.log(p_value)
+
+    def excess(log_difference: float) -> float:
+        difference, p = math.exp(log_difference), 0.0
+        for weight, error, dof in scaled:
+            p += weight * student_tail(dof, difference / error)
+        return math.log(p or _LEAST_P) - target
+
+    low = high = math.log(sum(weight * error for weight, error, _ in scaled))
+    above = below = excess(low)
+    while above <= 0:
+        low -= 1.0
+        above = excess(low)
+    while below > 0:
+        low, above = high, below
+        high += 1.0
+        below = excess(high)
+    return math.exp(_root(excess, (low, above), (high, below)))
 
 
-def fit_prior(variances: Iterable[tuple[float, float]]) -> Prior | None:
-    """
-    Return the prior of the variances of a suite's tests.
-
-    Args:
-        variances: Variance and degrees of freedom of each test; those without freedom are left
-            out.
-
-    Returns:
-        The prior; None where fewer than 10 tests have degrees of freedom, or none varies.
-    """
-    usable = [(variance, dof) for variance, dof in variances if dof > 0]
-    if len(usable) < LEAST_TESTS:
-        return None
-    least = _LEAST_SHARE * median([variance for variance, _ in usable])
-    if least <= 0:
-        return None
-    # few distinct values: most tests have equally many sessions
-    halves = {dof: dof / 2 for _, dof in usable}
-    offset = {dof: math.log(half) - digamma(half) for dof, half in halves.items()}
-    expected = {dof: trigamma(half) for dof, half in halves.items()}
-    logs = [math.log(max(s2, least)) + offset[dof] for s2, dof in usable]
-    mean = fmean(logs)
-    scatter = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
-    excess = scatter - fmean(expected[dof] for _, dof in usable)
-    # the prior cannot be worth more than the tests behind it
-    most = math.fsum(dof for _, dof in usable)
-    if excess <= 0:  # no more scatter than equal variances would show
-        return Prior(dof=most, variance=math.exp(mean))
-    dof = 2 * _inverse_trigamma(excess)
-    variance = math.exp(mean + digamma(dof / 2) - math.log(dof / 2))
-    return Prior(dof=min(dof, most), variance=variance)
-
-
-def _inverse_trigamma(value: float) -> float:
-    """Return x > 0 with trigamma(x) = value > 0; Newton on 1/trigamma, as Smyth does."""
-    if value > _HUGE:
-        return 1 / math.sqrt(value)
-    if value < _TINY:
-        return 1 / value
-    x = 0.5 + 1 / value
-    for _ in range(_NEWTON_STEPS):
-        estimate = trigamma(x)
-        step = estimate * (1 - estimate / value) / tetragamma(x)
-        x += step
-        if -step / x < _CONVERGED:
+def _root(
+    excess: Callable[[float], float],
+    first: tuple[float, float],
+    last: tuple[float, float],
+) -> float:
+    """Return where a falling function is 0: secants, the end that stays counts half."""
+    (low, above), (high, below) = first, last
+    side, place = 0, low
+    for _ in range(_MOST_ITERATIONS):
+        place = low + (high - low) * above / (above - below)
+        value = excess(place)
+        if abs(value) < _CONVERGED:
             break
-    return x
+        if value > 0:
+            low, above = place, value
+            below *= 0.5 if side > 0 else 1.0
+            side = 1
+        else:
+            high, below = place, value
+            above *= 0.5 if side < 0 else 1.0
+            side = -1
+    return place

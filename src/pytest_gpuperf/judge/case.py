@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import math
 from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.spread import LEAST_SESSIONS
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.fingerprint import differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
@@ -23,11 +23,13 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
+    "ENOUGH_SESSIONS",
     "NO_FACTS",
     "Case",
     "Confirmation",
     "Facts",
     "Policy",
+    "Reference",
     "Retest",
     "Stored",
     "best_source",
@@ -39,6 +41,7 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
+ENOUGH_SESSIONS = 5  # docs/judging.md section 2: what --gpuperf-update=new goes on to
 _FILES = frozenset(
     {Source.BINARY, Source.NCU_REPORT}
 )  # sources that say the same each time
@@ -49,7 +52,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     The constants of the rule; docs/judging.md section 2 where nothing else is said.
 
     Attributes:
-        alpha: Chance of a false alarm in a whole run.
+        alpha: Nominal chance of a false alarm in a run of one pair of test and metric.
 
         noise_threshold: A change too small to mean anything [fraction].
 
@@ -59,16 +62,20 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
         suspect_p: How probable noise may be as a suspect's explanation.
 
-        least_sessions: Stored sessions that a metric with noise needs.
+        least_sessions: Stored sessions that a metric with noise needs; one shows a change,
+            and does not say whether it is noise.
 
         least_choice_runs: Confirming processes that a choice of kernels needs, where
             they disagree.
 
-        least_controls: Controls whose median is taken for a shift; the median of fewer
-            is one test's own noise.
+        control_count: Tests of a class that fresh processes measure as controls.
 
-        class_count: Tests of a class that show what a session moved together: stored
-            ones by their values, and the current one by so many controls.
+        noisy_spread: What sessions usually differ by [fraction] where the machine is too
+            noisy for a stored baseline.
+
+        look_count: How often fresh processes may decide about a suspect: one that is
+            beyond its limit and not significant is looked at again. Each look has its
+            share of the level.
 
         selected: Whether suspects are confirmed. Between files of whole runs nothing was
             selected for being bad, so that nothing need be confirmed.
@@ -79,11 +86,17 @@ class Policy(Frozen, frozen=True, kw_only=True):
     power: float = 0.9
     suspect_share: float = 0.6
     suspect_p: float = 0.05
-    least_sessions: int = LEAST_SESSIONS
+    least_sessions: int = 2
     least_choice_runs: int = 2
-    least_controls: int = 3
-    class_count: int = 8
+    control_count: int = 8
+    noisy_spread: float = 0.2
+    look_count: int = 1
     selected: bool = True
+
+    def level(self, pair_count: int) -> float:
+        """Return the nominal level of a run with so many pairs of test and metric."""
+        share = max(0.5, 1 / math.sqrt(max(1, pair_count)))
+        return self.alpha * share / self.look_count
 
 
 class Stored(BulkRecord, frozen=True, kw_only=True):
@@ -101,6 +114,29 @@ class Stored(BulkRecord, frozen=True, kw_only=True):
     value: SessionValue
     session: Session
     choice: str | None = None
+
+
+class Reference(Frozen, frozen=True, kw_only=True):
+    """
+    A workload that no change of the code can move: what its time does, the machine does.
+
+    Attributes:
+        name: What it is.
+
+        bound_class: What moves with it when the machine moves.
+
+        current: Its time in this session; None: there is none.
+
+        stored: Its times in the stored sessions, in any order.
+
+        fresh: Its time in each fresh process; None: there were none.
+    """
+
+    name: str
+    bound_class: BoundClass
+    current: SessionValue | None
+    stored: tuple[Stored, ...] = ()
+    fresh: SessionValue | None = None
 
 
 class Case(BulkRecord, frozen=True, kw_only=True):

@@ -1,23 +1,48 @@
-"""Which tests fresh processes measure again: suspects, and controls beside them."""
+"""Which tests fresh processes measure again, and what their controls say.
+
+Suspects are measured again because of what they are, and controls beside them because
+they are not: what moved these, the machine did.
+"""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Collection, Iterable, Mapping, Sequence
 
-from pytest_gpuperf.compute.spread import Prior
+from pytest_gpuperf.compute.change import is_exact
+from pytest_gpuperf.compute.contrast import contrasts
+from pytest_gpuperf.compute.machine import common_moves
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.case import (
     Case,
     Confirmation,
     Policy,
+    Reference,
     Retest,
     confirmation_of,
 )
-from pytest_gpuperf.judge.regression import Look, first_look, priors_of
+from pytest_gpuperf.judge.regression import Look, first_look
+from pytest_gpuperf.judge.rule import (
+    comparison_of,
+    reference_comparisons,
+    shift_group,
+)
+from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.run import MachineShift
+from pytest_gpuperf.model.verdict import Reason, Verdict
 
-__all__ = ["FirstLook", "choose_controls", "confirmations", "plan_retests"]
+__all__ = [
+    "FirstLook",
+    "choose_controls",
+    "confirmations",
+    "machine_shifts",
+    "plan_retests",
+    "undecided",
+]
+
+Name = tuple[RecordKey, str]
 
 
 class FirstLook(Frozen, frozen=True, kw_only=True):
@@ -29,8 +54,6 @@ class FirstLook(Frozen, frozen=True, kw_only=True):
 
         looks: What each of them suggests, in the same order.
 
-        priors: How much sessions of such tests differ, by group.
-
         suspects: Ids of the tests that fresh processes must confirm.
 
         controls: Ids of tests that show what the machine itself did.
@@ -38,7 +61,6 @@ class FirstLook(Frozen, frozen=True, kw_only=True):
 
     cases: tuple[Case, ...] = ()
     looks: tuple[Look, ...] = ()
-    priors: Mapping[str, Prior] = {}
     suspects: tuple[str, ...] = ()
     controls: tuple[str, ...] = ()
 
@@ -48,6 +70,7 @@ def plan_retests(
     config: Config,
     *,
     straddling: Iterable[str] = (),
+    references: Sequence[Reference] = (),
 ) -> FirstLook:
     """
     Return what the first values suggest, and which tests to measure again.
@@ -58,10 +81,11 @@ def plan_retests(
         config: What the run was asked to judge and to store.
 
         straddling: Ids of tests with a limit that one process could not decide.
+
+        references: What this session and the stored ones timed of reference workloads.
     """
     policy = Policy()
-    priors = priors_of(cases)
-    looks = first_look(cases, priors=priors)
+    looks = first_look(cases, policy, references=references)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]
     suspects = dict.fromkeys((*(case.key.test_id for case in noisy), *straddling))
@@ -77,7 +101,6 @@ def plan_retests(
     return FirstLook(
         cases=tuple(cases),
         looks=looks,
-        priors=priors,
         suspects=tuple(suspects),
         controls=choose_controls(steady, policy),
     )
@@ -99,7 +122,7 @@ def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
         by_class.setdefault(case.bound_class.value, {})[case.key.test_id] = None
     chosen: dict[str, None] = {}
     for test_ids in map(list, by_class.values()):
-        count = min(policy.class_count, len(test_ids))
+        count = min(policy.control_count, len(test_ids))
         places = (place * len(test_ids) // count for place in range(count))
         chosen |= dict.fromkeys(test_ids[place] for place in places)
     return tuple(chosen)
@@ -124,6 +147,70 @@ def confirmations(
         if retest is not None and (control or look.suspect):
             confirmed[case.name] = confirmation_of(case, retest, control=control)
     return confirmed
+
+
+def machine_shifts(
+    cases: Sequence[Case],
+    confirmed: Mapping[Name, Confirmation],
+    policy: Policy | None = None,
+    *,
+    references: Sequence[Reference] = (),
+) -> tuple[MachineShift, ...]:
+    """
+    Return how far the controls of each class with a suspect moved: the machine did it.
+
+    Args:
+        cases: All pairs of test and metric that the run has.
+
+        confirmed: What fresh processes gave, by the case's name.
+
+        policy: The rule's constants.
+
+        references: What fresh processes timed of reference workloads.
+    """
+    policy = policy or Policy()
+    classes: dict[str, Case] = {}
+    suspects: list[Comparison] = []
+    controls: list[Comparison] = []
+    for case in cases:
+        again = confirmed.get(case.name)
+        if again is None or not again.run_values:
+            continue
+        comparison = comparison_of(case, policy, again)
+        if comparison is not None and not is_exact(comparison):
+            classes[shift_group(case)] = case
+            (controls if again.control else suspects).append(comparison)
+    controls += reference_comparisons(references, suspects, fresh=True)
+    groups = {comparison.shift_group for comparison in suspects}
+    moves = common_moves(contrasts(controls))
+    return tuple(
+        MachineShift(
+            bound_class=classes[group].bound_class,
+            metric=classes[group].metric.name,
+            effect=math.expm1(move.log_shift),
+            control_count=move.control_count,
+            moved=abs(move.log_shift) > math.log1p(policy.noise_threshold),
+        )
+        for group, move in sorted(moves.items())
+        if group in groups
+    )
+
+
+def undecided(verdicts: Iterable[Verdict]) -> tuple[str, ...]:
+    """
+    Return the ids of suspects that fresh processes did not decide.
+
+    With three times as many, and reference workloads as the only controls, one more look
+    may. Its verdicts count for these tests alone, and both looks have half of the level:
+    Policy(look_count=2).
+    """
+    return tuple(
+        dict.fromkeys(
+            verdict.key.test_id
+            for verdict in verdicts
+            if verdict.reason is Reason.NOT_SIGNIFICANT and verdict.confirmations
+        )
+    )
 
 
 def _must_confirm(look: Look, config: Config) -> bool:

@@ -20,8 +20,8 @@ from types import MappingProxyType
 from pytest_gpuperf.compute.spread import (
     LEAST_SESSIONS,
     Z_95,
-    Prior,
     Spread,
+    UsualSpread,
     half_width,
     session_spread,
 )
@@ -427,7 +427,7 @@ def spread_of(
     metric: str,
     record: Record,
     stored: Iterable[StoredRecord],
-    priors: Callable[[], Mapping[str, Prior]],
+    usual: Callable[[], Mapping[str, UsualSpread]],
 ) -> Spread | None:
     """
     Return how much stored sessions of a metric differ; None: too few are stored.
@@ -439,7 +439,7 @@ def spread_of(
 
         stored: The stored sessions of the same measurement.
 
-        priors: Returns how much sessions usually differ, by group.
+        usual: Returns what sessions usually differ by, by group.
     """
     source = next((e.source for e in record.estimates if e.metric == metric), "")
     now = facts_of(record.facts, metric, source)
@@ -452,7 +452,7 @@ def spread_of(
     ]
     if len(values) < LEAST_SESSIONS:
         return None
-    return session_spread(values, priors().get(group_of(metric, source)))
+    return session_spread(values, usual().get(group_of(metric, source)))
 
 
 def _meant(limit: Limit, test_id: str, records: Sequence[Record]) -> Sequence[Record]:

@@ -7,20 +7,23 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.change import changes, fit_priors, holm, is_exact
-from pytest_gpuperf.compute.spread import Prior
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, direction
+from pytest_gpuperf.compute.change import changes, holm, is_exact, usual_spreads
+from pytest_gpuperf.compute.spread import UsualSpread
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, direction
 from pytest_gpuperf.judge.rule import (
     Ruling,
+    clock_of,
     comparable,
     comparison_of,
     early_verdict,
     group_of,
     kernel_verdict,
+    reference_comparisons,
     rule,
+    suffices,
     verdict_of,
 )
-from pytest_gpuperf.model.change import Change, Comparison, Level, Shift
+from pytest_gpuperf.model.change import Change, Comparison, Level
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
@@ -29,16 +32,14 @@ from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = [
     "Look",
-    "baseline_priors",
+    "baseline_spreads",
     "first_look",
-    "priors_of",
     "settle",
     "shown",
     "with_suite",
 ]
 
 Name = tuple[RecordKey, str]
-Priors = Mapping[str, Prior]
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
 
 
@@ -63,16 +64,9 @@ class Look(BulkRecord, frozen=True, kw_only=True):
     change: Change | None = None
 
 
-def priors_of(cases: Iterable[Case], policy: Policy | None = None) -> dict[str, Prior]:
-    """Return what the stored sessions of a suite say of its variances, by group."""
-    policy = policy or Policy()
-    comparisons = (comparison_of(case, policy) for case in cases)
-    return fit_priors([c for c in comparisons if c is not None and not is_exact(c)])
-
-
-def baseline_priors(stored: Iterable[StoredRecord]) -> dict[str, Prior]:
+def baseline_spreads(stored: Iterable[StoredRecord]) -> dict[str, UsualSpread]:
     """
-    Return what a whole baseline says of its variances, by group.
+    Return what the sessions of a whole baseline usually differ by, by group.
 
     It needs nothing of the current run: a test can be looked at while others still run.
     """
@@ -81,13 +75,14 @@ def baseline_priors(stored: Iterable[StoredRecord]) -> dict[str, Prior]:
         for value in record.values:
             name = (record.key, value.metric, value.source, record.choice)
             values.setdefault(name, []).append(value)
-    return fit_priors(
+    return usual_spreads(
         [
             Comparison(
                 current=several[-1],
                 stored=tuple(several),
-                session_ids=(),  # nothing is taken out of them
+                session_ids=tuple(map(str, range(len(several)))),
                 group=group_of(metric, source),
+                clock=clock_of(metric, source),
             )
             for (_, metric, source, _), several in values.items()
         ]
@@ -98,30 +93,35 @@ def first_look(
     cases: Sequence[Case],
     policy: Policy | None = None,
     *,
-    priors: Priors | None = None,
+    references: Sequence[Reference] = (),
 ) -> tuple[Look, ...]:
     """
     Return which cases may have changed, generously.
 
     Args:
-        cases: Gated ones and others; only the gated are suspected.
+        cases: All pairs of test and metric that the run has; those without a limit help
+            to know what is usual, and are never suspected.
 
         policy: The rule's constants.
 
-        priors: Of the whole suite, where `cases` are a part of it.
+        references: What this session and the stored ones timed of reference workloads.
 
     Returns:
         One for each case, in their order.
     """
     policy = policy or Policy()
-    if priors is None:
-        priors = priors_of(cases, policy)
     compared = [comparable(case, policy) for case in cases]
-    found = iter(_changes([c for c in compared if c is not None], priors, policy))
-    pairs = zip(cases, compared, strict=True)
+    comparisons = [c for c in compared if c is not None]
+    found = iter(
+        changes(
+            comparisons,
+            level=_level(cases, compared, policy),
+            references=reference_comparisons(references, comparisons),
+        )
+    )
     return tuple(
         Look() if comparison is None else _look(case, next(found), policy)
-        for case, comparison in pairs
+        for case, comparison in zip(cases, compared, strict=True)
     )
 
 
@@ -131,14 +131,15 @@ def settle(
     policy: Policy | None = None,
     *,
     complete: bool = True,
-    priors: Priors | None = None,
+    looks: Sequence[Look] | None = None,
+    references: Sequence[Reference] = (),
 ) -> tuple[Verdict, ...]:
     """
     Return the verdict of each gated case.
 
     Args:
         cases: All pairs of test and metric that the run has; those without a limit help
-            to know the variances and get no verdict.
+            to know what is usual and get no verdict.
 
         confirmations: What fresh processes gave, by the case's name: of suspects and of
             controls.
@@ -147,20 +148,33 @@ def settle(
 
         complete: Whether every test reported; an incomplete run regresses nothing.
 
-        priors: Those of `cases`, where they are known already.
+        looks: The first look at `cases`, where it was taken already.
+
+        references: What this session, the stored ones and the fresh processes timed of
+            reference workloads.
 
     Returns:
         Verdicts of the cases with a limit, in their order.
     """
     policy = policy or Policy()
-    gated = [case for case in cases if case.limit is not None]
-    early = [_without_statistics(case, confirmations, policy) for case in gated]
-    open_cases = [c for c, verdict in zip(gated, early, strict=True) if verdict is None]
-    if priors is None:
-        priors = priors_of(cases, policy)
-    found = _decisive_changes(open_cases, cases, confirmations, priors, policy)
-    rulings = _rulings(open_cases, found, confirmations, policy, complete=complete)
-    ruled = map(rule, open_cases, rulings, itertools.repeat(policy))
+    if looks is None:
+        looks = first_look(cases, policy, references=references)
+    decisive = _decisive_changes(cases, looks, confirmations, references, policy)
+    gated = [
+        (case, change)
+        for case, change in zip(cases, decisive, strict=True)
+        if case.limit is not None
+    ]
+    early = [_early(case, change, confirmations, policy) for case, change in gated]
+    open_pairs = [
+        (case, change)
+        for (case, change), verdict in zip(gated, early, strict=True)
+        if verdict is None and change is not None
+    ]
+    rulings = _rulings(open_pairs, confirmations, policy, complete=complete)
+    ruled = map(
+        rule, (case for case, _ in open_pairs), rulings, itertools.repeat(policy)
+    )
     return tuple(next(ruled) if verdict is None else verdict for verdict in early)
 
 
@@ -168,7 +182,8 @@ def shown(
     cases: Sequence[Case],
     policy: Policy | None = None,
     *,
-    priors: Priors | None = None,
+    looks: Sequence[Look] | None = None,
+    references: Sequence[Reference] = (),
 ) -> tuple[Verdict, ...]:
     """
     Return the changes of the cases that nothing gates, for reports.
@@ -176,36 +191,55 @@ def shown(
     Nothing is allowed or forbidden, so nothing is decided: each is *unchanged* without a
     threshold, and no part of what was judged. A case with nothing to compare has none.
     """
-    policy = policy or Policy()
-    ungated = [case for case in cases if case.limit is None]
-    compared = [(case, comparable(case, policy)) for case in ungated]
-    numbers = [(case, c) for case, c in compared if c is not None]
-    if not numbers:
+    if all(case.limit is not None for case in cases):
         return ()
-    if priors is None:
-        priors = priors_of(cases, policy)
-    found = _changes([c for _, c in numbers], priors, policy)
+    if looks is None:
+        looks = first_look(cases, policy, references=references)
     return tuple(
-        replace(
-            verdict_of(
-                case,
-                Outcome.UNCHANGED,
-                Reason.EQUAL if change.effect == 0 else Reason.WITHIN_NOISE,
-            ),
-            change=change,
+        verdict_of(
+            case,
+            Outcome.UNCHANGED,
+            Reason.EQUAL if look.change.effect == 0 else Reason.WITHIN_NOISE,
+            change=look.change,
         )
-        for (case, _), change in zip(numbers, found, strict=True)
+        for case, look in zip(cases, looks, strict=True)
+        if case.limit is None and look.change is not None
     )
 
 
-def _without_statistics(
-    case: Case, confirmations: Mapping[Name, Confirmation], policy: Policy
+def _level(
+    cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
+) -> Level:
+    """Return how sure a change of a run must be: of all its pairs that have noise."""
+    count = sum(
+        case.limit is not None
+        and comparison is not None
+        and not is_exact(comparison)
+        and suffices(case, policy)
+        for case, comparison in zip(cases, compared, strict=True)
+    )
+    return Level(
+        alpha=policy.level(count),
+        pair_count=max(1, count),
+        noise_threshold=policy.noise_threshold,
+        power=policy.power,
+    )
+
+
+def _early(
+    case: Case,
+    change: Change | None,
+    confirmations: Mapping[Name, Confirmation],
+    policy: Policy,
 ) -> Verdict | None:
-    """Return the verdict of a case that no number decides."""
+    """Return the verdict of a case that no number decides; too few sessions show one."""
     confirmation = _confirmation(case, confirmations)
-    return early_verdict(case, policy, confirmation) or kernel_verdict(
-        case, policy, confirmation
-    )
+    early = early_verdict(case, policy, confirmation)
+    if early is not None and early.reason is Reason.TOO_FEW_SESSIONS:
+        return verdict_of(
+            case, early.outcome, early.reason, evidence=early.evidence, change=change
+        )
+    return early or kernel_verdict(case, policy, confirmation)
 
 
 def _confirmation(
@@ -218,93 +252,95 @@ def _confirmation(
     return None if found is None or found.control else found
 
 
-def _changes(
-    comparisons: Sequence[Comparison],
-    priors: Priors,
-    policy: Policy,
-    shifts: Mapping[str, Shift] = MappingProxyType({}),
-    *,
-    among: Sequence[Comparison] = (),
-) -> tuple[Change, ...]:
-    """Return the change of each comparison, as sure as the whole run must be."""
-    count = sum(not is_exact(comparison) for comparison in among or comparisons)
-    level = Level(
-        alpha=policy.alpha,
-        pair_count=max(1, count),
-        noise_threshold=policy.noise_threshold,
-        power=policy.power,
-    )
-    return changes(comparisons, priors=priors, level=level, shifts=shifts)
-
-
 def _decisive_changes(
-    open_cases: Sequence[Case],
     cases: Sequence[Case],
+    looks: Sequence[Look],
     confirmations: Mapping[Name, Confirmation],
-    priors: Priors,
+    references: Sequence[Reference],
     policy: Policy,
-) -> list[Change]:
+) -> list[Change | None]:
     """Return each case's change: of its confirming processes, or of its first value."""
-    again = [_confirmation(case, confirmations) for case in open_cases]
+    decisive = [look.change for look in looks]
+    again = [_again(case, confirmations) for case in cases]
+    suspects = [found is not None and not found.control for found in again]
+    if not any(suspects):
+        return decisive
     compared = [
-        comparison
-        for case, confirmation in zip(open_cases, again, strict=True)
-        if (comparison := comparison_of(case, policy, confirmation)) is not None
+        comparable(case, policy)
+        if found is None
+        else comparison_of(case, policy, found)
+        for case, found in zip(cases, again, strict=True)
     ]
-    found = list(_changes(compared, priors, policy))
-    if not any(again):
-        return found
-    from pytest_gpuperf.judge.shift import class_shifts  # of confirmed runs alone
-
-    shifts = class_shifts(cases, confirmations, priors, policy)
-    moved = [i for i, c in enumerate(compared) if c.shift_group in shifts]
-    shifted = _changes(
-        [compared[i] for i in moved], priors, policy, shifts, among=compared
+    level = _level(cases, compared, policy)
+    # what is usual in a group, and what the machine did to a class, is of these alone
+    groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
+    places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
+    several = [c for p in places if (c := compared[p]) is not None]
+    found = changes(
+        several,
+        level=level,
+        references=reference_comparisons(references, several, fresh=True),
+        controls=[(a := again[p]) is not None and a.control for p in places],
+        judged=[suspects[p] for p in places],
     )
-    for index, change in zip(moved, shifted, strict=True):
-        if (
-            again[index] is not None
-        ):  # whoever is decided by its first value is not moved
-            found[index] = _with_shift(change, shifts[compared[index].shift_group])
-    return found
+    for place, change in zip(places, found, strict=True):
+        decisive[place] = change or decisive[place]
+    return decisive
 
 
-def _with_shift(change: Change, shift: Shift) -> Change:
-    """Return a change that says what was taken out of it."""
-    if change.exact or not shift.control_count:
-        return change
-    return replace(change, machine_shift=math.expm1(shift.log_shift))
+def _again(
+    case: Case, confirmations: Mapping[Name, Confirmation]
+) -> Confirmation | None:
+    """Return the fresh processes of a case, if they gave values; a control's, too."""
+    found = confirmations.get(case.name) if confirmations else None
+    return found if found is not None and found.run_values else None
 
 
 def _rulings(
-    cases: Sequence[Case],
-    found: Sequence[Change],
+    pairs: Sequence[tuple[Case, Change]],
     confirmations: Mapping[Name, Confirmation],
     policy: Policy,
     *,
     complete: bool,
 ) -> list[Ruling]:
     """Return each change with its adjusted probabilities: what the last rows need."""
-    worse = _adjusted([change.p_worse for change in found])
-    better = _adjusted([change.p_better for change in found])
-    rows = zip(cases, found, worse, better, strict=True)
+    again = [_confirmation(case, confirmations) for case, _ in pairs]
+    # what was not measured again was not suspected: it counts as a pair, without a p
+    judged = [
+        not policy.selected
+        or case.of_file
+        or (confirmation is not None and bool(confirmation.run_values))
+        for (case, _), confirmation in zip(pairs, again, strict=True)
+    ]
+    marked = list(zip(pairs, judged, strict=True))
+    worse = _adjusted([c.p_worse if asked else None for (_, c), asked in marked], pairs)
+    better = _adjusted(
+        [c.p_better if asked else None for (_, c), asked in marked], pairs
+    )
+    level = policy.level(sum(change.p_worse is not None for _, change in pairs))
     return [
         Ruling(
             change=change,
             p_worse=p_worse,
             p_better=p_better,
-            confirmation=_confirmation(case, confirmations),
+            level=level,
+            confirmation=confirmation,
             complete=complete,
             worsening=_worsening(case, change),
             selected=policy.selected and not case.of_file,
         )
-        for case, change, p_worse, p_better in rows
+        for (case, change), confirmation, p_worse, p_better in zip(
+            pairs, again, worse, better, strict=True
+        )
     ]
 
 
-def _adjusted(p_values: Sequence[float | None]) -> list[float]:
-    """Return p-values adjusted over all pairs that have one; 1 where there is none."""
-    adjusted = iter(holm([p for p in p_values if p is not None]))
+def _adjusted(
+    p_values: Sequence[float | None], pairs: Sequence[tuple[Case, Change]]
+) -> list[float]:
+    """Return p-values adjusted over all pairs that have noise; 1 where there is none."""
+    count = sum(change.p_worse is not None for _, change in pairs)
+    adjusted = iter(holm([p for p in p_values if p is not None], count=count))
     return [1.0 if p is None else next(adjusted) for p in p_values]
 
 
@@ -318,9 +354,9 @@ def _worsening(case: Case, change: Change) -> float:
     return sign * math.copysign(math.inf, change.current - change.reference)
 
 
-def _look(case: Case, change: Change, policy: Policy) -> Look:
+def _look(case: Case, change: Change | None, policy: Policy) -> Look:
     """Return what a change suggests."""
-    if case.limit is None:
+    if change is None or case.limit is None or not suffices(case, policy):
         return Look(change=change)
     effect = _worsening(case, change)
     if change.exact:
@@ -328,10 +364,19 @@ def _look(case: Case, change: Change, policy: Policy) -> Look:
             worse=effect > case.limit, better=effect < -case.limit, change=change
         )
     share = policy.suspect_share * case.limit
-    worse = effect > share and _unlikely(change.p_worse, policy)
-    better = effect < -share and _unlikely(change.p_better, policy)
+    raw = _with_machine(case, change)
+    worse = raw > share and _unlikely(change.p_worse, policy)
+    better = raw < -share and _unlikely(change.p_better, policy)
     suspect = (worse or better) and not case.of_file
     return Look(worse=worse, better=better, suspect=suspect, change=change)
+
+
+def _with_machine(case: Case, change: Change) -> float:
+    """Return an effect with what the machine did, so that more is worse."""
+    if not change.reference:
+        return _worsening(case, change)
+    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
+    return sign * _relative(change.current, change)
 
 
 def _unlikely(p_value: float | None, policy: Policy) -> bool:
@@ -399,10 +444,9 @@ def _least_gaps(
         and look.change.p_worse is not None
     ]
     adjusted = holm([p_value for _, p_value in seen])
+    level = policy.level(len(seen))
     return {
-        case.name: max(
-            _GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < policy.alpha else _FAR
-        )
+        case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
         for (case, p_value), sure in zip(seen, adjusted, strict=True)
         if p_value < policy.alpha
     }

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
+from functools import lru_cache
 from statistics import fmean
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
@@ -12,10 +13,11 @@ from pytest_gpuperf.judge.case import (
     Case,
     Confirmation,
     Policy,
+    Reference,
     Stored,
     direction,
 )
-from pytest_gpuperf.model.change import Change, Comparison
+from pytest_gpuperf.model.change import Change, Clock, Comparison
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better, Family
@@ -25,6 +27,7 @@ from pytest_gpuperf.model.verdict import (
     BaselineSpan,
     Cause,
     KernelChoice,
+    LeftOut,
     Outcome,
     Reason,
     Verdict,
@@ -33,6 +36,7 @@ from pytest_gpuperf.model.verdict import (
 
 __all__ = [
     "Ruling",
+    "clock_of",
     "comparable",
     "comparison_of",
     "early_verdict",
@@ -40,8 +44,10 @@ __all__ = [
     "kernel_verdict",
     "may_regress",
     "needs_confirming",
+    "reference_comparisons",
     "rule",
     "shift_group",
+    "suffices",
     "verdict_of",
 ]
 
@@ -62,6 +68,8 @@ class Ruling(Frozen, frozen=True, kw_only=True):
 
         p_better: The same without an improvement.
 
+        level: The chance below which it is significant.
+
         confirmation: The fresh processes; None: there were none.
 
         complete: Whether every test reported.
@@ -73,6 +81,7 @@ class Ruling(Frozen, frozen=True, kw_only=True):
     worsening: float
     p_worse: float
     p_better: float
+    level: float
     confirmation: Confirmation | None
     complete: bool
     selected: bool
@@ -85,6 +94,7 @@ def verdict_of(
     *,
     cause: Cause | None = None,
     evidence: VerdictEvidence | None = None,
+    change: Change | None = None,
 ) -> Verdict:
     """Return a verdict on a case, with the sessions that it was held against."""
     return Verdict(
@@ -96,7 +106,8 @@ def verdict_of(
         threshold=case.limit,
         estimate=case.estimate,
         baseline=_span(case, case.stored),
-        evidence=evidence,
+        change=change,
+        evidence=_with_left_out(case, change, evidence),
     )
 
 
@@ -111,21 +122,41 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     # nothing is measured again in a run that ended early: that is why
     if not ruling.complete and (moved or reason is Reason.NOT_CONFIRMED):
         outcome, reason = Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN
-    cause = _cause(case, ruling, reason)
+    cause = _cause(case, ruling, reason, policy)
     undecided = outcome is Outcome.INCONCLUSIVE
     evidence = _evidence(ruling, cause) if undecided else None
-    verdict = verdict_of(case, outcome, reason, cause=cause, evidence=evidence)
-    return replace(verdict, change=ruling.change, confirmations=_confirmations(ruling))
+    verdict = verdict_of(
+        case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
+    )
+    return replace(verdict, confirmations=_confirmations(ruling))
 
 
-def _cause(case: Case, ruling: Ruling, reason: Reason) -> Cause | None:
+def _with_left_out(
+    case: Case, change: Change | None, evidence: VerdictEvidence | None
+) -> VerdictEvidence | None:
+    """Return evidence with the stored value that a change was judged without."""
+    if change is None or not change.left_out:
+        return evidence
+    stored = next(s for s in case.stored if s.session.id == change.left_out)
+    left_out = LeftOut(
+        session_id=stored.session.id,
+        started_unix_s=stored.session.started_unix_s,
+        ratio=_mean(stored.value) / change.reference,
+    )
+    return replace(evidence or VerdictEvidence(), left_out=left_out)
+
+
+def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause | None:
     """Return why a change was not confirmed, or is not significant."""
-    if reason is Reason.NOT_SIGNIFICANT and _is_short(case):
-        return Cause.SHORT_LOOP
+    if reason is Reason.NOT_SIGNIFICANT:
+        if _is_short(case):
+            return Cause.SHORT_LOOP
+        noisy = (ruling.change.session_spread or 0.0) > policy.noisy_spread
+        return Cause.NOISY_MACHINE if noisy else None
     if reason is not Reason.NOT_CONFIRMED:
         return None
-    if ruling.confirmation is not None:  # there were processes, and none counts
-        return Cause.NOTHING_USABLE
+    if ruling.confirmation is not None and not ruling.confirmation.run_values:
+        return Cause.NOTHING_USABLE  # there were processes, and none counts
     return Cause.LOOKED_BETTER if ruling.worsening < 0 else None
 
 
@@ -163,13 +194,15 @@ def _by_evidence(
     if abs(ruling.worsening) <= limit:
         return Outcome.UNCHANGED, Reason.WITHIN_NOISE
     worse = ruling.worsening > 0
-    sure = (ruling.p_worse if worse else ruling.p_better) < policy.alpha
-    if not _is_confirmed(ruling):
-        p_value = ruling.change.p_worse if worse else ruling.change.p_better
-        suspect = p_value is not None and p_value < policy.suspect_p
-        reason = Reason.NOT_CONFIRMED if suspect else Reason.NOT_SIGNIFICANT
-        return Outcome.INCONCLUSIVE, reason
-    if not sure:
+    sure = (ruling.p_worse if worse else ruling.p_better) < ruling.level
+    p_value = ruling.change.p_worse if worse else ruling.change.p_better
+    suspect = p_value is not None and p_value < policy.suspect_p
+    confirmed = _is_confirmed(ruling)
+    if suspect and not worse and not (sure and confirmed):
+        return Outcome.IMPROVED, Reason.NOT_CONFIRMED  # never a reason to fail
+    if suspect and not confirmed:
+        return Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED
+    if not (sure and confirmed):
         return Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT
     if worse:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
@@ -211,7 +244,9 @@ def _span(case: Case, stored: Sequence[Stored]) -> BaselineSpan | None:
 _TIMES = frozenset(
     {Family.DEVICE_TIME, Family.HOST_TIME}
 )  # what a machine's shift moves
+_OF_DEVICE = frozenset({Family.DEVICE_TIME, Family.COUNTER})  # measured on it
 _USUAL = Policy()
+_LEAST_OTHERS = 2  # sessions without which no value is left out
 
 
 def early_verdict(
@@ -282,24 +317,86 @@ def comparison_of(
     inside = [s for s in case.stored if s.choice == choice]
     used = inside if _suffices(case, inside, policy) else case.stored
     source = case.estimate.source if case.estimate is not None else ""
-    family = family_of(case.metric.name, source)
+    group, clock, is_time = _grouping(case.metric.name, source)
     return Comparison(
         current=current,
         stored=tuple(s.value for s in used),
         session_ids=tuple(s.session.id for s in used),
-        group=group_of(case.metric.name, source),
+        group=group,
         better=direction(case.metric),
         exact=case.counts,
-        shift_group=shift_group(case) if family in _TIMES else "",
+        shift_group=shift_group(case) if is_time else "",
+        clock=clock,
+        limit=case.limit,
+        fresh=confirmation is not None and confirmation.value is not None,
     )
 
 
+def reference_comparisons(
+    references: Iterable[Reference],
+    comparisons: Iterable[Comparison],
+    *,
+    fresh: bool = False,
+) -> list[Comparison]:
+    """
+    Return reference workloads as controls of every class and metric that they stand for.
+
+    Args:
+        references: What was timed of them.
+
+        comparisons: Those that they are controls of.
+
+        fresh: Whether their fresh processes count in place of this session.
+    """
+    classes = {c.shift_group: c for c in comparisons if c.shift_group}
+    return [
+        replace(
+            like,
+            current=_as_metric(value, like),
+            stored=tuple(_as_metric(s.value, like) for s in reference.stored),
+            session_ids=tuple(s.session.id for s in reference.stored),
+            exact=False,
+            limit=None,
+            fresh=fresh,
+        )
+        for reference in references
+        for name, like in classes.items()
+        if name.startswith(f"{reference.bound_class.value} ")
+        and (value := reference.fresh if fresh else reference.current) is not None
+        and reference.stored
+    ]
+
+
+def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
+    """Return times so that they move as a metric does: a rate falls where a time grows."""
+    if like.better is not Better.HIGHER:
+        return value
+    return replace(value, run_values=tuple(1 / time for time in value.run_values))
+
+
+@lru_cache(maxsize=1024)  # a run has few, and asks for each test
+def _grouping(metric: str, source: str) -> tuple[str, Clock, bool]:
+    """Return a metric's group and clock, and whether it is a time."""
+    is_time = family_of(metric, source) in _TIMES
+    return group_of(metric, source), clock_of(metric, source), is_time
+
+
+def clock_of(metric: str, source: str) -> Clock:
+    """Return whose times the values of a metric are."""
+    of_device = family_of(metric, source) in _OF_DEVICE
+    return Clock.DEVICE if of_device else Clock.HOST
+
+
 def comparable(case: Case, policy: Policy) -> Comparison | None:
-    """Return a case as numbers; None: they do not decide it, an early row does."""
-    apart = case.differences or case.other_sources
-    if apart or case.void is not None or not _enough(case, policy):
+    """Return a case as numbers; None: an early row says why it has none."""
+    if case.differences or case.other_sources or case.void is not None:
         return None
     return comparison_of(case, policy)
+
+
+def suffices(case: Case, policy: Policy) -> bool:
+    """Return whether so many sessions are stored that numbers can decide a case."""
+    return bool(case.stored) and _enough(case, policy)
 
 
 def group_of(metric: str, source: str) -> str:
@@ -326,22 +423,26 @@ def may_regress(case: Case, policy: Policy | None = None) -> bool:
         policy: The rule's constants.
     """
     policy = policy or _USUAL
-    comparison = comparable(case, policy)
+    comparison = comparable(case, policy) if suffices(case, policy) else None
     if case.limit is None or comparison is None:
         return False
     if is_exact(comparison):
-        share, change = 1.0, exact_change(comparison).effect
+        share, effects = 1.0, [exact_change(comparison).effect]
     else:
-        share, change = policy.suspect_share, _effect(comparison)
-    if change is None:  # something became of nothing: no limit is a share of that
-        change = math.copysign(math.inf, _mean(comparison.current))
-    worse = -change if direction(case.metric) is Better.HIGHER else change
-    return worse > share * case.limit
+        share, effects = policy.suspect_share, _effects(comparison)
+    for effect in effects:
+        # something that became of nothing: no limit is a share of that
+        nothing = math.copysign(math.inf, _mean(comparison.current))
+        change = nothing if effect is None else effect
+        worse = -change if direction(case.metric) is Better.HIGHER else change
+        if worse > share * case.limit:
+            return True
+    return False
 
 
 def needs_confirming(case: Case, policy: Policy | None = None) -> bool:
     """Return whether only fresh processes can tell noise of a case from a change."""
-    comparison = comparable(case, policy or Policy())
+    comparison = comparable(case, policy or _USUAL)
     exact = comparison is not None and is_exact(comparison)
     return not (exact or case.of_file)
 
@@ -452,17 +553,31 @@ def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
     return Counter(choices).most_common(1)[0]
 
 
-def _effect(comparison: Comparison) -> float | None:
+def _effects(comparison: Comparison) -> list[float | None]:
+    """Return a change with all stored values, and without any that may not fit."""
+    stored = comparison.stored
+    effects = [_effect(comparison.current, stored)]
+    if len(stored) > _LEAST_OTHERS:
+        means = [_mean(session) for session in stored]
+        extremes = {means.index(min(means)), means.index(max(means))}
+        effects += [
+            _effect(comparison.current, (*stored[:place], *stored[place + 1 :]))
+            for place in extremes
+        ]
+    return effects
+
+
+def _effect(current: SessionValue, then: Sequence[SessionValue]) -> float | None:
     """Return a change as a fraction; None: it is from 0."""
-    sessions = (comparison.current, *comparison.stored)
+    sessions = (current, *then)
     if all(value > 0 for session in sessions for value in session.run_values):
-        now, *then = map(_log_mean, sessions)
-        return math.expm1(now - fmean(then))
-    current, *stored = (_mean(session) for session in sessions)
-    reference = fmean(stored)
+        now, *logs = map(_log_mean, sessions)
+        return math.expm1(now - fmean(logs))
+    value, *means = (_mean(session) for session in sessions)
+    reference = fmean(means)
     if reference == 0:
-        return None if current else 0.0
-    return (current - reference) / abs(reference)
+        return None if value else 0.0
+    return (value - reference) / abs(reference)
 
 
 def _log_mean(session: SessionValue) -> float:

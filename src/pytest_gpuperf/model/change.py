@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from types import MappingProxyType
+from enum import Enum
 
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["NOISE_THRESHOLD", "Change", "Comparison", "Level", "Shift"]
+__all__ = ["NOISE_THRESHOLD", "Change", "Clock", "Comparison", "Level"]
 
 # docs/judging.md section 2: a change too small to mean anything
 NOISE_THRESHOLD = 0.005
+
+
+class Clock(str, Enum):
+    """Whose times values are: sessions of hosts usually differ more than those of devices."""
+
+    HOST = "host"
+    DEVICE = "device"
 
 
 class Change(BulkRecord, frozen=True, kw_only=True):
@@ -34,7 +40,10 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
         p_better: The same for an improvement.
 
-        detectable_effect: Smallest effect found in 9 of 10 tries; None: not known.
+        detectable_effect: Smallest effect found in 9 of 10 tries, beyond the limit if
+            there is one; None: not known.
+
+        blind: Whether an effect a little beyond the limit would be taken for noise.
 
         current: The current value [the metric's unit].
 
@@ -46,8 +55,14 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
         exact: Whether it was judged by equality.
 
-        machine_shift: What the controls moved, relative; it is not in `effect` any
-            more. None: there were no controls.
+        machine_shift: What the machine moved it by, as its controls tell, relative; it is
+            not in `effect` any more. None: too few controls tell.
+
+        session_spread: What the sessions of its group usually differ by [fraction]; None:
+            it was not asked.
+
+        left_out: Id of the stored session whose value does not fit the others and is no
+            part of the reference; "": all fit.
     """
 
     effect: float | None
@@ -60,14 +75,17 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     p_worse: float | None = None
     p_better: float | None = None
     detectable_effect: float | None = None
+    blind: bool = False
     exact: bool = False
     machine_shift: float | None = None
+    session_spread: float | None = None
+    left_out: str = ""
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("change", self.effect, self.low, self.high, self.current, self.reference)
         finite("change.p", self.p_worse, self.p_better, self.detectable_effect)
-        finite("change.machine_shift", self.machine_shift)
+        finite("change.machine_shift", self.machine_shift, self.session_spread)
 
 
 class Comparison(BulkRecord, frozen=True, kw_only=True):
@@ -88,6 +106,12 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
         exact: Whether it is judged by equality where all stored sessions agree.
 
         shift_group: What a change of the machine moves together; "" for nothing.
+
+        clock: Whose times they are.
+
+        limit: Largest change that passes [fraction]; None: it is only shown.
+
+        fresh: Whether the current values are of fresh processes, whose median decides.
     """
 
     current: SessionValue
@@ -97,38 +121,9 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     better: Better = Better.LOWER
     exact: bool = False
     shift_group: str = ""
-
-
-class Shift(Frozen, frozen=True, kw_only=True):
-    """
-    How far a change of the machine moved a group of tests.
-
-    Attributes:
-        log_shift: Log ratio of the current session to the stored ones.
-
-        control_count: Controls that say so; 0: nobody knows the current session's shift,
-            so that it is a part of every change and of its spread.
-
-        test_count: Tests whose first values say what the session did before the controls
-            were measured again; 0: the controls say it alone.
-
-        widening: How much farther the group's tests lie apart in the current session
-            than their spreads let expect, >= 1.
-
-        sessions: The shift of each stored session, by its id; absent: not known.
-
-        common_variance: What the stored sessions' shifts say of one that is not known.
-
-        common_dof: Degrees of freedom of that: of sessions, however many the tests.
-    """
-
-    log_shift: float
-    control_count: int
-    test_count: int = 0
-    widening: float = 1.0
-    sessions: Mapping[str, float] = MappingProxyType({})
-    common_variance: float = 0.0
-    common_dof: float = 0.0
+    clock: Clock = Clock.HOST
+    limit: float | None = None
+    fresh: bool = False
 
 
 class Level(Frozen, frozen=True, kw_only=True):
@@ -136,7 +131,7 @@ class Level(Frozen, frozen=True, kw_only=True):
     How sure a change must be.
 
     Attributes:
-        alpha: Chance of one false alarm in the whole run.
+        alpha: Nominal chance of a false alarm in the whole run.
 
         pair_count: (test, metric) pairs judged in the run, >= 1.
 

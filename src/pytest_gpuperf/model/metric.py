@@ -40,7 +40,7 @@ class Kind(str, Enum):
     CAPTURE = "capture"
     RECORD = "record"
     STEPS = "steps"
-    REFERENCE = "reference"  # a workload of the plugin's own, between tests
+    REFERENCE = "reference"  # a workload of the plugin's own that shows the machine
 
 
 class Better(str, Enum):

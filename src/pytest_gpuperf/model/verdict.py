@@ -16,6 +16,7 @@ __all__ = [
     "BaselineSpan",
     "Cause",
     "KernelChoice",
+    "LeftOut",
     "Limit",
     "Operator",
     "Outcome",
@@ -83,6 +84,7 @@ class Cause(str, Enum):
 
     ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
     LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
+    NOISY_MACHINE = "noisy-machine"  # too noisy for a stored baseline
     NO_HARDWARE = "no-hardware"  # what it could do for a unit of work is not known
     NOTHING_TIMED = "nothing-timed"
     NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
@@ -109,6 +111,27 @@ class KernelChoice(BulkRecord, frozen=True, kw_only=True):
     total_count: int
 
 
+class LeftOut(BulkRecord, frozen=True, kw_only=True):
+    """
+    A stored value that does not fit the test's other sessions.
+
+    Attributes:
+        session_id: The session that it is of.
+
+        started_unix_s: When that began [s].
+
+        ratio: The value over the mean of the others.
+    """
+
+    session_id: str
+    started_unix_s: float
+    ratio: float
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("left_out", self.started_unix_s, self.ratio)
+
+
 class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     """
     What decided besides numbers; report puts it into words.
@@ -133,6 +156,9 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
         building: How many sessions of the measurement are stored, this one too, and how
             many are wanted; None: its baseline is not being built.
+
+        left_out: The stored value that the change was judged without; None: there is
+            none.
     """
 
     gap: Unmeasured | None = None
@@ -144,6 +170,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
     least_count: int = 0
     grade: str = ""
     building: tuple[int, int] | None = None
+    left_out: LeftOut | None = None
 
 
 class BaselineSpan(BulkRecord, frozen=True, kw_only=True):

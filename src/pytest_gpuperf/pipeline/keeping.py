@@ -42,6 +42,7 @@ if TYPE_CHECKING:
     )
     from pytest_gpuperf.pipeline.suite import Suite
 
+
 __all__ = ["confirming", "store", "write_interrupted", "write_reports"]
 
 # docs/judging.md section 2: a value that is known worse than that says nothing
@@ -232,7 +233,11 @@ def _change(
         few = _fewest(suite, session, first, judged) < suite.config.sessions
         return Append(record=session) if few else None
     accepted = accepted_outcomes(update)
-    metrics = frozenset(v.metric for v in judged if v.outcome in accepted)
+    metrics = frozenset(
+        v.metric
+        for v in judged
+        if v.outcome in accepted and v.reason is not Reason.NOT_CONFIRMED
+    )
     if metrics:
         return Restart(record=session, metrics=_family_of(metrics, session.values))
     return Append(record=session) if update is Update.ALL else None

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import open_store
-from pytest_gpuperf.judge.regression import baseline_priors
+from pytest_gpuperf.judge.regression import baseline_spreads
 from pytest_gpuperf.model.fingerprint import slug
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
@@ -17,9 +17,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
     from pytest_gpuperf.baseline.store import Store
     from pytest_gpuperf.baseline.text import Damage
-    from pytest_gpuperf.compute.spread import Prior
+    from pytest_gpuperf.compute.spread import UsualSpread
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.model.record import StoredRecord
+
 
 __all__ = ["Memory", "slug_of"]
 
@@ -38,7 +39,7 @@ class Memory:
     def __init__(self, config: Config) -> None:
         self._config = config
         self._store: Store | None = None
-        self._priors: dict[str, Mapping[str, Prior]] = {}
+        self._usual: dict[str, Mapping[str, UsualSpread]] = {}
         self._loaded: dict[str, Mapping[RecordKey, tuple[StoredRecord, ...]]] = {}
 
     def store(self) -> Store | None:
@@ -93,13 +94,13 @@ class Memory:
         keys = (key for folder in self._loaded.values() for key in folder)
         return tuple(dict.fromkeys(key.test_id for key in keys))
 
-    def priors(self, record: Record) -> Mapping[str, Prior]:
-        """Return how much sessions usually differ where a record was measured."""
+    def usual_spreads(self, record: Record) -> Mapping[str, UsualSpread]:
+        """Return what sessions usually differ by where a record was measured."""
         folder = slug_of(record)
-        if folder not in self._priors:
-            series = self._loaded.get(folder, {}).values()
-            self._priors[folder] = baseline_priors(s for part in series for s in part)
-        return self._priors[folder]
+        if folder not in self._usual:
+            several = self._loaded.get(folder, {}).values()
+            self._usual[folder] = baseline_spreads(s for each in several for s in each)
+        return self._usual[folder]
 
     def elsewhere(
         self, records: Sequence[Record]
@@ -146,7 +147,7 @@ class Memory:
     def forget(self) -> None:
         """Let go of what was read, so that it is read again."""
         self._loaded = {}
-        self._priors = {}
+        self._usual = {}
 
     def write(self, changes: Mapping[str, list[StoreChange]]) -> None:
         """

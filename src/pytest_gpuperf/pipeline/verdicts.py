@@ -8,12 +8,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import controls, limit
 from pytest_gpuperf.judge.case import case_of
-from pytest_gpuperf.judge.limit import (
-    confirm_limit,
-    lacking,
-    lost_alone,
-    straddles,
-)
+from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
 from pytest_gpuperf.model.record import Record, RecordKey, Role
@@ -25,11 +20,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.case import Case, Confirmation, Retest
     from pytest_gpuperf.judge.controls import FirstLook
     from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.memory import Memory
     from pytest_gpuperf.pipeline.suite import Suite
+
 
 __all__ = [
     "cases_of_suite",
@@ -189,10 +184,10 @@ def changes(
     """
     if not first.cases:
         return ()
-    judged = settle(first.cases, confirmed, complete=complete, priors=first.priors)
+    judged = settle(first.cases, confirmed, complete=complete, looks=first.looks)
     if confirmed:
         judged = with_suite(judged, first.cases, first.looks, strict=strict)
-    return (*judged, *shown(first.cases, priors=first.priors))
+    return (*judged, *shown(first.cases, looks=first.looks))
 
 
 def shifts(
@@ -201,9 +196,7 @@ def shifts(
     """Return what the machine did to each class of tests whose controls were measured."""
     if not confirmed:
         return ()
-    from pytest_gpuperf.judge.shift import machine_shifts  # of confirmed runs alone
-
-    return machine_shifts(first.cases, confirmed, priors=first.priors)
+    return controls.machine_shifts(first.cases, confirmed)
 
 
 def judge_limits(
@@ -241,4 +234,4 @@ def judge_limits(
 def spread_of(metric: str, record: Record, memory: Memory) -> Spread | None:
     """Return how much stored sessions of a metric differ; None: too few are stored."""
     stored = memory.sessions(record)
-    return limit.spread_of(metric, record, stored, lambda: memory.priors(record))
+    return limit.spread_of(metric, record, stored, lambda: memory.usual_spreads(record))

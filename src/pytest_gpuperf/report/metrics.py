@@ -12,7 +12,6 @@ from pytest_gpuperf.model.counters import (
     ReplayGroup,
 )
 from pytest_gpuperf.report.display import escape, plural
-from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.lines import (
     Column,
     json_bytes,

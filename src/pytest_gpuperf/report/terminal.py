@@ -586,7 +586,7 @@ def _blind(verdicts: Sequence[Verdict]) -> str:
         for verdict in verdicts
         if verdict.change is not None
         and verdict.threshold is not None
-        and (verdict.change.detectable_effect or 0.0) > verdict.threshold
+        and verdict.change.blind
     ]
     if not limits:
         return ""

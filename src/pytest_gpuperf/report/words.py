@@ -161,6 +161,10 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.NOT_SIGNIFICANT, None): (
             "measure it in more processes with --gpuperf-runs=5"
         ),
+        (Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE): (
+            "measure where nothing else runs: sessions of this machine differ by more "
+            "than a stored baseline can see through"
+        ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             "record {least} or more steps of the loop"
         ),
@@ -249,6 +253,9 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield f"now: {_kernels(run)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
+    if evidence.left_out is not None:
+        day = display.date(evidence.left_out.started_unix_s)
+        yield f"left out: the session of {day}, {evidence.left_out.ratio:.1f} x the others"
     if verdict.cause is Cause.OTHER_MACHINE:
         yield "only other machines have stored sessions"
 

@@ -1,17 +1,19 @@
-"""The rules of compute/contrast: comparisons as numbers, and what a suite adds to them."""
+"""The rules of compute/contrast: comparisons as numbers, and values that do not fit."""
 
 from __future__ import annotations
 
 import math
+import random
 import statistics
+from collections.abc import Sequence
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.change import contrasts, fit_priors
-from pytest_gpuperf.compute.spread import fit_prior
-from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.compute.contrast import Contrast, contrasts
+from pytest_gpuperf.compute.spread import usual_spread
+from pytest_gpuperf.model.change import Clock, Comparison
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
@@ -30,7 +32,6 @@ def test_positive_values_are_compared_by_their_logarithms() -> None:
     assert found.now == math.log(3.0)
     assert found.stored == pytest.approx(then)
     assert found.mean == pytest.approx(math.log(4.0))
-    assert found.variance == pytest.approx(statistics.variance(then))
     assert found.difference == pytest.approx(math.log(0.75))
     assert found.relative(math.log(0.75)) == pytest.approx(-0.25)
     assert found.in_unit(found.mean) == pytest.approx(4.0)
@@ -70,38 +71,111 @@ def test_processes_say_what_they_leave_open() -> None:
     (found,) = contrasts([between(value(*now), value(*then), value(1.0))])
 
     # squares of 2 and 2 have 2 degrees of freedom; of the stored sessions one has one
-    assert found.floor == pytest.approx(math.sqrt((2 + 2) / 2 * 0.75))
+    assert found.floor == pytest.approx((2 + 2) / 2 * 0.75)
     assert found.run_share == 0.75
-    assert found.process_variance == pytest.approx(2 * 0.75)
     assert found.run_count == 2
+    assert found.now == pytest.approx(2.0)
+
+
+def test_fresh_processes_count_by_their_median() -> None:
+    """One that was disturbed moves it little; their variance is that of a process."""
+    logs = (0.0, 0.1, 0.2, 0.3, 2.0)
+    (found,) = contrasts([comparison(list(map(math.exp, logs)), THEN, fresh=True)])
+
+    assert found.now == pytest.approx(0.2)
+    assert found.floor == pytest.approx(statistics.variance(logs))
 
 
 def test_single_processes_say_nothing_of_others() -> None:
     """Each is its session, and nothing of a variance is known to be theirs."""
     (found,) = contrasts([comparison([1.1], THEN)])
 
-    assert (found.floor, found.run_share, found.process_variance) == (0.0, 1.0, 0.0)
+    assert (found.floor, found.run_share, found.dof) == (0.0, 1.0, 4)
 
 
-def test_samples_say_what_they_leave_open() -> None:
-    """The mean of all half-widths as a standard error, where processes leave less."""
-    stored = (value(1.0, widths=(0.03,)), value(1.0))
-    (found,) = contrasts([between(value(1.0, 1.0, widths=(0.04, 0.05)), *stored)])
-
-    assert found.floor == pytest.approx(0.04 / 1.96)
+# values that do not fit
 
 
-def test_a_known_shift_is_taken_from_its_session() -> None:
-    """From none of another name, and from no test of another group."""
-    pairs = [comparison([1.0], THEN, shift_group=group) for group in "gh"]
-    plain = contrasts(pairs)
-    found = contrasts(pairs, {"g": {"s1": 0.25, "other": 1.0}})
-    apart = [a - b for a, b in zip(plain[0].stored, found[0].stored, strict=True)]
+def suite(
+    *first: float, count: int = 20, deviation: float = 0.02, **fields: object
+) -> list[Contrast]:
+    """A test with some stored sessions, and others that did not change."""
+    draw = random.Random(3)
+    rows = [[draw.lognormvariate(0, deviation) for _ in first] for _ in range(count)]
+    return contrasts([comparison([1.0], then, **fields) for then in (first, *rows)])
 
-    assert apart == pytest.approx([0, 0.25, 0, 0, 0])
-    assert found[0].mean == pytest.approx(plain[0].mean - 0.05)
-    assert found[0].variance != plain[0].variance
-    assert found[1] == plain[1]
+
+@pytest.mark.parametrize("off", [3.0, 1 / 3, 1.3])
+@pytest.mark.parametrize("place", [0, 1, 4])
+def test_a_value_that_the_others_exclude_is_left_out(off: float, place: int) -> None:
+    """Too slow or too fast, wherever it stands; at most one of a test."""
+    then = [1.0, 1.01, 0.99, 1.02, 0.98]
+    then[place] *= off
+    found, *others = suite(*then)
+
+    assert found.left_out == f"s{place}"
+    assert found.session_ids == [f"s{n}" for n in range(5) if n != place]
+    assert len(found.stored) == 4
+    assert found.mean == pytest.approx(statistics.fmean(found.stored))
+    assert abs(found.mean) < 0.02
+    assert {other.left_out for other in others} == {""}
+
+
+@pytest.mark.parametrize(
+    ("then", "why"),
+    [
+        ((1.0, 3.0), "of two nobody knows which is wrong"),
+        ((1.0, 1.01, 0.99, 1.2), "it is off by less than a quarter"),
+        ((1.0, 3.0, 9.0, 27.0), "all are off, so that far is usual for this test"),
+        ((1.0, 1.0, 1.0, 1.0), "they are identical"),
+    ],
+)
+def test_what_may_fit_stays(then: Sequence[float], why: str) -> None:
+    """A value goes only where the others leave no doubt."""
+    found, *_ = suite(*then)
+
+    assert found.left_out == "", why
+    assert len(found.stored) == len(then)
+
+
+def test_on_a_machine_where_that_is_usual_a_value_stays() -> None:
+    """What the group's sessions differ by decides what excludes a value."""
+    calm, *_ = suite(1.0, 1.03, 0.97, 1.6, deviation=0.02)
+    wild, *_ = suite(1.0, 1.03, 0.97, 1.6, deviation=0.4)
+
+    assert (calm.left_out, wild.left_out) == ("s3", "")
+
+
+def test_the_border_of_what_fits_is_a_probability() -> None:
+    """Two-sided, of the distance to the others' mean, by what is usual without it."""
+    then = (1.0, 1.05, 0.95, 1.45)
+    logs = [math.log(each) for each in then]
+    own = statistics.variance(logs[:3])
+    usual = usual_spread([(own, 2)], Clock.HOST)
+    distance = logs[3] - statistics.fmean(logs[:3])
+    p_value = 2 * usual.mixture(2).beyond(distance, own, ratio=4 / 3)
+    (found,) = contrasts([comparison([1.0], then)])
+
+    assert (found.left_out == "s3") is (p_value < 0.001)
+    assert 0.0001 < p_value < 0.05
+
+
+def test_sessions_are_known_by_their_ids() -> None:
+    """A test that lacks a session, or has it at another place, says what it knows."""
+    draw = random.Random(4)
+    names = [f"s{n}" for n in range(5)]
+    shuffled = [
+        comparison(
+            [1.0],
+            [draw.lognormvariate(0, 0.02) for _ in chosen],
+            session_ids=tuple(chosen),
+        )
+        for chosen in ([*reversed(names)], names[:2], names[2:], names[:1], names)
+        for _ in range(4)
+    ]
+    first, *_ = contrasts([comparison([1.0], (3.0, 1.0, 1.0, 1.01, 0.99)), *shuffled])
+
+    assert first.left_out == "s0"
 
 
 # the smallest doubles are not values: what is divided by one is infinite
@@ -124,27 +198,4 @@ def test_a_process_that_agrees_adds_nothing_to_its_session(
     assert twice.scale == pytest.approx(once.scale)
     assert twice.now == pytest.approx(once.now)
     assert twice.mean == pytest.approx(once.mean)
-    assert twice.variance == pytest.approx(once.variance)
-    assert (once.floor, twice.floor, twice.process_variance) == (0, 0, 0)
-
-
-def test_priors_are_of_each_group() -> None:
-    """Ten tests of a group give a prior; nine of another give none."""
-    pairs = [comparison([1.0], [1.0, 1.0 + 0.01 * (n + 1), 0.99]) for n in range(10)]
-    others = [comparison([1.0], THEN, group="energy")] * 9
-    assert list(fit_priors([*pairs, *others])) == ["time"]
-    assert fit_priors([]) == {}
-
-
-def test_the_prior_of_a_group_is_that_of_its_tests() -> None:
-    """Each test's variance of logarithms counts with n - 1; ten of them are enough."""
-    stored = [[1.0, 1.0 + 0.02 * (n + 1), 0.99][: 2 + n % 2] for n in range(10)]
-    own = [
-        (statistics.variance(map(math.log, then)), len(then) - 1.0) for then in stored
-    ]
-    prior = fit_prior(own)
-    (found,) = fit_priors([comparison([1.0], then) for then in stored]).values()
-
-    assert prior is not None
-    assert found.dof == pytest.approx(prior.dof)
-    assert found.variance == pytest.approx(prior.variance)
+    assert (once.floor, twice.floor) == (0, 0)

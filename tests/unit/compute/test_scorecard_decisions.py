@@ -7,6 +7,7 @@ import statistics
 
 import pytest
 
+from pytest_gpuperf.compute.spread import Spread, half_width, session_spread
 from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.step_bottleneck import TOLERANCES, Tolerances, decisions
 from pytest_gpuperf.model.scorecard import (
@@ -18,10 +19,10 @@ from pytest_gpuperf.model.scorecard import (
     TrainingScorecard,
 )
 from pytest_gpuperf.model.verdict import Outcome
+from unit.compute.comparing import value
 
 LOST = "the baseline has it, this run does not"
 STRADDLES = "the interval reaches over the tolerance"
-T_4 = 4.604094871  # t of 4 degrees of freedom, two-sided 99 %
 
 
 def card(
@@ -236,9 +237,11 @@ def test_a_change_as_large_as_the_tolerance_passes(ms: float, outcome: Outcome) 
 SESSIONS = (100.0, 101.0, 99.0, 102.0, 98.0)
 
 
-def noise() -> float:
+def noise() -> Spread:
     """Return how much the sessions differ."""
-    return statistics.stdev(map(math.log, SESSIONS))
+    spread = session_spread([value(each) for each in SESSIONS])
+    assert spread is not None
+    return spread
 
 
 @pytest.mark.parametrize(
@@ -253,9 +256,9 @@ def test_sessions_that_differ_widen_the_tolerance_of_means(
     (found,) = decisions(card(ms), older, TOLERANCES)
 
     assert found.tolerance == pytest.approx(
-        math.expm1(math.sqrt(2) * T_4 * noise()), rel=1e-6
+        math.expm1(math.sqrt(2) * half_width(noise())), rel=1e-6
     )
-    assert found.noise_fraction == pytest.approx(noise())
+    assert found.noise_fraction == pytest.approx(noise().fraction)
     assert (found.basis, found.outcome, found.why) == (Basis.SESSIONS, outcome, "")
     assert (found.now, found.base) == (ms, 98.0)
     assert found.log_ratio == log_ratio(ms, 98.0)
@@ -265,8 +268,8 @@ def test_sessions_that_differ_widen_the_tolerance_of_means(
     ("factor", "outcome", "why"),
     [
         (1.0, Outcome.UNCHANGED, ""),
-        (1.115, Outcome.INCONCLUSIVE, STRADDLES),
-        (0.9, Outcome.INCONCLUSIVE, STRADDLES),
+        (1.13, Outcome.INCONCLUSIVE, STRADDLES),
+        (0.885, Outcome.INCONCLUSIVE, STRADDLES),
         (1.2, Outcome.REGRESSED, ""),
     ],
 )
@@ -281,7 +284,7 @@ def test_sessions_that_differ_widen_the_tolerance_of_samples(
     (found,) = decisions(now, older, TOLERANCES)
 
     assert found.tolerance == pytest.approx(
-        math.expm1(math.sqrt(2) * T_4 * noise()), rel=1e-6
+        math.expm1(math.sqrt(2) * half_width(noise())), rel=1e-6
     )
     assert (found.basis, found.outcome, found.why) == (Basis.SAMPLES, outcome, why)
 

@@ -397,7 +397,7 @@ def test_three_sessions_say_how_much_they_differ() -> None:
     assert (few.tolerance, few.noise_fraction) == (0.10, None)
     assert (found.basis, found.outcome) == (Basis.SESSIONS, Outcome.REGRESSED)
     assert found.tolerance == 0.05
-    assert found.noise_fraction == pytest.approx(0.001)  # nothing repeats better
+    assert 0.001 < found.noise_fraction < 0.01  # three that agree promise no fourth
 
 
 @pytest.mark.parametrize("make", [of_mean, lambda ms, **o: sampled(ms / 100, **o)])

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
+from pytest_gpuperf.compute.spread import Spread
 from pytest_gpuperf.judge.case import Case, Confirmation, Stored
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
@@ -82,6 +83,12 @@ def case(
         "stored": stored(then),
     }
     return Case(**(given | fields))
+
+
+def of_sessions(fraction: float, dof: int) -> Spread:
+    """A spread that five sessions have shown, with so much freedom."""
+    parts = ((1.0, fraction * fraction, dof),)
+    return Spread(fraction=fraction, parts=parts, session_count=5)
 
 
 def gap_of(verdict: Verdict) -> tuple[str, str]:

@@ -8,11 +8,12 @@ from typing import Any
 import pytest
 
 from pytest_gpuperf.judge.case import Case, Confirmation
-from pytest_gpuperf.judge.regression import first_look, priors_of, settle, with_suite
+from pytest_gpuperf.judge.regression import first_look, settle, with_suite
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, Metric, metric_of
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
-from unit.judge.building import KEY, case, confirmation, estimate
+from unit.judge.building import KEY, case, confirmation, estimate, stored
 
 THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
 ALONE = (1.0, 1.001, 0.999, 1.0, 1.0)
@@ -28,6 +29,23 @@ def others(count: int = 20) -> list[Case]:
             key=RecordKey(test_id=f"other_{n}"),
         )
         for n in range(count)
+    ]
+
+
+def on_moving_machine(*cases: Case) -> list[Case]:
+    """The same tests, whose stored sessions moved together."""
+    moves = (1.0, 1.2, 0.85, 1.1, 0.9)
+    return [
+        replace(
+            each,
+            stored=stored(
+                [
+                    move * s.value.run_values[0]
+                    for move, s in zip(moves, each.stored, strict=True)
+                ]
+            ),
+        )
+        for each in cases
     ]
 
 
@@ -47,7 +65,7 @@ def told(
     verdicts = with_suite(
         settle(cases, confirmations),
         cases,
-        first_look(cases, priors=priors_of(cases)),
+        first_look(cases),
         strict=strict,
     )
     assert [v.key for v in verdicts] == [each.key for each in cases]
@@ -105,14 +123,16 @@ def test_what_noise_explains_is_not_told() -> None:
 
 
 def test_what_is_very_far_away_needs_no_more_than_its_own_evidence() -> None:
-    """Three sessions of a few tests leave no adjusted probability small."""
-    few = (1.0, 1.03, 0.97)
+    """Two sessions of a few tests leave no adjusted probability small."""
     subjects = [
-        case(now, few, key=RecordKey(test_id=f"t{now}_{n}"))
-        for now, count in ((1.55, 1), (1.45, 1), (1.0, 5))
-        for n in range(count)
+        case(
+            now,
+            (0.95, 1.05) if n % 2 else (1.05, 0.95),
+            key=RecordKey(test_id=f"t{now}_{n}"),
+        )
+        for n, now in enumerate((1.55, 1.45, 1.0, 1.0, 1.0, 1.0, 1.0))
     ]
-    looks = first_look(subjects, priors=priors_of(subjects))
+    looks = first_look(subjects)
     again = {
         one.name: confirmation(*ALONE)
         for one, seen in zip(subjects, looks, strict=True)
@@ -139,12 +159,12 @@ def test_a_short_disturbance_is_not_told() -> None:
 )
 def test_what_the_machine_did_makes_no_gap(first: float, machine: float) -> None:
     """What controls take out of the fresh processes is not left behind by a test."""
-    cases = [case(first, THEN), *others()]
+    cases = on_moving_machine(case(first, THEN), *others())
     found = {
         each.name: confirmation(*[machine] * 5, control=True) for each in cases[1:9]
     }
     found[cases[0].name] = confirmation(*[machine] * 5)
-    looks = first_look(cases, priors=priors_of(cases))
+    looks = first_look(cases)
     verdict, *_ = with_suite(settle(cases, found), cases, looks)
 
     assert verdict.change is not None
@@ -218,7 +238,7 @@ def test_an_unchanged_suite_is_told_of_nothing() -> None:
             )
             for n in range(40)
         ]
-        looks = first_look(cases, priors=priors_of(cases))
+        looks = first_look(cases)
         again = {
             one.name: confirmation(*(draw.lognormvariate(0, 0.06) for _ in range(5)))
             for one, seen in zip(cases, looks, strict=True)

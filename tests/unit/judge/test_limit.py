@@ -26,7 +26,7 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import KEY, estimate, gap_of, record
+from unit.judge.building import KEY, estimate, gap_of, of_sessions, record
 
 US = 1e-6
 Z = 2.5758293035489004  # two-sided 99 %
@@ -87,7 +87,7 @@ def test_a_lower_bound_is_its_mirror() -> None:
 def test_equality_is_of_points() -> None:
     """An interval equals nothing: a number of one's own is met or not."""
     limit = parse_limit("loss == 2", known={"loss"})
-    spread = Spread(fraction=0.05, dof=4, session_count=5)
+    spread = of_sessions(0.05, 4)
 
     def verdict(value: float) -> Verdict:
         found = record(estimate(value, "loss", source="user"), kind=Kind.RECORD)
@@ -166,7 +166,7 @@ def test_numbers_of_the_users_own_are_points_until_sessions_are_stored() -> None
     """Nothing is assumed of a recorded number; a baseline gives it a spread."""
     value = estimate(0.99, "ttft", unit="s", source="user")
     limit = parse_limit("ttft <= 1 s", known={"ttft"})
-    known = Spread(fraction=0.05, dof=4, session_count=5)
+    known = of_sessions(0.05, 4)
 
     plain = judge_limit(limit, record(value, kind=Kind.RECORD))
     spread = judge_limit(limit, record(value, kind=Kind.RECORD), spread=known)
@@ -180,8 +180,8 @@ def test_the_baselines_spread_replaces_the_prior() -> None:
     value = record(estimate(59 * US))
     limit = parse_limit("time <= 60 us")
 
-    def outcome(fraction: float, dof: float) -> Outcome:
-        spread = Spread(fraction=fraction, dof=dof, session_count=5)
+    def outcome(fraction: float, dof: int) -> Outcome:
+        spread = of_sessions(fraction, dof)
         return judge_limit(limit, value, spread=spread).outcome
 
     assert outcome(0.002, 30) is Outcome.PASSED

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.spread import Prior, Spread
+from pytest_gpuperf.compute.spread import Spread, UsualSpread
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
@@ -38,7 +38,15 @@ from pytest_gpuperf.model.verdict import (
     Verdict,
     VerdictEvidence,
 )
-from unit.judge.building import KEY, estimate, gap_of, processes, record, session
+from unit.judge.building import (
+    KEY,
+    estimate,
+    gap_of,
+    of_sessions,
+    processes,
+    record,
+    session,
+)
 
 TEST_ID = "test_it.py::test_it"
 NOISE = 0.2  # wider than the interval of a host's throughput
@@ -137,7 +145,7 @@ def test_of_several_loops_those_with_a_grade_are_judged() -> None:
 
 def test_a_grade_that_noise_leaves_open_says_so_first() -> None:
     """That it is more than the bandwidth allows matters where it would pass."""
-    wide = Spread(fraction=2.0, dof=4, session_count=5)
+    wide = of_sessions(2.0, 4)
     (verdict,) = judged("A", loop(1.0), spread=wide)
 
     assert verdict.reason is Reason.STRADDLES_LIMIT
@@ -311,8 +319,8 @@ def test_a_spread_is_of_what_can_be_compared() -> None:
 def test_a_suite_says_how_much_such_tests_differ() -> None:
     """The prior of the metric and its family moderates the test's own spread."""
     same = sessions(1.0, 1.1, 1.2)
-    priors = {"time device-time": Prior(dof=100.0, variance=1e-6)}
-    found, alone = spread_of("time", NOW, same, lambda: priors), spread_of_time(same)
+    usual = {"time device-time": UsualSpread(points=((1e-6, 8, 1.0),))}
+    found, alone = spread_of("time", NOW, same, lambda: usual), spread_of_time(same)
 
     assert found is not None
     assert alone is not None

@@ -48,6 +48,7 @@ def ruled(
         "worsening": worsening,
         "p_worse": change.p_worse,
         "p_better": change.p_better,
+        "level": POLICY.alpha,
         "confirmation": confirmed,
         "complete": True,
         "selected": True,

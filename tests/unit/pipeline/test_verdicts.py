@@ -6,7 +6,7 @@ import pytest
 
 from pytest_gpuperf.judge.case import Case, Retest
 from pytest_gpuperf.judge.controls import FirstLook, confirmations
-from pytest_gpuperf.judge.regression import first_look, priors_of
+from pytest_gpuperf.judge.regression import first_look
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.verdicts import changes, shifts
@@ -28,11 +28,9 @@ def looked_at(suspect: float, others: float) -> FirstLook:
         measured("suspect", suspect),
         *(measured(test_id, others) for test_id in CONTROLS),
     )
-    priors = priors_of(cases)
     return FirstLook(
         cases=cases,
-        looks=first_look(cases, priors=priors),
-        priors=priors,
+        looks=first_look(cases),
         suspects=("suspect",),
         controls=CONTROLS,
     )

@@ -13,6 +13,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
     KernelChoice,
+    LeftOut,
     Outcome,
     Reason,
     Verdict,
@@ -328,6 +329,24 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_SIGNIFICANT),
         (),
+        "measure it in more processes with --gpuperf-runs=5",
+        "name more run files",
+    ),
+    (
+        verdict(Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE),
+        (),
+        (
+            "measure where nothing else runs: sessions of this machine differ by more "
+            "than a stored baseline can see through"
+        ),
+        "name more run files",
+    ),
+    (
+        verdict(
+            Reason.NOT_SIGNIFICANT,
+            left_out=LeftOut(session_id="s0", started_unix_s=86_400.0, ratio=3.04),
+        ),
+        ("left out: the session of 1970-01-02, 3.0 x the others",),
         "measure it in more processes with --gpuperf-runs=5",
         "name more run files",
     ),

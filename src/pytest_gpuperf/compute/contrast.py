@@ -1,0 +1,238 @@
+"""Comparisons as numbers, without the stored values that do not fit the others."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from itertools import islice
+from statistics import median
+from types import MappingProxyType
+
+from pytest_gpuperf.compute.spread import LEAST_VARIANCE, moments, usual_spread
+from pytest_gpuperf.model.change import Comparison
+from pytest_gpuperf.model.frozen import BulkRecord
+from pytest_gpuperf.model.record import SessionValue
+
+__all__ = ["Contrast", "contrasts"]
+
+_MOST = 700.0  # exp of more is not finite
+
+# docs/judging.md section 2: when a stored value is left out
+_LEAST_SESSIONS = 3  # of two that differ nobody knows which is wrong
+_LEAST_DISTANCE = math.log(1.25)
+_LEAST_P = 0.001  # two-sided, against the test's other sessions
+_EVIDENCE = 100  # tests of a group that say what is usual; more take time alone
+
+_NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
+class Contrast(BulkRecord, frozen=True, kw_only=True):
+    """
+    One comparison on its own scale.
+
+    Attributes:
+        comparison: What it is of.
+
+        now: Value of the current session.
+
+        stored: Value of each stored session that fits, in order.
+
+        session_ids: Their ids.
+
+        mean: Their mean.
+
+        left_out: Id of the session whose value does not fit; "": all fit.
+
+        scale: What was divided by where the scale is linear; 0 where it is the logarithm.
+
+        run_share: Mean of 1 / (processes of a session) over the stored sessions.
+
+        floor: What processes leave open of a session's value, as a variance; where they
+            decide alone, that of a stored session by those of the current one.
+    """
+
+    comparison: Comparison
+    now: float
+    stored: Sequence[float]
+    session_ids: Sequence[str]
+    mean: float
+    left_out: str = ""
+    scale: float = 0.0
+    run_share: float = 1.0
+    floor: float = 0.0
+
+    @property
+    def run_count(self) -> int:
+        """Processes of the current session."""
+        return len(self.comparison.current.run_values)
+
+    @property
+    def dof(self) -> int:
+        """Degrees of freedom of the variance of the stored sessions."""
+        return len(self.stored) - 1
+
+    @property
+    def difference(self) -> float:
+        """The current session's distance from the mean of the stored ones."""
+        return self.now - self.mean
+
+    def relative(self, difference: float) -> float:
+        """Return a difference on this scale as a fraction."""
+        if self.scale:
+            return difference
+        return math.expm1(max(min(difference, _MOST), -_MOST))
+
+    def on_scale(self, fraction: float) -> float:
+        """Return a fraction >= 0 as a difference on this scale: the inverse."""
+        return fraction if self.scale else math.log1p(fraction)
+
+    def in_unit(self, value: float) -> float:
+        """Return a value on this scale in its metric's unit."""
+        return value * self.scale if self.scale else math.exp(min(value, _MOST))
+
+
+def contrasts(comparisons: Sequence[Comparison]) -> list[Contrast]:
+    """
+    Return comparisons as numbers, in their order.
+
+    From three sessions on, a value of a test is left out if it is off by more than 25 %
+    and the test's other sessions exclude it; at most one of a test.
+    """
+    whole = [_contrast(comparison) for comparison in comparisons]
+    groups: dict[str, list[int]] = {}
+    for index, contrast in enumerate(whole):
+        groups.setdefault(contrast.comparison.group, []).append(index)
+    for members in groups.values():
+        misfits = _misfits([whole[index] for index in members])
+        for number, place in misfits.items():
+            whole[members[number]] = _without(whole[members[number]], place)
+    return whole
+
+
+def _contrast(comparison: Comparison) -> Contrast:
+    """Return a comparison as numbers, with all of its sessions."""
+    sessions = (*comparison.stored, comparison.current)
+    values = [value for session in sessions for value in session.run_values]
+    scale = 0.0 if min(values) > 0 else _size(comparison.stored)
+    scaled = [value / scale for value in values] if scale else [*map(math.log, values)]
+    share, floor = 1.0, 0.0
+    if len(values) > len(sessions):  # usually each session has one process
+        rest = iter(scaled)
+        runs = [list(islice(rest, len(s.run_values))) for s in sessions]
+        share, floor = _between_processes(runs, fresh=comparison.fresh)
+        scaled = [sum(run) / len(run) for run in runs]
+        if comparison.fresh:
+            scaled[-1] = median(runs[-1])
+    *stored, now = scaled
+    return Contrast(
+        comparison=comparison,
+        now=now,
+        stored=stored,
+        session_ids=comparison.session_ids,
+        mean=sum(stored) / len(stored),
+        scale=scale,
+        run_share=share,
+        floor=floor,
+    )
+
+
+def _size(stored: Sequence[SessionValue]) -> float:
+    """Return the absolute mean of the stored sessions; 1 where it is 0."""
+    means = [sum(session.run_values) / len(session.run_values) for session in stored]
+    return abs(sum(means) / len(means)) or 1.0
+
+
+def _between_processes(
+    runs: Sequence[Sequence[float]], *, fresh: bool
+) -> tuple[float, float]:
+    """
+    Return what the processes of sessions say of their spread.
+
+    Args:
+        runs: The processes of each session, the current one last; some have several.
+
+        fresh: Whether the current ones decide alone.
+
+    Returns:
+        `run_share` and `floor` of the contrast.
+    """
+    *counts, now = map(len, runs)
+    share = sum(1 / count for count in counts) / len(counts)
+    squares = [moments(values)[1] for values in runs]
+    if fresh:
+        return share, squares[-1] / max(now - 1, 1) * share
+    pooled = sum(squares) / (sum(counts) + now - len(runs))
+    return share, pooled * max(share, 1 / now)
+
+
+def _misfits(several: Sequence[Contrast]) -> Mapping[int, int]:
+    """Return the place of the value that does not fit, by the contrast's number."""
+    distant = [
+        (number, place)
+        for number, contrast in enumerate(several)
+        for place in _distant(contrast)
+    ]
+    if not distant:  # nearly always
+        return _NOTHING
+    evidence = several[:: -(-len(several) // _EVIDENCE)]
+    usual = {
+        session_id: usual_spread(
+            (_variance_without(contrast, session_id) for contrast in evidence),
+            several[0].comparison.clock,
+        )
+        for session_id in {several[n].session_ids[place] for n, place in distant}
+    }
+    least: dict[int, tuple[float, int]] = {}
+    for number, place in distant:
+        contrast = several[number]
+        count, session_id = len(contrast.stored), contrast.session_ids[place]
+        variance, dof = _variance_without(contrast, session_id)
+        p_value = 2 * usual[session_id].mixture(dof).beyond(
+            abs(_distance(contrast, place)), variance, ratio=count / (count - 1)
+        )
+        if p_value < min(_LEAST_P, least.get(number, (1.0, 0))[0]):
+            least[number] = (p_value, place)
+    return {number: place for number, (_, place) in least.items()}
+
+
+def _distant(contrast: Contrast) -> Iterable[int]:
+    """Return the places of the values that are far from the others' mean."""
+    stored = contrast.stored
+    if len(stored) < _LEAST_SESSIONS or max(stored) - min(stored) < _LEAST_DISTANCE:
+        return ()
+    places = range(len(stored))
+    return [p for p in places if abs(_distance(contrast, p)) > _LEAST_DISTANCE]
+
+
+def _distance(contrast: Contrast, place: int) -> float:
+    """Return how far a value is from the mean of the test's other sessions."""
+    count = len(contrast.stored)
+    return (contrast.stored[place] - contrast.mean) * count / (count - 1)
+
+
+def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:
+    """Return the variance of a test's other sessions, and its degrees of freedom."""
+    pairs = zip(contrast.session_ids, contrast.stored, strict=True)
+    others = [value for name, value in pairs if name != session_id]
+    if not others:
+        return LEAST_VARIANCE, 0
+    dof = len(others) - 1
+    return max(moments(others)[1] / max(dof, 1), LEAST_VARIANCE), dof
+
+
+def _without(contrast: Contrast, place: int) -> Contrast:
+    """Return a contrast without one of its stored values."""
+    stored, ids = [*contrast.stored], [*contrast.session_ids]
+    del stored[place]
+    left_out = ids.pop(place)
+    return Contrast(
+        comparison=contrast.comparison,
+        now=contrast.now,
+        stored=stored,
+        session_ids=ids,
+        mean=sum(stored) / len(stored),
+        left_out=left_out,
+        scale=contrast.scale,
+        run_share=contrast.run_share,
+        floor=contrast.floor,
+    )
