@@ -272,18 +272,37 @@ def references_of(suite: Suite, processes: int) -> list[Reference]:
 
 
 def judge(
-    suite: Suite, cases: Sequence[Case], planted: float, policy: Policy
+    suite: Suite,
+    cases: Sequence[Case],
+    planted: float,
+    policy: Policy,
+    *,
+    ask_first: bool = False,
 ) -> tuple[set[int], float | None]:
-    """Return which tests have regressed, and what the first one is said to see [log]."""
+    """
+    Return which tests have regressed, and what the first one is said to see [log].
+
+    Args:
+        suite: It, with what its fresh processes would measure.
+
+        cases: Its tests.
+
+        planted: How much slower the first one is [log].
+
+        policy: The rule's constants.
+
+        ask_first: Whether the first one is measured again although it is no suspect, so
+            that what it is said to see is that of a decision.
+    """
     cases = [_case(suite, 0, planted), *cases[1:]] if planted else cases
     references = references_of(suite, CONFIRM)
     looks = first_look(cases, policy, references=references)
-    sees = looks[0].change.detectable_effect if looks[0].change is not None else None
-    log_sees = None if sees is None else math.log1p(sees)
     suspects = [column for column, look in enumerate(looks) if look.worse]
+    if ask_first and 0 not in suspects:
+        suspects.append(0)
     if not suspects:
-        return set(), log_sees
-    calm = [c for c, look in zip(cases, looks, strict=True) if not look.worse]
+        return set(), None
+    calm = [case for column, case in enumerate(cases) if column not in suspects]
     controls = [int(test_id) for test_id in choose_controls(calm, policy)]
 
     def again(columns: Sequence[int], count: int, **fields: bool) -> dict:  # type: ignore[type-arg] # of settle
@@ -303,6 +322,9 @@ def judge(
 
     confirmed = again(controls, CONFIRM, control=True) | again(suspects, CONFIRM)
     verdicts = settle(cases, confirmed, policy, looks=looks, references=references)
+    change = verdicts[0].change
+    sees = None if change is None else change.detectable_effect
+    log_sees = None if sees is None else math.log1p(sees)
     regressed = {int(v.key.test_id) for v in verdicts if v.outcome is Outcome.REGRESSED}
     rest = [int(test_id) for test_id in undecided(verdicts)]
     if policy.look_count > 1 and rest:
@@ -338,13 +360,14 @@ def score(
     for number in range(suites):
         suite = Suite(machine, size, draw)
         cases = cases_of(suite)
-        regressed, sees = judge(suite, cases, 0.0, policy)
+        regressed, _ = judge(suite, cases, 0.0, policy)
         alarms += bool(regressed)
         if number >= power:
             continue
         for place, effect in enumerate(EFFECTS):
             found, _ = judge(suite, cases, math.log1p(effect), policy)
             hits[place] += 0 in found
+        _, sees = judge(suite, cases, 0.0, policy, ask_first=True)
         if sees is not None:
             seen.append(sees)
             found, _ = judge(suite, cases, sees, policy)

@@ -7,6 +7,7 @@ from collections.abc import Set as AbstractSet
 from enum import Enum
 
 from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.judge.case import Policy
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
@@ -31,14 +32,16 @@ PRECEDENCE = (
     Outcome.REGRESSED,
     Outcome.UNMEASURED,
     Outcome.INCONCLUSIVE,
-    Outcome.INCOMPARABLE,
     Outcome.IMPROVED,
     Outcome.UNCHANGED,
-    Outcome.NEW,  # a metric that is not stored yet hides no other's verdict
-    Outcome.PASSED,
+    Outcome.PASSED,  # a kept limit is one, whatever the baseline has to compare
+    Outcome.INCOMPARABLE,
+    Outcome.NEW,
 )
 
 
+# of a verdict on a change: the value is not one of this test, in a whole run
+_INVALID = frozenset({Reason.VOID, Reason.INCOMPLETE_RUN, Reason.SLOWER_IN_SUITE})
 _UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
 
 
@@ -79,6 +82,9 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         xfailed_count: Tests that failed by a verdict, as their xfail mark expects; they are
             judged, and none of `verdicts` is theirs.
+
+        noise_fraction: What the sessions of this machine usually differ by, where that is
+            too much for a stored baseline; None: it is not, or nobody knows.
     """
 
     expected_count: int
@@ -92,6 +98,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     absent_count: int = 0
     empty_count: int = 0
     xfailed_count: int = 0
+    noise_fraction: float | None = None
 
     @property
     def judged_count(self) -> int:
@@ -139,6 +146,7 @@ def tally(run: Run) -> Tally:
         absent_count=len(completeness.absent),
         empty_count=max(0, completeness.expected_count - known_count),
         xfailed_count=len(expected),
+        noise_fraction=_noise_fraction(run),
     )
 
 
@@ -167,6 +175,17 @@ def _ungated(run: Run, test_ids: AbstractSet[str]) -> set[str]:
         names = {estimate.metric for estimate in record.estimates}
         metrics.setdefault(record.key.test_id, set()).update(names)
     return {t for t in test_ids if metrics[t] and "time" not in metrics[t]}
+
+
+def _noise_fraction(run: Run) -> float | None:
+    """Return what sessions usually differ by, where a stored baseline cannot help."""
+    spreads = [
+        verdict.change.session_spread
+        for verdict in run.verdicts
+        if verdict.change is not None and verdict.change.session_spread is not None
+    ]
+    most = max(spreads, default=0.0)
+    return most if most > Policy().noisy_spread else None
 
 
 def expected_failures(run: Run) -> frozenset[str]:
@@ -224,14 +243,15 @@ def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
 
 
 def bars_storing(verdicts: Iterable[Verdict]) -> bool:
-    """Return whether a measurement must not be stored: it failed, or nobody can tell."""
+    """
+    Return whether a measurement must not be stored: it failed, or is not a valid one.
+
+    What noise leaves undecided is as valid as what it does not: without it a series that
+    has one bad value would never recover.
+    """
     return any(
         verdict.outcome is Outcome.FAILED
-        or (
-            verdict.limit is None
-            and verdict.outcome is Outcome.INCONCLUSIVE
-            and verdict.reason is not Reason.TOO_FEW_SESSIONS
-        )
+        or (verdict.limit is None and verdict.reason in _INVALID)
         for verdict in verdicts
     )
 
@@ -269,7 +289,8 @@ def _was_compared(verdict: Verdict) -> bool:
     Return whether a value was compared with the baseline.
 
     What noise left open was compared all the same: the gate was on. That an unchanged
-    suite of few tests fails for noise would make people switch it off.
+    suite of few tests fails for noise would make people switch it off. One stored session
+    is no comparison, whatever it shows.
     """
     if verdict.outcome in JUDGED:
         return True

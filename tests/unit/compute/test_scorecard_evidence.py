@@ -397,6 +397,7 @@ def test_three_sessions_say_how_much_they_differ() -> None:
     assert (few.tolerance, few.noise_fraction) == (0.10, None)
     assert (found.basis, found.outcome) == (Basis.SESSIONS, Outcome.REGRESSED)
     assert found.tolerance == 0.05
+    assert found.noise_fraction is not None
     assert 0.001 < found.noise_fraction < 0.01  # three that agree promise no fourth
 
 

@@ -199,6 +199,71 @@ def test_an_absent_test_is_missing_from_what_was_judged() -> None:
     assert (counted.absent_count, counted.judged_fraction) == (1, 0.5)
 
 
+KEPT = replace(runs.FAILED, outcome=Outcome.PASSED, reason=Reason.WITHIN_LIMIT)
+
+
+def test_a_kept_limit_is_no_comparison() -> None:
+    """Of a baseline that was named: another machine's compares with nothing."""
+    apart = replace(
+        NEW, outcome=Outcome.INCOMPARABLE, reason=Reason.FINGERPRINT_DIFFERS
+    )
+
+    assert complained(KEPT) == ["nothing-judged"]
+    assert complained(KEPT, apart) == ["nothing-judged"]
+    assert complained(KEPT, max_regression=None) == []  # nothing was to be compared
+    assert complained(KEPT, runs.REGRESSED) == []
+
+
+def test_one_stored_session_is_no_comparison() -> None:
+    """It shows a change, whose probability rests on other machines alone."""
+    few = replace(
+        NOISE,
+        reason=Reason.TOO_FEW_SESSIONS,
+        change=replace(runs.change(0.06, 1e-3), p_worse=0.2),
+    )
+
+    assert complained(few) == ["nothing-judged"]
+    assert complained(few, update=Update.NEW) == []
+
+
+@pytest.mark.parametrize("outcome", [Outcome.NEW, Outcome.INCOMPARABLE])
+def test_a_limit_and_a_change_are_two_judgements(outcome: Outcome) -> None:
+    """A kept limit stays passed, whatever the baseline has to compare."""
+    change = replace(NEW, key=KEPT.key, outcome=outcome)
+    counted = tally(runs.run(verdicts=(KEPT, change), expected=1))
+
+    assert counted.judged_count == 1
+    assert counted.of(Outcome.PASSED) == (KEPT,)
+
+
+def test_a_test_is_judged_by_whichever_verdict_decides() -> None:
+    """The worst one speaks for it; that it is undecided does not undo the other."""
+    noisy = replace(NOISE, key=KEPT.key)
+    counted = tally(runs.run(verdicts=(KEPT, noisy), expected=1))
+
+    assert counted.judged_count == 1
+    assert counted.of(Outcome.INCONCLUSIVE) == (noisy,)
+
+
+@pytest.mark.parametrize(
+    ("spreads", "noise"),
+    [((None, 0.05), None), ((0.2, 0.1), None), ((0.1, 0.25, 0.22), 0.25)],
+)
+def test_a_machine_may_be_too_noisy_for_a_stored_baseline(
+    spreads: tuple[float | None, ...], noise: float | None
+) -> None:
+    """Where its sessions usually differ by more than 20 %, which the run knows."""
+    verdicts = tuple(
+        replace(
+            runs.REGRESSED,
+            change=replace(runs.change(0.06, 1e-3), session_spread=spread),
+        )
+        for spread in spreads
+    )
+
+    assert tally(runs.run(verdicts=verdicts)).noise_fraction == noise
+
+
 def test_a_change_that_is_only_shown_is_no_gate() -> None:
     """Nothing was allowed or forbidden."""
     shown = replace(runs.REGRESSED, threshold=None, outcome=Outcome.UNCHANGED)
@@ -302,16 +367,21 @@ def test_an_update_accepts_what_it_names() -> None:
     ("outcome", "reason", "barred"),
     [
         (Outcome.FAILED, Reason.BEYOND_LIMIT, True),
-        (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT, True),
+        (Outcome.INCONCLUSIVE, Reason.VOID, True),
+        (Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN, True),
+        (Outcome.INCONCLUSIVE, Reason.SLOWER_IN_SUITE, True),
+        (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT, False),
+        (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED, False),
+        (Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL, False),
         (Outcome.INCONCLUSIVE, Reason.TOO_FEW_SESSIONS, False),
         (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT, False),
         (Outcome.NEW, Reason.NOTHING_STORED, False),
     ],
 )
-def test_what_nobody_can_tell_is_not_stored(
+def test_what_is_not_valid_is_not_stored(
     outcome: Outcome, reason: Reason, *, barred: bool
 ) -> None:
-    """But for a series that grows until something can be told."""
+    """What noise left undecided is: a series with one bad value recovers by it."""
     verdict = replace(runs.REGRESSED, outcome=outcome, reason=reason)
 
     assert bars_storing([NEW, verdict]) is barred
