@@ -13,6 +13,7 @@ from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.judge.case import ENOUGH_SESSIONS
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
@@ -724,7 +725,7 @@ def edit_store(project: Project, before: str, after: str) -> None:
 
 
 @pytest.mark.parametrize("apart", ["python_minor", "source"])
-@pytest.mark.parametrize(("others", "own"), [(3, 0), (2, 1)])
+@pytest.mark.parametrize(("others", "own"), [(5, 0), (2, 4)])
 def test_sessions_that_nothing_is_compared_with_are_not_counted(
     project: Project, others: int, own: int, apart: str
 ) -> None:
@@ -753,7 +754,7 @@ def test_sessions_that_nothing_is_compared_with_are_not_counted(
 
 def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
     """What --gpuperf-compare-across lets be compared needs no sessions of its own."""
-    project.store()
+    project.store(sessions=ENOUGH_SESSIONS)
     minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
     edit_store(project, minor, '"python_minor":"3.1"')
     ended = project.run(
