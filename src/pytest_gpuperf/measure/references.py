@@ -12,6 +12,10 @@ from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
+from pytest_gpuperf.collect.timing.readings import (
+    LEAST_UNINTERRUPTED,
+    RUNNING_FRACTION,
+)
 from pytest_gpuperf.measure.assemble import Maker, median_estimate
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -30,8 +34,6 @@ __all__ = ["METHOD", "References", "reference_records"]
 # raised when a workload or the way it is timed changes
 METHOD = "references/1"
 _SAMPLES = 4  # of each workload, before a test and after it
-_RUNNING_FRACTION = 0.97  # as of tests: docs/judging.md section 5
-_LEAST_UNINTERRUPTED = 5  # likewise
 # docs/judging.md section 2: the cost of a process, the larger of the two
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
 _FIRST_NS = 50_000_000  # half of it at once; the rest as the tests go on
@@ -145,7 +147,7 @@ class References:
             workload()
             elapsed_ns = now_ns() - begun_ns
             ran_ns = cpu_ns() - cpu_begun_ns
-            ran_through = ran_ns >= _RUNNING_FRACTION * elapsed_ns
+            ran_through = ran_ns >= RUNNING_FRACTION * elapsed_ns
             if elapsed_ns > 0:
                 series = samples_s if ran_through else interrupted_s
                 series.append(elapsed_ns / NS_PER_S)
@@ -197,7 +199,7 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     key = RecordKey(test_id=REFERENCES, name=name)
     values = [value for part in taken for value in part.samples_s]
     interrupted = [value for part in taken for value in part.interrupted_s]
-    few = len(values) < _LEAST_UNINTERRUPTED
+    few = len(values) < LEAST_UNINTERRUPTED
     counted = (*values, *interrupted) if few else tuple(values)
     gaps = [part.gap for part in taken if part.gap is not None]
     if not counted:

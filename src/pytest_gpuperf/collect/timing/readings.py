@@ -31,6 +31,8 @@ from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import Source
 
 __all__ = [
+    "LEAST_UNINTERRUPTED",
+    "RUNNING_FRACTION",
     "CountedSamples",
     "Reading",
     "Timers",
@@ -46,7 +48,9 @@ _SLOW_CLOCK = 0.75  # docs/judging.md section 5: of the median SM clock of the s
 # nanoseconds, cudaEventElapsedTime resolves "around 0.5 microseconds" (CUDA runtime API)
 _RESOLUTION_NS: Mapping[str, int] = {Source.CUPTI: 1, Source.EVENTS: 500}
 _LEAST_TIMED = 0.9  # a source that misses more than one sample in ten is left out
-_LEAST_UNINTERRUPTED = 5  # docs/judging.md section 5: with fewer, all samples count
+# docs/judging.md section 5: a thread that ran for less of a sample was interrupted
+RUNNING_FRACTION = 0.97
+LEAST_UNINTERRUPTED = 5  # likewise: with fewer, all samples count
 
 
 class Reading(msgspec.Struct):
@@ -230,7 +234,7 @@ def counted_samples(
         if reading.interrupted
     }
     count = len(readings[0])
-    few = ended and count - len(slow | interrupted) < _LEAST_UNINTERRUPTED
+    few = ended and count - len(slow | interrupted) < LEAST_UNINTERRUPTED
     left_out = slow if few else slow | interrupted
     notes = [
         Note(

@@ -18,6 +18,7 @@ from pytest_gpuperf.collect.timing.contract import (
     refuse_result,
 )
 from pytest_gpuperf.collect.timing.readings import (
+    RUNNING_FRACTION,
     CountedSamples,
     Reading,
     Timers,
@@ -38,8 +39,6 @@ _SAMPLE_RESOLUTIONS = 100  # a sample this long loses at most 1 % to the clock
 _BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call there is
 _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
 _SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
-# docs/judging.md section 5: a thread that ran for less of a sample was interrupted
-_RUNNING_FRACTION = 0.97
 _THREADS_RATIO = 1.2  # processor time of the process over that of this thread
 _WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
 
@@ -373,7 +372,7 @@ class CallSampler:
             )
         if self._tells_interruptions:
             cpu_ns += thread_cpu_ns()
-        ran_through = cpu_ns >= _RUNNING_FRACTION * elapsed_ns
+        ran_through = cpu_ns >= RUNNING_FRACTION * elapsed_ns
         loaded = len(sys.modules) != modules_count
         return elapsed_ns, returned_ns, ran_through, loaded
 
