@@ -11,6 +11,7 @@ import pytest
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
+    from enum import Enum
     from typing import TypeVar
 
     from pytest_gpuperf.config import Config
@@ -18,6 +19,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.roofline import DeclaredPeaks
 
     _T = TypeVar("_T")
+    _Word = TypeVar("_Word", bound=Enum)
 
 __all__ = [
     "CHILD_VARIABLE",
@@ -183,19 +185,9 @@ def _read(config: pytest.Config) -> Config:
         ),
         confirm=reader.read("gpuperf_confirm", texts.parse_count(0), 5),
         runs=reader.read("gpuperf_runs", texts.parse_count(1), 1),
-        jit_cache=reader.read(
-            "gpuperf_jit_cache", texts.parse_word(texts.JitCache), texts.JitCache.FRESH
-        ),
-        ncu_replay=reader.read(
-            "gpuperf_ncu_replay",
-            texts.parse_word(texts.NcuReplay),
-            texts.NcuReplay.KERNEL,
-        ),
-        ncu_clocks=reader.read(
-            "gpuperf_ncu_clocks",
-            texts.parse_word(texts.NcuClocks),
-            texts.NcuClocks.NONE,
-        ),
+        jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
+        ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
+        ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
         ncu_timeout_s=reader.read(
             "gpuperf_ncu_timeout", texts.parse_count(1, _DAY_S), None
         ),
@@ -207,9 +199,7 @@ def _read(config: pytest.Config) -> Config:
         json=reader.read("gpuperf_json", reader.writable_file, None),
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
-        lock=reader.read(
-            "gpuperf_lock", texts.parse_word(texts.Lock), texts.Lock.EXCLUSIVE
-        ),
+        lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
         lock_timeout_s=reader.read(
             "gpuperf_lock_timeout", texts.parse_count(1, _DAY_S), 600.0
         ),
@@ -254,6 +244,12 @@ class _Reader:
         except ValueError as error:
             self.mistakes.append(f"{place}={masked(text)}: {error}")
             return default
+
+    def word(self, dest: str, default: _Word) -> _Word:
+        """Return a value that is one of some words; the default is one of them."""
+        from pytest_gpuperf.config import parse_word
+
+        return self.read(dest, parse_word(type(default)), default)
 
     def flag(self, dest: str) -> bool:
         """Return whether a flag is set."""
