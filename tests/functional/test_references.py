@@ -72,3 +72,19 @@ def test_who_measures_nothing_pays_nothing(
     ended = project.spawn("-s", *arguments)
 
     assert f"loaded: {loaded}" in ended.stdout
+
+
+def test_they_are_stored_and_tell_what_the_machine_did(project: Project) -> None:
+    """A single test has no other controls: what it is compared by is theirs."""
+    project.write(TIMED)
+    for _ in range(3):
+        project.run("--gpuperf-update=all")
+    stored = [
+        path.read_text("utf-8") for path in project.path.glob(".gpuperf/*/*.json")
+    ]
+    project.run("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    (verdict,) = project.report()["verdicts"]
+
+    assert sum(text.count('"gpuperf::references"') for text in stored) > 0
+    assert verdict["change"]["session_count"] == 3
+    assert verdict["change"]["machine_shift"] is not None

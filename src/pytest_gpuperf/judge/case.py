@@ -304,7 +304,8 @@ def case_of(
     Args:
         records: What each process measured of one key, the main process's first; >= 1.
 
-        stored: The stored sessions of the key.
+        stored: The stored sessions of the key, in the order of their arrival: a clock may
+            go back.
 
         metric: The metric's name.
 
@@ -317,8 +318,7 @@ def case_of(
         other_slug_exists: Whether another machine or GPU has stored sessions of it.
     """
     usable = [record for record in records if record.void is None]
-    earlier = (s for s in stored if s.session.id != session_id)
-    sessions = sorted(earlier, key=lambda s: (s.session.started_unix_s, s.session.id))
+    sessions = [s for s in stored if s.session.id != session_id]
     having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
     now = _best(metric, usable or records, having)
     estimate, choice = now[0] if now else (None, None)

@@ -92,7 +92,7 @@ def store(suite: Suite, run: Run) -> Run:
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))
         return run
-    groups = grouped(_with_samples(suite, run).records)
+    groups = grouped((*_with_samples(suite, run).records, *run.references))
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
         judged.setdefault(verdict.key, []).append(verdict)

@@ -11,7 +11,7 @@ from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.judge.regression import baseline_spreads
 from pytest_gpuperf.model.fingerprint import slug
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Kind, Record, RecordKey
+from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey
 
 if TYPE_CHECKING:
     from pytest_gpuperf.baseline.history import StoreChange
@@ -98,8 +98,13 @@ class Memory:
         """Return what sessions usually differ by where a record was measured."""
         folder = slug_of(record)
         if folder not in self._usual:
-            several = self._loaded.get(folder, {}).values()
-            self._usual[folder] = baseline_spreads(s for each in several for s in each)
+            series = self._loaded.get(folder, {}).items()
+            self._usual[folder] = baseline_spreads(
+                session
+                for key, sessions in series
+                if key.test_id != REFERENCES
+                for session in sessions
+            )
         return self._usual[folder]
 
     def elsewhere(

@@ -72,11 +72,16 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
     with collector_paused():
         limits = verdicts.limits(suite, retests)
         confirmed = confirmations(first, retests)
+        references = verdicts.references_of(suite)  # of the fresh processes, too
         changes = verdicts.changes(
-            first, confirmed, complete=complete, strict=suite.config.strict
+            first,
+            confirmed,
+            references,
+            complete=complete,
+            strict=suite.config.strict,
         )
         suite.verdicts = tuple(map(for_pytest, (*limits, *changes)))
-    return verdicts.shifts(first, confirmed)
+    return verdicts.shifts(first, confirmed, references)
 
 
 def finish(

@@ -7,11 +7,11 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.judge import controls, limit
-from pytest_gpuperf.judge.case import case_of
+from pytest_gpuperf.judge.case import Reference, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
-from pytest_gpuperf.model.record import Record, RecordKey, Role
+from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
@@ -35,6 +35,7 @@ __all__ = [
     "judge_limits",
     "limits",
     "look",
+    "references_of",
     "shifts",
     "spread_of",
     "worsened",
@@ -130,6 +131,42 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     return list(filter(may_regress, cases_of_test(suite, measured)))
 
 
+def references_of(suite: Suite) -> tuple[Reference, ...]:
+    """Return what this run and the stored sessions timed of reference workloads."""
+    if suite.config.disable or suite.memory.store() is None:
+        return ()
+    timed = [record for record in suite.reference_records() if record.estimates]
+    return tuple(
+        reference
+        for several in grouped(timed).values()
+        if (reference := _reference(suite, several)) is not None
+    )
+
+
+def _reference(suite: Suite, records: Sequence[Record]) -> Reference | None:
+    """Return one workload; None: only fresh processes timed it."""
+    measured = [record for record in records if record.role is not Role.CONFIRM]
+    fresh = [record for record in records if record.role is Role.CONFIRM]
+    if not measured:
+        return None
+    case = case_of(
+        measured,
+        suite.memory.sessions(measured[0]),
+        metric="time",
+        limit=None,
+        session_id=suite.site.session.id,
+        across=suite.config.compare_across,
+    )
+    times = [estimate for record in fresh for estimate in record.estimates]
+    return Reference(
+        name=case.key.name,
+        bound_class=case.bound_class,
+        current=case.current,
+        stored=case.stored,
+        fresh=SessionValue.of(times) if times else None,
+    )
+
+
 def look(suite: Suite) -> FirstLook:
     """Return what the first measurements suggest, and which tests to measure again."""
     straddling = [
@@ -138,7 +175,10 @@ def look(suite: Suite) -> FirstLook:
         if any(map(straddles, measured.verdicts))
     ]
     return controls.plan_retests(
-        cases_of_suite(suite), suite.config, straddling=straddling
+        cases_of_suite(suite),
+        suite.config,
+        straddling=straddling,
+        references=references_of(suite),
     )
 
 
@@ -166,6 +206,7 @@ def limits(suite: Suite, retests: Mapping[str, Retest]) -> list[Verdict]:
 def changes(
     first: FirstLook,
     confirmed: Mapping[tuple[RecordKey, str], Confirmation],
+    references: Sequence[Reference],
     *,
     complete: bool,
     strict: bool = False,
@@ -178,25 +219,36 @@ def changes(
 
         confirmed: What fresh processes gave, by the case's name.
 
+        references: What the run, its fresh processes and the stored sessions timed of
+            reference workloads.
+
         complete: Whether every test reported.
 
         strict: Whether what only the suite found slower is undecided.
     """
     if not first.cases:
         return ()
-    judged = settle(first.cases, confirmed, complete=complete, looks=first.looks)
+    judged = settle(
+        first.cases,
+        confirmed,
+        complete=complete,
+        looks=first.looks,
+        references=references,
+    )
     if confirmed:
         judged = with_suite(judged, first.cases, first.looks, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
 
 
 def shifts(
-    first: FirstLook, confirmed: Mapping[tuple[RecordKey, str], Confirmation]
+    first: FirstLook,
+    confirmed: Mapping[tuple[RecordKey, str], Confirmation],
+    references: Sequence[Reference],
 ) -> tuple[MachineShift, ...]:
     """Return what the machine did to each class of tests whose controls were measured."""
     if not confirmed:
         return ()
-    return controls.machine_shifts(first.cases, confirmed)
+    return controls.machine_shifts(first.cases, confirmed, references=references)
 
 
 def judge_limits(
