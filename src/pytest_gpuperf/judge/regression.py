@@ -112,7 +112,7 @@ def first_look(
     policy = policy or Policy()
     compared = [comparable(case, policy) for case in cases]
     comparisons = [c for c in compared if c is not None]
-    found = iter(
+    first_changes = iter(
         changes(
             comparisons,
             level=_level(cases, compared, policy),
@@ -120,7 +120,7 @@ def first_look(
         )
     )
     return tuple(
-        Look() if comparison is None else _look(case, next(found), policy)
+        Look() if comparison is None else _look(case, next(first_changes), policy)
         for case, comparison in zip(cases, compared, strict=True)
     )
 
@@ -248,8 +248,8 @@ def _confirmation(
     """Return what confirms a case; a control confirms nothing of itself."""
     if not confirmations:  # as a rule, and a case's name takes long to look up
         return None
-    found = confirmations.get(case.name)
-    return None if found is None or found.control else found
+    confirmation = confirmations.get(case.name)
+    return None if confirmation is None or confirmation.control else confirmation
 
 
 def _decisive_changes(
@@ -261,29 +261,31 @@ def _decisive_changes(
 ) -> list[Change | None]:
     """Return each case's change: of its confirming processes, or of its first value."""
     decisive = [look.change for look in looks]
-    again = [_again(case, confirmations) for case in cases]
-    suspects = [found is not None and not found.control for found in again]
+    confirmed = [_again(case, confirmations) for case in cases]
+    suspects = [c is not None and not c.control for c in confirmed]
     if not any(suspects):
         return decisive
     compared = [
         comparable(case, policy)
-        if found is None
-        else comparison_of(case, policy, found)
-        for case, found in zip(cases, again, strict=True)
+        if fresh is None
+        else comparison_of(case, policy, fresh)
+        for case, fresh in zip(cases, confirmed, strict=True)
     ]
     level = _level(cases, compared, policy)
     # what is usual in a group, and what the machine did to a class, is of these alone
     groups = {c.group for c, s in zip(compared, suspects, strict=True) if s and c}
     places = [p for p, c in enumerate(compared) if c is not None and c.group in groups]
     several = [c for p in places if (c := compared[p]) is not None]
-    found = changes(
+    fresh_changes = changes(
         several,
         level=level,
         references=reference_comparisons(references, several, fresh=True),
-        controls=[(a := again[p]) is not None and a.control for p in places],
+        controls=[
+            (fresh := confirmed[p]) is not None and fresh.control for p in places
+        ],
         judged=[suspects[p] for p in places],
     )
-    for place, change in zip(places, found, strict=True):
+    for place, change in zip(places, fresh_changes, strict=True):
         decisive[place] = change or decisive[place]
     return decisive
 
@@ -292,8 +294,10 @@ def _again(
     case: Case, confirmations: Mapping[Name, Confirmation]
 ) -> Confirmation | None:
     """Return the fresh processes of a case, if they gave values; a control's, too."""
-    found = confirmations.get(case.name) if confirmations else None
-    return found if found is not None and found.run_values else None
+    confirmation = confirmations.get(case.name) if confirmations else None
+    return (
+        confirmation if confirmation is not None and confirmation.run_values else None
+    )
 
 
 def _rulings(

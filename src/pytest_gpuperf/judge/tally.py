@@ -251,7 +251,7 @@ def bars_storing(verdicts: Iterable[Verdict]) -> bool:
     """
     return any(
         verdict.outcome is Outcome.FAILED
-        or (verdict.limit is None and verdict.reason in _INVALID)
+        or (verdict.limit is None and any(verdict.reason is r for r in _INVALID))
         for verdict in verdicts
     )
 
