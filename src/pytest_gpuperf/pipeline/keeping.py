@@ -319,15 +319,10 @@ def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
     effects = _detectable_effects(suite, {plan.change.key for plan in plans})
     if effects:
         worst = max(effects, key=effects.__getitem__)
-        text += f" and sees {_effect(median([*effects.values()]))} or more"
+        text += f" and sees {display.least(median([*effects.values()]))} or more"
         if len(effects) > 1:
-            text += f" in half of its tests, {_effect(effects[worst])} in {worst}"
+            text += f" in half of its tests, {display.least(effects[worst])} in {worst}"
     yield f"{text}; {_wanted(suite, fewest)}" if fewest < most_sessions else text
-
-
-def _effect(effect: float) -> str:
-    """Return a change for the worse; one of more than 100 % as a factor."""
-    return f"{1 + effect:.2g} x" if effect > 1 else display.change(effect)
 
 
 def _detectable_effects(

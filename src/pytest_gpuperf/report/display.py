@@ -33,6 +33,9 @@ __all__ = [
     "whole_percent",
 ]
 
+_DOUBLED = 2.0  # a factor above it is easier to read than a percentage
+_ROUND_FACTOR = 10.0  # from it on a factor needs no decimal
+_MOST_FACTOR = 1000  # a larger one is not a figure that anybody can use
 _DIGITS = 3  # significant digits of a measured value
 _LIMIT_DIGITS = 6  # of a limit: people write fewer, computed limits have more
 _ALL_DIGITS = 18  # a float's shortest text has at most 17: here nothing is rounded
@@ -222,6 +225,22 @@ def change(effect: float, *, limits: Iterable[float] = (), signed: bool = True) 
         signed: Whether a plus is written.
     """
     return f"{_percent(effect, limits, signed=signed)} %"
+
+
+def least(effect: float, limits: Iterable[float] = ()) -> str:
+    """
+    Return the smallest change that is found; beyond a doubling as a factor.
+
+    Example:
+        >>> least(0.244), least(2.31), least(191979.64)
+        ('24.4 %', '3.3 x', '1000 x')
+    """
+    factor = 1 + effect
+    if factor <= _DOUBLED:
+        return change(effect, limits=limits, signed=False)
+    if factor > _MOST_FACTOR:
+        return f"{_MOST_FACTOR} x"
+    return f"{factor:.1f} x" if factor < _ROUND_FACTOR else f"{factor:.0f} x"
 
 
 def change_interval(low: float, high: float, *, limits: Iterable[float] = ()) -> str:

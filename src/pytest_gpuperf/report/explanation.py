@@ -31,7 +31,6 @@ _COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed agai
 _COMMIT_DIGITS = 7  # as git shortens them
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
-_DOUBLED = 1.0  # a smallest change above it is not a figure that anybody can use
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
 _LONGEST_REPR = 200  # characters of an operand that is not a number
 _MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
@@ -108,11 +107,14 @@ def joint_explanation(
     if first.remedy:
         remedy = f"remedy: {display.escape(first.remedy)}"
         yield from wrapped(remedy, width=width, depth=1)
-    texts = (
-        f"{shorten(name, _NAME_WIDTH)} {words.change(verdict)}".rstrip()
-        for name, verdict in zip(called, verdicts, strict=True)
-    )
-    yield from wrapped(listed(texts), width=width, depth=1)
+    texts = [shorten(name, _NAME_WIDTH) for name in called]
+    if all(verdict.change is None for verdict in verdicts):
+        yield from wrapped(listed(texts), width=width, depth=1)
+        return
+    for text, verdict in zip(texts[:_SHOWN_NAMES], verdicts, strict=False):
+        yield from wrapped(f"{text}{_brief(verdict)}", width=width, depth=1)
+    if len(texts) > _SHOWN_NAMES:
+        yield from wrapped(f"{len(texts) - _SHOWN_NAMES} more", width=width, depth=1)
 
 
 def listed(texts: Iterable[str], *, most: int = _SHOWN_NAMES) -> str:
@@ -280,18 +282,40 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
     return f", missed by {display.change(share, limits=(0.0,), signed=False)}"
 
 
-def _change_evidence(verdict: Verdict, change: Change) -> str:
-    """Return the value now and before, the change with its interval, and the limit."""
+def _values(verdict: Verdict, change: Change) -> str:
+    """Return the value now and before, and the change."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     if change.effect == 0:
-        text = f"{display.value(change.current, unit)}, as before"
-    else:
-        now, then = display.pair(change.current, change.reference, unit)
-        text = f"{now}, was {then}"
+        return f"{display.value(change.current, unit)}, as before"
+    now, then = display.pair(change.current, change.reference, unit)
+    text = f"{now}, was {then}"
+    if change.effect is None:
+        return text
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
-    if change.effect:
-        text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
+    return f"{text}: {display.change(change.effect, limits=(*limits, 0.0))}"
+
+
+def _brief(verdict: Verdict) -> str:
+    """Return what a change is, behind the name of its test; "" where there is none."""
+    change = verdict.change
+    if change is None:
+        return ""
+    return f": {_values(verdict, change)}{_seen(change, (verdict.threshold or 0.0,))}"
+
+
+def _seen(change: Change, limits: Sequence[float]) -> str:
+    """Return the smallest change that the baseline sees; "" where it is not known."""
+    if change.detectable_effect is None or change.exact:
+        return ""
+    return f", this baseline sees >= {display.least(change.detectable_effect, limits)}"
+
+
+def _change_evidence(verdict: Verdict, change: Change) -> str:
+    """Return the value now and before, the change with its interval, and the limit."""
+    limit = verdict.threshold
+    limits = () if limit is None else (limit, -limit)
+    text = _values(verdict, change)
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
         width = change.high - change.low
@@ -302,12 +326,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         if limit is None
         else f", limit {display.exactly(limit, 'fraction')}"
     )
-    if change.detectable_effect is not None and not change.exact:
-        least = display.change(change.detectable_effect, limits=limits, signed=False)
-        is_useless = change.detectable_effect > _DOUBLED
-        seen_effect = "no change below 100 %" if is_useless else f">= {least}"
-        text += f", this baseline sees {seen_effect}"
-    return text
+    return text + _seen(change, limits)
 
 
 def _confirmed(verdict: Verdict) -> str:

@@ -210,8 +210,15 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
     inconclusive 12 measurements: the baseline has too few sessions to estimate their spread
         registers 168 -> 232
         remedy: store 2 more sessions
-        test_1 +7.9 %, test_2 +7.9 %, test_3 +7.9 %, test_4 +7.9 %, test_5 +7.9 %, test_6 +7.9 %,
-            test_7 +7.9 %, test_8 +7.9 %, 4 more
+        test_1: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_2: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_3: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_4: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_5: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_6: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_7: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        test_8: 183 us, was 170 us: +7.9 %, this baseline sees >= 1.6 %
+        4 more
     """)
     run = runs.run(verdicts=verdicts)
 
