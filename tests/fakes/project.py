@@ -16,6 +16,7 @@ from typing import Any
 import pytest
 
 import pytest_gpuperf
+from pytest_gpuperf import cli
 
 PLUGIN = ("-p", "pytest_gpuperf.plugin")
 XDIST = ("-p", "xdist.plugin")
@@ -107,6 +108,15 @@ class Project:
         for _ in range(sessions):
             ended = self.run("-q", "--gpuperf-update=all")
             assert ended.ret == 0, ended.stdout.str()
+
+    def edit_store(self, before: str, after: str) -> None:
+        """Change a text in the store by hand, and accept the lines."""
+        place = self.path / ".gpuperf"
+        texts = {path: path.read_text("utf-8") for path in place.glob("**/*.json")}
+        assert any(before in text for text in texts.values())
+        for path, text in texts.items():
+            path.write_text(text.replace(before, after), "utf-8")
+        assert cli.main(["baseline", "accept", str(place), "--edited"]) == 0
 
     def junit(self, name: str = "junit.xml") -> list[Case]:
         """Return the test cases of a JUnit file."""

@@ -10,7 +10,6 @@ from pathlib import Path
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
-from pytest_gpuperf import cli
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.judge.case import ENOUGH_SESSIONS
@@ -150,7 +149,7 @@ def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
         "stored 3 measurements in .gpuperf",
         ", 1 of them from fresh processes: slower in the suite",
     )
-    (stored,) = project.path.glob(".gpuperf/**/*.json")
+    (stored,) = project.path.glob(".gpuperf/**/test_it.json")
     values = re.findall(r'"x","s","user",\[([^]]*)\]', stored.read_text("utf-8"))
     assert set(values) == {"1.0", "1.0,1.0"}
     assert lines(again, LEFT)
@@ -714,16 +713,6 @@ def test_a_limit_that_a_run_left_open_is_told_how_to_be_decided(
     assert lines(unasked, "remedy: decide it in fresh processes (--gpuperf-confirm)")
 
 
-def edit_store(project: Project, before: str, after: str) -> None:
-    """Change a text in the store by hand, and accept the lines."""
-    for path in project.path.glob(".gpuperf/**/*.json"):
-        text = path.read_text("utf-8")
-        assert before in text
-        path.write_text(text.replace(before, after), "utf-8")
-    place = project.path / ".gpuperf"
-    assert cli.main(["baseline", "accept", str(place), "--edited"]) == 0
-
-
 @pytest.mark.parametrize("apart", ["python_minor", "source"])
 @pytest.mark.parametrize(("others", "own"), [(5, 0), (2, 4)])
 def test_sessions_that_nothing_is_compared_with_are_not_counted(
@@ -736,7 +725,7 @@ def test_sessions_that_nothing_is_compared_with_are_not_counted(
         "python_minor": (minor, '"python_minor":"3.1"'),
         "source": ('["x","s","user"', '["x","s","host"'),
     }[apart]
-    edit_store(project, ours, theirs)
+    project.edit_store(ours, theirs)
     project.store(sessions=own)
     new = (
         "--gpuperf-baseline=.gpuperf",
@@ -756,7 +745,7 @@ def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
     """What --gpuperf-compare-across lets be compared needs no sessions of its own."""
     project.store(sessions=ENOUGH_SESSIONS)
     minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
-    edit_store(project, minor, '"python_minor":"3.1"')
+    project.edit_store(minor, '"python_minor":"3.1"')
     ended = project.run(
         *("--gpuperf-baseline=.gpuperf", "--gpuperf-update=new"),
         "-ogpuperf_sessions=3",

@@ -154,7 +154,7 @@ def test_wrong_usage_exits_with_2() -> None:
         ("/no/such/libnvperf_host.so", "No such file"),
         (str(Path(__file__).parent), "Is a directory"),
         (__file__, "invalid ELF header"),
-        ("libc.so.6", "NVPW_InitializeHost of libc.so.6 answers 5"),
+        ("libc.so.6", "NVPW_InitializeHost of libc.so.6 failed: 5"),
     ],
     ids=["nothing", "folder", "text", "another"],
 )

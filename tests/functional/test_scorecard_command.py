@@ -134,7 +134,7 @@ def test_several_baselines_say_how_much_sessions_differ() -> None:
     one = f"--baseline={BASELINE}"
     done = scorecard(PROFILE, *GB10, one, one, one, "--policy=measured")
 
-    assert "spread of sessions 0.1 %" in " ".join(done.stdout.decode().split())
+    assert "spread of sessions 2.0 %" in " ".join(done.stdout.decode().split())
     assert scorecard(PROFILE, *GB10, one, one).returncode == 2
 
 

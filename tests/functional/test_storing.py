@@ -22,7 +22,7 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
         wanted = f"{5 - number} more wanted: run pytest --gpuperf-update=new again"
         assert lines(run, f"the baseline has {number} of 5 sessions", wanted)
     assert lines(ended[4], "the baseline has 5 sessions")
-    assert lines(ended[5], "nothing was stored: every series has what it needs")
+    assert lines(ended[5], "nothing was stored: every baseline has enough sessions")
 
 
 def test_a_project_says_how_many_sessions_it_wants(project: Project) -> None:
@@ -82,7 +82,7 @@ def test_new_stores_no_regression(project: Project) -> None:
 def test_an_earlier_format_is_told_once(project: Project) -> None:
     """Its sessions count, and the next stored session rewrites the file."""
     project.store()
-    (path,) = project.path.glob(".gpuperf/**/*.json")
+    (path,) = project.path.glob(".gpuperf/**/test_it.json")
     text = path.read_text("utf-8").replace("baseline/2", "baseline/1")
     path.write_text(text, "utf-8")
     told = project.run(*GATE)

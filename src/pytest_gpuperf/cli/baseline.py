@@ -131,7 +131,7 @@ def drop(arguments: argparse.Namespace) -> int:
             if any(record.session.id in ids for record in records)
         ]
         store.write(slug, changes)
-        count += len(changes)
+        count += sum(change.key.test_id != REFERENCES for change in changes)
     left = len(_sessions(_content(_opened(arguments.store), ())))
     remark = (
         f"removed {display.plural(len(ids), 'session')} of "
@@ -248,6 +248,7 @@ def _refuse_unknown(name: str, ids: Sequence[str]) -> None:
     """Refuse the name of a test that is not there; the remedy has the nearest ones."""
     if any(_is_of(test_id, name) for test_id in ids):
         return
+    ids = [test_id for test_id in ids if test_id != REFERENCES]
     alike = difflib.get_close_matches(name, ids, n=1) or ids[:1]
     remedy = (
         f"name a test as pytest does, as {alike[0]}" if alike else "store one first"

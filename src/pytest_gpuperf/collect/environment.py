@@ -177,7 +177,8 @@ def known_facts(
 
 def workers_count(variables: Mapping[str, str] = os.environ) -> int:
     """Return how many xdist workers share this run's tests; 1: there are none."""
-    text = variables.get("PYTEST_XDIST_WORKER_COUNT", "")
+    in_worker = "PYTEST_XDIST_WORKER" in variables
+    text = variables.get("PYTEST_XDIST_WORKER_COUNT", "") if in_worker else ""
     return int(text) if text.isdecimal() else 1
 
 

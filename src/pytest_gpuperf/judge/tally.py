@@ -17,7 +17,6 @@ __all__ = [
     "Complaint",
     "Tally",
     "accepted_outcomes",
-    "bars_storing",
     "complaints",
     "expected_failures",
     "fatal_outcomes",
@@ -40,8 +39,6 @@ PRECEDENCE = (
 )
 
 
-# of a verdict on a change: the value is not one of this test, in a whole run
-_INVALID = frozenset({Reason.VOID, Reason.INCOMPLETE_RUN, Reason.SLOWER_IN_SUITE})
 _UNDECIDED = frozenset({Outcome.NEW, Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE})
 
 
@@ -242,20 +239,6 @@ def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
     return frozenset({Outcome.IMPROVED} if update is Update.IMPROVED else ())
 
 
-def bars_storing(verdicts: Iterable[Verdict]) -> bool:
-    """
-    Return whether a measurement must not be stored: it failed, or is not a valid one.
-
-    What noise leaves undecided is as valid as what it does not: without it a series that
-    has one bad value would never recover.
-    """
-    return any(
-        verdict.outcome is Outcome.FAILED
-        or (verdict.limit is None and any(verdict.reason is r for r in _INVALID))
-        for verdict in verdicts
-    )
-
-
 def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
     """
     Yield why a run fails as a whole.
@@ -280,10 +263,6 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
         yield Complaint.NEVER_REPORTED
 
 
-# a value of now stood beside nothing that could be compared with it
-_NOT_COMPARED = frozenset({Reason.TOO_FEW_SESSIONS, Reason.VOID})
-
-
 def _was_compared(verdict: Verdict) -> bool:
     """
     Return whether a value was compared with the baseline.
@@ -296,4 +275,5 @@ def _was_compared(verdict: Verdict) -> bool:
         return True
     change = verdict.change
     with_chance = change is not None and change.p_worse is not None
-    return with_chance and verdict.reason not in _NOT_COMPARED
+    few = verdict.reason is Reason.TOO_FEW_SESSIONS
+    return with_chance and not few and verdict.reason is not Reason.VOID

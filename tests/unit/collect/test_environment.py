@@ -244,8 +244,9 @@ def test_what_nobody_said_is_no_fact() -> None:
     ("variables", "count"),
     [
         ({}, 1),
-        ({"PYTEST_XDIST_WORKER_COUNT": "3"}, 3),
-        ({"PYTEST_XDIST_WORKER_COUNT": "x"}, 1),
+        ({"PYTEST_XDIST_WORKER": "gw0", "PYTEST_XDIST_WORKER_COUNT": "3"}, 3),
+        ({"PYTEST_XDIST_WORKER": "gw0", "PYTEST_XDIST_WORKER_COUNT": "x"}, 1),
+        ({"PYTEST_XDIST_WORKER_COUNT": "3"}, 1),  # of a run that started this one
     ],
 )
 def test_workers_are_counted_as_xdist_says(

@@ -11,7 +11,6 @@ from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.tally import (
     PRECEDENCE,
     accepted_outcomes,
-    bars_storing,
     complaints,
     fatal_outcomes,
     tally,
@@ -202,18 +201,6 @@ def test_an_absent_test_is_missing_from_what_was_judged() -> None:
 KEPT = replace(runs.FAILED, outcome=Outcome.PASSED, reason=Reason.WITHIN_LIMIT)
 
 
-def test_a_kept_limit_is_no_comparison() -> None:
-    """Of a baseline that was named: another machine's compares with nothing."""
-    apart = replace(
-        NEW, outcome=Outcome.INCOMPARABLE, reason=Reason.FINGERPRINT_DIFFERS
-    )
-
-    assert complained(KEPT) == ["nothing-judged"]
-    assert complained(KEPT, apart) == ["nothing-judged"]
-    assert complained(KEPT, max_regression=None) == []  # nothing was to be compared
-    assert complained(KEPT, runs.REGRESSED) == []
-
-
 def test_one_stored_session_is_no_comparison() -> None:
     """It shows a change, whose probability rests on other machines alone."""
     few = replace(
@@ -222,7 +209,7 @@ def test_one_stored_session_is_no_comparison() -> None:
         change=replace(runs.change(0.06, 1e-3), p_worse=0.2),
     )
 
-    assert complained(few) == ["nothing-judged"]
+    assert complained(few) == ["nothing-compared"]
     assert complained(few, update=Update.NEW) == []
 
 
@@ -237,12 +224,13 @@ def test_a_limit_and_a_change_are_two_judgements(outcome: Outcome) -> None:
 
 
 def test_a_test_is_judged_by_whichever_verdict_decides() -> None:
-    """The worst one speaks for it; that it is undecided does not undo the other."""
+    """What is undecided does not undo what another verdict decided."""
     noisy = replace(NOISE, key=KEPT.key)
     counted = tally(runs.run(verdicts=(KEPT, noisy), expected=1))
 
     assert counted.judged_count == 1
-    assert counted.of(Outcome.INCONCLUSIVE) == (noisy,)
+    assert counted.of(Outcome.PASSED) == (KEPT,)
+    assert counted.open_beside == {KEPT.key.test_id: noisy}
 
 
 @pytest.mark.parametrize(
@@ -361,38 +349,3 @@ def test_an_update_accepts_what_it_names() -> None:
         Update.ALL: {Outcome.IMPROVED, Outcome.REGRESSED},
     }
     assert accepted_outcomes(None) == set()
-
-
-@pytest.mark.parametrize(
-    ("outcome", "reason", "barred"),
-    [
-        (Outcome.FAILED, Reason.BEYOND_LIMIT, True),
-        (Outcome.INCONCLUSIVE, Reason.VOID, True),
-        (Outcome.INCONCLUSIVE, Reason.INCOMPLETE_RUN, True),
-        (Outcome.INCONCLUSIVE, Reason.SLOWER_IN_SUITE, True),
-        (Outcome.INCONCLUSIVE, Reason.NOT_SIGNIFICANT, False),
-        (Outcome.INCONCLUSIVE, Reason.NOT_CONFIRMED, False),
-        (Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL, False),
-        (Outcome.INCONCLUSIVE, Reason.TOO_FEW_SESSIONS, False),
-        (Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT, False),
-        (Outcome.NEW, Reason.NOTHING_STORED, False),
-    ],
-)
-def test_what_is_not_valid_is_not_stored(
-    outcome: Outcome, reason: Reason, *, barred: bool
-) -> None:
-    """What noise left undecided is: a series with one bad value recovers by it."""
-    verdict = replace(runs.REGRESSED, outcome=outcome, reason=reason)
-
-    assert bars_storing([NEW, verdict]) is barred
-    assert not bars_storing([])
-
-
-def test_a_straddled_limit_bars_no_storing() -> None:
-    """The value is what it is: the limit is the project's own."""
-    straddled = replace(
-        runs.FAILED, outcome=Outcome.INCONCLUSIVE, reason=Reason.STRADDLES_LIMIT
-    )
-
-    assert not bars_storing([straddled])
-    assert bars_storing([runs.FAILED])

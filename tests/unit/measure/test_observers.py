@@ -398,7 +398,7 @@ def test_what_was_opened_is_given_back() -> None:
         (
             (),
             "cupti",
-            "Nsight Systems is attached, and a process has one user of CUPTI",
+            "Nsight Systems is attached, and CUPTI serves one tool in a process",
         ),
         (("host",), "events", "the events collector is not among those asked for"),
         (("host",), "nvml", "the nvml collector is not among those asked for"),

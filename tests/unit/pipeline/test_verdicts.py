@@ -60,8 +60,8 @@ def test_a_machine_that_moved_is_told_once_and_is_no_regression() -> None:
     """Suspect and controls are slower alike: one sentence on their class, no verdict."""
     looked = looked_at(1.06, 1.0)
     found = confirmations(looked, again(looked, 1.06))
-    (shift,) = shifts(looked, found)
-    verdicts = changes(looked, found, complete=True)
+    (shift,) = shifts(looked, found, ())
+    verdicts = changes(looked, found, (), complete=True)
 
     assert (shift.bound_class, shift.metric) == (BoundClass.MEMORY, "time")
     assert shift.effect == pytest.approx(0.06, abs=0.005)
@@ -72,7 +72,7 @@ def test_a_machine_that_moved_is_told_once_and_is_no_regression() -> None:
 def test_a_machine_that_stood_still_is_recorded_as_such() -> None:
     """What the controls show is kept; that it is not more than noise, too."""
     looked = looked_at(1.2, 1.0)
-    (shift,) = shifts(looked, confirmations(looked, again(looked, 1.0)))
+    (shift,) = shifts(looked, confirmations(looked, again(looked, 1.0)), ())
 
     assert abs(shift.effect) < 0.005
     assert not shift.moved
@@ -82,4 +82,4 @@ def test_where_nothing_was_measured_again_nothing_is_known_of_the_machine() -> N
     """Without confirming processes there is no shift, moved or not."""
     looked = looked_at(1.2, 1.0)
 
-    assert shifts(looked, confirmations(looked, {})) == ()
+    assert shifts(looked, confirmations(looked, {}), ()) == ()
