@@ -152,6 +152,7 @@ def summary(
         in_failures=in_failures,
     )
     yield from _absent_lines(run, width)
+    yield from _noise_lines(tally(run), width)
     judged = judged_line(run)
     yield from wrapped(judged.text, width=width, style=judged.style)
 
@@ -162,6 +163,17 @@ def _absent_lines(run: Run, width: int) -> Iterator[Line]:
     if absent:
         tests = listed(map(display.escape, absent))
         text = f"in the baseline and not in this run: {tests}"
+        yield from wrapped(text, width=width, style=Style.DOUBT)
+
+
+def _noise_lines(counted: Tally, width: int) -> Iterator[Line]:
+    """Yield that the machine is too noisy for a stored baseline, where it is."""
+    if counted.noise_fraction is not None:
+        spread = display.change(counted.noise_fraction, signed=False)
+        text = (
+            f"sessions of this machine differ by {spread}, too much for a stored "
+            "baseline; measure where nothing else runs"
+        )
         yield from wrapped(text, width=width, style=Style.DOUBT)
 
 

@@ -225,6 +225,25 @@ def test_many_tests_of_one_reason_share_a_block() -> None:
     assert screen(terminal.explanation_lines(run, width=100)) == expected
 
 
+@pytest.mark.parametrize(("spread", "noisy"), [(0.32, True), (0.05, False)])
+def test_a_machine_that_is_too_noisy_is_told_once(
+    spread: float, *, noisy: bool
+) -> None:
+    """By its usual spread, above the last line, whatever the verdicts are."""
+    assert runs.REGRESSED.change is not None
+    verdicts = tuple(
+        replace(
+            runs.REGRESSED,
+            key=runs.key(f"test_{n}"),
+            change=replace(runs.REGRESSED.change, session_spread=spread),
+        )
+        for n in range(3)
+    )
+    text = screen(terminal.run_lines(runs.run(verdicts=verdicts)))
+
+    assert text.count("sessions of this machine differ by 32.0 %, too much") == noisy
+
+
 def test_failures_never_share_a_block() -> None:
     """Each regression is explained, however many there are."""
     verdicts = tuple(
