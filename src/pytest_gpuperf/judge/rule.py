@@ -217,12 +217,12 @@ def _is_confirmed(ruling: Ruling) -> bool:
 
 
 def _confirmations(ruling: Ruling) -> tuple[float, ...]:
-    """Return the effect in each confirming process."""
-    reference = ruling.change.reference
-    if ruling.confirmation is None or reference == 0:
+    """Return the effect in each confirming process, without the machine's part."""
+    shifted = ruling.change.reference * (1 + (ruling.change.machine_shift or 0.0))
+    if ruling.confirmation is None or shifted == 0:
         return ()
     return tuple(
-        (value - reference) / abs(reference) for value in ruling.confirmation.run_values
+        (value - shifted) / abs(shifted) for value in ruling.confirmation.run_values
     )
 
 

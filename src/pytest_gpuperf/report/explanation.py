@@ -29,6 +29,7 @@ _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kerne
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed again
 _COMMIT_DIGITS = 7  # as git shortens them
+_DRIFT = 0.001  # less machine drift does not change a printed digit
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
 _WIDE = 10.0  # an interval so many times as wide as value or change bounds neither
@@ -316,6 +317,9 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
     text = _values(verdict, change)
+    if abs(change.machine_shift or 0.0) >= _DRIFT:
+        drift = display.change(change.machine_shift or 0.0)
+        text += f" without machine drift of {drift}"
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
         width = change.high - change.low

@@ -65,7 +65,11 @@ def paired(
 
 
 def test_values_of_processes_and_sessions_come_together() -> None:
-    """Each process of the run is a run value; each stored session stands alone."""
+    """
+    Each process of the run is a run value; each stored session stands alone.
+
+    Sessions keep the order in which they arrived: a clock may have gone back.
+    """
     low_high = estimate(2.0, low=1.9, high=2.1)
     found = paired(
         [measured(low_high), measured()], [kept(1, held(1.1)), kept(0, held())]
@@ -74,8 +78,8 @@ def test_values_of_processes_and_sessions_come_together() -> None:
     assert found.current is not None
     assert found.current.run_values == (2.0, 1.0)
     assert found.current.half_widths == pytest.approx((0.05,))
-    assert [s.value.run_values for s in found.stored] == [(1.0,), (1.1,)]
-    assert [s.session.id for s in found.stored] == ["s0", "s1"]
+    assert [s.value.run_values for s in found.stored] == [(1.1,), (1.0,)]
+    assert [s.session.id for s in found.stored] == ["s1", "s0"]
     assert found.estimate == low_high
     assert found.choice == "A"
     assert (found.limit, found.metric) == (0.05, METRICS["time"])

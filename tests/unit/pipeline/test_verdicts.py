@@ -67,6 +67,9 @@ def test_a_machine_that_moved_is_told_once_and_is_no_regression() -> None:
     assert shift.effect == pytest.approx(0.06, abs=0.005)
     assert (shift.control_count, shift.moved) == (8, True)
     assert {verdict.outcome for verdict in verdicts} == {Outcome.UNCHANGED}
+    confirmed = [effect for v in verdicts for effect in v.confirmations]
+    assert confirmed == pytest.approx([0.0] * len(confirmed), abs=0.02)
+    assert confirmed
 
 
 def test_a_machine_that_stood_still_is_recorded_as_such() -> None:
