@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.frozen import replace
@@ -15,8 +16,10 @@ from pytest_gpuperf.model.record import Role
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import ReferenceSamples
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.suite import Suite
+from pytest_gpuperf.pipeline.verdicts import references_of
 
 TEST_ID = runs.REGRESSED.key.test_id
 REGRESSED = runs.REGRESSED
@@ -84,3 +87,26 @@ def test_references_are_gathered_by_process(tmp_path: Path) -> None:
 
     suite.forget()
     assert suite.reference_records() == ()
+
+
+def test_references_are_judged_with_their_stored_sessions(tmp_path: Path) -> None:
+    """Today's value, those of stored sessions, and those of the fresh processes."""
+    suite = judged(tmp_path, baseline=str(tmp_path / "base"), update=Update.NEW)
+    samples = (ReferenceSamples(workload="copy", samples_s=(2.0,)),)
+    suite.add_references(Role.MAIN, 0, samples)
+    records = list(suite.reference_records())
+    earlier = replace(suite.site.session, id="earlier")
+    change = Append(record=stored_record(records, earlier))
+    suite.memory.write({slug_of(records[0]): [change]})
+    (alone,) = references_of(suite)
+    suite.add_references(Role.CONFIRM, 1, samples * 2)
+    (confirmed,) = references_of(suite)
+
+    assert alone.name == "copy"
+    assert alone.current is not None
+    assert alone.current.run_values == (2.0,)
+    assert [s.value.run_values for s in alone.stored] == [(2.0,)]
+    assert alone.fresh is None
+    assert confirmed.fresh is not None
+    assert confirmed.fresh.run_values == (2.0,)
+    assert confirmed.current == alone.current
