@@ -284,7 +284,7 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 
 def _values(verdict: Verdict, change: Change) -> str:
-    """Return the value now and before, and the change."""
+    """Return the value now and before, and the change without the machine's part."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     if change.effect == 0:
         return f"{display.value(change.current, unit)}, as before"
@@ -294,7 +294,11 @@ def _values(verdict: Verdict, change: Change) -> str:
         return text
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
-    return f"{text}: {display.change(change.effect, limits=(*limits, 0.0))}"
+    text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
+    drift = change.machine_shift or 0.0
+    if abs(drift) < _DRIFT:
+        return text
+    return f"{text} without machine drift of {display.change(drift)}"
 
 
 def _brief(verdict: Verdict) -> str:
@@ -317,9 +321,6 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
     text = _values(verdict, change)
-    if abs(change.machine_shift or 0.0) >= _DRIFT:
-        drift = display.change(change.machine_shift or 0.0)
-        text += f" without machine drift of {drift}"
     if change.low is not None and change.high is not None and not change.exact:
         ends = display.change_interval(change.low, change.high, limits=limits)
         width = change.high - change.low

@@ -304,6 +304,18 @@ def test_a_baseline_that_sees_next_to_nothing_says_so() -> None:
     assert text.endswith("this baseline sees >= 1000 x")
 
 
+@pytest.mark.parametrize(("drift", "said"), [(0.057, True), (0.0002, False)])
+def test_machine_drift_is_told_where_it_was_subtracted(
+    drift: float, *, said: bool
+) -> None:
+    """Then the values now and before are farther apart, or nearer, than the change."""
+    assert runs.REGRESSED.change is not None
+    change = replace(runs.REGRESSED.change, machine_shift=drift)
+    text = evidence(replace(runs.REGRESSED, change=change))
+
+    assert (" without machine drift of +5.7 % (" in text) == said
+
+
 def test_a_large_change_keeps_a_narrow_interval() -> None:
     """Twenty times as slow, give or take a little, is known well."""
     assert runs.REGRESSED.change is not None
