@@ -105,8 +105,14 @@ class References:
         return max(share_ns, min(_FIRST_NS + share_ns, _BUDGET_NS))
 
     def _names(self) -> tuple[str, ...]:
-        """Return the workloads; numpy's where the tests have loaded it already."""
-        return ("python", "numpy" if "numpy" in self._modules else "array", "copy")
+        """
+        Return the workloads; numpy's where the tests have loaded it already.
+
+        The others are three by themselves, because a fresh process that runs a part of
+        the tests may not load what the whole run has loaded.
+        """
+        usual = ("python", "array", "copy")
+        return (*usual, "numpy") if "numpy" in self._modules else usual
 
     def _samples_of(self, name: str) -> ReferenceSamples:
         """Return samples of one workload, or why it cannot run."""
@@ -258,7 +264,7 @@ def _numpy(numpy: Any) -> Workload:  # noqa: ANN401 - an optional library has no
 
 def _array() -> Workload:
     """Return a swap of the bytes of an array that stays in L2: compiled code."""
-    from array import array  # most processes have numpy, or time nothing
+    from array import array  # a process that times nothing does not need it
 
     values = array("d", [1.5]) * _ELEMENTS
 
