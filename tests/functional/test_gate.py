@@ -12,7 +12,6 @@ import pytest
 from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, find_tool
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.judge.case import ENOUGH_SESSIONS
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
@@ -743,7 +742,7 @@ def test_sessions_that_nothing_is_compared_with_are_not_counted(
 
 def test_facts_that_may_differ_make_sessions_count(project: Project) -> None:
     """What --gpuperf-compare-across lets be compared needs no sessions of its own."""
-    project.store(sessions=ENOUGH_SESSIONS)
+    project.store(sessions=5)
     minor = f'"python_minor":"{sys.version_info.major}.{sys.version_info.minor}"'
     project.edit_store(minor, '"python_minor":"3.1"')
     ended = project.run(

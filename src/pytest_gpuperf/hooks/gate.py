@@ -80,7 +80,7 @@ class Gate:
         inside = report.__dict__.pop("gpuperf_inside", None)
         if inside is None:
             self._take(report)
-            if report.when == "call":
+            if report.when == "call" and self.suite.test_of(report.nodeid):
                 self._calls[report.nodeid] = report
             return (yield)
         call, teardown = (self._unpacked(report, inner) for inner in inside)

@@ -23,7 +23,6 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
 __all__ = [
-    "ENOUGH_SESSIONS",
     "NO_FACTS",
     "Case",
     "Confirmation",
@@ -41,7 +40,6 @@ __all__ = [
 
 Facts = Mapping[str, tuple[str, str]]
 NO_FACTS: Facts = MappingProxyType({})
-ENOUGH_SESSIONS = 5  # docs/judging.md section 2: what --gpuperf-update=new goes on to
 _FILES = frozenset(
     {Source.BINARY, Source.NCU_REPORT}
 )  # sources that say the same each time
