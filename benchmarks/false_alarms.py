@@ -83,6 +83,10 @@ class Machine:
 
         response: By how much they differ in following what is common.
 
+        follows: How much of what is common tests follow; the references follow all of it.
+
+        waits: Whether tests wait by nature, so that no reference stands for them.
+
         sample: What the samples of a process leave open.
     """
 
@@ -99,6 +103,8 @@ class Machine:
     frozen: bool = False
     unequal: float = 0.3
     response: float = 0.2
+    follows: float = 1.0
+    waits: bool = False
     sample: float = 0.003
 
 
@@ -126,6 +132,8 @@ MACHINES = (
     Machine(name="frozen 8 %", gap=0.08, frozen=True),
     Machine(name="unequal x 2.7, session 3 %", session=0.03, unequal=1.0),
     Machine(name="loaded", session=0.05, process=0.05, common=0.10, slots=0.10),
+    Machine(name="machine 5 %, asleep", common=0.05, follows=0.0, waits=True),
+    Machine(name="machine 5 %, half asleep", common=0.05, follows=0.5, waits=True),
     Machine(
         name="exact", process=0.0, sample=0.0, unequal=0.0, response=0.0
     ),  # a clock that always gives the same
@@ -173,6 +181,7 @@ class Suite:
         self.count = size.tests + REFERENCES
         self.scale = np.exp(draw.normal(0, machine.unequal, self.count))
         self.follows = draw.normal(1, machine.response, self.count)
+        self.follows[: size.tests] *= machine.follows
         self.tuned = (draw.random(self.count) < _TUNED_SHARE) & (machine.gap > 0)
         self.tuned[size.tests :] = False
         sessions = [self._session(1) for _ in range(size.sessions)]
@@ -253,7 +262,7 @@ def _case(suite: Suite, column: int, planted: float) -> Case:
         ),
         current=value,
         stored=_stored(suite, column),
-        bound_class=BoundClass.HOST,
+        bound_class=BoundClass.WAIT if suite.machine.waits else BoundClass.HOST,
     )
 
 

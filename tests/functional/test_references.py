@@ -92,15 +92,14 @@ def test_a_single_test_has_them_as_controls(project: Project) -> None:
     project.write(
         """
         import os
-        import time
 
         def test_it(gpuperf):
-            gpuperf(time.sleep, float(os.environ.get("SLEEP_S", "0.002")))
+            gpuperf(sum, range(int(os.environ.get("COUNT", "20000"))))
         """
     )
     for _ in range(3):
         project.run("--gpuperf-update=all")
-    project.environment.setenv("SLEEP_S", "0.04")
+    project.environment.setenv("COUNT", "400000")
     project.run(
         "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2", "--gpuperf-json=run.json"
     )
@@ -116,3 +115,29 @@ def test_a_single_test_has_them_as_controls(project: Project) -> None:
     assert set(timed) == {0, 1, 2}
     assert shift["bound_class"] == "host"
     assert shift["control_count"] >= 3
+
+
+def test_what_waits_does_not_move_with_what_computes(project: Project) -> None:
+    """A sleep takes as long on a busy machine: no reference workload speaks for it."""
+    project.write(
+        """
+        import os
+        import time
+
+        def test_it(gpuperf):
+            gpuperf(time.sleep, float(os.environ.get("SLEEP_S", "0.002")))
+        """
+    )
+    for _ in range(3):
+        project.run("--gpuperf-update=all")
+    project.environment.setenv("SLEEP_S", "0.04")
+    project.run(
+        "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2", "--gpuperf-json=run.json"
+    )
+    run = project.report()
+    (verdict,) = run["verdicts"]
+
+    assert {record["bound_class"] for record in run["records"]} == {"wait"}
+    assert run["shifts"] == []
+    assert verdict["change"].get("machine_shift") is None
+    assert verdict["outcome"] == "regressed"

@@ -198,6 +198,7 @@ def stored_record(records: Sequence[Record], session: Session) -> StoredRecord:
         choice=first.choice,
         facts=first.facts,
         soft_facts=first.soft_facts,
+        bound_class=first.bound_class,
     )
 
 

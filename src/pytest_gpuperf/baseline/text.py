@@ -17,7 +17,12 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, collector_paused
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
 
 __all__ = [
     "SCHEMA_VERSION",
@@ -61,6 +66,8 @@ class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
         choice: Hash of the kernels that ran.
 
         soft_facts: Soft facts that the session's head does not have.
+
+        bound_class: What moves together with it when the machine moves.
     """
 
     test: str
@@ -70,6 +77,7 @@ class _Row(Frozen, Generic[_V], frozen=True, gc=False, omit_defaults=True):
     name: str = ""
     choice: str | None = None
     soft_facts: Mapping[str, str] = {}
+    bound_class: BoundClass = BoundClass.HOST
 
 
 class _Head(Frozen, frozen=True, gc=False, omit_defaults=True):
@@ -217,6 +225,7 @@ def _section_lines(name: str, records: Records, *, keyed_by: KeyedBy) -> Iterato
             choice=record.choice,
             values=tuple(map(_value, record.values)),
             soft_facts=heads.rest(record),
+            bound_class=record.bound_class,
         )
         for record in ordered
     ]
@@ -627,6 +636,7 @@ def _record(
         choice=row.choice,
         facts=facts,
         soft_facts={**soft_facts, **row.soft_facts} if row.soft_facts else soft_facts,
+        bound_class=row.bound_class,
         arrival=head.arrival,
     )
 

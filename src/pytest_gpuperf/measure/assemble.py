@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 __all__ = ["Maker", "median_estimate"]
 
 _P95 = 0.95
+_WAITS = "waits"  # the note of collect.timing.sampling on a call that waits by itself
 
 
 class Maker(Frozen, frozen=True, kw_only=True):
@@ -244,12 +245,19 @@ class Maker(Frozen, frozen=True, kw_only=True):
             facts={f.value: family_facts(f, facts) for f in sorted(families)},
             soft_facts=self.soft_facts,
             work=work,
-            bound_class=BoundClass.HOST,
+            bound_class=_bound_class(timing),
             role=self.role,
             process_index=self.process_index,
             void=timing.void if timing is not None else None,
             notes=timing.notes if timing is not None else (),
         )
+
+
+def _bound_class(timing: Timing | None) -> BoundClass:
+    """Return what moves with a time that no device took."""
+    notes = () if timing is None else timing.notes
+    waits = any(note.code == _WAITS for note in notes)
+    return BoundClass.WAIT if waits else BoundClass.HOST
 
 
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:

@@ -53,6 +53,7 @@ class BoundClass(str, Enum):
     COMPUTE = "compute"
     MEMORY = "memory"
     HOST = "host"
+    WAIT = "wait"  # I/O, a lock or a timer: no reference workload waits
 
 
 class RecordKey(Frozen, frozen=True, kw_only=True, order=True):
@@ -296,6 +297,8 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
 
         soft_facts: Facts that are printed when they moved.
 
+        bound_class: What moves together with it when the machine moves.
+
         arrival: The number of the session in its store: a later one has a higher number,
             whatever the clock said; 0: not stored yet, or stored before there were numbers.
     """
@@ -306,4 +309,5 @@ class StoredRecord(BulkRecord, frozen=True, kw_only=True):
     choice: str | None = None
     facts: Mapping[str, Mapping[str, str]] = {}
     soft_facts: Mapping[str, str] = {}
+    bound_class: BoundClass = BoundClass.HOST
     arrival: int = 0

@@ -8,7 +8,12 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
 
 TEST = "tests/test_gemm.py::test_gemm[4096]"
 
@@ -97,4 +102,5 @@ stored_records = st.builds(
     choice=st.none() | _names,
     facts=st.dictionaries(_names, _words, max_size=2),
     soft_facts=_words,
+    bound_class=st.sampled_from(BoundClass),
 )
