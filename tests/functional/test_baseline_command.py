@@ -9,7 +9,7 @@ from typing import Any
 
 import pytest
 
-from fakes.project import XDIST, Project, lines
+from fakes.project import VALUES, XDIST, Project, lines
 from pytest_gpuperf import cli
 from pytest_gpuperf.model.codec import decode_run
 
@@ -98,6 +98,40 @@ def test_a_series_is_shown(project: Project, command: Command) -> None:
     assert "+200 %" in text
     assert f"{TEST}[a]" not in text
     assert [each["run_values"] for each in series["sessions"]] == [[1.0], [3.0], [1.0]]
+
+
+def test_a_value_that_the_judge_leaves_out_is_marked(
+    project: Project, command: Command
+) -> None:
+    """By the judge's own rule, with the command that removes it."""
+    project.write(VALUES)
+    for value in (1.0, 3.0, 1.0, 1.0, 1.0):
+        project.set_values(b=value)
+        project.run("-q", "--gpuperf-update=new")
+    text = command("baseline", "show", STORE, f"{TEST}[b]")
+    of_both = command.json("baseline", "show", STORE, f"{TEST}[a]", f"{TEST}[b]")
+    first, second = of_both["series"]
+    odd = second["sessions"][1]["id"]
+
+    assert "+200 %, left out" in text
+    assert "session 2 is left out of judging" in text
+    assert f"gpuperf baseline drop {STORE} {odd} --test={TEST}[b]" in text
+    assert (first["left_out"], second["left_out"]) == (None, odd)
+
+
+def test_a_series_says_what_it_sees(project: Project, command: Command) -> None:
+    """At the limit that pytest has without being told, now and with two more sessions."""
+    show = ("baseline", "show", STORE, TEST, "--metrics=time")
+    text = "def test_x(gpuperf): gpuperf(sorted, [*range(20_000)])"
+    project.store(text, sessions=1)
+    alone = command.json(*show)["series"]
+    project.store(text, sessions=2)
+    (series,) = command.json(*show)["series"]
+    shown = command(*show)
+
+    assert [each["sees_fraction"] for each in alone] == [None]
+    assert series["sees_fraction"] > series["sees_with_two_more_fraction"] > 0.05
+    assert "or more at a limit of 5.0 %; with 2 more sessions " in shown
 
 
 @pytest.mark.parametrize("name", ["number", "id"])

@@ -21,6 +21,9 @@ def test_new_goes_on_to_five_sessions(project: Project) -> None:
             assert len(lines(run, f"{number} of 5 stored")) == 3
         wanted = f"{5 - number} more wanted: run pytest --gpuperf-update=new again"
         assert lines(run, f"the baseline has {number} of 5 sessions", wanted)
+    assert not lines(ended[0], "and sees")  # one session says nothing of its spread
+    for run in ended[1:5]:
+        assert lines(run, "or more in half of its tests", "(with 2 more ")
     assert lines(ended[4], "the baseline has 5 sessions")
     assert lines(ended[5], "nothing was stored: every baseline has enough sessions")
 
@@ -50,6 +53,21 @@ def test_a_bad_session_does_not_end_a_series(project: Project, update: str) -> N
     assert [run.ret for run in ended] == [0] * 5
     assert all(lines(run, "stored 3 measurements in .gpuperf") for run in ended)
     assert lines(ended[-1], "the baseline has 5 sessions", "test_x[b]")
+
+
+def test_a_second_session_that_looks_worse_is_appended(project: Project) -> None:
+    """One session decides nothing, so nothing is accepted in its place."""
+    project.write(VALUES)
+    project.run(ALL)
+    project.set_values(b=3.0)
+    second = project.run(*GATE, ALL)
+    project.set_values(b=1.0)
+    third = project.run(*GATE, ALL)
+
+    assert second.ret == 0
+    assert lines(second, "stored 3 measurements in .gpuperf")
+    assert not lines(second, "accepted")
+    assert lines(third, "the baseline has 3 of 5 sessions")
 
 
 def test_accepting_says_what_it_dropped_and_what_is_wanted(project: Project) -> None:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import difflib
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from statistics import fmean, median
 from typing import TYPE_CHECKING
@@ -11,7 +11,10 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.baseline.history import Drop, Restart, dropped_by, stored_record
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_table, read_run
+from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import BaselineError, ConfigError
+from pytest_gpuperf.judge.case import newest_case, newest_reference
+from pytest_gpuperf.judge.regression import MORE_SESSIONS, first_look, smallest_seen
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import REFERENCES, RecordKey, Role, StoredRecord
 from pytest_gpuperf.model.verdict import Outcome
@@ -32,6 +35,7 @@ if TYPE_CHECKING:
 __all__ = ["accept", "drop", "listed", "show", "verify"]
 
 _COMMIT = 7  # characters of a commit that a person reads
+_LIMIT = Config(root="").max_regression or 0.0  # of a run that is told nothing else
 _ACCEPTED = frozenset({Outcome.REGRESSED, Outcome.IMPROVED})
 
 # the sessions of each measurement, by the slug of the machine
@@ -99,16 +103,19 @@ def show(arguments: argparse.Namespace) -> int:
         for records in sessions.values()
         for metric, source in _series_of(records, arguments.metrics)
     ]
+    metrics = {metric for _, _, metric, _ in series}
+    outlooks = {slug: _outlooks(store.load(slug), metrics) for slug in content}
     facts = []
     for slug, records, metric, source in series:
         values = [(r, v) for r in records if (v := _value(r, metric, source))]
-        facts.append(_series_facts(slug, values))
+        outlook = outlooks[slug].get((records[0].key, metric, source), _Outlook())
+        facts.append(_series_facts(slug, values, outlook))
         if arguments.format != "json":
             print_table(
                 arguments.format,
                 title=f"{records[0].key} {metric} [{source}] ({slug})",
-                table=_value_columns(values),
-                remarks=[],
+                table=_value_columns(values, outlook),
+                remarks=[*_outlook_remarks(values, outlook, arguments.store)],
                 content={},
             )
     if arguments.format == "json":
@@ -375,9 +382,78 @@ def _value(record: StoredRecord, metric: str, source: str) -> SessionValue | Non
 _Values = Sequence[tuple[StoredRecord, "SessionValue"]]
 
 
-def _value_columns(values: _Values) -> tuple[Column, ...]:
+class _Outlook(Frozen, frozen=True, kw_only=True):
+    """
+    What the judge makes of a stored series.
+
+    Attributes:
+        left_out: Id of the session that is left out of judging; "": none is.
+
+        sees: Smallest change that it shows [fraction]; None: nothing gates the metric
+            unless a test says so, or too few sessions are stored.
+
+        sees_later: The same with two more sessions.
+    """
+
+    left_out: str = ""
+    sees: float | None = None
+    sees_later: float | None = None
+
+
+def _outlooks(
+    stored: Mapping[RecordKey, tuple[StoredRecord, ...]], metrics: Collection[str]
+) -> dict[tuple[RecordKey, str, str], _Outlook]:
+    """Return what the judge makes of each series of one machine, by metric and source."""
+    references = [
+        newest_reference(records)
+        for key, records in stored.items()
+        if key.test_id == REFERENCES
+    ]
+    limits = {"time": _LIMIT}
+    cases = [
+        newest_case(records, metric, limit=limits.get(metric))
+        for key, records in stored.items()
+        if key.test_id != REFERENCES
+        for metric in sorted({v.metric for r in records for v in r.values})
+        if metric in metrics
+    ]
+    looks = first_look(cases, references=references)
+    now = smallest_seen(cases, references=references)
+    later = smallest_seen(cases, references=references, more_sessions=MORE_SESSIONS)
+    return {
+        (case.key, case.metric.name, case.estimate.source): _Outlook(
+            left_out=look.change.left_out, sees=sees, sees_later=sees_later
+        )
+        for case, look, sees, sees_later in zip(cases, looks, now, later, strict=True)
+        if case.estimate is not None and look.change is not None
+    }
+
+
+def _outlook_remarks(values: _Values, outlook: _Outlook, place: str) -> Iterator[str]:
+    """Yield what the judge makes of a series, a sentence each."""
+    numbers = {record.session.id: record.arrival for record, _ in values}
+    if outlook.left_out:
+        test_id = values[0][0].key.test_id
+        yield (
+            f"session {numbers[outlook.left_out]} is left out of judging: it is off by "
+            "more than 25 %, and the other sessions exclude it; remove it: gpuperf "
+            f"baseline drop {place} {outlook.left_out} --test={test_id}"
+        )
+    if outlook.sees is not None and outlook.sees_later is not None:
+        limit = display.change(_LIMIT, signed=False)
+        yield (
+            f"it sees {display.least(outlook.sees)} or more at a limit of {limit}; with "
+            f"{MORE_SESSIONS} more sessions {display.least(outlook.sees_later)}"
+        )
+
+
+def _value_columns(values: _Values, outlook: _Outlook) -> tuple[Column, ...]:
     """Return a line for each session of a series."""
     numbers = [fmean(value.run_values) for _, value in values]
+    apart = [
+        f"{distance}, left out" if record.session.id == outlook.left_out else distance
+        for (record, _), distance in zip(values, _against_others(numbers), strict=True)
+    ]
     return (
         Column(
             head="session", cells=tuple(str(r.arrival) for r, _ in values), right=True
@@ -405,7 +481,7 @@ def _value_columns(values: _Values) -> tuple[Column, ...]:
             cells=tuple(str(len(v.run_values)) for _, v in values),
             right=True,
         ),
-        Column(head="against the others", cells=_against_others(numbers), right=True),
+        Column(head="against the others", cells=tuple(apart), right=True),
     )
 
 
@@ -426,7 +502,7 @@ def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
     return tuple(cells)
 
 
-def _series_facts(slug: str, values: _Values) -> dict[str, object]:
+def _series_facts(slug: str, values: _Values, outlook: _Outlook) -> dict[str, object]:
     """Return a series for JSON."""
     record, value = values[0]
     return {
@@ -436,6 +512,9 @@ def _series_facts(slug: str, values: _Values) -> dict[str, object]:
         "unit": value.unit,
         "source": value.source,
         "machine": slug,
+        "left_out": outlook.left_out or None,
+        "sees_fraction": outlook.sees,
+        "sees_with_two_more_fraction": outlook.sees_later,
         "sessions": [
             {
                 "number": r.arrival,

@@ -19,7 +19,14 @@ from pytest_gpuperf.model.change import Change, Comparison, Level
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
 
-__all__ = ["changes", "exact_change", "holm", "is_exact", "usual_spreads"]
+__all__ = [
+    "changes",
+    "detectable_effects",
+    "exact_change",
+    "holm",
+    "is_exact",
+    "usual_spreads",
+]
 
 _OUTSIDE = 0.005  # on each side of the two-sided 99 % interval
 _MEDIAN_VARIANCE = math.pi / 2  # of a median of normal values, over that of their mean
@@ -116,6 +123,40 @@ def changes(
     return tuple(found)
 
 
+def detectable_effects(
+    comparisons: Sequence[Comparison],
+    *,
+    level: Level,
+    references: Sequence[Comparison] = (),
+    more_sessions: int = 0,
+) -> tuple[float | None, ...]:
+    """
+    Return the smallest effect of each comparison that is found as often as `level` says.
+
+    Args:
+        comparisons: What would be compared, each with >= 1 stored session.
+
+        level: The significance that a change needs.
+
+        references: Reference workloads, by the classes and groups that they stand for.
+
+        more_sessions: Sessions that are to be stored besides; they are taken to differ as
+            the stored ones do.
+
+    Returns:
+        Relative effects in their order, as `Change.detectable_effect`; None where one
+        session is stored, nothing is relative, or equality decides.
+    """
+    noisy = [p for p, comparison in enumerate(comparisons) if not is_exact(comparison)]
+    suite = _Suite([comparisons[p] for p in noisy], references, [True] * len(noisy))
+    effects: list[float | None] = [None] * len(comparisons)
+    for place, effect in zip(
+        noisy, suite.detectable_effects(level, more_sessions), strict=True
+    ):
+        effects[place] = effect
+    return tuple(effects)
+
+
 def usual_spreads(comparisons: Sequence[Comparison]) -> dict[str, UsualSpread]:
     """
     Return what the stored sessions of a suite usually differ by, by group.
@@ -180,6 +221,20 @@ class _Suite:
             )
             for name, members in _groups(self._tests).items()
         }
+
+    def detectable_effects(
+        self, level: Level, more_sessions: int
+    ) -> list[float | None]:
+        """Return what is found of each of them with so many more sessions."""
+        effects: list[float | None] = [None] * len(self._tests)
+        for group, places in _groups(self._tests).items():
+            residuals = [self._residuals[place] for place in places]
+            tables = _Tables(self.usual[group], residuals, more_sessions=more_sessions)
+            for place, residual in zip(places, residuals, strict=True):
+                effects[place] = _future_effect(
+                    self._tests[place], residual, tables, level
+                )
+        return effects
 
     def changes(self, judged: Sequence[int], level: Level) -> list[Change]:
         """Return the changes of some of them, by place."""
@@ -293,12 +348,23 @@ class _Tables:
 
         residuals: Its members, whose variances the tables span.
 
+        more_sessions: Sessions that each member is to have besides.
+
     Attributes:
         deviation: What sessions usually differ by.
+
+        more_sessions: As given.
     """
 
-    def __init__(self, usual: UsualSpread, residuals: Sequence[Residual]) -> None:
+    def __init__(
+        self,
+        usual: UsualSpread,
+        residuals: Sequence[Residual],
+        *,
+        more_sessions: int = 0,
+    ) -> None:
         self._usual = usual
+        self.more_sessions = more_sessions
         self.deviation = usual.deviation
         self._large = len(residuals) > _TABLE
         if self._large:
@@ -311,7 +377,7 @@ class _Tables:
 
     def mixture(self, dof: int) -> Mixture:
         """Return the mixture of the contrasts with so much freedom."""
-        return self._usual.mixture(dof)
+        return self._usual.mixture(dof, more_sessions=self.more_sessions)
 
     def reaches(
         self,
@@ -345,7 +411,7 @@ class _Tables:
         residual: Residual,
     ) -> list[float]:
         """Return them for one variance."""
-        mixture = self._usual.mixture(dof)
+        mixture = self.mixture(dof)
         return [
             mixture.reach(
                 p_value,
@@ -419,8 +485,44 @@ def _change(
         low=low,
         high=high,
         # one session says nothing of its own spread
-        detectable_effect=test.relative(max(noise + sure, limit) + miss)
-        if test.dof
-        else None,
+        detectable_effect=_found_mostly(test, sure, miss, level),
         blind=bool(test.dof) and noise + sure > limit > 0,
     )
+
+
+def _found_mostly(
+    test: Contrast, sure: float, miss: float, level: Level
+) -> float | None:
+    """
+    Return the smallest effect that is found as often as the level says.
+
+    Args:
+        test: What it is of.
+
+        sure: The difference beyond noise that is significant.
+
+        miss: How much more makes it that often.
+
+        level: How sure a change must be.
+
+    Returns:
+        None for one session, which says nothing of its own spread.
+    """
+    if not test.dof:
+        return None
+    limit = test.on_scale(test.comparison.limit or 0.0)
+    return test.relative(max(test.on_scale(level.noise_threshold) + sure, limit) + miss)
+
+
+def _future_effect(
+    test: Contrast, residual: Residual, tables: _Tables, level: Level
+) -> float | None:
+    """Return what is found once a test has more sessions; None: nobody can say."""
+    if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
+        return None
+    count = len(test.stored) + tables.more_sessions
+    part = _Part(ratio=1 + 1 / count, floor=test.floor)
+    p_values = (level.alpha / level.pair_count, 1 - level.power)
+    sure, miss = tables.reaches(p_values, test, residual, part)
+    effect = _found_mostly(test, sure, miss, level)
+    return effect if effect is not None and math.isfinite(effect) else None

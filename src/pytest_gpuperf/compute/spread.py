@@ -82,9 +82,17 @@ class UsualSpread(Frozen, frozen=True, kw_only=True):
         """The mean of lambda: what the sessions of a test differ by, on a log scale."""
         return sum(weight * math.sqrt(square) for square, _, weight in self.points)
 
-    def mixture(self, dof: int) -> Mixture:
-        """Return what it predicts for a test whose variance has so much freedom."""
-        return _mixture(self.points, dof)
+    def mixture(self, dof: int, *, more_sessions: int = 0) -> Mixture:
+        """
+        Return what it predicts for a test whose variance has so much freedom.
+
+        Args:
+            dof: Degrees of freedom of the variance, >= 0.
+
+            more_sessions: Sessions to come. The variance that they are expected to show is
+                the one that is predicted without them: they only make it surer.
+        """
+        return _mixture(self.points, dof, more_sessions)
 
 
 class Mixture(Frozen, frozen=True, kw_only=True):
@@ -149,12 +157,14 @@ class Mixture(Frozen, frozen=True, kw_only=True):
 
 
 @lru_cache(maxsize=256)
-def _mixture(points: tuple[tuple[float, int, float], ...], dof: int) -> Mixture:
+def _mixture(
+    points: tuple[tuple[float, int, float], ...], dof: int, more_sessions: int
+) -> Mixture:
     """Return the mixture of some places of the grid."""
     return Mixture(
         dof=dof,
         parts=tuple(
-            (d0 * square, d0 + dof, min(d0 + dof, _MOST_DOF), weight)
+            (d0 * square, d0 + dof, min(d0 + dof + more_sessions, _MOST_DOF), weight)
             for square, d0, weight in points
         ),
     )

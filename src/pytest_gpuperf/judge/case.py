@@ -36,6 +36,8 @@ __all__ = [
     "comparable_sessions",
     "confirmation_of",
     "direction",
+    "newest_case",
+    "newest_reference",
 ]
 
 Facts = Mapping[str, tuple[str, str]]
@@ -343,6 +345,60 @@ def case_of(
     )
 
 
+def newest_case(
+    sessions: Sequence[StoredRecord], metric: str, *, limit: float | None = None
+) -> Case:
+    """
+    Return the newest of some stored sessions, held against all of them.
+
+    Args:
+        sessions: The stored sessions of one measurement in the order of their arrival,
+            >= 1 of them.
+
+        metric: The metric's name.
+
+        limit: Largest change that passes [fraction]; None: it is only shown.
+    """
+    newest = next(
+        (s for s in reversed(sessions) if _values_of(s, metric)), sessions[-1]
+    )
+    counts = [len(value.run_values) for value in _values_of(newest, metric)]
+    processes = [
+        Record(
+            key=newest.key,
+            kind=Kind.MEASURE,
+            estimates=tuple(
+                Estimate(
+                    metric=metric,
+                    value=value.run_values[number],
+                    unit=value.unit,
+                    source=value.source,
+                    better=value.better,
+                )
+                for value in _values_of(newest, metric)
+                if number < len(value.run_values)
+            ),
+            facts=newest.facts,
+            soft_facts=newest.soft_facts,
+            choice=newest.choice,
+            bound_class=newest.bound_class,
+        )
+        for number in range(max(counts, default=1))
+    ]
+    return case_of(processes, sessions, metric=metric, limit=limit, session_id="")
+
+
+def newest_reference(sessions: Sequence[StoredRecord]) -> Reference:
+    """Return a reference workload as its newest stored session timed it."""
+    case = newest_case(sessions, "time")
+    return Reference(
+        name=case.key.name,
+        bound_class=case.bound_class,
+        current=case.current,
+        stored=case.stored,
+    )
+
+
 def confirmation_of(
     case: Case, retest: Retest, *, control: bool = False
 ) -> Confirmation:
@@ -371,6 +427,11 @@ def confirmation_of(
         lacking=lacking,
         control=control,
     )
+
+
+def _values_of(session: StoredRecord, metric: str) -> list[SessionValue]:
+    """Return the values of a metric in a session, one of each source."""
+    return [value for value in session.values if value.metric == metric]
 
 
 def best_source(sources: Iterable[str]) -> str | None:

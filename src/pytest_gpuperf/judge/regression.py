@@ -7,7 +7,13 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.change import changes, holm, is_exact, usual_spreads
+from pytest_gpuperf.compute.change import (
+    changes,
+    detectable_effects,
+    holm,
+    is_exact,
+    usual_spreads,
+)
 from pytest_gpuperf.compute.spread import UsualSpread
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, direction
 from pytest_gpuperf.judge.rule import (
@@ -31,16 +37,21 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 
 __all__ = [
+    "MORE_SESSIONS",
     "Look",
     "baseline_spreads",
     "first_look",
     "settle",
     "shown",
+    "smallest_seen",
     "with_suite",
 ]
 
 Name = tuple[RecordKey, str]
 _NOTHING: Mapping[Name, Confirmation] = MappingProxyType({})
+
+# docs/judging.md section 2: what a baseline would see with so many more is told with it
+MORE_SESSIONS = 2
 
 
 class Look(BulkRecord, frozen=True, kw_only=True):
@@ -204,6 +215,47 @@ def shown(
         )
         for case, look in zip(cases, looks, strict=True)
         if case.limit is None and look.change is not None
+    )
+
+
+def smallest_seen(
+    cases: Sequence[Case],
+    policy: Policy | None = None,
+    *,
+    references: Sequence[Reference] = (),
+    more_sessions: int = 0,
+) -> tuple[float | None, ...]:
+    """
+    Return the smallest change of each gated case that a run like this would find.
+
+    Args:
+        cases: All pairs of test and metric that the run has.
+
+        policy: The rule's constants.
+
+        references: What this session and the stored ones timed of reference workloads.
+
+        more_sessions: Sessions that are to be stored besides.
+
+    Returns:
+        Relative effects in the cases' order; None for a case without a limit, with too few
+        sessions, or that equality decides.
+    """
+    policy = policy or Policy()
+    compared = [comparable(case, policy) for case in cases]
+    comparisons = [c for c in compared if c is not None]
+    effects = iter(
+        detectable_effects(
+            comparisons,
+            level=_level(cases, compared, policy),
+            references=reference_comparisons(references, comparisons),
+            more_sessions=more_sessions,
+        )
+    )
+    of_cases = [None if c is None else next(effects) for c in compared]
+    return tuple(
+        effect if case.limit is not None and suffices(case, policy) else None
+        for case, effect in zip(cases, of_cases, strict=True)
     )
 
 

@@ -19,7 +19,7 @@ from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.compute.stats import median, quantile
 from pytest_gpuperf.config import Update
 from pytest_gpuperf.judge.case import case_of, comparable_sessions
-from pytest_gpuperf.judge.regression import settle
+from pytest_gpuperf.judge.regression import MORE_SESSIONS, smallest_seen
 from pytest_gpuperf.judge.tally import accepted_outcomes
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.record import REFERENCES, Role
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEvidence
 from pytest_gpuperf.pipeline.memory import slug_of
-from pytest_gpuperf.pipeline.verdicts import gates, grouped
+from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
 from pytest_gpuperf.report.explanation import listed
 
@@ -309,49 +309,63 @@ def _wanted(suite: Suite, stored_count: int) -> str:
 
 
 def _seen(suite: Suite, plans: Sequence[_Plan]) -> Iterator[str]:
-    """Yield what the baseline sees with the sessions that are stored now."""
+    """Yield what the baseline sees now, and what it would see with more sessions."""
     if not plans:
         return
     fewest = min(plan.session_count for plan in plans)
     most_sessions = suite.config.sessions
     counted = f"{fewest} of {most_sessions}" if fewest < most_sessions else str(fewest)
     text = f"the baseline has {counted} sessions"
-    effects = _detectable_effects(suite, {plan.change.key for plan in plans})
+    cases = _cases_as_stored(suite)
+    keys = {plan.change.key for plan in plans}
+    effects = _effects_seen(suite, cases, keys)
     if effects:
-        worst = max(effects, key=effects.__getitem__)
+        later = _effects_seen(suite, cases, keys, more_sessions=MORE_SESSIONS)
         text += f" and sees {display.least(median([*effects.values()]))} or more"
+        more = f"with {MORE_SESSIONS} more {display.least(median([*later.values()]))}"
         if len(effects) > 1:
+            worst = max(effects, key=effects.__getitem__)
             text += f" in half of its tests, {display.least(effects[worst])} in {worst}"
+            more += f" and {display.least(later[worst])}"
+        text += f" ({more})"
     yield f"{text}; {_wanted(suite, fewest)}" if fewest < most_sessions else text
 
 
-def _detectable_effects(
-    suite: Suite, keys: Collection[RecordKey]
+def _cases_as_stored(suite: Suite) -> list[Case]:
+    """Return the cases of a run beside what is stored now, its own session included."""
+    records = [
+        record
+        for record in suite.records()
+        if record.role is not Role.CONFIRM and record.key.test_id in suite.passed
+    ]
+    return [
+        case_of(
+            group,
+            suite.memory.sessions(group[0]),
+            metric=metric,
+            limit=limit,
+            session_id="",  # this session is one of the stored ones now
+            across=suite.config.compare_across,
+        )
+        for key, group in grouped(records).items()
+        for metric, limit in gates(suite.results[key.test_id], suite.config).items()
+    ]
+
+
+def _effects_seen(
+    suite: Suite,
+    cases: Sequence[Case],
+    keys: Collection[RecordKey],
+    *,
+    more_sessions: int = 0,
 ) -> dict[RecordKey, float]:
-    """Return the smallest change of each measurement that its sessions of now show."""
-    cases: list[Case] = []
-    records = [r for r in suite.records() if r.role is not Role.CONFIRM]
-    for key, group in grouped(records).items():
-        if key not in keys:
-            continue
-        cases += [
-            case_of(
-                group,
-                suite.memory.sessions(group[0]),
-                metric=metric,
-                limit=limit,
-                session_id="",  # this session is one of the stored ones now
-                across=suite.config.compare_across,
-            )
-            for metric, limit in gates(suite.results[key.test_id], suite.config).items()
-            if limit is not None
-        ]
+    """Return the smallest change of some measurements that their sessions show."""
+    references = references_of(suite, session_id="")
+    seen = smallest_seen(cases, references=references, more_sessions=more_sessions)
     effects: dict[RecordKey, float] = {}
-    for verdict in settle(cases):
-        change = verdict.change
-        if change is not None and change.detectable_effect and not change.exact:
-            most = max(change.detectable_effect, effects.get(verdict.key, 0.0))
-            effects[verdict.key] = most
+    for case, effect in zip(cases, seen, strict=True):
+        if effect is not None and case.key in keys:
+            effects[case.key] = max(effect, effects.get(case.key, 0.0))
     return effects
 
 

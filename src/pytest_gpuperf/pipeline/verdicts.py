@@ -131,19 +131,30 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     return list(filter(may_regress, cases_of_test(suite, measured)))
 
 
-def references_of(suite: Suite) -> tuple[Reference, ...]:
-    """Return what this run and the stored sessions timed of reference workloads."""
+def references_of(
+    suite: Suite, *, session_id: str | None = None
+) -> tuple[Reference, ...]:
+    """
+    Return what this run and the stored sessions timed of reference workloads.
+
+    Args:
+        suite: All that the run has gathered.
+
+        session_id: The session that is not among the stored ones; None: the run's own.
+    """
     if suite.config.disable or suite.memory.store() is None:
         return ()
     timed = [record for record in suite.reference_records() if record.estimates]
     return tuple(
         reference
         for several in grouped(timed).values()
-        if (reference := _reference(suite, several)) is not None
+        if (reference := _reference(suite, several, session_id)) is not None
     )
 
 
-def _reference(suite: Suite, records: Sequence[Record]) -> Reference | None:
+def _reference(
+    suite: Suite, records: Sequence[Record], session_id: str | None
+) -> Reference | None:
     """Return one workload; None: only fresh processes timed it."""
     measured = [record for record in records if record.role is not Role.CONFIRM]
     fresh = [record for record in records if record.role is Role.CONFIRM]
@@ -154,7 +165,7 @@ def _reference(suite: Suite, records: Sequence[Record]) -> Reference | None:
         suite.memory.sessions(measured[0]),
         metric="time",
         limit=None,
-        session_id=suite.site.session.id,
+        session_id=suite.site.session.id if session_id is None else session_id,
         across=suite.config.compare_across,
     )
     times = [estimate for record in fresh for estimate in record.estimates]

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.change import (
     changes,
+    detectable_effects,
     exact_change,
     holm,
     is_exact,
@@ -86,6 +87,52 @@ def test_more_pairs_make_a_change_harder_to_see() -> None:
 
     assert known(many.detectable_effect) > known(one.detectable_effect)
     assert (many.low, many.p_worse) == (one.low, one.p_worse)
+
+
+def suite_of(count: int, sessions: int) -> list[Comparison]:
+    """Tests whose sessions differ by 2 %."""
+    draw = random.Random(12)
+    return [
+        comparison(
+            [1.0], [draw.lognormvariate(0, 0.02) for _ in range(sessions)], limit=0.05
+        )
+        for _ in range(count)
+    ]
+
+
+@pytest.mark.parametrize("count", [4, 40])
+def test_what_is_seen_is_known_without_a_current_value(count: int) -> None:
+    """It is that of the decision, in a suite whose tests are looked up in tables, too."""
+    suite = suite_of(count, 3)
+    decided = [c.detectable_effect for c in found(*suite)]
+
+    assert detectable_effects(suite, level=Level()) == pytest.approx(decided, rel=1e-4)
+
+
+def test_more_sessions_are_foretold() -> None:
+    """Sessions like the stored ones: what five show is foretold of three, on average."""
+    three, five = suite_of(300, 3), suite_of(300, 5)
+    foretold = detectable_effects(three, level=Level(), more_sessions=2)
+    shown, now = (detectable_effects(s, level=Level()) for s in (five, three))
+    middle = statistics.median(map(known, shown))
+
+    assert statistics.median(map(known, foretold)) == pytest.approx(middle, rel=0.1)
+    assert statistics.median(map(known, now)) > 1.1 * middle
+    assert all(known(a) < known(b) for a, b in zip(foretold, now, strict=True))
+
+
+@pytest.mark.parametrize(
+    "one",
+    [
+        comparison([1.0], [1.0]),
+        comparison([1.0], [1.0, 1.0], exact=True),
+        comparison([0.0], [1.0, -1.0]),
+    ],
+    ids=["one session", "a count", "relative to nothing"],
+)
+def test_nothing_is_foretold_of_what_shows_nothing(one: Comparison) -> None:
+    """Of one session nobody knows how much it differs from others."""
+    assert detectable_effects([one], level=Level(), more_sessions=2) == (None,)
 
 
 def test_a_session_is_the_mean_of_its_processes() -> None:

@@ -10,12 +10,13 @@ import pytest
 
 from pytest_gpuperf.compute.change import changes
 from pytest_gpuperf.compute.spread import usual_spread
-from pytest_gpuperf.judge.case import Case, Policy
+from pytest_gpuperf.judge.case import Case, Policy, newest_case
 from pytest_gpuperf.judge.regression import (
     baseline_spreads,
     first_look,
     settle,
     shown,
+    smallest_seen,
 )
 from pytest_gpuperf.judge.rule import comparable
 from pytest_gpuperf.model.change import Clock, Level
@@ -118,6 +119,43 @@ def test_what_would_have_been_seen_is_asked_of_the_whole_run(
     found = settle([*several, *exact], {}, policy)[0]
 
     assert found.change == expected
+
+
+def test_what_is_seen_is_that_of_the_decision() -> None:
+    """Of what is gated and has sessions enough, references or not; less with more."""
+    several = [
+        *steady(5),
+        case(1.0, [1.0], key=RecordKey(test_id="one session")),
+        case(1.0, THEN, key=RecordKey(test_id="shown"), limit=None),
+        case(64.0, [64.0], "registers", key=RecordKey(test_id="count")),
+    ]
+    decided = [look.change for look in first_look(several)]
+    now, later = (smallest_seen(several, more_sessions=n) for n in (0, 2))
+
+    assert now[5:] == later[5:] == (None, None, None)
+    for change, sees, more in zip(decided[:5], now, later, strict=False):
+        assert change is not None
+        assert sees is not None
+        assert more is not None
+        assert sees == pytest.approx(change.detectable_effect)
+        assert 0.05 < more < sees
+
+
+def test_the_newest_session_stands_for_today() -> None:
+    """With the sessions that its facts and its source may be compared with."""
+    sessions = records(1)
+    facts = {"host-time": {"cpu_model": "other"}}
+    moved = replace(sessions[1], facts=facts, bound_class=BoundClass.WAIT)
+    alike, apart = (
+        newest_case([sessions[0], last], "time", limit=0.05)
+        for last in (sessions[1], moved)
+    )
+
+    assert alike.current == sessions[1].values[0]
+    assert [s.session.id for s in alike.stored] == ["s0", "s1"]
+    assert [s.session.id for s in apart.stored] == ["s1"]
+    assert (alike.bound_class, apart.bound_class) == (BoundClass.HOST, BoundClass.WAIT)
+    assert newest_case(sessions, "energy").current is None
 
 
 def test_a_shift_of_one_class_leaves_the_run_as_large_as_it_is() -> None:
