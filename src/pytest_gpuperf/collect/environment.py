@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.environment import Device, Environment, Session
+from pytest_gpuperf.model.fingerprint import DEVICE_METHOD
 
 __all__ = [
     "HOST_METHOD",
@@ -162,7 +163,7 @@ def known_facts(
 
         device: The GPU; None where none is used.
 
-        method: The method and version of the timing.
+        method: The method and version of the timing by the host's clock.
     """
     facts: dict[str, object] = {
         "cpu_model": machine.cpu_model,
@@ -171,7 +172,7 @@ def known_facts(
         "method": method,
     }
     if device is not None:
-        facts |= _device_facts(device)
+        facts |= _device_facts(device) | {"device_method": DEVICE_METHOD}
     return {name: str(value) for name, value in facts.items() if value is not None}
 
 

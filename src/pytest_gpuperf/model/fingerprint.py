@@ -9,8 +9,17 @@ from collections.abc import Iterable, Mapping
 from pytest_gpuperf.model.metric import METRICS, Family, is_counter
 from pytest_gpuperf.model.sample import CacheMode, Source
 
-__all__ = ["HARD_FACTS", "differences", "facts_of", "family_facts", "family_of", "slug"]
+__all__ = [
+    "DEVICE_METHOD",
+    "HARD_FACTS",
+    "differences",
+    "facts_of",
+    "family_facts",
+    "family_of",
+    "slug",
+]
 
+DEVICE_METHOD = "device/1"  # of timing on a device and of counting there
 _PEAK = "peak"  # what a share is a share of; it says nothing of the time itself
 _CACHE = "cache_mode"
 _FLUSHED = frozenset(
@@ -36,7 +45,7 @@ _DEVICE = (
     "max_memory_clock_hz",
     "power_limit_watts",
     "driver_branch",
-    "method",
+    "device_method",
     _CACHE,
     "parameters",
     "work",
@@ -99,7 +108,12 @@ def facts_of(
 
         source: The collector that gave its value.
     """
-    hard_facts = facts.get(family_of(metric, source).value, {})
+    family = family_of(metric, source)
+    hard_facts = facts.get(family.value, {})
+    if "method" in hard_facts and "device_method" in HARD_FACTS[family]:
+        # stored before devices had a method of their own, which has not changed since
+        others = {name: fact for name, fact in hard_facts.items() if name != "method"}
+        hard_facts = {**others, "device_method": DEVICE_METHOD}
     of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
     if of_peak or _PEAK not in hard_facts:
         return hard_facts

@@ -237,6 +237,7 @@ def test_what_nobody_said_is_no_fact() -> None:
         "python_minor": "3.12",
         "method": "host/2",
         "gpu_name": "NVIDIA H200",
+        "device_method": "device/1",
     }
 
 

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.model.fingerprint import (
+    DEVICE_METHOD,
     HARD_FACTS,
     differences,
     facts_of,
@@ -149,3 +150,22 @@ def test_a_share_of_a_peak_shares_its_peak(metric: str) -> None:
     assert facts_of(facts, metric, "host") == facts["host-time"]
     assert facts_of(facts, "time", "host") == {"cpu_model": "x"}
     assert facts_of({}, metric, "host") == {}
+
+
+@pytest.mark.parametrize("method", ["host/1", "host/2"])
+def test_a_device_has_a_method_of_its_own(method: str) -> None:
+    """Facts that were stored with the host's are those of today; a host's time differs."""
+    names = {"method": method, "gpu_name": "H200"}
+    then = {"device-time": names, "counter": names, "host-time": {"method": method}}
+    facts = {"method": "host/3", "device_method": DEVICE_METHOD, "gpu_name": "H200"}
+    now = {family.value: family_facts(family, facts) for family in HARD_FACTS}
+
+    for metric, source, alike in (
+        ("time", "cupti", True),
+        ("sm__cycles_active.avg", "ncu", True),
+        ("time", "host", False),
+    ):
+        apart = differences(
+            facts_of(now, metric, source), facts_of(then, metric, source)
+        )
+        assert (not apart) is alike
