@@ -18,7 +18,7 @@ from pytest_gpuperf.collect.hardware.measured import find_framework, measure_pea
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.finding import Finding, Status
+from pytest_gpuperf.model.gap import Finding, Status
 from pytest_gpuperf.model.roofline import Peaks
 from pytest_gpuperf.model.sample import SourceLabel
 

@@ -14,8 +14,8 @@ from pytest_gpuperf.collect.hardware.measured import (
 )
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
-from pytest_gpuperf.model.finding import Concern, Finding, Readiness, Status
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Concern, Finding, Readiness, Status
 
 if TYPE_CHECKING:
     import argparse

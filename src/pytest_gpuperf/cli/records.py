@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
-from pytest_gpuperf.collect.binary.demangle import native_demangler
+from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,

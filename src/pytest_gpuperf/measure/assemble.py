@@ -127,7 +127,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
-        from pytest_gpuperf.compute.paired import (
+        from pytest_gpuperf.compute.spread import (
             DEVICE_PROCESS_SPREAD,
             HOST_PROCESS_SPREAD,
             paired_ratio,

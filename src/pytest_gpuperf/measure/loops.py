@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, TypeAlias
 
 from pytest_gpuperf.compute.roofline import peak_fact
-from pytest_gpuperf.compute.step_scorecard import (
+from pytest_gpuperf.compute.scorecard import (
     hardware_of,
     peaks_of,
     scorecard_of,

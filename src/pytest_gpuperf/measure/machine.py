@@ -107,7 +107,7 @@ class Machine:
 
             hardware: What the test says of the hardware; it goes before all else.
         """
-        from pytest_gpuperf.compute.step_scorecard import hardware_of
+        from pytest_gpuperf.compute.scorecard import hardware_of
 
         # a device that has just failed is not asked: what it says would hide why
         unasked = work is None or loop.failure is not None

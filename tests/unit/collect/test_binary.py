@@ -15,12 +15,12 @@ from typing import Any
 import pytest
 
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
     Tool,
+    demangled_names,
     find_tool,
     in_toolkit,
     in_triton,

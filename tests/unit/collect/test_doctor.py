@@ -22,7 +22,7 @@ from pytest_gpuperf.collect.doctor.machine import (
 )
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
-from pytest_gpuperf.model.finding import Finding, Status
+from pytest_gpuperf.model.gap import Finding, Status
 
 STOPS, BENDS, UNKNOWN, OK = Status
 SITE = "/opt/env/lib/python3.12/site-packages"

@@ -29,7 +29,7 @@ from fakes.nvml_library import BURST, compiled, scripted
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, Sensors, schedule
-from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.library import GPM_METRICS
 from pytest_gpuperf.collect.nvml.sampler import Sampler, canonical, newest
 from pytest_gpuperf.compute.timeline import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS, gpm_readings
+from pytest_gpuperf.collect.nvml.library import GPM_METRICS, gpm_readings
 from pytest_gpuperf.collect.translate.dcgm import (
     Field,
     Moment,

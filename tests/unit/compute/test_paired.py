@@ -1,4 +1,4 @@
-"""The rules of compute/paired: two sides that were measured in turns."""
+"""The rules of compute/spread: two sides that were measured in turns."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from pytest_gpuperf.compute.paired import paired_ratio
+from pytest_gpuperf.compute.spread import paired_ratio
 from unit.compute.comparing import known
 
 

@@ -1,14 +1,10 @@
-"""compute.step_scorecard: a measured loop as the profile of a scorecard."""
+"""compute.scorecard: a measured loop as the profile of a scorecard."""
 
 from __future__ import annotations
 
 import pytest
 
-from pytest_gpuperf.compute.step_scorecard import (
-    any_scorecard,
-    scorecard_of,
-    step_profile,
-)
+from pytest_gpuperf.compute.scorecard import any_scorecard, scorecard_of, step_profile
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.scorecard import (
     Bottleneck,

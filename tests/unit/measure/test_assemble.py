@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.base import Timing
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.compute.paired import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
+from pytest_gpuperf.compute.spread import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.captured import capture_record

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.compute.step_scorecard import hardware_of
+from pytest_gpuperf.compute.scorecard import hardware_of
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.loops import loop_record

@@ -20,7 +20,7 @@ from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.leases import FOLDER_VARIABLE
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.child import COLUMNS, Ring, Sensors
-from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS
+from pytest_gpuperf.collect.nvml.library import GPM_METRICS
 from pytest_gpuperf.collect.nvml.sampler import Sampler
 from pytest_gpuperf.config import Config, parse_hertz
 from pytest_gpuperf.errors import MeasureError

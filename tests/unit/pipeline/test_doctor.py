@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.finding import Concern, Finding, Readiness, Status, Topic
+from pytest_gpuperf.model.gap import Concern, Finding, Readiness, Status, Topic
 from pytest_gpuperf.report.doctor import peaks_bytes
 
 FACTS = DriverFacts(

@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_gpuperf.model.finding import Finding, Readiness, Topic
+from pytest_gpuperf.model.gap import Finding, Readiness, Topic
 from pytest_gpuperf.report.doctor import doctor_bytes
 
 GPU = Topic(id="gpu", concerns=("timing", "counters"))

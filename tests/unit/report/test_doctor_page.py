@@ -12,7 +12,7 @@ from fakes.runner import FakeRunner
 from pytest_gpuperf.collect.doctor import look
 from pytest_gpuperf.collect.doctor.machine import Machine
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.finding import Finding, Readiness, Status
+from pytest_gpuperf.model.gap import Finding, Readiness, Status
 
 PAGE = Path(__file__).parents[3] / "docs" / "doctor.md"
 

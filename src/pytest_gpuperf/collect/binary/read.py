@@ -8,13 +8,13 @@ import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from pytest_gpuperf.collect.binary.demangle import demangled_names
 from pytest_gpuperf.collect.binary.instructions import InstructionMix, instruction_mix
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
     NVDISASM,
     CompilerFacts,
     FunctionUsage,
+    demangled_names,
     extract_cubins,
     find_tool,
     function_usage,

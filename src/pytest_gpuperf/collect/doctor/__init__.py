@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from types import ModuleType
 
     from pytest_gpuperf.collect.doctor.machine import Machine
-    from pytest_gpuperf.model.finding import Finding
+    from pytest_gpuperf.model.gap import Finding
 
 __all__ = ["look"]
 

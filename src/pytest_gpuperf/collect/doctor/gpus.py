@@ -9,8 +9,8 @@ from types import ModuleType
 from typing import Any
 
 from pytest_gpuperf.collect.doctor.machine import Machine
-from pytest_gpuperf.model.finding import Finding, Status, Topic
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Finding, Status, Topic
 
 __all__ = ["Gpu", "NvmlReport", "gpu_findings", "read_gpus"]
 

@@ -12,8 +12,8 @@ from pathlib import Path
 
 from pytest_gpuperf.collect.binary.tools import Tool, find_tool
 from pytest_gpuperf.collect.runner import ProcessRunner, Runner
-from pytest_gpuperf.model.finding import Finding
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Finding
 
 __all__ = ["Machine", "cupti_libraries", "loading_error", "this_machine"]
 

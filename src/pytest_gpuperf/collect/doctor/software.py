@@ -9,7 +9,7 @@ from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, Tool
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import Machine, cupti_libraries
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.finding import Finding, Topic
+from pytest_gpuperf.model.gap import Finding, Topic
 
 __all__ = ["software_findings"]
 

@@ -8,7 +8,7 @@ import sys
 from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
 from pytest_gpuperf.collect.doctor.machine import Machine
-from pytest_gpuperf.model.finding import Finding, Status, Topic
+from pytest_gpuperf.model.gap import Finding, Status, Topic
 
 __all__ = ["process_findings", "system_findings"]
 

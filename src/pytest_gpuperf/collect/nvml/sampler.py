@@ -39,8 +39,12 @@ from pytest_gpuperf.collect.leases import (
     make_lease_folder,
 )
 from pytest_gpuperf.collect.nvml import child as nvml_child
-from pytest_gpuperf.collect.nvml.gpm import GPM_METRICS, gpm_readings
-from pytest_gpuperf.collect.nvml.library import gap_of, why_unavailable
+from pytest_gpuperf.collect.nvml.library import (
+    GPM_METRICS,
+    gap_of,
+    gpm_readings,
+    why_unavailable,
+)
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.telemetry import CanonicalRecord
