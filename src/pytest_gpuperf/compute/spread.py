@@ -128,6 +128,7 @@ class Mixture(Frozen, frozen=True, kw_only=True):
         ratio: float = 1.0,
         floor: float = 0.0,
         extra: float = 0.0,
+        enough: float = 1.0,
     ) -> float:
         """
         Return the one-sided probability of a larger difference without a change.
@@ -142,11 +143,15 @@ class Mixture(Frozen, frozen=True, kw_only=True):
             floor: The least variance of a session.
 
             extra: Variance that has nothing to do with the test's own.
+
+            enough: A probability that need not be known better than "not below it".
         """
         own, p_value = self.dof * variance, 0.0
         for prior, whole, dof, weight in self.parts:
             error = math.sqrt(max((prior + own) / whole, floor) * ratio + extra)
             p_value += weight * student_tail(dof, difference / error)
+            if p_value >= enough:
+                break
         return p_value
 
     def reach(

@@ -12,6 +12,7 @@ from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.start import command_line, worker_start
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.verdict import FAILING
 from pytest_gpuperf.pipeline import run as steps
@@ -262,12 +263,13 @@ class Gate:
         if run is None:
             return
         width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
-        title, *lines = terminal.run_lines(
-            run,
-            width=width,
-            verbose=verbose,
-            in_failures=self._explained_above(terminalreporter),
-        )
+        with collector_paused():
+            title, *lines = terminal.run_lines(
+                run,
+                width=width,
+                verbose=verbose,
+                in_failures=self._explained_above(terminalreporter),
+            )
         terminalreporter.write_sep("=", title.text)
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
