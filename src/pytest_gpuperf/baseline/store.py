@@ -298,8 +298,8 @@ class _Reader:
 
 def _damaged(path: Path, stored: Stored) -> BaselineCorruptError:
     """Return the error for a file that would lose lines if it were written back."""
-    first, *others = stored.damage
-    more = f" and {len(others)} more" if others else ""
+    first, *rest = stored.damage
+    more = f" and {len(rest)} more" if rest else ""
     where = f"line {first.line}: " if first.line else ""
     return BaselineCorruptError(
         f"{where}{first.reason}{more}",

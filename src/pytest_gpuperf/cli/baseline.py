@@ -496,8 +496,8 @@ def _against_others(numbers: Sequence[float]) -> tuple[str, ...]:
     """Return how far each number is from the median of the others; "" for one alone."""
     cells = []
     for index, number in enumerate(numbers):
-        others = [*numbers[:index], *numbers[index + 1 :]]
-        middle = median(others) if others else 0.0
+        rest = [*numbers[:index], *numbers[index + 1 :]]
+        middle = median(rest) if rest else 0.0
         cells.append(display.change(number / middle - 1) if middle else "")
     return tuple(cells)
 

@@ -290,22 +290,23 @@ def _pair(
     then: Sequence[SessionValue],
 ) -> _Pair:
     """Return a metric then and now, by the best source that both sides have."""
-    here, there = (
+    values_now, values_then = (
         [value for value in side if value.metric == metric] for side in (now, then)
     )
-    sources = {v.source for v in here} & {v.source for v in there}
-    source = best_source(sources or {v.source for v in (*here, *there)})
-    here, there = (
-        [value for value in side if value.source == source] for side in (here, there)
+    sources = {v.source for v in values_now} & {v.source for v in values_then}
+    source = best_source(sources or {v.source for v in (*values_now, *values_then)})
+    values_now, values_then = (
+        [value for value in side if value.source == source]
+        for side in (values_now, values_then)
     )
-    widths = [_width(side) for side in (here, there)]
+    widths = [_width(side) for side in (values_now, values_then)]
     certain = [width for width in widths if width is not None]
     return _Pair(
         key=key,
         metric=metric,
-        unit=(here or there)[0].unit,
-        was=_mean(there),
-        now=_mean(here),
+        unit=(values_now or values_then)[0].unit,
+        was=_mean(values_then),
+        now=_mean(values_now),
         half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
     )
 

@@ -75,8 +75,8 @@ class Recording(Frozen, frozen=True, kw_only=True):
 
     def references(self) -> tuple[Record, ...]:
         """Return the records of reference workloads, of all processes."""
-        found = self.records.values()
-        return tuple(record for record in found if record.kind is Kind.REFERENCE)
+        records = self.records.values()
+        return tuple(record for record in records if record.kind is Kind.REFERENCE)
 
     def of_role(self, role: Role, test_ids: Iterable[str]) -> list[Record]:
         """Return the records of one role for some tests."""

@@ -222,11 +222,11 @@ def _distance(contrast: Contrast, place: int) -> float:
 def _variance_without(contrast: Contrast, session_id: str) -> tuple[float, int]:
     """Return the variance of a test's other sessions, and its degrees of freedom."""
     pairs = zip(contrast.session_ids, contrast.stored, strict=True)
-    others = [value for name, value in pairs if name != session_id]
-    if not others:
+    values = [value for name, value in pairs if name != session_id]
+    if not values:
         return LEAST_VARIANCE, 0
-    dof = len(others) - 1
-    return max(moments(others)[1] / max(dof, 1), LEAST_VARIANCE), dof
+    dof = len(values) - 1
+    return max(moments(values)[1] / max(dof, 1), LEAST_VARIANCE), dof
 
 
 def _without(contrast: Contrast, place: int) -> Contrast:

@@ -146,9 +146,9 @@ class Mixture(Frozen, frozen=True, kw_only=True):
 
             enough: A probability that need not be known better than "not below it".
         """
-        own, p_value = self.dof * variance, 0.0
+        squares, p_value = self.dof * variance, 0.0
         for prior, whole, dof, weight in self.parts:
-            error = math.sqrt(max((prior + own) / whole, floor) * ratio + extra)
+            error = math.sqrt(max((prior + squares) / whole, floor) * ratio + extra)
             p_value += weight * student_tail(dof, difference / error)
             if p_value >= enough:
                 break
@@ -164,9 +164,9 @@ class Mixture(Frozen, frozen=True, kw_only=True):
         extra: float = 0.0,
     ) -> float:
         """Return the difference that has a probability below one half: the inverse."""
-        own = self.dof * variance
+        squares = self.dof * variance
         parts = [
-            (weight, max((prior + own) / whole, floor) * ratio + extra, dof)
+            (weight, max((prior + squares) / whole, floor) * ratio + extra, dof)
             for prior, whole, dof, weight in self.parts
         ]
         return _reach(parts, p_value)
@@ -315,10 +315,10 @@ def session_spread(
     share = fmean(1 / len(session.run_values) for session in stored)
     within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
     floor = max(within * share, _sampling_error(stored) ** 2, LEAST_VARIANCE)
-    known = usual or usual_spread([(variance, dof)], Clock.HOST)
+    group_spread = usual or usual_spread([(variance, dof)], Clock.HOST)
     parts = tuple(
         (weight, max((prior + dof * variance) / whole, floor), freedom)
-        for prior, whole, freedom, weight in known.mixture(dof).parts
+        for prior, whole, freedom, weight in group_spread.mixture(dof).parts
     )
     deviation = math.sqrt(sum(weight * square for weight, square, _ in parts))
     return Spread(fraction=deviation, parts=parts, session_count=len(stored))

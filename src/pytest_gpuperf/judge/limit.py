@@ -149,12 +149,12 @@ def judge_limit(
             evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
     usable = [r for r in retest.records if r.key == record.key and r.void is None]
-    repeated = (select(limit, again) for again in usable)
-    again = [
+    repeated = (select(limit, retested) for retested in usable)
+    estimates = [
         e for e in repeated if isinstance(e, Estimate) and e.source == first.source
     ]
-    verdict = _decide(limit, record, first, again, spread)
-    missing = () if again else retest.lacking(limit.metric, usable)
+    verdict = _decide(limit, record, first, estimates, spread)
+    missing = () if estimates else retest.lacking(limit.metric, usable)
     if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
         return verdict
     evidence = VerdictEvidence(lacking=missing)
@@ -183,14 +183,14 @@ def _decide(
     limit: Limit,
     record: Record,
     first: Estimate,
-    again: Sequence[Estimate],
+    retested: Sequence[Estimate],
     spread: Spread | None,
 ) -> Verdict:
     """Return the verdict on a value that is there."""
-    estimate = _together(first, again)
-    interval = _interval(limit, record, estimate, again, spread)
+    estimate = _together(first, retested)
+    interval = _interval(limit, record, estimate, retested, spread)
     outcome, reason = _outcome(limit, estimate.value, interval)
-    still = reason is Reason.STRADDLES_LIMIT and bool(again)
+    still = reason is Reason.STRADDLES_LIMIT and bool(retested)
     return Verdict(
         key=record.key,
         metric=limit.metric,
@@ -201,7 +201,7 @@ def _decide(
         estimate=estimate,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
-        confirmations=_relative(limit, again),
+        confirmations=_relative(limit, retested),
     )
 
 
@@ -226,7 +226,7 @@ def _interval(
     limit: Limit,
     record: Record,
     estimate: Estimate,
-    again: Sequence[Estimate],
+    retested: Sequence[Estimate],
     spread: Spread | None,
 ) -> _Interval | None:
     """Return where other sessions would find a value; None: it is compared as a point."""
@@ -235,12 +235,12 @@ def _interval(
     low, high = estimate.low, estimate.high
     if record.kind is Kind.COMPARE and low is not None and high is not None:
         return _Interval(low=low, high=high)  # it holds the processes' spread already
-    known = spread or _prior(estimate)
-    if known is None:
+    prior = spread or _prior(estimate)
+    if prior is None:
         return None
-    deviation = _deviation(known, estimate, again)
+    deviation = _deviation(prior, estimate, retested)
     factor = math.exp(
-        min(half_width(known, fraction=deviation), math.log(_MOST_FACTOR))
+        min(half_width(prior, fraction=deviation), math.log(_MOST_FACTOR))
     )
     ends = sorted((estimate.value / factor, estimate.value * factor))
     return _Interval(low=ends[0], high=ends[1])
@@ -251,7 +251,9 @@ def _prior(estimate: Estimate) -> Spread | None:
     return PRIORS.get(family_of(estimate.metric, estimate.source))
 
 
-def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) -> float:
+def _deviation(
+    spread: Spread, estimate: Estimate, retested: Sequence[Estimate]
+) -> float:
     """
     Return the standard deviation of a session's value, as several runs narrow it.
 
@@ -259,12 +261,12 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     away the latter's share alone, so that a k-th of the whole variance remains at least.
     What samples leave open is never less than their own half-width.
     """
-    measured = again or (estimate,)
+    measured = retested or (estimate,)
     widths = [e.half_width for e in measured if e.half_width is not None]
     floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
-    if len(again) < _SPREAD_LEAST or min(e.value for e in again) <= 0:
+    if len(retested) < _SPREAD_LEAST or min(e.value for e in retested) <= 0:
         return max(spread.fraction, floor)
-    logs = [math.log(e.value) for e in again]
+    logs = [math.log(e.value) for e in retested]
     mean = math.fsum(logs) / len(logs)
     between_runs = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
     averaged = between_runs / len(logs)
@@ -272,28 +274,28 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     return max(math.sqrt(left), floor)
 
 
-def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
+def _together(first: Estimate, retested: Sequence[Estimate]) -> Estimate:
     """Return the estimate that decides: the first, or the mean of the confirming."""
-    if not again:
+    if not retested:
         return first
-    lows = [e.low for e in again if e.low is not None]
-    highs = [e.high for e in again if e.high is not None]
-    complete = len(lows) == len(highs) == len(again)
+    lows = [e.low for e in retested if e.low is not None]
+    highs = [e.high for e in retested if e.high is not None]
+    complete = len(lows) == len(highs) == len(retested)
     return replace(
         first,
-        value=fmean(e.value for e in again),
+        value=fmean(e.value for e in retested),
         low=fmean(lows) if complete else None,
         high=fmean(highs) if complete else None,
-        sample_count=sum(e.sample_count for e in again),
+        sample_count=sum(e.sample_count for e in retested),
     )
 
 
-def _relative(limit: Limit, again: Sequence[Estimate]) -> tuple[float, ...]:
+def _relative(limit: Limit, retested: Sequence[Estimate]) -> tuple[float, ...]:
     """Return how far beyond its limit each confirming process was; none for a limit of 0."""
     if limit.threshold == 0:
         return ()
     threshold = limit.threshold
-    return tuple((e.value - threshold) / abs(threshold) for e in again)
+    return tuple((e.value - threshold) / abs(threshold) for e in retested)
 
 
 def judge_limits(

@@ -112,8 +112,8 @@ def facts_of(
     hard_facts = facts.get(family.value, {})
     if "method" in hard_facts and "device_method" in HARD_FACTS[family]:
         # stored before devices had a method of their own, which has not changed since
-        others = {name: fact for name, fact in hard_facts.items() if name != "method"}
-        hard_facts = {**others, "device_method": DEVICE_METHOD}
+        shared = {name: fact for name, fact in hard_facts.items() if name != "method"}
+        hard_facts = {**shared, "device_method": DEVICE_METHOD}
     of_peak = metric in METRICS and METRICS[metric].bound == _PEAK
     if of_peak or _PEAK not in hard_facts:
         return hard_facts

@@ -117,11 +117,11 @@ class Bands(Frozen, frozen=True, kw_only=True):
 TRAINING_BANDS = Bands(a=0.60, b=0.40, c=0.20, d=0.10)
 
 
-def _rank(other: object) -> int:
+def _rank(grade: object) -> int:
     """Return the place of a grade or its text."""
-    if isinstance(other, Grade):
-        return other.rank
-    if not isinstance(other, str) or len(other) != 1 or other not in _LETTERS:
-        message = f"{other!r} is not a grade"
+    if isinstance(grade, Grade):
+        return grade.rank
+    if not isinstance(grade, str) or len(grade) != 1 or grade not in _LETTERS:
+        message = f"{grade!r} is not a grade"
         raise RecordError(message, path="grade", remedy="write one of A, B, C, D, F")
-    return _LETTERS.index(other)
+    return _LETTERS.index(grade)

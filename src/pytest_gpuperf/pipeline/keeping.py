@@ -361,9 +361,9 @@ def _effects_seen(
 ) -> dict[RecordKey, float]:
     """Return the smallest change of some measurements that their sessions show."""
     references = references_of(suite, session_id="")
-    seen = smallest_seen(cases, references=references, more_sessions=more_sessions)
+    smallest = smallest_seen(cases, references=references, more_sessions=more_sessions)
     effects: dict[RecordKey, float] = {}
-    for case, effect in zip(cases, seen, strict=True):
+    for case, effect in zip(cases, smallest, strict=True):
         if effect is not None and case.key in keys:
             effects[case.key] = max(effect, effects.get(case.key, 0.0))
     return effects

@@ -225,7 +225,7 @@ class ActivityCollector:
 
     def leave(self, sink: Sink) -> None:
         """Stop adding to a sink."""
-        self._sinks = tuple(other for other in self._sinks if other is not sink)
+        self._sinks = tuple(joined for joined in self._sinks if joined is not sink)
 
     def flush(self) -> None:
         """Make CUPTI deliver all complete records; the device must be idle."""
