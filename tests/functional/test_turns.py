@@ -106,7 +106,7 @@ def records(project: Project) -> dict[str, Any]:
 
 
 def test_workers_take_turns(project: Project) -> None:
-    """By default each test has the GPU alone, and who waits is not company."""
+    """By default each test has the GPU alone, and who waits does not share it."""
     project.write(TESTS)
     ended = project.spawn(*XDIST, "-n2", JSON)
 
@@ -151,7 +151,7 @@ def test_turns_can_be_switched_off(project: Project, folder: Path) -> None:
         ("works", "exclusive", True),
     ],
 )
-def test_who_is_known_to_wait_is_no_company(
+def test_who_is_known_to_wait_shares_nothing(
     project: Project, first: str, lock: str, *, void: bool
 ) -> None:
     """NVML lists every context; whoever runs a test that measures nothing may compute."""

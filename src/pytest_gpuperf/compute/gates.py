@@ -16,7 +16,7 @@ from statistics import median
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Note, Void, VoidCode
-from pytest_gpuperf.model.telemetry import ClockReason, Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
 __all__ = ["Gates", "clock_drift_fraction", "gates"]
 
@@ -77,15 +77,15 @@ def gates(
     """
     voids = [*_health(deltas), *_hardware(deltas)]
     notes = [*_events(deltas), *_silence(deltas)]
-    if deltas.company is Company.FOREIGN:
+    if deltas.sharing is Sharing.FOREIGN:
         voids.append(_foreign(deltas))
     drift_void, capped = _capped(deltas, clocks_hz or deltas.ring_sm_clocks_hz)
     voids.extend(drift_void)
     notes.extend(capped)
-    if deltas.company is Company.UNKNOWN:
+    if deltas.sharing is Sharing.UNKNOWN:
         text = (
             "whether others computed on the GPU is not known:"
-            f" {deltas.company_reason or 'nobody could see'}"
+            f" {deltas.sharing_reason or 'nobody could see'}"
         )
         if strict:
             remedy = "measure outside a container, MIG or MPS, or without strict mode"

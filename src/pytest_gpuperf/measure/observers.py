@@ -17,7 +17,7 @@ from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
 from pytest_gpuperf.model.sample import CacheMode, Source
-from pytest_gpuperf.model.telemetry import Company
+from pytest_gpuperf.model.telemetry import Sharing
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import DeviceTimer, TimedCall, Timing
@@ -568,7 +568,7 @@ class Span:
 
     def _shared(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
         """Yield that others computed on the GPU too."""
-        if deltas is not None and deltas.company is Company.FOREIGN:
+        if deltas is not None and deltas.sharing is Sharing.FOREIGN:
             pids = ", ".join(map(str, deltas.foreign_pids))
             several = len(deltas.foreign_pids) > 1
             text = (

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
 from pytest_gpuperf.model.record import Note, Void, VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.leases import ProcessState
@@ -43,7 +43,7 @@ class OtherUsers(Frozen, frozen=True, kw_only=True):
     Who else was on the GPU during a test.
 
     Attributes:
-        deltas: What its sensors counted: whoever waited for a turn is not company.
+        deltas: What its sensors counted: whoever waited for a turn does not share it.
 
         void: Why the test must not be judged; None: it may be.
 
@@ -231,11 +231,11 @@ class Turns:
 
 def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None:
     """Return what sensors counted, without processes that are known to have idled."""
-    if deltas is None or deltas.company is not Company.FOREIGN:
+    if deltas is None or deltas.sharing is not Sharing.FOREIGN:
         return deltas
     left = tuple(pid for pid in deltas.foreign_pids if pid not in idle)
-    company = Company.FOREIGN if left else Company.ALONE
-    return replace(deltas, company=company, foreign_pids=left)
+    sharing = Sharing.FOREIGN if left else Sharing.ALONE
+    return replace(deltas, sharing=sharing, foreign_pids=left)
 
 
 def _void(rivals: list[ProcessState]) -> Void:

@@ -15,11 +15,11 @@ __all__ = [
     "BottleneckCategory",
     "CanonicalRecord",
     "ClockReason",
-    "Company",
     "ComputedRecord",
     "DeviceDeltas",
     "Health",
     "SecondPass",
+    "Sharing",
     "UtilizationWindow",
     "Weights",
     "WorkloadClass",
@@ -309,7 +309,7 @@ class ClockReason(str, Enum):
     THERMAL = "thermal slowdown"  # of either kind: older drivers do not tell them apart
 
 
-class Company(str, Enum):
+class Sharing(str, Enum):
     """Who else computed on a GPU."""
 
     ALONE = "alone"
@@ -369,9 +369,9 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
 
         gpm_reason: Why there are none, as a fragment; None: there are, or nobody asked.
 
-        company: Who else computed on the GPU.
+        sharing: Who else computed on the GPU.
 
-        company_reason: Why that is not known, as a fragment; None: it is.
+        sharing_reason: Why that is not known, as a fragment; None: it is.
 
         foreign_pids: Processes of others that were seen on it.
 
@@ -401,8 +401,8 @@ class DeviceDeltas(Frozen, frozen=True, kw_only=True):
     ring_power_watts: tuple[float, ...] = ()
     gpm: Mapping[str, float | None] = {}
     gpm_reason: str | None = None
-    company: Company = Company.UNKNOWN
-    company_reason: str | None = None
+    sharing: Sharing = Sharing.UNKNOWN
+    sharing_reason: str | None = None
     foreign_pids: tuple[int, ...] = ()
     silent: Mapping[str, Gap] = {}
     lost: Gap | None = None

@@ -20,9 +20,9 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.telemetry import (
     ClockReason,
-    Company,
     DeviceDeltas,
     SecondPass,
+    Sharing,
 )
 
 MS = 1_000_000  # ns
@@ -95,7 +95,7 @@ def test_burst(alone: Neighbours) -> None:
     assert set(found.ring_sm_clocks_hz[:-1]) == {1980e6}
     assert set(found.ring_power_watts[:-1]) == {640.0}
     assert found.xids == ()
-    assert found.company is Company.ALONE
+    assert found.sharing is Sharing.ALONE
     assert gate == Gates()
 
 
@@ -456,8 +456,8 @@ def test_an_instance() -> None:
     with scripted(f",0,uuid,MIG-{bare}\n,*,gpm,1\n") as (nvml, _):
         board = open_board(bare, nvml=nvml)
         assert (board.instance, board.uuid) == (1, f"MIG-{bare}")
-        company, _, reason = Neighbours(1, Path("/nowhere"), {}).on_gpu(board)
-        assert company is Company.UNKNOWN
+        sharing, _, reason = Neighbours(1, Path("/nowhere"), {}).on_gpu(board)
+        assert sharing is Sharing.UNKNOWN
         assert reason is not None
         assert "MIG" in reason
         board.close()
@@ -466,9 +466,9 @@ def test_an_instance() -> None:
 # ---- who else is there
 
 
-def company(
+def sharing(
     text: str, neighbours: Neighbours
-) -> tuple[Company, tuple[int, ...], str | None]:
+) -> tuple[Sharing, tuple[int, ...], str | None]:
     with scripted(text) as (nvml, _):
         board: Board = open_board(UUID, nvml=nvml)
         try:
@@ -479,14 +479,14 @@ def company(
 
 def test_own_processes(alone: Neighbours) -> None:
     """The process itself and what it started are not foreign."""
-    found = company(",*,proc.100,5\n,*,proc.101,5\n", alone)
-    assert found == (Company.ALONE, (), None)
+    found = sharing(",*,proc.100,5\n,*,proc.101,5\n", alone)
+    assert found == (Sharing.ALONE, (), None)
 
 
 def test_foreign_process(alone: Neighbours) -> None:
     """Whoever does not descend from the process is foreign, and voids."""
-    assert company(",*,proc.100,5\n,*,proc.200,5\n", alone)[:2] == (
-        Company.FOREIGN,
+    assert sharing(",*,proc.100,5\n,*,proc.200,5\n", alone)[:2] == (
+        Sharing.FOREIGN,
         (200,),
     )
     found, gate = during(BURST + "300,*,proc.200,5\n", alone)
@@ -498,45 +498,45 @@ def test_foreign_process(alone: Neighbours) -> None:
 def test_foreign_process_that_left(alone: Neighbours) -> None:
     """A foreign process that was only there at the beginning voids, too."""
     found, _ = during(BURST + "0,*,proc.200,5\n300,*,proc.200,-1\n", alone)
-    assert (found.company, found.foreign_pids) == (Company.FOREIGN, (200,))
+    assert (found.sharing, found.foreign_pids) == (Sharing.FOREIGN, (200,))
 
 
 def test_container(tmp_path: Path) -> None:
     """In a container nobody knows whose the ids of the host are."""
     inside = Neighbours(1, system(tmp_path, "pid:[4026532999]"), {})
-    found, _, reason = company(",*,proc.7,5\n", inside)
-    assert found is Company.UNKNOWN
+    found, _, reason = sharing(",*,proc.7,5\n", inside)
+    assert found is Sharing.UNKNOWN
     assert reason is not None
     assert "container" in reason
 
 
 def test_no_proc(tmp_path: Path) -> None:
-    """Where the system does not show its processes, company is unknown."""
-    assert company("", Neighbours(1, tmp_path / "none", {}))[0] is Company.UNKNOWN
+    """Where the system does not show its processes, who shares it is unknown."""
+    assert sharing("", Neighbours(1, tmp_path / "none", {}))[0] is Sharing.UNKNOWN
 
 
 @pytest.mark.parametrize("by", ["environment", "driver"])
 def test_mps(tmp_path: Path, by: str) -> None:
-    """MPS shares a GPU: company is unknown."""
+    """MPS shares a GPU: by whom is unknown."""
     named = {"CUDA_MPS_PIPE_DIRECTORY": "/tmp/mps"} if by == "environment" else {}  # noqa: S108 - only a name
     text = "" if by == "environment" else ",*,mps.9,5\n"
-    found, _, reason = company(text, Neighbours(1, system(tmp_path), named))
-    assert found is Company.UNKNOWN
+    found, _, reason = sharing(text, Neighbours(1, system(tmp_path), named))
+    assert found is Sharing.UNKNOWN
     assert reason is not None
     assert "MPS" in reason
 
 
 def test_split_gpu(alone: Neighbours) -> None:
     """A GPU in MIG mode hides who else is on it."""
-    assert company(",*,mig,1\n", alone)[0] is Company.UNKNOWN
+    assert sharing(",*,mig,1\n", alone)[0] is Sharing.UNKNOWN
 
 
 @pytest.mark.parametrize("code", sorted(set(CODES) - LOST), ids=CODES.get)
 def test_no_list_of_processes(alone: Neighbours, code: int) -> None:
-    """A driver that lists no processes leaves company unknown, with the reason."""
+    """A driver that lists no processes leaves it unknown, with the reason."""
     text = f",*,error.nvmlDeviceGetComputeRunningProcesses,{code}\n"
-    found, _, reason = company(text, alone)
-    assert found is Company.UNKNOWN
+    found, _, reason = sharing(text, alone)
+    assert found is Sharing.UNKNOWN
     assert reason is not None
     assert gap_of(code if code != 7 else 999).reason in reason or code == 7
 

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.gates import clock_drift_fraction, gates
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.telemetry import ClockReason, Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import ClockReason, DeviceDeltas, Sharing
 
 ALL_COUNTED = dict.fromkeys(ClockReason, 0.0)
 LOST = Gap(code=GapCode.DEVICE_LOST, reason="it fell off", remedy="restart")
@@ -23,7 +23,7 @@ def around(**more: Any) -> DeviceDeltas:
         "gpu_index": 0,
         "duration_s": 1.0,
         "throttled_s": ALL_COUNTED,
-        "company": Company.ALONE,
+        "sharing": Sharing.ALONE,
     }
     return DeviceDeltas(**(quiet | more))
 
@@ -146,15 +146,15 @@ def test_ecc_change(change: int) -> None:
 
 def test_foreign_process() -> None:
     """A process of somebody else's that is known voids, and is named."""
-    found = gates(around(company=Company.FOREIGN, foreign_pids=(7, 9)))
+    found = gates(around(sharing=Sharing.FOREIGN, foreign_pids=(7, 9)))
     assert found.void is not None
     assert found.void.code == "foreign-process"
     assert "processes 7, 9" in found.void.text
 
 
-def test_company_unknown() -> None:
+def test_nobody_knows_who_shares_it() -> None:
     """Others that cannot be seen are said to be so, and void in strict mode only."""
-    deltas = around(company=Company.UNKNOWN, company_reason="this is a container")
+    deltas = around(sharing=Sharing.UNKNOWN, sharing_reason="this is a container")
     assert codes(deltas) == (None, ["company-unknown"])
     assert codes(deltas, strict=True) == ("company-unknown", [])
 
@@ -244,7 +244,7 @@ def test_what_befell_the_gpu_says_what_to_do() -> None:
 
 def test_a_second_reason_to_void_is_noted_in_its_own_words() -> None:
     """The reader of a lost GPU learns who else was on it."""
-    deltas = around(lost=LOST, company=Company.FOREIGN, foreign_pids=(7,))
+    deltas = around(lost=LOST, sharing=Sharing.FOREIGN, foreign_pids=(7,))
 
     assert noted(deltas)["foreign-process"] == (
         "process 7 computed on the same GPU; end it, or measure on another GPU"
@@ -253,7 +253,7 @@ def test_a_second_reason_to_void_is_noted_in_its_own_words() -> None:
 
 def test_several_others_are_they() -> None:
     """All of them are to be ended."""
-    assert void_text(around(company=Company.FOREIGN, foreign_pids=(7, 9))) == (
+    assert void_text(around(sharing=Sharing.FOREIGN, foreign_pids=(7, 9))) == (
         "processes 7, 9 computed on the same GPU; end them, or measure on another GPU"
     )
 
@@ -261,8 +261,8 @@ def test_several_others_are_they() -> None:
 def test_who_cannot_be_seen_is_said_with_the_reason() -> None:
     """Where anybody knows it; strict mode adds what to do."""
     told = "whether others computed on the GPU is not known:"
-    container = around(company=Company.UNKNOWN, company_reason="a container")
-    silent = around(company=Company.UNKNOWN)
+    container = around(sharing=Sharing.UNKNOWN, sharing_reason="a container")
+    silent = around(sharing=Sharing.UNKNOWN)
 
     assert noted(container)["company-unknown"] == f"{told} a container"
     assert noted(silent)["company-unknown"] == f"{told} nobody could see"

@@ -31,7 +31,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
-from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
 
 UUID = "GPU-00010203-0405-0607-0809-0a0b0c0d0e0f"
 OTHER = UUID.replace("0e0f", "ffff")
@@ -306,7 +306,7 @@ def test_a_gpu_with_other_users(
     observed = place.measured(3000, 1000)
     assert observed.deltas is not None
     observed.deltas = replace(
-        observed.deltas, company=Company.FOREIGN, foreign_pids=pids
+        observed.deltas, sharing=Sharing.FOREIGN, foreign_pids=pids
     )
     record = place.record(observed)
 

@@ -25,7 +25,7 @@ from pytest_gpuperf.errors import ConfigError, DeviceHeldError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.turns import Turns
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.telemetry import Company, DeviceDeltas
+from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
 
 ONE, TWO = "GPU-aa00", "GPU-bb00"
 TEST, OTHERS = "test_it.py::test_x", "test_other.py::test_y"
@@ -106,9 +106,9 @@ def holding(uuid: str) -> Iterator[None]:
 
 def deltas(*pids: int) -> DeviceDeltas:
     """Return what sensors say where other processes were listed."""
-    company = Company.FOREIGN if pids else Company.ALONE
+    sharing = Sharing.FOREIGN if pids else Sharing.ALONE
     return DeviceDeltas(
-        gpu_uuid=ONE, gpu_index=0, duration_s=1.0, company=company, foreign_pids=pids
+        gpu_uuid=ONE, gpu_index=0, duration_s=1.0, sharing=sharing, foreign_pids=pids
     )
 
 
@@ -216,7 +216,7 @@ def test_who_has_measured_meanwhile_is_a_rival(folder: Path) -> None:
 
 
 @pytest.mark.parametrize("lock", [Lock.EXCLUSIVE, Lock.SHARED])
-def test_who_waits_is_no_company(folder: Path, lock: Lock) -> None:
+def test_who_waits_shares_nothing(folder: Path, lock: Lock) -> None:
     """A context that is listed computes nothing between the tests of its process."""
     place = Place(folder, lock=lock)
     waits = Presence(ONE, place.clock)

@@ -30,9 +30,9 @@ from pytest_gpuperf.collect.nvml.library import (
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.telemetry import (
     ClockReason,
-    Company,
     DeviceDeltas,
     SecondPass,
+    Sharing,
 )
 
 __all__ = ["Deltas", "second_pass"]
@@ -137,7 +137,7 @@ class _Reading(NamedTuple):
     energy_joules: float | None
     reasons: int
     used_bytes: int | None
-    company: tuple[Company, tuple[int, ...], str | None]
+    sharing: tuple[Sharing, tuple[int, ...], str | None]
 
 
 class Deltas:
@@ -194,8 +194,8 @@ class Deltas:
         duration_s = (self._clock.now_ns() - before.now_ns) / NS_PER_S
         gpm, gpm_reason = ({}, None) if self._gpm is None else self._gpm.end()
         after = self._read()
-        company, _, hidden = max(
-            before.company, after.company, key=lambda company: _COMPANY_RANK[company[0]]
+        sharing, _, hidden = max(
+            before.sharing, after.sharing, key=lambda sharing: _SHARING_RANK[sharing[0]]
         )
         energy_joules = _increase(before.energy_joules, after.energy_joules)
         # read first: what fails here is part of `silent` below
@@ -220,9 +220,9 @@ class Deltas:
             ),
             gpm=gpm,
             gpm_reason=gpm_reason,
-            company=company,
-            company_reason=hidden,
-            foreign_pids=tuple(sorted({*before.company[1], *after.company[1]})),
+            sharing=sharing,
+            sharing_reason=hidden,
+            foreign_pids=tuple(sorted({*before.sharing[1], *after.sharing[1]})),
             silent=board.silent,
             lost=board.lost,
             **read,
@@ -247,7 +247,7 @@ class Deltas:
             energy_joules=board.energy_joules(),
             reasons=_clock_reason_bits(board),
             used_bytes=None if memory is None else int(memory.used),
-            company=self._neighbours.on_gpu(board),
+            sharing=self._neighbours.on_gpu(board),
         )
 
     def _rings(self) -> dict[str, tuple[float, ...]]:
@@ -276,7 +276,7 @@ class Deltas:
         return tuple(xids)
 
 
-_COMPANY_RANK = {Company.ALONE: 0, Company.UNKNOWN: 1, Company.FOREIGN: 2}
+_SHARING_RANK = {Sharing.ALONE: 0, Sharing.UNKNOWN: 1, Sharing.FOREIGN: 2}
 
 
 def _xid_events(board: Board) -> Any:  # noqa: ANN401 - the library has no types

@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.leases import descends_from
 from pytest_gpuperf.collect.nvml.child import GPM_GAP_S
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.telemetry import Company
+from pytest_gpuperf.model.telemetry import Sharing
 
 __all__ = [
     "GPM_METRICS",
@@ -347,15 +347,15 @@ class Neighbours:
         except OSError:
             self._namespace = ""
 
-    def on_gpu(self, board: Board) -> tuple[Company, tuple[int, ...], str | None]:
+    def on_gpu(self, board: Board) -> tuple[Sharing, tuple[int, ...], str | None]:
         """Return who else computes on a GPU now, their ids, and why that is not known."""
         processes = board.call("processes", "nvmlDeviceGetComputeRunningProcesses")
         hidden = self._hidden(board, are_listed=processes is not None)
         if hidden is not None:
-            return Company.UNKNOWN, (), hidden
+            return Sharing.UNKNOWN, (), hidden
         pids = {int(process.pid) for process in processes}
         foreign = tuple(sorted(pid for pid in pids if not self._is_ours(pid)))
-        return (Company.FOREIGN if foreign else Company.ALONE), foreign, None
+        return (Sharing.FOREIGN if foreign else Sharing.ALONE), foreign, None
 
     def _hidden(self, board: Board, *, are_listed: bool) -> str | None:
         """Return why the processes cannot be told apart; None: they can."""
