@@ -143,7 +143,7 @@ class Config(Frozen, frozen=True, kw_only=True):
         telemetry: Sampling rate of the sensors of the GPU in use [Hz], > 0 and <= 100;
             None: not sampled.
 
-        given: The options that were set, as text, credentials masked; `rootdir`, relative
+        option_texts: The options that were set, as text, credentials masked; `rootdir`, relative
             to the folder in which pytest was started, where the two differ.
 
         peaks: Declared peak by device and field [B/s or FLOP/s].
@@ -177,7 +177,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     lock: Lock = Lock.EXCLUSIVE
     lock_timeout_s: float = 600.0
     telemetry: float | None = None
-    given: Mapping[str, str] = {}
+    option_texts: Mapping[str, str] = {}
     peaks: DeclaredPeaks = MappingProxyType({})
     grades: Mapping[str, Bands] = {}
 

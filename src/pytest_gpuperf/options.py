@@ -206,7 +206,7 @@ def _read(config: pytest.Config) -> Config:
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
         grades=reader.read("gpuperf_grades", _grades, {}),
-        given=reader.given,
+        option_texts=reader.texts,
     )
     reader.together(read)
     reader.finish()
@@ -219,7 +219,7 @@ class _Reader:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.mistakes: list[str] = []
-        self.given = _place(config)
+        self.texts = _place(config)
         self._folder = config.rootpath  # of relative paths in the value being read
 
     def _raw(self, dest: str) -> tuple[str | None, str]:
@@ -238,7 +238,7 @@ class _Reader:
         text, place = self._raw(dest)
         if text is None:
             return default
-        self.given[dest] = masked(text)
+        self.texts[dest] = masked(text)
         try:
             return parse(_not_empty(text))
         except ValueError as error:
@@ -255,7 +255,7 @@ class _Reader:
         """Return whether a flag is set."""
         text, _ = self._raw(dest)
         if text == "True":
-            self.given[dest] = "true"
+            self.texts[dest] = "true"
         return text == "True"
 
     def path(self, text: str) -> str:

@@ -108,7 +108,7 @@ def test_the_command_line_alone_works(
     config = options.config_of(pytester.parseconfig(*PLUGIN, flag))
 
     assert getattr(config, name) == here(meant, root)
-    assert dict(config.given) == {f"gpuperf_{name}": text}
+    assert dict(config.option_texts) == {f"gpuperf_{name}": text}
 
 
 @pytest.mark.parametrize("name", FLAGS)

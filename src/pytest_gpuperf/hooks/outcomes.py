@@ -325,7 +325,7 @@ def failure_text(
         line.text
         for verdict in verdicts
         for line in terminal.longrepr_lines(
-            verdict, options=config.given, width=_UNBROKEN
+            verdict, options=config.option_texts, width=_UNBROKEN
         )
     ]
     return "\n".join((*lines, *_advice_lines(perfs)))

@@ -124,7 +124,7 @@ class Turns:
             self._give_back()  # who kept one while waiting for another might wait for ever
             self._take()
         absence = self._site.lost.get(_NAME)
-        if absence is not None and "gpuperf_lock" in self._site.config.given:
+        if absence is not None and "gpuperf_lock" in self._site.config.option_texts:
             how = self._site.config.lock.value
             message = (
                 f"--gpuperf-lock={how} was asked for and refuses: {absence.reason}"

@@ -431,7 +431,7 @@ def write_interrupted(config: Config) -> None:
         completeness=Completeness(
             expected_count=0, reported_count=0, interrupted=_INTERRUPTED
         ),
-        options=config.given,
+        options=config.option_texts,
     )
     runs.write_json(Run(schema=SCHEMA_VERSION, header=header, records=()), config.json)
 

@@ -60,7 +60,7 @@ class Memory:
 
     def place(self) -> str:
         """Return the name of the store, as a person would write it."""
-        return self._config.given.get("gpuperf_baseline", _DEFAULT_PLACE)
+        return self._config.option_texts.get("gpuperf_baseline", _DEFAULT_PLACE)
 
     def check(self) -> None:
         """

@@ -310,7 +310,7 @@ class Suite:
             session=self.site.session,
             environment=self.site.environment,
             completeness=replace(self.completeness(), absent=self._absent()),
-            options=self.config.given,
+            options=self.config.option_texts,
             collectors=choice.collectors,
             sentences=tuple(note.text for note in notes),
             notes=notes,

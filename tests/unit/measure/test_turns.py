@@ -40,12 +40,14 @@ class Place:
         *,
         lock: Lock = Lock.EXCLUSIVE,
         in_use: bool = True,
-        given: Mapping[str, str] | None = None,
+        option_texts: Mapping[str, str] | None = None,
     ) -> None:
         self.folder = folder
         self.clock = FakeClock()
         self.runtime = FakeRuntime(self.clock, in_use=in_use, uuid=ONE)
-        config = Config(root="/", lock=lock, lock_timeout_s=0, given=given or {})
+        config = Config(
+            root="/", lock=lock, lock_timeout_s=0, option_texts=option_texts or {}
+        )
         identity = ProcessIdentity(
             session=Session(id="s", started_unix_s=0.0, host="h")
         )
@@ -303,7 +305,7 @@ def test_where_nothing_can_be_locked_the_run_goes_on(folder: Path) -> None:
 def test_turns_that_were_asked_for_by_name_are_taken(folder: Path) -> None:
     """Or the test ends with an error: no other way stands in."""
     folder.touch()
-    place = Place(folder, given={"gpuperf_lock": "exclusive"})
+    place = Place(folder, option_texts={"gpuperf_lock": "exclusive"})
     with (
         place.turns.measuring(TEST),
         pytest.raises(ConfigError, match="--gpuperf-lock=exclusive was asked for and"),
