@@ -17,8 +17,8 @@ from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.compute.utilization import asserted_class, compute
 from pytest_gpuperf.model.telemetry import (
     CanonicalRecord,
-    Company,
     DeviceDeltas,
+    Sharing,
     WorkloadClass,
 )
 
@@ -200,8 +200,8 @@ def test_no_other_process_is_invented(deltas: Deltas) -> None:
     deltas.begin()
     found = deltas.end()
 
-    assert (found.company is Company.FOREIGN) is bool(found.foreign_pids)
-    assert (found.company is Company.UNKNOWN) is (found.company_reason is not None)
+    assert (found.sharing is Sharing.FOREIGN) is bool(found.foreign_pids)
+    assert (found.sharing is Sharing.UNKNOWN) is (found.sharing_reason is not None)
 
 
 def test_gpm_sees_what_runs(

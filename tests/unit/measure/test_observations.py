@@ -30,9 +30,9 @@ from pytest_gpuperf.model.record import (
 from pytest_gpuperf.model.sample import CacheMode
 from pytest_gpuperf.model.telemetry import (
     ClockReason,
-    Company,
     DeviceDeltas,
     SecondPass,
+    Sharing,
 )
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a")
@@ -56,7 +56,7 @@ DELTAS = DeviceDeltas(
     memory_used_bytes=5_000,
     sm_clock_hz=1.98e9,
     temperature_celsius=47.0,
-    company=Company.ALONE,
+    sharing=Sharing.ALONE,
 )
 PASS = SecondPass(
     calls_count=100,
@@ -317,9 +317,9 @@ def test_a_pass_that_could_not_tell_says_why() -> None:
     ("changed", "strict", "void", "note"),
     [
         ({"reasons": frozenset({ClockReason.POWER_BRAKE})}, False, "power-brake", None),
-        ({"company": Company.FOREIGN, "foreign_pids": (9,)}, False, "foreign", None),
-        ({"company": Company.UNKNOWN}, False, None, "company-unknown"),
-        ({"company": Company.UNKNOWN}, True, "company-unknown", None),
+        ({"sharing": Sharing.FOREIGN, "foreign_pids": (9,)}, False, "foreign", None),
+        ({"sharing": Sharing.UNKNOWN}, False, None, "company-unknown"),
+        ({"sharing": Sharing.UNKNOWN}, True, "company-unknown", None),
         ({"throttled_s": {ClockReason.SOFTWARE_POWER_CAP: 0.1}}, False, None, "capped"),
         ({"ecc_changes": {"corrected errors": 1}}, False, "ecc-changed", None),
         ({}, False, None, None),
