@@ -659,67 +659,54 @@ def test_a_counter_without_an_ending_is_told_to_have_one(
     assert machine.starts
 
 
-def test_a_test_that_fails_under_ncu_says_why(
-    machine: Machine, project: Project
-) -> None:
-    """What it had come to until then is kept."""
-    project.write("""
-        import os
-        import nvtx
-        import pytest
+COUNTED = """
+import os
+import nvtx
+import pytest
 
-        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
-        def test_it(gpuperf):
-            perf = gpuperf.measure(nvtx.launch)
-            assert perf["dram__bytes.sum"] == 64
-            assert "FAKE_NCU_RANGES" not in os.environ, "not under ncu"
-            gpuperf.measure(nvtx.launch, name="second")
-    """)
+@pytest.mark.gpuperf(counters=["dram__bytes.sum"])
+def test_it(gpuperf):"""
+FAILS_UNDER_NCU = """
+    perf = gpuperf.measure(nvtx.launch)
+    assert perf["dram__bytes.sum"] == 64
+    assert "FAKE_NCU_RANGES" not in os.environ, "not under ncu"
+    gpuperf.measure(nvtx.launch, name="second")
+"""
+NOT_REACHED = """
+    if "FAKE_NCU_RANGES" not in os.environ:
+        with gpuperf.range("only here"):
+            nvtx.launch()
+"""
+UNDECLARED = """
+    perf = gpuperf.measure(nvtx.launch)
+    assert perf["lts__t_bytes.sum"] > 0
+"""
+
+
+@pytest.mark.parametrize(
+    ("body", "words"),
+    [
+        (FAILS_UNDER_NCU, ["dram__bytes.sum: the test does not pass under ncu"]),
+        (NOT_REACHED, ["the range 'only here' was not reached under ncu"]),
+        (
+            UNDECLARED,
+            [
+                "lts__t_bytes.sum: a counter is read only where",
+                '@pytest.mark.gpuperf(counters=["dram__bytes.sum", "lts__t_bytes.sum"])',
+            ],
+        ),
+    ],
+    ids=["fails", "not reached", "undeclared"],
+)
+def test_a_test_without_its_counters_says_why(
+    machine: Machine, project: Project, body: str, words: list[str]
+) -> None:
+    """It failed under ncu, took another branch there, or must declare it: as it reads."""
+    project.write(COUNTED + body)
     ended = project.run(NCU, "-rs")
 
     ended.assert_outcomes(skipped=1)
-    assert lines(ended, "dram__bytes.sum: the test does not pass under ncu")
-
-
-def test_a_range_that_was_not_reached_is_named(
-    machine: Machine, project: Project
-) -> None:
-    """A branch that is taken here alone leaves no counters."""
-    project.write("""
-        import os
-        import nvtx
-        import pytest
-
-        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
-        def test_it(gpuperf):
-            if "FAKE_NCU_RANGES" not in os.environ:
-                with gpuperf.range("only here"):
-                    nvtx.launch()
-    """)
-    ended = project.run(NCU, "-rs")
-
-    ended.assert_outcomes(skipped=1)
-    assert lines(ended, "the range 'only here' was not reached under ncu")
-
-
-def test_an_undeclared_counter_is_told_how_to_declare(
-    machine: Machine, project: Project
-) -> None:
-    """The remedy is the whole marker, with what it declares already."""
-    project.write("""
-        import nvtx
-        import pytest
-
-        @pytest.mark.gpuperf(counters=["dram__bytes.sum"])
-        def test_it(gpuperf):
-            perf = gpuperf.measure(nvtx.launch)
-            assert perf["lts__t_bytes.sum"] > 0
-    """)
-    ended = project.run(NCU, "-rs")
-
-    ended.assert_outcomes(skipped=1)
-    marker = '@pytest.mark.gpuperf(counters=["dram__bytes.sum", "lts__t_bytes.sum"])'
-    assert lines(ended, "lts__t_bytes.sum: a counter is read only where", marker)
+    assert lines(ended, *words)
 
 
 def test_without_ncu_a_declared_counter_is_never_a_pass(project: Project) -> None:
