@@ -152,8 +152,9 @@ def summary(
         in_failures=in_failures,
     )
     yield from _absent_lines(run, width)
-    yield from _noise_lines(tally(run), width)
-    judged = judged_line(run)
+    counted = tally(run)
+    yield from _noise_lines(counted, width)
+    judged = judged_line(run, counted)
     yield from wrapped(judged.text, width=width, style=judged.style)
 
 
@@ -350,9 +351,9 @@ def held_line(count: int, confirm: int) -> str:
     return f"{text}; {processes} will measure suspected times and counts again"
 
 
-def judged_line(run: Run) -> Line:
+def judged_line(run: Run, counted: Tally | None = None) -> Line:
     """Return the last line: how many tests were judged, and why the others were not."""
-    counted = tally(run)
+    counted = counted or tally(run)
     interrupted = display.escape(run.header.completeness.interrupted)
     parts = (_decided(counted), (*_undecided(counted, run.header.options), interrupted))
     text = "; ".join(filter(None, (", ".join(filter(None, part)) for part in parts)))
