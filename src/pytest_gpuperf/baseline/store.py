@@ -7,7 +7,7 @@ import os
 import re
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from pathlib import Path
-from typing import Protocol
+from typing import ClassVar, Protocol
 
 from pytest_gpuperf.baseline.files import (
     TEMPORARY,
@@ -311,21 +311,22 @@ def _damaged(path: Path, stored: Stored) -> BaselineCorruptError:
     )
 
 
-class DirectoryStore:
+class _FileStore:
     """
-    A folder under version control, next to the tests: a folder for each slug, in it a file
-    for each module.
+    A store of files that one reader reads.
 
     Args:
-        path: The folder.
+        path: The folder, or the file.
 
         lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
     """
 
+    keyed_by: ClassVar[KeyedBy]
+
     def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
         self._path = path
         self._lock_timeout_s = lock_timeout_s
-        self._reader = _Reader("module")
+        self._reader = _Reader(self.keyed_by)
 
     @property
     def damage(self) -> tuple[Damage, ...]:
@@ -336,6 +337,15 @@ class DirectoryStore:
     def of_first_schema(self) -> bool:
         """Whether a file that was read has no arrival numbers and no checksums."""
         return self._reader.of_first_schema
+
+
+class DirectoryStore(_FileStore):
+    """
+    A folder under version control, next to the tests: a folder for each slug, in it a file
+    for each module.
+    """
+
+    keyed_by = "module"
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
@@ -434,30 +444,14 @@ class DirectoryStore:
         return sections
 
 
-class SingleFileStore:
+class SingleFileStore(_FileStore):
     """
     One file with a section for each slug: easy to send, slower to merge.
 
-    Args:
-        path: The file; a link stays one, and the file that it leads to is replaced.
-
-        lock_timeout_s: How long a write waits for another run's lock [s], >= 0.
+    A link stays one, and the file that it leads to is replaced.
     """
 
-    def __init__(self, path: Path, *, lock_timeout_s: float = 60.0) -> None:
-        self._path = path
-        self._lock_timeout_s = lock_timeout_s
-        self._reader = _Reader("slug")
-
-    @property
-    def damage(self) -> tuple[Damage, ...]:
-        """The damaged lines that were left out of what was read so far."""
-        return self._reader.damage
-
-    @property
-    def of_first_schema(self) -> bool:
-        """Whether the file has no arrival numbers and no checksums."""
-        return self._reader.of_first_schema
+    keyed_by = "slug"
 
     def slugs(self) -> tuple[str, ...]:
         """Return the slugs that have sessions, sorted."""
