@@ -1,4 +1,4 @@
-"""Rules of collect.timing.contract: what a repeated call must keep."""
+"""Rules of collect.timing.{contents,contract}: what a repeated call must keep."""
 
 from __future__ import annotations
 
@@ -17,14 +17,16 @@ import numpy as np
 import pytest
 
 from pytest_gpuperf.collect.base import TimedCall, arguments
-from pytest_gpuperf.collect.timing.contract import (
-    Contract,
+from pytest_gpuperf.collect.timing.contents import (
     contents,
     digest,
     holdings,
+    scalar_bytes,
+)
+from pytest_gpuperf.collect.timing.contract import (
+    Contract,
     refuse_function,
     refuse_result,
-    scalar_bytes,
 )
 from pytest_gpuperf.errors import MeasureError
 

@@ -1,0 +1,333 @@
+"""The contents of values that a call takes or returns, read so that nothing is consumed."""
+
+from __future__ import annotations
+
+import marshal
+import sys
+from array import array
+from collections import deque
+from collections.abc import (
+    AsyncIterator,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sized,
+)
+from contextlib import suppress
+from io import IOBase
+from itertools import count, cycle, islice, repeat
+from operator import length_hint
+from types import (
+    CellType,
+    FunctionType,
+    GeneratorType,
+    GetSetDescriptorType,
+    MemberDescriptorType,
+    ModuleType,
+)
+from typing import Any, cast
+
+from blake3 import blake3
+
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = ["Content", "contents", "digest", "holdings", "scalar_bytes"]
+
+# A larger array is sampled at evenly spaced elements: a change of a region is seen, a
+# change of a single element may not be. 16 MiB take 10 ms to copy and to hash.
+_MOST_BYTES = 16 * 1024**2
+_MOST_ITEMS = 1_000_000  # the same for a list
+_MOST_DEPTH = 4  # of lists in lists
+_MARSHAL = 2  # the last format in which equal values have equal bytes
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_CONTAINERS = (list, tuple, dict, set, frozenset, deque)
+_EMPTIED = frozenset({list, dict, set, deque})  # containers that can lose items
+_SAMPLES: tuple[Iterable[object], ...] = (
+    *([], (), {}, {}.values(), {}.items(), set(), deque(), b"", bytearray()),
+    *(range(0), range(1 << 70), "", "\u00e9", reversed([]), repeat(None, 0)),
+)
+# iterators that know how many items are left without running the user's code
+_COUNTED = frozenset(type(iter(sample)) for sample in _SAMPLES)
+
+
+class Content(Frozen, frozen=True, kw_only=True):
+    """
+    A value whose content can be read again later.
+
+    Attributes:
+        place: Where it is, as "argument 0".
+
+        kind: Its type's name.
+
+        read: Returns its bytes now, of large values a part; None: they cannot be read. Of
+            a one-pass value, its position.
+
+        element_bytes: Size of an element of an array [B]; 0: it is not an array.
+
+        once: Whether it can be read only once, so that nothing is consumed.
+    """
+
+    place: str
+    kind: str
+    read: Callable[[], bytes | memoryview | None]
+    element_bytes: int = 0
+    once: bool = False
+
+
+def contents(value: object, place: str, *, depth: int = 0) -> Iterator[Content]:
+    """
+    Yield the readable contents of a value: arrays, buffers, lists of them and of numbers.
+
+    Iterators, generators and readable files are yielded without consuming anything.
+    Endless iterators (`itertools.repeat` without times, `cycle`, `count`) are not, nor is
+    a file for writing and reading with nothing left to read.
+
+    A plain number or text, and any other object, cannot change and yields nothing.
+
+    Args:
+        value: Any object.
+
+        place: What to call it.
+
+        depth: How many lists it is in.
+    """
+    if isinstance(value, _PLAIN):
+        return
+    kind = type(value).__name__
+    if isinstance(value, _CONTAINERS):
+        yield from _container_contents(value, place, depth)
+        return
+    for library_reader in (_buffer, _numpy_array, _torch_tensor, _device_array):
+        reader = library_reader(value)
+        if reader is not None:
+            read, size = reader
+            yield Content(place=place, kind=kind, read=read, element_bytes=size)
+            return
+    progress = _progress(value)
+    if progress is not None:
+        yield Content(place=place, kind=kind, read=progress, once=True)
+
+
+def digest(content: Content) -> bytes | None:
+    """Return a hash of the content as it is now; None: it cannot be read."""
+    data = content.read()
+    return None if data is None else blake3(data).digest()
+
+
+def scalar_bytes(value: object) -> bytes | None:
+    """Return a plain number or text as bytes; None: the value is neither."""
+    if isinstance(value, _PLAIN) or type(value).__module__ == "numpy":
+        return _marshalled(value)
+    return None
+
+
+_Reader = tuple[Callable[[], "bytes | memoryview | None"], int]
+
+
+def _container_contents(value: Any, place: str, depth: int) -> Iterator[Content]:  # noqa: ANN401 - any builtin container
+    """Yield a plain container as one content, another one as its size and its items."""
+    kind = type(value).__name__
+    if _marshalled(value) is not None:
+        yield Content(place=place, kind=kind, read=lambda: _marshalled(value))
+        return
+    if not isinstance(value, (tuple, frozenset)):
+        yield Content(place=place, kind=kind, read=lambda: b"%d" % len(value))
+    if depth >= _MOST_DEPTH:
+        return
+    pairs = value.items() if isinstance(value, Mapping) else enumerate(value)
+    for key, item in pairs:
+        yield from contents(item, f"{place}[{key!r}]", depth=depth + 1)
+
+
+def _marshalled(value: Any) -> bytes | None:  # noqa: ANN401 - marshal says what it takes
+    """Return builtins as bytes; None: another type is among them."""
+    if isinstance(value, (list, deque)):
+        value = list(islice(value, 0, None, len(value) // _MOST_ITEMS + 1))
+    elif isinstance(value, dict) and type(value) is not dict:
+        value = dict(value)  # marshal takes no OrderedDict, Counter or defaultdict
+    try:
+        return marshal.dumps(value, _MARSHAL)
+    except ValueError:
+        return None
+
+
+def holdings(owner: object) -> dict[str, int]:
+    """
+    Return how many items an object's own attributes hold, or have left to give.
+
+    Of a function, the variables of its closure. Containers are counted, and iterators
+    that know their length; an unfinished generator counts 1. A module, a plain value and a
+    container have no attributes that a call would empty. No code of the object's class
+    runs: a proxy is not resolved.
+    """
+    if issubclass(type(owner), (ModuleType, *_PLAIN, *_CONTAINERS)):
+        return {}
+    held = {name: _left(value) for name, value in _attributes(owner).items()}
+    return {name: items for name, items in held.items() if items is not None}
+
+
+def _attributes(owner: object) -> dict[str, object]:
+    """Return the attributes in an object's dictionary, slots and closure."""
+    attributes: dict[str, object] = {}
+    if type(owner) is FunctionType:
+        cells = zip(owner.__code__.co_freevars, owner.__closure__ or (), strict=True)
+        attributes |= {
+            name: cell.cell_contents for name, cell in cells if _is_filled(cell)
+        }
+    for kind in type(owner).__mro__:
+        members = vars(kind)
+        if type(members.get("__dict__")) is GetSetDescriptorType:
+            attributes |= members["__dict__"].__get__(owner)
+        for name, member in members.items() if "__slots__" in members else ():
+            if type(member) is MemberDescriptorType:
+                with suppress(AttributeError):  # a slot that is not filled
+                    attributes[name] = member.__get__(owner)
+    return attributes
+
+
+def _is_filled(cell: CellType) -> bool:
+    """Return whether a closure variable has a value."""
+    return cell != CellType()
+
+
+def _progress(value: object) -> Callable[[], bytes | None] | None:
+    """Return a reader of an iterator's position; None: it cannot be used up."""
+    if isinstance(value, IOBase):
+        return _file_progress(value)
+    if not isinstance(value, (Iterator, AsyncIterator)) or _never_ends(value):
+        return None
+    return lambda: _number(_items_left(value))
+
+
+def _file_progress(file: Any) -> Callable[[], bytes | None] | None:  # noqa: ANN401 - bytes or text
+    """Return a reader of a file's position; None: nothing is left to read."""
+    if file.closed or not file.readable():
+        return None
+    if file.writable() and not _has_more(file):
+        return None
+    return lambda: _number(_position(file))
+
+
+def _position(file: Any) -> int | None:  # noqa: ANN401 - bytes or text
+    """Return a file's read position; None: not known, as of a pipe."""
+    try:
+        return int(file.tell()) if file.seekable() else None
+    except (OSError, ValueError):  # a text file in the middle of a loop; closed since
+        return None
+
+
+def _has_more(file: Any) -> bool:  # noqa: ANN401 - bytes or text
+    """Return whether a file has content after its position; the position stays."""
+    position = _position(file)
+    if position is None:
+        return True
+    try:
+        more = file.read(1)
+    except (OSError, ValueError):  # it cannot be read now; it is not text
+        more = None
+    file.seek(position)
+    return more is None or len(more) > 0
+
+
+def _never_ends(value: object) -> bool:
+    """Return whether an iterator is endless."""
+    unlimited = isinstance(value, repeat) and length_hint(value, -1) < 0
+    return unlimited or isinstance(value, (count, cycle))
+
+
+def _items_left(value: object) -> int | None:
+    """Return how many items an iterator has left; None: it does not know."""
+    if type(value) not in _COUNTED:
+        return None
+    left = length_hint(value, -1)
+    return None if left < 0 else left
+
+
+def _left(value: object) -> int | None:
+    """Return how many items a value holds or has left; None: it cannot be emptied."""
+    if type(value) in _EMPTIED:
+        return len(cast("Sized", value))
+    if type(value) is GeneratorType:
+        return int(value.gi_frame is not None)
+    return _items_left(value)
+
+
+def _number(value: int | None) -> bytes | None:
+    """Return a number as bytes."""
+    return None if value is None else b"%d" % value
+
+
+def _buffer(value: object) -> _Reader | None:
+    """Return a reader of a bytearray, a memoryview or an array.array."""
+    if not isinstance(value, (bytearray, memoryview, array)):
+        return None
+    view = value if isinstance(value, memoryview) else None
+    size = view.itemsize if view else getattr(value, "itemsize", 1)
+
+    def read() -> bytes:
+        # a copy: a view held here would stop a bytearray from growing
+        with memoryview(value) as now:
+            flat = now.cast("B") if now.contiguous else memoryview(now.tobytes())
+            return _thinned(flat, size)
+
+    return read, size
+
+
+def _thinned(flat: memoryview, size: int) -> bytes:
+    """Return the bytes, of a large buffer those of evenly spaced elements."""
+    step = flat.nbytes // _MOST_BYTES + 1
+    if step == 1:
+        return flat.tobytes()
+    return b"".join(flat[offset :: step * size].tobytes() for offset in range(size))
+
+
+def _numpy_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of a numpy array."""
+    numpy: Any = sys.modules.get("numpy")
+    if numpy is None or not isinstance(value, numpy.ndarray):
+        return None
+    return (lambda: _numpy_bytes(numpy, value)), value.itemsize
+
+
+def _numpy_bytes(numpy: Any, value: Any) -> memoryview | None:  # noqa: ANN401 - another library's objects
+    """Return the bytes of a numpy array; None: it holds Python objects."""
+    if value.dtype.hasobject:
+        return None
+    step = value.nbytes // _MOST_BYTES + 1
+    flat = numpy.asarray(value).ravel(order="K")[::step]
+    return memoryview(numpy.ascontiguousarray(flat).view(numpy.uint8))
+
+
+def _torch_tensor(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of a torch tensor on any device."""
+    torch: Any = sys.modules.get("torch")
+    tensor_type = getattr(torch, "Tensor", None)
+    if tensor_type is None or not isinstance(value, tensor_type):
+        return None
+    return (lambda: _torch_bytes(torch, value)), value.element_size()
+
+
+def _torch_bytes(torch: Any, value: Any) -> bytes | None:  # noqa: ANN401 - another library's objects
+    """Return the bytes of a tensor; None: sparse, fake or on a device without memory."""
+    try:
+        step = value.numel() * value.element_size() // _MOST_BYTES + 1
+        flat = value.detach().reshape(-1)[::step].contiguous()
+        return bytes(flat.view(torch.uint8).cpu().numpy())
+    except (RuntimeError, TypeError, ValueError):
+        return None
+
+
+def _device_array(value: Any) -> _Reader | None:  # noqa: ANN401 - another library's object
+    """Return a reader of an array of cupy or numba; *unverified on hardware*."""
+    if not hasattr(type(value), "__cuda_array_interface__"):
+        return None
+    fetch = getattr(value, "get", None) or getattr(value, "copy_to_host", None)
+    if fetch is None:
+        return (lambda: None), 0
+
+    def read() -> memoryview | None:
+        numpy: Any = sys.modules.get("numpy")
+        return None if numpy is None else _numpy_bytes(numpy, fetch())
+
+    return read, int(getattr(value, "itemsize", 0))
