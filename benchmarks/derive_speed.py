@@ -10,9 +10,13 @@ import random
 import sys
 import time
 
-from pytest_gpuperf.compute.derive import FORMULAS, derived, launch_occupancy
+from pytest_gpuperf.compute.derive import (
+    FORMULAS,
+    derived,
+    launch_occupancy,
+    stall_shares,
+)
 from pytest_gpuperf.compute.limiter import analyse
-from pytest_gpuperf.compute.occupancy import stall_shares
 from pytest_gpuperf.model.counters import STALLS, STANDARD
 
 LAUNCHES = 10_000

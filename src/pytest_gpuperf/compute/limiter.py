@@ -7,11 +7,13 @@ from typing import NamedTuple
 
 from pytest_gpuperf.compute.derive import (
     LAUNCH_COUNTERS,
+    STALL_COUNTERS,
     launch_occupancy,
     needed_counters,
+    stall_shares,
+    top_stall,
     value_of,
 )
-from pytest_gpuperf.compute.occupancy import STALL_COUNTERS, stall_shares, top_stall
 from pytest_gpuperf.model.counters import (
     PIPES,
     Analysis,

@@ -138,7 +138,7 @@ def _kernel_metrics(
 ) -> dict[str, tuple[float | None, str]]:
     """Return a kernel's metrics, with its occupancy where its block is known."""
     from pytest_gpuperf.collect.translate.counters import kernel_values
-    from pytest_gpuperf.compute.occupancy import kernel_occupancy
+    from pytest_gpuperf.compute.derive import kernel_occupancy
 
     metrics = kernel_values(kernel)
     capability = target_capability(kernel.target)

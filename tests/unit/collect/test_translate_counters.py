@@ -24,9 +24,8 @@ from pytest_gpuperf.collect.translate.counters import (
     standard_counters,
     vendor_names,
 )
-from pytest_gpuperf.compute.derive import value_of
+from pytest_gpuperf.compute.derive import stall_shares, value_of
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
-from pytest_gpuperf.compute.occupancy import stall_shares
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     STANDARD,

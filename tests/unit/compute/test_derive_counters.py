@@ -16,9 +16,10 @@ from pytest_gpuperf.compute.derive import (
     launch_occupancy,
     missing_counters,
     needed_counters,
+    stall_shares,
+    top_stall,
     value_of,
 )
-from pytest_gpuperf.compute.occupancy import stall_shares, top_stall
 from pytest_gpuperf.model.counters import DECLARED_BYTES, STALLS, STANDARD
 from pytest_gpuperf.model.metric import METRICS
 
