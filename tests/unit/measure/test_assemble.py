@@ -24,6 +24,7 @@ from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import (
+    BoundClass,
     Kind,
     Note,
     Record,
@@ -99,6 +100,19 @@ def estimate(record: Record, metric: str, kernel: str | None = None) -> Estimate
         e for e in record.estimates if e.metric == metric and e.kernel == kernel
     )
     return found
+
+
+@pytest.mark.parametrize(
+    ("code", "bound"), [("waits", BoundClass.WAIT), ("interrupted", BoundClass.HOST)]
+)
+def test_a_call_that_waits_is_in_a_class_of_its_own(
+    code: str, bound: BoundClass
+) -> None:
+    """By the note that its timing carries; a busy machine makes no call one that waits."""
+    record = timed(replace(HOST, notes=(Note(code=code, text="…"),)))
+
+    assert record.bound_class is bound
+    assert timed(HOST).bound_class is BoundClass.HOST
 
 
 def values(record: Record, kernel: str | None = None) -> Mapping[str, float]:
