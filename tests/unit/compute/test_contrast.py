@@ -78,12 +78,40 @@ def test_processes_say_what_they_leave_open() -> None:
 
 
 def test_fresh_processes_count_by_their_median() -> None:
-    """One that was disturbed moves it little; their variance is that of a process."""
+    """One that was disturbed moves it little, and hardly widens what it may be off by."""
     logs = (0.0, 0.1, 0.2, 0.3, 2.0)
     (found,) = contrasts([comparison(list(map(math.exp, logs)), THEN, fresh=True)])
 
     assert found.now == pytest.approx(0.2)
+    assert found.floor < statistics.variance(logs) / 10
+    assert found.floor > statistics.variance(logs[:-1])
+
+
+def test_two_disturbed_processes_of_five_show() -> None:
+    """Then the median may be one of them."""
+    logs = (0.0, 0.1, 0.2, 1.9, 2.0)
+    (found,) = contrasts([comparison(list(map(math.exp, logs)), THEN, fresh=True)])
+
+    assert found.floor > statistics.variance(logs)
+
+
+@pytest.mark.parametrize("logs", [(0.0, 2.0), (0.0, 0.1, 2.0), (0.0, 0.1, 0.2, 2.0)])
+def test_of_few_fresh_processes_each_counts(logs: tuple[float, ...]) -> None:
+    """Two or three that are left hardly tell how far processes differ."""
+    (found,) = contrasts([comparison(list(map(math.exp, logs)), THEN, fresh=True)])
+
     assert found.floor == pytest.approx(statistics.variance(logs))
+
+
+@pytest.mark.parametrize("count", [5, 7, 10, 15])
+def test_the_variance_of_undisturbed_processes_is_right_in_the_mean(count: int) -> None:
+    """Leaving the farthest out is made up for."""
+    draw = random.Random(count)
+    rows = [[draw.lognormvariate(0, 0.1) for _ in range(count)] for _ in range(4000)]
+    found = contrasts([comparison(row, THEN, fresh=True) for row in rows])
+
+    mean = statistics.fmean(contrast.floor for contrast in found)
+    assert mean == pytest.approx(0.1**2, rel=0.05)
 
 
 def test_single_processes_say_nothing_of_others() -> None:
