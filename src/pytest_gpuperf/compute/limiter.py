@@ -56,8 +56,14 @@ _WHOLE = {
     BoundSide.MEMORY: "memory_throughput_fraction",
     BoundSide.COMPUTE: "sm_throughput_fraction",
 }
+_WASTED = {  # evidence of L1: accesses that a better layout would save
+    "uncoalesced": "global.uncoalesced_fraction",
+    "bank conflicts": "shared.bank_conflict_fraction",
+}
+_WORTH = 0.05  # ours: less of an access is not worth a line
 _METRICS = (
     *(metric for _, metric in _DERIVED_ROOFS),
+    *_WASTED.values(),
     "waves",
     "waves.tail_fraction",
     "occupancy.achieved",
@@ -190,15 +196,17 @@ def _limiter(
 def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
     """Return the limiter of a launch that reaches a roof: the first of these."""
     reached, *rest = ranked
-    other_evidence = [roof.evidence for roof in rest]
-    if reached.limiter is LimiterName.L1 and _LSU in values:
-        # whether it is the number of accesses or what they move
-        other_evidence.insert(0, Evidence(name="lsu", value=values[_LSU]))
+    parts = []
+    if reached.limiter is LimiterName.L1:
+        # whether it is the number of accesses or what they move, and what was needless
+        parts += [Evidence(name="lsu", value=values[n]) for n in (_LSU,) if n in values]
+        parts += [e for e in _named(values, _WASTED) if e.value >= _WORTH]
+    others = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
     is_pipe = reached.limiter is LimiterName.PIPE
     return Limiter(
         name=reached.limiter,
         detail=reached.name if is_pipe else None,
-        evidence=(reached.evidence, *other_evidence[:_SHOWN]),
+        evidence=(reached.evidence, *parts, *others),
     )
 
 
@@ -221,8 +229,11 @@ def _latency(values: Mapping[str, float], ranked: list[_Roof]) -> Limiter | Coun
     lacking = _unseen(values, ranked)
     if lacking:
         reason = "no counter of its utilization was collected"
+        if ranked:
+            reason = "a counter that decides between the limiters was not collected"
         return CounterGap(code=GapCode.NOT_COLLECTED, reason=reason, missing=lacking)
-    if not values["warps_active_fraction"] > 0:
+    # where the grid fills the device, warps were resident
+    if not values.get("warps_active_fraction", _FULL) > 0:
         return CounterGap(code=GapCode.NOT_DEFINED, reason="no warp was resident")
     shares = stall_shares(values)
     top = top_stall(shares) if shares is not None else None
@@ -252,11 +263,12 @@ def _possible(values: Mapping[str, float]) -> tuple[Evidence, ...]:
 
 def _unseen(values: Mapping[str, float], roofs: list[_Roof]) -> tuple[str, ...]:
     """Return the missing counters that could make another rule hold."""
-    needed = [_WHOLE[BoundSide.COMPUTE], "warps_active_fraction"]
+    needed = [_WHOLE[BoundSide.COMPUTE]]
     if not _MEMORY.keys() <= {roof.limiter for roof in roofs}:
         needed.insert(0, _WHOLE[BoundSide.MEMORY])
-    waves = ("waves_count",) if value_of("waves", values) is None else ()
-    return (*(name for name in needed if name not in values), *waves)
+    if value_of("waves", values) is None:
+        needed += ["warps_active_fraction", "waves_count"]
+    return tuple(name for name in needed if name not in values)
 
 
 def _roofs(values: Mapping[str, float]) -> list[_Roof]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Protocol
 
@@ -22,7 +23,6 @@ from pytest_gpuperf.report.lines import (
     line_width,
     markdown_table,
     prose,
-    shorten,
     text_bytes,
     text_table,
     wrapped,
@@ -34,6 +34,8 @@ __all__ = [
     "capture_bytes",
     "capture_lines",
     "capture_markdown",
+    "kernel_name",
+    "limiter_facts",
     "limiter_text",
 ]
 
@@ -68,6 +70,17 @@ def limiter_text(limiter: Limiter | CounterGap) -> str:
     if limiter.name is LimiterName.LATENCY:
         return f"latency: {limiter.detail or 'stalls not collected'}"
     return _roof(limiter.name.value)
+
+
+def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
+    """Return the roof that a launch is nearest to, and what limits it, as fragments."""
+    facts = []
+    if analysis.bound is not None:
+        facts.append(f"{_bound(analysis.bound)} bound, at {_fraction(analysis.bound)}")
+    if not isinstance(analysis.limiter, CounterGap):
+        evidence = _evidence(analysis.limiter)
+        facts.append(f"limiter {limiter_text(analysis.limiter)} ({evidence})")
+    return tuple(facts)
 
 
 def _gap_text(gap: CounterGap) -> str:
@@ -134,6 +147,7 @@ _FIRST = {
     "launch__block_size": "block",
     "launch__registers_per_thread": "registers",
     "sm__warps_active.avg.pct_of_peak_sustained_active": "occupancy",
+    "sm__maximum_warps_per_active_cycle_pct": "occupancy possible",
     "dram__bytes.sum": "DRAM",
     "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed": "DRAM peak",
     "sm__throughput.avg.pct_of_peak_sustained_elapsed": "SM peak",
@@ -244,7 +258,7 @@ def capture_lines(
 
         width: Characters of a line. What has no room in a row stands below it.
     """
-    shown = None if metrics is not None else analyses
+    shown = analyses if metrics is None and _is_telling(analyses) else None
     for number, (heading, launches) in enumerate(_ranges(capture)):
         if heading:
             yield Line(heading, Style.TITLE)
@@ -253,7 +267,8 @@ def capture_lines(
             if shown is None
             else _lines(_analysed(launches, shown[number], str), _BELOW, width)
         )
-    for text in (*_gap_texts(shown), *map(display.escape, remarks)):
+    gaps = () if metrics is not None else _gap_texts(analyses)
+    for text in (*gaps, *map(display.escape, remarks)):
         yield from wrapped(text, width=width)
     yield from wrapped(_count(capture, metrics), width=width)
 
@@ -266,7 +281,7 @@ def capture_markdown(
     remarks: Sequence[str] = (),
 ) -> str:
     """Return a capture as Markdown; the arguments are those of `capture_lines`."""
-    shown = None if metrics is not None else analyses
+    shown = analyses if metrics is None and _is_telling(analyses) else None
     lines: list[str] = []
     for number, (heading, launches) in enumerate(_ranges(capture)):
         lines += [f"### {prose(heading)}", ""] if heading else []
@@ -276,10 +291,21 @@ def capture_markdown(
             else _analysed(launches, shown[number], display.code)
         )
         lines += [*markdown_table(columns), ""]
-    for text in (*_gap_texts(shown), *map(prose, remarks)):
+    gaps = () if metrics is not None else _gap_texts(analyses)
+    for text in (*gaps, *map(prose, remarks)):
         lines += [text, ""]
     lines.append(_count(capture, metrics))
     return "\n".join(lines) + "\n"
+
+
+def _is_telling(analyses: Analyses | None) -> bool:
+    """Return whether any launch has a roof or a limiter: else its counters say more."""
+    return any(
+        analysis is not None
+        and (analysis.bound is not None or isinstance(analysis.limiter, Limiter))
+        for part in analyses or ()
+        for analysis in part
+    )
 
 
 def _lines(
@@ -394,7 +420,47 @@ def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, .
         launch.kernel if len(full[launch.kernel]) == 1 else launch.demangled
         for launch in launches
     )
-    return tuple(spelled(shorten(display.escape(name), _NAME_WIDTH)) for name in names)
+    return tuple(
+        spelled(kernel_name(display.escape(name), _NAME_WIDTH)) for name in names
+    )
+
+
+_OUTER = re.compile(r"(?:\w+::)+(?=\w+::)")  # all but the innermost of its namespaces
+_DOTS = "…"
+
+
+def kernel_name(name: str, width: int) -> str:
+    """
+    Return a demangled kernel's name that is no wider, by leaving out what tells least.
+
+    That is the return type, the parameters and outer namespaces, and then the end of the
+    template arguments but for a last few letters.
+
+    Example:
+        >>> kernel_name(
+        ...     "void a::b::copy<c::d::Plan<float>>(c::d::Plan<float>::Arg)", 30
+        ... )
+        'b::copy<d::Plan<float>>'
+    """
+    if len(name) <= width:
+        return name
+    short = _OUTER.sub("", _unparametrised(name.removeprefix("void ")))
+    if len(short) <= width:
+        return short
+    tail = width // 4
+    return f"{short[: width - tail - 1]}{_DOTS}{short[-tail:]}"
+
+
+def _unparametrised(name: str) -> str:
+    """Return a name without the parameters at its end, whose brackets are balanced."""
+    depth = 0
+    for place in range(len(name) - 1, 0, -1):
+        if name[-1] != ")":
+            break
+        depth += {")": 1, "(": -1}.get(name[place], 0)
+        if depth == 0:
+            return name[:place]
+    return name
 
 
 def _cell(launch: _LaunchLike, name: str) -> str:

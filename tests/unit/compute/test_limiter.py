@@ -298,15 +298,43 @@ def test_a_full_occupancy_is_not_shown_as_a_limit() -> None:
 # 5. not known
 
 
-@pytest.mark.parametrize(
-    "name", ["sm_throughput_fraction", "warps_active_fraction", "waves_count"]
-)
+@pytest.mark.parametrize("name", ["sm_throughput_fraction", "waves_count"])
 def test_what_was_not_collected_may_be_the_limiter(name: str) -> None:
     """Nobody knows that all roofs are below 0.6 who has not seen the whole."""
     found = unknown(launch(**{name: None}))
 
     assert found.missing == (name,)
-    assert found.reason == "no counter of its utilization was collected"
+    assert found.reason == (
+        "a counter that decides between the limiters was not collected"
+    )
+
+
+def test_a_grid_that_fills_the_device_had_warps() -> None:
+    """Its occupancy need not be collected: below every roof it waits for latency."""
+    found = known(launch(warps_active_fraction=None, waves_count=119.0))
+
+    assert found.name is LimiterName.LATENCY
+    assert "occupancy" not in {evidence.name for evidence in found.evidence}
+
+
+def test_needless_accesses_are_evidence_of_a_full_l1() -> None:
+    """Uncoalesced ones and bank conflicts, where they are worth a line."""
+    found = known(
+        launch(
+            l1_throughput_fraction=0.887,
+            lsu_pipe_fraction=0.3,
+            global_sectors_count=4.0,
+            global_ideal_sectors_count=1.0,
+            shared_wavefronts_count=100.0,
+            shared_ideal_wavefronts_count=99.0,
+        )
+    )
+
+    assert found.name is LimiterName.L1
+    shares = {evidence.name: evidence.value for evidence in found.evidence}
+    assert shares["uncoalesced"] == 0.75
+    assert list(shares)[:3] == ["l1", "lsu", "uncoalesced"]
+    assert "bank conflicts" not in shares
 
 
 def test_memory_is_seen_by_its_parts_or_as_a_whole() -> None:

@@ -304,7 +304,7 @@ def test_counters_that_say_nothing_leave_the_declared_roof() -> None:
     card = score(steps, 20.0, hardware=BOTH)
 
     assert (card.bottleneck, card.evidence) == (StepLimiter.COMPUTE, ())
-    assert "the counters name no bottleneck: no counter of its" in said(card)
+    assert "the counters name no bottleneck: a counter that decides" in said(card)
     assert "warps_active_fraction" in said(card)
 
 
@@ -810,8 +810,9 @@ def test_a_step_without_a_time_has_no_trace_either() -> None:
         (
             {"dram_throughput_fraction": 0.3},
             (
-                "no counter of its utilization was collected (memory_throughput_fraction, "
-                "sm_throughput_fraction, warps_active_fraction, waves_count)"
+                "a counter that decides between the limiters was not collected "
+                "(memory_throughput_fraction, sm_throughput_fraction, "
+                "warps_active_fraction, waves_count)"
             ),
         ),
         (
