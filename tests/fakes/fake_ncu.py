@@ -35,6 +35,7 @@ FAKE_NCU_VALUES; what has none is absent. `fake_ncu_report.py` reads it, through
 | FAKE_NCU_VALUES  | JSON: {metric: value or [value, unit]}                               |
 | FAKE_NCU_RANGES  | the file for the program's ranges; emptied first                     |
 | FAKE_NCU_VERSION | the version, as 2025.3.1.0                                           |
+| FAKE_NCU_LACKS   | options that this version does not have, as --a,--b              |
 | FAKE_NCU_SLEEP   | how long profiling takes besides [s]                                 |
 """
 
@@ -159,8 +160,9 @@ def _parsed(argv: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
         if left[0] == "--":
             return options, left[1:]
         name, equals, value = left.pop(0).partition("=")
-        if name not in _WITH_VALUE | _FLAGS:
-            raise ValueError(f"unrecognised option '{name}'")
+        lacking = os.environ.get("FAKE_NCU_LACKS", "").split(",")
+        if name in lacking or name not in _WITH_VALUE | _FLAGS:
+            raise ValueError(f"unrecognised option '{name}{equals}{value}'")
         if name in _WITH_VALUE and not equals:
             if not left:
                 raise ValueError(

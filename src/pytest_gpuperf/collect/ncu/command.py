@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import GpuPerfError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import CacheMode
 
-__all__ = ["Command", "Modes", "paired_modes"]
+__all__ = ["SPARE_OPTIONS", "Command", "Modes", "paired_modes"]
 
 _SUFFIX = ".ncu-rep"
 # the words that each option takes: Nsight Compute CLI 2026.1, "Command Line Options"
@@ -46,6 +46,10 @@ _OUTPUT_OPTIONS = {"--export", "-o", "--force-overwrite", "-f", "--log-file"}
 # A config.ncu-cfg in the folder or at home would change what is collected, and a file of
 # renamed kernels their names: a test must collect the same everywhere.
 _FIXED_OPTIONS = (("--config-file", "off"), ("--rename-kernels", "off"))
+# An ncu without one of these has nothing to switch off, or prints another summary
+# (2024.1 renames no kernels and has no option for it).
+SPARE_OPTIONS = frozenset({"--rename-kernels", "--config-file", "--print-summary"})
+SPARE_OPTIONS |= {"--print-nvtx-rename", "--warp-sampling-interval"}
 _REMEDY = "correct the arguments of Command"
 
 
@@ -159,6 +163,9 @@ class Command(Frozen, frozen=True, kw_only=True):
 
         timeout_s: Timeout of the whole run [s], > 0.
 
+        left_out: Options of ours, not of `opts`, that are not passed: those of
+            `SPARE_OPTIONS`, where this ncu does not have them.
+
     References:
         https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
     """
@@ -183,6 +190,7 @@ class Command(Frozen, frozen=True, kw_only=True):
     launch_skip: int | None = None
     launch_count: int | None = None
     timeout_s: float = 600.0
+    left_out: Sequence[str] = ()
 
     def __post_init__(self) -> None:
         """
@@ -201,7 +209,12 @@ class Command(Frozen, frozen=True, kw_only=True):
             force_setattr(self, "env", dict(self.env))
         refuse([*self._adopted(options), *_mistakes(self, options)], remedy=_REMEDY)
         names = gather(self.metrics or ())
-        all_options = _Options((*options, *_generated(self, options, names)))
+        generated = (
+            option
+            for option in _generated(self, options, names)
+            if option.partition("=")[0] not in self.left_out
+        )
+        all_options = _Options((*options, *generated))
         all_options.from_caller = options
         force_setattr(self, "opts", all_options)
 

@@ -6,6 +6,7 @@ import contextlib
 import os
 import random
 import re
+import signal
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import NamedTuple, TypedDict
@@ -14,7 +15,7 @@ import msgspec
 
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.leases import exclusive
-from pytest_gpuperf.collect.ncu.command import Command
+from pytest_gpuperf.collect.ncu.command import SPARE_OPTIONS, Command
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
 from pytest_gpuperf.errors import (
     CollectError,
@@ -27,7 +28,7 @@ from pytest_gpuperf.errors import (
     NothingProfiledError,
     UnknownCounterError,
 )
-from pytest_gpuperf.model.frozen import Frozen, Mistake, refuse, shown
+from pytest_gpuperf.model.frozen import Frozen, Mistake, refuse, replace, shown
 
 __all__ = [
     "TROUBLES",
@@ -37,6 +38,8 @@ __all__ = [
     "find_trouble",
 ]
 
+# of what ends a process by itself; pytest's own statuses are below 6
+_FATAL = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM"})
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)
 
 
@@ -147,9 +150,22 @@ TROUBLES = (
     ),
     Trouble(
         "unknown-option",
-        r"unrecogni[sz]ed option '?(?P<text>[^\s']+)",
+        r"unrecogni[sz]ed option '?(?P<text>[^\s'=]+)",
         "this ncu has no option {0}",
-        "leave it out of opts, or install a newer Nsight Compute",
+        "install a newer Nsight Compute",
+    ),
+    Trouble(
+        "clock-words",
+        r"the argument for option '--(?P<text>clock-control)' is invalid",
+        "this ncu cannot lock the clocks in that way",
+        "lock them to their base (in pytest --gpuperf-ncu-clocks=base), which every ncu "
+        "can; boost needs a newer Nsight Compute",
+    ),
+    Trouble(
+        "unknown-argument",
+        r"the argument for option '?(?P<text>[^\s'=]+)'? is invalid",
+        "this ncu does not take that value of {0}",
+        "give another one, or install a newer Nsight Compute",
     ),
     Trouble(
         "unknown-error",
@@ -173,12 +189,12 @@ TROUBLES = (
     Trouble(
         "program-failed",
         r"The application returned an error code \((?P<text>-?\d+)\)",
-        "the program ended with status {0}",
+        "the program ended with status {0}{1}",
         "run it without ncu first, and see why it fails",
     ),
     Trouble(
         "nothing-profiled",
-        r"No kernels were profiled",
+        r"No (?:kernels|ranges|graphs)\b.* were profiled|Skipping invalid capture range",
         "ncu saw no kernel",
         "check that the program launches a kernel, and that the filters (NVTX ranges, "
         "kernel names, launch counts) include it; if a child process launches it, give "
@@ -215,8 +231,17 @@ def find_trouble(log: str) -> tuple[Trouble, str, str] | None:
                 detail = match.groupdict().get("text") or text.rstrip(".")
                 # ncu shows a name as the regular expression that it made of it
                 detail = detail.replace("\\.", ".")
-                return trouble, trouble.cause.format(detail), detail
+                return trouble, trouble.cause.format(detail, _signal(detail)), detail
     return None
+
+
+def _signal(status: str) -> str:
+    """Return which signal a status may stand for: ncu writes both alike; "": none."""
+    try:
+        name = signal.Signals(int(status)).name
+    except ValueError:  # not a number, or not of a signal
+        return ""
+    return f", or by signal {status} ({name})" if name in _FATAL else ""
 
 
 def errors_in(log: str) -> tuple[str, ...]:
@@ -235,7 +260,9 @@ _INSTALL = (
     "install Nsight Compute (it comes with the CUDA toolkit, and by itself as "
     "nsight-compute) and put the folder of ncu on PATH"
 )
-_PROGRAM_FAILED, _EARLY_END = "program-failed", "early-end"  # troubles of the table
+# troubles of the table
+_PROGRAM_FAILED, _EARLY_END = "program-failed", "early-end"
+_UNKNOWN_OPTION = "unknown-option"
 
 
 class _End(TypedDict):
@@ -396,12 +423,27 @@ class Session(Frozen, frozen=True, kw_only=True):
             if isinstance(cause, OSError) and cwd is not None and cause.filename == cwd:
                 raise
             raise CollectorUnavailableError(error.message, remedy=_INSTALL) from cause
-        self._check(finished, _log_text(log, finished), report)
+        text = _log_text(log, finished, has_report=_is_there(report))
+        option = self._spare_option(text)
+        if option:
+            left_out = (*self.command.left_out, option)
+            command = replace(self.command, left_out=left_out)
+            return replace(self, command=command)._attempt(cwd, environment)  # noqa: SLF001 - of this class
+        self._check(finished, text, report)
         return finished
+
+    def _spare_option(self, log: str) -> str:
+        """Return an option of ours that ncu does not know and can do without; "": none."""
+        trouble, _, option = find_trouble(log) or (None, "", "")
+        given = {text.partition("=")[0] for text in self.command.opts}
+        given -= {text.partition("=")[0] for text in self.command.opts.from_caller}  # type: ignore[attr-defined] # Command makes them
+        is_spare = option in SPARE_OPTIONS & given
+        is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
+        return option if is_unknown and is_spare else ""
 
     def _check(self, finished: Finished, text: str, report: Path) -> None:
         """Raise the error of a failed run, by its log."""
-        has_report = report.is_file() and report.stat().st_size > 0
+        has_report = _is_there(report)
         match = find_trouble(text)
         if match is not None:
             trouble, cause, detail = match
@@ -429,6 +471,10 @@ class Session(Frozen, frozen=True, kw_only=True):
         """Return whether the report is complete in spite of a trouble."""
         if trouble.name == _PROGRAM_FAILED:
             return self.program_may_fail
+        if (
+            trouble.name == NothingProfiledError.slug
+        ):  # of one range; others have counters
+            return True
         # a child of the program, such as a compiler, need not call CUDA
         succeeded = finished.exit_code == 0 or self.program_may_fail
         return trouble.name == _EARLY_END and succeeded
@@ -470,12 +516,16 @@ def _clear(log: Path, report: Path) -> None:
         raise CollectError(message, remedy="give another output") from error
 
 
-def _log_text(log: Path, finished: Finished) -> str:
-    """Return the log; if ncu ended before it opened one, its output."""
+def _is_there(report: Path) -> bool:
+    """Return whether ncu wrote a report."""
+    return report.is_file() and report.stat().st_size > 0
+
+
+def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:
+    """Return the log; without a report, what ncu printed before it opened one, too."""
     text = log.read_bytes() if log.exists() else b""
-    return (text.strip() or finished.stdout + b"\n" + finished.stderr).decode(
-        "utf-8", "replace"
-    )
+    printed = () if has_report else (finished.stdout, finished.stderr)
+    return b"\n".join((*printed, text)).decode("utf-8", "replace")
 
 
 def _end(finished: Finished, text: str) -> _End:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 from hypothesis import given
@@ -185,6 +186,51 @@ def test_errors_are_quoted_in_their_order() -> None:
         'Failed to profile "gemm" in process 7',
         "The application returned an error code (9).",
         "An error occurred while trying to profile.",
+    )
+
+
+LOGS = Path(__file__).parents[3] / "gold" / "ncu_logs"
+# of a real ncu: its log, the trouble, and how what is said of it begins
+REAL = [
+    ("kernel_without_kernels", "nothing-profiled", "ncu saw no kernel"),
+    ("application_without_kernels", "nothing-profiled", "ncu saw no kernel"),
+    ("range_without_ranges", "nothing-profiled", "ncu saw no kernel"),
+    ("range_without_work", "nothing-profiled", "ncu saw no kernel"),
+    ("app_range_without_ranges", "nothing-profiled", "ncu saw no kernel"),
+    ("app_range_without_work", "nothing-profiled", "ncu saw no kernel"),
+    ("graph_without_graphs", "nothing-profiled", "ncu saw no kernel"),
+    ("without_cuda", "nothing-profiled", "ncu saw no kernel"),
+    ("unknown_metric", "nothing-profiled", "ncu saw no kernel"),
+    (
+        "ended_by_sigsegv",
+        "program-failed",
+        "the program ended with status 11, or by signal 11 (SIGSEGV)",
+    ),
+    ("rename_kernels", "unknown-option", "this ncu has no option --rename-kernels"),
+    ("clock_control_boost", "clock-words", "this ncu cannot lock the clocks"),
+    (
+        "cache_control_some",
+        "unknown-argument",
+        "this ncu does not take that value of --cache-control",
+    ),
+    ("stub_driver", "stub-driver", "the program loaded a stub"),
+]
+
+
+@pytest.mark.parametrize(("log", "name", "cause"), REAL, ids=lambda word: word)
+def test_a_real_log_is_understood(log: str, name: str, cause: str) -> None:
+    """Whatever the replay mode calls that which it could not profile."""
+    found = find_trouble((LOGS / f"{log}.log").read_text())
+
+    assert found is not None
+    assert (found[0].name, found[1][: len(cause)]) == (name, cause)
+    assert "opts" not in found[0].remedy
+
+
+def test_every_real_log_is_read() -> None:
+    """None lies there for nothing."""
+    assert sorted(path.stem for path in LOGS.glob("*.log")) == sorted(
+        log for log, *_ in REAL
     )
 
 

@@ -373,6 +373,58 @@ class TestRealProcesses:
         assert type(caught.value) is kind
         assert caught.value.remedy
 
+    def test_an_option_of_ours_that_an_ncu_lacks_is_left_out(
+        self, real: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An older one has nothing to switch off; the user wrote none of them."""
+        monkeypatch.setenv("FAKE_NCU_LACKS", "--rename-kernels,--config-file")
+
+        real.run()
+
+        assert real.command.report.exists()
+
+    @pytest.mark.parametrize("option", ["--rename-kernels=on", "--cache-control=none"])
+    def test_an_option_of_the_users_is_never_left_out(
+        self, real: Session, monkeypatch: pytest.MonkeyPatch, option: str
+    ) -> None:
+        """Without it other numbers would stand for those that were asked for."""
+        name = option.partition("=")[0]
+        monkeypatch.setenv("FAKE_NCU_LACKS", name)
+
+        with pytest.raises(CollectorFailedError, match=f"no option {name}") as caught:
+            changed(real, opts=(option,)).run()
+
+        assert caught.value.remedy == "install a newer Nsight Compute"
+
+    def test_what_ncu_prints_is_its_log_until_it_has_one(
+        self, session: Session
+    ) -> None:
+        """A driver that cannot be reached is printed; the log has what follows from it."""
+        printed = (
+            b"==ERROR== Nsight Compute failed to connect to the CUDA driver (stub "
+            b"libcuda.so[.1] on path?).\n"
+        )
+        log = "==ERROR== The application returned an error code (1).\n"
+        runner = ScriptedNcu(session, (1, log, b""))
+        runner._answers = [Finished(("ncu",), 1, printed, b"")]
+
+        with pytest.raises(CollectorUnavailableError, match="stub"):
+            replace(session, runner=runner).run()
+
+    @pytest.mark.parametrize("report", [b"NVR\0", b""])
+    def test_a_range_without_work_costs_its_own_counters(
+        self, session: Session, report: bytes
+    ) -> None:
+        """A report has those of the others; without one nothing was profiled."""
+        log = "==ERROR== Skipping invalid capture range (RecordStatusEmpty).\n"
+        runner = ScriptedNcu(session, (0, log, report))
+
+        if report:
+            assert replace(session, runner=runner).run().exit_code == 0
+        else:
+            with pytest.raises(NothingProfiledError, match="saw no kernel"):
+                replace(session, runner=runner).run()
+
     def test_busy_twice_and_then_free(
         self, real: Session, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
     ) -> None:
