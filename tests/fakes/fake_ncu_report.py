@@ -3,7 +3,8 @@
 Copied as a package `ncu_report`, so that the child process reads it as it reads the real
 one: `install` does that. `{"ranges": [[action, ...], ...]}`; an action may say
 `"abort": true`, `"rules"`, as the documented `rule_results_as_dicts` gives them, and
-`"lines"`, {address: [file, line, instruction]}. `fake_ncu.py` writes such reports.
+`"lines"`, {address: [file, line, instruction]}. `fake_ncu.py` writes such reports. A file
+`NAME.ncu-rep.reads` beside a report gets a letter each time that it is read.
 """
 
 from __future__ import annotations
@@ -35,6 +36,9 @@ def install(folder: Path) -> Path:
 
 def load_report(path: str) -> IContext:
     os.write(1, b"a library may print what it likes\n")
+    reads = Path(f"{path}.reads")
+    if reads.exists():  # a test counts how often
+        reads.write_text(f"{reads.read_text()}x")
     return IContext(json.loads(Path(path).read_bytes()[4:])["ranges"])
 
 

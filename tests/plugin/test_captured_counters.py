@@ -267,3 +267,190 @@ def test_a_mistyped_counter_gets_the_names_that_the_report_has(
     assert lines(ended, "no launch", "did you mean dram__bytes_read.sum")
     assert lines(ended, "no launch", "did you mean dram__bytes_write.sum")
     assert lines(ended, "it; collect it: ncu --metrics sm__cycles_elapsed.max")
+
+
+def reads_of(captured: Project, *tests: str) -> int:
+    """Return how often the report was read by a run of some tests."""
+    log = captured.path / "some.ncu-rep.reads"
+    log.write_text("")
+    captured.write("\n\n".join(["import pytest", *tests]))
+    captured.run().assert_outcomes(passed=len(tests))
+    return len(log.read_text())
+
+
+def test_a_report_is_read_once_for_every_metric_of_the_catalogue(
+    captured: Project,
+) -> None:
+    """Whatever the tests of a process ask, declared or not, and what limits its kernels."""
+    asked = (
+        "dram.bytes", "dram.fraction", "l2.hit_fraction", "registers", "waves",
+        "shared_bytes", "tensor.fraction", "instructions.count", "occupancy.achieved",
+    )  # fmt: skip
+    tests = [
+        f"""def test_{number}(gpuperf):
+    perf = gpuperf.capture("some.ncu-rep")
+    perf.has({metric!r}) or perf.has("limiter")"""
+        for number, metric in enumerate(asked)
+    ]
+
+    assert reads_of(captured, *tests) == 1
+
+
+def test_a_counter_by_its_own_name_costs_one_reading_more(captured: Project) -> None:
+    """For all of them together; one that the report lacks costs none."""
+    absent = """def test_absent(gpuperf):
+    perf = gpuperf.capture("some.ncu-rep")
+    assert not perf.has("dram__no_such.sum") and not perf.has("lts__neither.sum")"""
+    several = """def test_several(gpuperf):
+    perf = gpuperf.capture("some.ncu-rep")
+    assert perf["sm__one.sum"] == 7 and perf["sm__two.sum"] == 14
+    assert gpuperf.capture("some.ncu-rep", name="b")["sm__one.sum"] == 7"""
+    report = captured.path / "some.ncu-rep"
+    content = json.loads(report.read_bytes()[4:])
+    for place, launch in enumerate(content["ranges"][0]):
+        launch["metrics"]["sm__one.sum"] = (FLOAT, 3.0 + place, "")
+        launch["metrics"]["sm__two.sum"] = (FLOAT, 6.0 + 2 * place, "")
+    report.write_bytes(b"NVR\0" + json.dumps(content).encode())
+
+    assert reads_of(captured, absent) == 1
+    assert reads_of(captured, absent, several) == 2
+
+
+def test_a_report_that_is_written_again_is_read_again(captured: Project) -> None:
+    """A test may make the report that it reads."""
+    captured.write("""
+        from pathlib import Path
+
+        def test_it(gpuperf):
+            report = Path("some.ncu-rep")
+            before = gpuperf.capture(report).dram.bytes
+            report.write_bytes(report.read_bytes().replace(b"600.0", b"1600.0"))
+            assert gpuperf.capture(report, name="after").dram.bytes == before + 2e9
+    """)
+
+    captured.run().assert_outcomes(passed=1)
+
+
+@pytest.fixture
+def ranged(captured: Project) -> Project:
+    """The same, of launches in NVTX ranges: gemm in step/forward, relu in step."""
+    report = captured.path / "some.ncu-rep"
+    content = json.loads(report.read_bytes()[4:])
+    for launch, stack in zip(
+        content["ranges"][0], (["step", "forward"], ["step"]), strict=True
+    ):
+        launch["nvtx"] = [["<default domain>", stack, []]]
+    report.write_bytes(b"NVR\0" + json.dumps(content).encode())
+    return captured
+
+
+@pytest.mark.parametrize(
+    ("choice", "l2_hits"),
+    [
+        ('nvtx="forward/"', 0.4),
+        ('nvtx=["step/"], exclude="step/forward"', 0.8),
+        ('exclude=["forward/"]', 0.8),
+        ("launches=1", 0.8),
+        ("launches=[0]", 0.4),
+        ("launches=slice(0, -1)", 0.4),
+        ('kernel="*", launches=range(2), nvtx="forward/"', 0.4),
+    ],
+)
+def test_launches_are_chosen_as_ncu_does(
+    ranged: Project, choice: str, l2_hits: float
+) -> None:
+    """By their NVTX ranges and by their numbers in the report."""
+    ranged.write(f"""
+        import pytest
+
+        def test_it(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep", {choice})
+            assert perf.l2.hit_fraction == pytest.approx({l2_hits})
+            assert perf.launches.count == 1
+    """)
+
+    ranged.run().assert_outcomes(passed=1)
+
+
+@pytest.mark.parametrize(
+    ("choice", "words"),
+    [
+        ('nvtx="backward/"', ["none of its 2 launches", "NVTX ranges forward, step"]),
+        ('kernel="conv*"', ["none of its 2 launches", "choose from gemm, relu"]),
+        ("launches=[7]", ["none of its 2 launches", "indices are from 0 to 1"]),
+        ('nvtx="//"', ["'//'", "no name between its slashes"]),
+        ("launches=[True]", ["launches: [True] are not indices"]),
+        ("launches=-1", ["launches: -1 are not indices", "slice(3, 6)"]),
+        ('launches="3"', ["launches: '3' are not indices"]),
+        ("nvtx=5", ["nvtx: 5 is not a list of strings"]),
+    ],
+)
+def test_a_choice_of_nothing_is_told(
+    ranged: Project, choice: str, words: list[str]
+) -> None:
+    """With what there is to choose from; a mistake of an argument by its name."""
+    ranged.write(f"""
+        def test_it(gpuperf):
+            gpuperf.capture("some.ncu-rep", {choice})
+    """)
+    text = "\n".join(ranged.run("-rA").outlines)
+
+    for word in words:
+        assert word in text
+
+
+def test_a_launch_that_failed_can_be_left_out(captured: Project) -> None:
+    """The message says how: ncu ends with it, so it is the last one."""
+    report = captured.path / "some.ncu-rep"
+    content = json.loads(report.read_bytes()[4:])
+    for name in [n for n in content["ranges"][0][1]["metrics"] if "launch__" in n]:
+        del content["ranges"][0][1]["metrics"][name]
+    report.write_bytes(b"NVR\0" + json.dumps(content).encode())
+    captured.write("""
+        def test_all(gpuperf):
+            gpuperf.capture("some.ncu-rep")
+
+        def test_measured(gpuperf):
+            perf = gpuperf.capture("some.ncu-rep", launches=slice(1))
+            assert perf.launches.count == 1
+    """)
+    ended = captured.run("-rs")
+
+    ended.assert_outcomes(passed=1, skipped=1)
+    assert lines(ended, "profiling launch 1 failed", "launches=slice(1)")
+
+
+def test_the_advice_is_about_the_kernel_that_failed(captured: Project) -> None:
+    """Not about the longest; its value and what limits it come first."""
+    report = captured.path / "some.ncu-rep"
+    content = json.loads(report.read_bytes()[4:])
+    busy = "dram__throughput.avg.pct_of_peak_sustained_elapsed"
+    for launch, registers, share in zip(
+        content["ranges"][0], (16.0, 32.0), (12.0, 91.0), strict=True
+    ):
+        launch["metrics"]["launch__registers_per_thread"] = (FLOAT, registers, "")
+        launch["metrics"][busy] = (FLOAT, share, "%")
+        launch["rules"].append(
+            rule("not impacted by any block limit", 0.0) | {"speedup_estimation": None}
+        )
+    report.write_bytes(b"NVR\0" + json.dumps(content).encode())
+    captured.write("""
+        import pytest
+
+        @pytest.mark.gpuperf(limits=["registers <= 12"])
+        def test_limit(gpuperf):
+            gpuperf.capture("some.ncu-rep")
+
+        def test_assert(gpuperf):
+            assert 0.5 <= gpuperf.capture("some.ncu-rep").l2.hit_fraction["gemm"]
+    """)
+    text = captured.run().outlines
+    advice = [line.strip(" E") for line in text if "(launch " in line]
+
+    assert advice[0] == (
+        "relu (launch 1): registers 32; memory bound, at 91.0 % DRAM; "
+        "limiter DRAM (DRAM 91.0 %)"
+    )
+    assert advice[1].startswith("relu (launch 1): Stalls: relu waits for memory")
+    assert "gemm (launch 0): l2.hit_fraction 40.0 %" in "\n".join(text)
+    assert "not impacted" not in "\n".join(text)

@@ -14,6 +14,7 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.fixture.values import SWITCH_ON
+from pytest_gpuperf.measure.reading import Comparison
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
@@ -22,7 +23,7 @@ from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import escape
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Sequence
+    from collections.abc import Mapping, Sequence
     from types import TracebackType
 
     import pytest
@@ -302,6 +303,9 @@ def unwritable(error: Exception) -> str:
     return f"gpuperf: the test's measurements cannot be written: {escape(str(error))}"
 
 
+_TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # seen from the right side
+
+
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison of measured values."""
     from pytest_gpuperf.report.explanation import assert_lines
@@ -313,8 +317,13 @@ def comparison_lines(op: str, left: object, right: object) -> list[str]:
         left_estimate=left.estimate if isinstance(left, Figure) else None,
         right_estimate=right.estimate if isinstance(right, Figure) else None,
     )
-    sides = [side.perf for side in (left, right) if isinstance(side, Figure)]
-    return lines + _advice_lines(sides)
+    failed: dict[Perf, list[Comparison]] = {}
+    for side, operator in ((left, op), (right, _TURNED.get(op, op))):
+        if isinstance(side, Figure):
+            metric, kernel = side.estimate.metric, side.estimate.kernel
+            comparison = Comparison(metric, operator, kernel)
+            failed.setdefault(side.perf, []).append(comparison)
+    return lines + _advice_lines(failed)
 
 
 def failure_text(
@@ -328,12 +337,20 @@ def failure_text(
             verdict, options=config.option_texts, width=_UNBROKEN
         )
     ]
-    return "\n".join((*lines, *_advice_lines(perfs)))
+    failed = {
+        perf: [
+            Comparison(v.limit.metric, v.limit.operator, v.limit.kernel)
+            for v in verdicts
+            if v.limit is not None and v.key == perf.record.key
+        ]
+        for perf in perfs
+    }
+    return "\n".join((*lines, *_advice_lines(failed)))
 
 
-def _advice_lines(perfs: Iterable[Perf]) -> list[str]:
+def _advice_lines(failed: Mapping[Perf, Sequence[Comparison]]) -> list[str]:
     """Return the tools' advice for the failed measurements, without duplicates."""
-    notes = (note for perf in dict.fromkeys(perfs) for note in perf.advice())
+    notes = (note for perf, why in failed.items() for note in perf.advice(why))
     return [f"    {escape(note.text)}" for note in notes]
 
 

@@ -15,6 +15,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping, Sequence
     from contextlib import AbstractContextManager
 
+    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
@@ -108,7 +109,7 @@ class Reader(Protocol):
         """Return the record of a compiled binary, and what looks into its code."""
 
     def capture(
-        self, key: RecordKey, path: str, /, *, kernel: str | None, plan: Plan
+        self, key: RecordKey, path: str, /, *, launch_filter: LaunchFilter, plan: Plan
     ) -> tuple[Record, LookUp | None, Advise]:
         """Return a report's record, what looks up another counter, and what advises."""
 

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import difflib
+import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import chip_limits
-from pytest_gpuperf.collect.ncu.launches import metric_names
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.translate import counters as translate
 from pytest_gpuperf.collect.translate.counters import (
     capability_of,
@@ -38,16 +39,20 @@ from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Kind, Note
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import limiter_facts
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.ncu.launches import (
         Capture,
         CapturedLaunch,
+        LaunchAdvice,
+        PlacedLaunch,
         RuleResult,
         StallLine,
     )
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
+    from pytest_gpuperf.measure.reading import Comparison
     from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.work import Work
 
@@ -57,10 +62,11 @@ __all__ = [
     "analyses",
     "capture_record",
     "capture_values",
+    "close_names",
+    "first_counters",
     "kernel_analyses",
     "report_counters",
-    "slowest",
-    "with_suggestions",
+    "with_metric",
 ]
 
 ANALYSED = "limiter"  # asked for as a metric: every counter that says what limits
@@ -82,12 +88,19 @@ def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
     return translate.needed_counters(counters, (*_standard(metrics), *analysed))
 
 
+@functools.cache
+def first_counters() -> tuple[str, ...]:
+    """Return the counters of all metrics of the catalogue and of the limiter."""
+    return report_counters((*FORMULAS, ANALYSED))
+
+
 def capture_record(
     maker: Maker,
     key: RecordKey,
     launches: Sequence[CapturedLaunch],
     metrics: Sequence[str],
     *,
+    names: Iterable[str] = (),
     work: Work | None = None,
 ) -> Record:
     """
@@ -102,6 +115,8 @@ def capture_record(
 
         metrics: What to take of them.
 
+        names: The counters that any launch of the report has.
+
         work: What the test declares of a call; None: nothing.
     """
     estimates, gaps = capture_values(launches, metrics, work)
@@ -109,7 +124,7 @@ def capture_record(
         key,
         Kind.CAPTURE,
         estimates,
-        unmeasured=gaps,
+        unmeasured=_suggested(gaps, names),
         facts=translate.captured_facts(launches[0]),
         work=work,
     )
@@ -147,36 +162,49 @@ def capture_values(
     return tuple(estimates), tuple(gaps)
 
 
-def with_suggestions(record: Record, path: str, *, runner: Runner) -> Record:
-    """
-    Return a report's record, where each counter that it lacks has the names that it has.
-
-    The whole report is read for them, and only where a counter is in no launch.
-
-    Args:
-        record: What was read of the report.
-
-        path: The report.
-
-        runner: What starts the reading process.
-    """
-    if all(gap.code is not GapCode.NOT_IN_REPORT for gap in record.unmeasured):
-        return record
-    names = metric_names(path, runner=runner)
-    gaps = (
-        replace(gap, remedy=_meant(gap, names))
-        if gap.code is GapCode.NOT_IN_REPORT
-        else gap
-        for gap in record.unmeasured
+def with_metric(
+    record: Record,
+    metric: str,
+    launches: Sequence[CapturedLaunch],
+    *,
+    names: Iterable[str],
+    work: Work | None = None,
+) -> Record:
+    """Return a report's record with one more metric; else as `capture_record`."""
+    if metric == ANALYSED:
+        return replace(record, analyses=kernel_analyses(launches))
+    estimates, gaps = capture_values(launches, [metric], work)
+    added = tuple(e for e in estimates if e.metric == metric != _COUNT)
+    return replace(
+        record,
+        estimates=(*record.estimates, *added),
+        unmeasured=(*record.unmeasured, *_suggested(gaps, names)),
     )
-    return replace(record, unmeasured=tuple(gaps))
 
 
-def _meant(gap: Unmeasured, names: Sequence[str]) -> str:
-    """Return the remedy for a counter that no launch has, with names that come close."""
-    close = difflib.get_close_matches(gap.metric, names)
-    return (
-        f"did you mean {', '.join(close)}? Else {gap.remedy}" if close else gap.remedy
+def _suggested(
+    gaps: Iterable[Unmeasured], names: Iterable[str]
+) -> tuple[Unmeasured, ...]:
+    """Return gaps; a counter that no launch has gets the names that come close."""
+    return tuple(
+        replace(gap, remedy=f"did you mean {', '.join(close)}? Else {gap.remedy}")
+        if gap.code is GapCode.NOT_IN_REPORT
+        and gap.metric not in METRICS
+        and (close := close_names(gap.metric, names))
+        else gap
+        for gap in gaps
+    )
+
+
+_MOST_NAMES = 3  # more suggestions hide the right one
+
+
+def close_names(name: str, names: Iterable[str]) -> list[str]:
+    """Return the names that complete one that was cut short, or else are spelled alike."""
+    ordered = sorted(names)
+    complete = [other for other in ordered if other.startswith(f"{name}.")]
+    return complete[:_MOST_NAMES] or difflib.get_close_matches(
+        name, ordered, n=_MOST_NAMES
     )
 
 
@@ -364,43 +392,30 @@ def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estim
 
 
 _DURATION = "gpu__time_duration.sum"
+_MOST_LAUNCHES = 2  # that are advised on: limits of three fail by the same cause
 _MOST_RULES = 2  # a report has some twenty; the first ones are worth the others
 _ADVISING = frozenset({"optimization", "warning", "error"})
 _LONGEST = 300  # of a rule's message: it goes on for a paragraph
 
 
-def slowest(
-    places: Sequence[tuple[int, CapturedLaunch]],
-) -> tuple[int, CapturedLaunch]:
-    """
-    Return the launch that is worth advice: the longest, else the first.
-
-    Args:
-        places: The number of its range beside each launch, >= 1 of them.
-    """
-
-    def duration(place: tuple[int, CapturedLaunch]) -> float:
-        metric = place[1].metrics.get(_DURATION)
-        is_number = metric is not None and isinstance(metric.value, (int, float))
-        return float(metric.value) if is_number else -1.0  # type: ignore[union-attr, arg-type] # is_number says so
-
-    return max(places, key=duration)
-
-
 def advice(
-    path: str, range_index: int, launch: CapturedLaunch, *, runner: Runner
+    path: str,
+    launches: Sequence[PlacedLaunch],
+    failed: Sequence[Comparison],
+    *,
+    runner: Runner,
 ) -> tuple[Note, ...]:
     """
-    Return what the report says of one launch: where its warps waited, what rules found.
+    Return what a report says of the launches that failed, else of the longest one.
 
     Args:
         path: The report.
 
-        range_index: The launch's range, from 0.
+        launches: The launches of the record, >= 1, with what `first_counters` names.
 
-        launch: One of its launches.
+        failed: The comparisons that failed.
 
-        runner: Starts the process that reads the report.
+        runner: Starts the processes that read the report.
 
     Raises:
         CollectError: The report cannot be read any more.
@@ -409,13 +424,68 @@ def advice(
 
     where = PurePath(path)
     report = Report(path=str(where.parent), name=where.stem, runner=runner)
-    advised = report.advice(launch.index, range_index)
-    name = f"{launch.kernel} (launch {launch.index})"
-    notes = [] if advised.stall is None else [_stall_note(name, advised.stall)]
-    rules = [rule for rule in advised.rules if rule.level in _ADVISING]
-    rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
-    notes += [_rule_note(name, rule) for rule in rules[:_MOST_RULES]]
+    culprits: dict[tuple[int, int], tuple[PlacedLaunch, list[str]]] = {}
+    for comparison in dict.fromkeys(failed):
+        placed, value = _worst(comparison, launches) or (_longest(launches), "")
+        place = placed.range_index, placed.index
+        culprits.setdefault(place, (placed, []))[1].append(value)
+    if not culprits:
+        culprits[0, 0] = (_longest(launches), [])
+    notes: list[Note] = []
+    for placed, values in list(culprits.values())[:_MOST_LAUNCHES]:
+        name = f"{placed.kernel} (launch {placed.index})"
+        advised = report.advice(placed.index, placed.range_index)
+        notes += _launch_notes(name, placed.launch, values, advised)
     return tuple(notes)
+
+
+def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
+    """Return the launch that is worth advice: the longest, else the first."""
+
+    def duration(placed: PlacedLaunch) -> float:
+        metric = placed.launch.metrics.get(_DURATION)
+        is_number = metric is not None and isinstance(metric.value, (int, float))
+        return float(metric.value) if is_number else -1.0  # type: ignore[union-attr, arg-type] # is_number says so
+
+    return max(launches, key=duration)
+
+
+def _worst(
+    comparison: Comparison, launches: Sequence[PlacedLaunch]
+) -> tuple[PlacedLaunch, str] | None:
+    """Return the launch with the worst value and that value; None: none has one."""
+    metric, operator, pattern = comparison
+    names = _standard([metric])
+    values = []
+    for placed in launches:
+        if pattern is None or LaunchFilter(kernels=pattern).chosen([placed]):
+            pair = (placed.launch, _completed(placed.launch, names, None))
+            value, unit = _over(metric, [pair])
+            if not isinstance(value, CounterGap):
+                values.append((value, unit, placed))
+    if not values:
+        return None
+    pick = min if operator.startswith(">") else max
+    value, unit, placed = pick(values, key=lambda worst: worst[0])
+    number = display.value(value, unit) if metric in METRICS else f"{value:g} {unit}"
+    return placed, f"{metric} {number}"
+
+
+def _launch_notes(
+    name: str, launch: CapturedLaunch, values: Sequence[str], advised: LaunchAdvice
+) -> list[Note]:
+    """Return what is worth saying of one launch, what limits it first."""
+    facts = [*filter(None, values), *limiter_facts(_analysed(launch))]
+    notes = []
+    if facts:
+        notes.append(Note(code="ncu-limiter", text=f"{name}: {'; '.join(facts)}"))
+    if advised.stall is not None:
+        notes.append(_stall_note(name, advised.stall))
+    rules = [rule for rule in advised.rules if rule.level in _ADVISING]
+    # before 2023 ncu estimated no gain; where it does, a rule without one has none
+    rules = [rule for rule in rules if rule.speedup_fraction] or rules
+    rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
+    return notes + [_rule_note(name, rule) for rule in rules[:_MOST_RULES]]
 
 
 def _stall_note(name: str, stall: StallLine) -> Note:

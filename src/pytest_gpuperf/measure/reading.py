@@ -7,16 +7,23 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import os
 from collections.abc import Callable, Iterator, Sequence
-from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
 from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
+from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
-    from pytest_gpuperf.collect.ncu.launches import CapturedLaunch
+    from pytest_gpuperf.collect.ncu.launches import (
+        CapturedLaunch,
+        PlacedLaunch,
+        ReadReport,
+    )
+    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
+    from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.measure.loops import EndLoop
@@ -27,10 +34,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.scorecard import Hardware
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Advise", "FileReader", "LookUp", "Replay"]
+__all__ = ["Advise", "Comparison", "FileReader", "LookUp", "Replay"]
 
 LookUp = Callable[[str], Record]  # returns the record with one more metric
-Advise = Callable[[], tuple[Note, ...]]  # returns what a tool says of a record
+# returns what a tool says of a record, where some comparisons of its values failed
+Advise = Callable[[Sequence["Comparison"]], tuple[Note, ...]]
 
 _DISABLED = Void(
     code=VoidCode.DISABLED, reason="measuring is switched off (--gpuperf-disable)"
@@ -38,8 +46,92 @@ _DISABLED = Void(
 _ABSENT = Void(
     code=VoidCode.NOT_RECORDED, reason="the recording has no such measurement"
 )
-_Place = tuple[int, "CapturedLaunch"]  # with the number of its range
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
+
+
+class Comparison(NamedTuple):
+    """
+    A comparison that a value of a record failed.
+
+    Attributes:
+        metric: The value's metric.
+
+        operator: What it was held by, as "<="; the value is on its left.
+
+        kernel: A pattern of the kernels that it is of; None: the whole record.
+    """
+
+    metric: str
+    operator: str
+    kernel: str | None = None
+
+
+_MOST_REPORTS = 16  # that are kept: a suite goes from one to the next
+_MOST_VALUES = 1_000_000  # of one report, 32 MB: of a larger one only what is asked for
+
+
+class _Kept(NamedTuple):
+    """A report as far as it was read; counters None: all that it has."""
+
+    report: ReadReport
+    counters: frozenset[str] | None
+
+
+class _Reports:
+    """
+    The reports that this process reads, each of them at most twice.
+
+    The first reading has all counters that a metric of the catalogue or the limiter is
+    made of. A counter by its own name that it lacks is read with all others.
+
+    Args:
+        runner: Starts the reading processes.
+    """
+
+    def __init__(self, runner: Runner) -> None:
+        self._runner = runner
+        self._kept: dict[tuple[int, ...], _Kept] = {}
+
+    def read(self, path: str, metrics: Sequence[str]) -> ReadReport:
+        """Return a report that has all that it can have of some metrics."""
+        from pytest_gpuperf.measure.captured import first_counters, report_counters
+
+        status = _status(path)
+        kept = self._kept.get(status)
+        counters = report_counters(metrics)
+        if kept is None:
+            return self._keep(path, status, (*first_counters(), *counters))
+        report, present = kept.report, kept.report.names
+        done = present if kept.counters is None else kept.counters
+        if all(name in done or name not in present for name in counters):
+            return report
+        if len(report.launches) * len(present) <= _MOST_VALUES:
+            return self._keep(path, status, None)
+        return self._keep(path, status, (*done, *counters))
+
+    def _keep(
+        self, path: str, status: tuple[int, ...], counters: Sequence[str] | None
+    ) -> ReadReport:
+        """Read a report, and keep it instead of the one that was read first."""
+        from pytest_gpuperf.collect.ncu.launches import read_report
+
+        names = None if counters is None else tuple(dict.fromkeys(counters))
+        report = read_report(path, names, runner=self._runner)
+        self._kept.pop(status, None)
+        if len(self._kept) >= _MOST_REPORTS:
+            del self._kept[next(iter(self._kept))]
+        kept_names = None if names is None else frozenset(names)
+        self._kept[status] = _Kept(report, kept_names)
+        return report
+
+
+def _status(path: str) -> tuple[int, ...]:
+    """Return what differs when a file was written again; empty: it cannot be read."""
+    try:
+        status = os.stat(path)  # noqa: PTH116 - a path of the user's, as it is
+    except (OSError, ValueError):  # the reader says why
+        return ()
+    return status.st_dev, status.st_ino, status.st_size, status.st_mtime_ns
 
 
 class FileReader:
@@ -55,6 +147,7 @@ class FileReader:
     def __init__(self, site: Site, machine: Machine) -> None:
         self._runner = site.runner
         self._machine = machine
+        self._reports = _Reports(site.runner)
 
     def binary(
         self,
@@ -82,50 +175,47 @@ class FileReader:
         return with_one_more(), with_one_more
 
     def capture(
-        self, key: RecordKey, path: str, *, kernel: str | None, plan: Plan
+        self, key: RecordKey, path: str, *, launch_filter: LaunchFilter, plan: Plan
     ) -> tuple[Record, LookUp | None, Advise]:
         """Return a report's record, what looks up another counter, and what advises."""
-        from pytest_gpuperf.measure.captured import capture_record, with_suggestions
+        from pytest_gpuperf.measure.captured import advice, capture_record, with_metric
 
         metrics = list(dict.fromkeys((*_STANDARD, *plan.counters, *plan.judged)))
+
+        def read() -> tuple[list[CapturedLaunch], frozenset[str]]:
+            report = self._reports.read(path, metrics)
+            launches = [
+                placed.launch for placed in _chosen(path, report, launch_filter)
+            ]
+            return launches, report.names
+
+        launches, names = read()
         maker = self._machine.maker()
+        record = capture_record(
+            maker, key, launches, metrics, names=names, work=plan.work
+        )
 
         def with_one_more(metric: str) -> Record:
+            nonlocal record
             if metric not in metrics:
                 metrics.append(metric)
-            launches = [launch for _, launch in self._places(path, kernel, metrics)]
-            record = capture_record(maker, key, launches, metrics, work=plan.work)
-            return with_suggestions(record, path, runner=self._runner)
+                launches, names = read()
+                record = with_metric(
+                    record, metric, launches, names=names, work=plan.work
+                )
+            return record
 
-        def advise() -> tuple[Note, ...]:
-            from pytest_gpuperf.measure.captured import advice, slowest
+        def advise(failed: Sequence[Comparison]) -> tuple[Note, ...]:
+            placed = _chosen(path, self._reports.read(path, metrics), launch_filter)
+            return advice(path, placed, failed, runner=self._runner)
 
-            place = slowest(self._places(path, kernel, metrics))
-            return advice(path, *place, runner=self._runner)
-
-        return with_one_more(metrics[0]), with_one_more, advise
+        return record, with_one_more, advise
 
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
     ) -> Record:
         """Return the record of a number of the user's own."""
         return self._machine.maker().number(key, values, unit=unit, better=better)
-
-    def _places(
-        self, path: str, kernel: str | None, metrics: Sequence[str]
-    ) -> list[_Place]:
-        """Return launches with their ranges and some metrics: all would take 16 MiB."""
-        from pytest_gpuperf.collect.ncu.launches import read_capture
-        from pytest_gpuperf.measure.captured import report_counters
-
-        counters = report_counters(metrics)
-        capture = read_capture(path, runner=self._runner, metrics=counters)
-        places = [
-            (index, launch)
-            for index, part in enumerate(capture.ranges)
-            for launch in part.launches
-        ]
-        return _matching(path, places, kernel)
 
 
 class Replay:
@@ -214,7 +304,7 @@ class Replay:
         self, key: RecordKey, _path: str, **_: object
     ) -> tuple[Record, LookUp | None, Advise]:
         """Return a report's record, of which nothing more is known."""
-        return self._record(key, Kind.CAPTURE), None, tuple
+        return self._record(key, Kind.CAPTURE), None, lambda _: ()
 
     def number(
         self, key: RecordKey, values: Sequence[float], *, unit: str, better: str
@@ -236,25 +326,24 @@ class Replay:
         return Record(key=key, kind=kind, estimates=(), void=_ABSENT)
 
 
-def _matching(path: str, places: Sequence[_Place], kernel: str | None) -> list[_Place]:
-    """Return the launches of the kernels that were asked for, all of them measured."""
-    chosen = [
-        (number, launch)
-        for number, launch in places
-        if kernel is None
-        or fnmatchcase(launch.kernel, kernel)
-        or fnmatchcase(launch.demangled, kernel)
-    ]
+def _chosen(
+    path: str, report: ReadReport, launch_filter: LaunchFilter
+) -> list[PlacedLaunch]:
+    """Return the chosen launches, all of them measured."""
+    count = report.launches[-1].range_index + 1
+    ranges = [[p for p in report.launches if p.range_index == n] for n in range(count)]
+    chosen = [placed for part in ranges for placed in launch_filter.chosen(part)]
     if not chosen:
-        names = ", ".join(
-            list(dict.fromkeys(launch.kernel for _, launch in places))[:5]
-        )
-        message = f"no launch of a kernel {kernel!r}"
-        raise CaptureFormatError(message, remedy=f"there are: {names}", path=path)
-    failed = [launch.index for _, launch in chosen if not launch.measured]
+        message = f"none of its {plural(len(report.launches), 'launch', 'launches')} is chosen"
+        remedy = launch_filter.remedy(report.launches)
+        raise CaptureFormatError(message, remedy=remedy, path=path)
+    failed = [placed.index for placed in chosen if not placed.launch.measured]
     if failed:
         message = f"{path}: profiling launch {failed[0]} failed"
+        last = max(placed.index for placed in chosen)
+        # ncu ends with the launch that failed
+        rest = f"slice({last})" if failed == [last] and last else "[…]"
         raise CollectorUnavailableError(
-            message, remedy="profile again, or choose other launches with kernel="
+            message, remedy=f"profile again, or leave it out: launches={rest}"
         )
     return chosen

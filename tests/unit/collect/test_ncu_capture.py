@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import math
 import os
+import random
 import subprocess
 import sys
 import sysconfig
@@ -21,6 +22,7 @@ from pytest_gpuperf.collect.ncu.launches import (
     CapturedValue,
     capture_text,
     read_capture,
+    read_report,
 )
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import (
@@ -467,11 +469,20 @@ class TestRealReports:
         assert one.stderr == two.stderr == b""
 
     def test_say_what_a_plain_loop_says(self, real: Path) -> None:
-        """Every value, unit, name and NVTX stack of NVIDIA's documented interface."""
+        """Every value, unit, name and NVTX stack of NVIDIA's documented interface.
+
+        But for units that the interface guesses, which are of our table.
+        """
         done = subprocess.run(
             [sys.executable, "-c", PLAIN_LOOP, real], capture_output=True, check=True
         )
         expected = json.loads(done.stdout)
+        launches = (
+            launch for part in expected["ranges"] for launch in part["launches"]
+        )
+        metrics = [pair for launch in launches for pair in launch["metrics"].items()]
+        for name, metric in metrics:
+            metric["unit"] = extract.own_unit(name) or metric["unit"]
 
         found = json.loads(capture_text(real, runner=ProcessRunner()))
 
@@ -548,3 +559,43 @@ print(json.dumps({"ranges": [
     for each in report
 ]}))
 """
+
+
+def test_a_unit_is_one_whatever_was_asked_before(real: Path) -> None:
+    """NVIDIA's reader guesses some units by what it met before them in its process."""
+    names = sorted(read_report(real, (), runner=ProcessRunner()).names)
+    units: dict[str, set[str | None]] = {}
+    for seed in range(4):
+        random.Random(seed).shuffle(names)
+        report = read_report(real, names[seed % 2 :: 2], runner=ProcessRunner())
+        for placed in report.launches:
+            for name, metric in placed.launch.metrics.items():
+                units.setdefault(name, set()).add(metric.unit)
+
+    assert {name: found for name, found in units.items() if len(found) > 1} == {}
+
+
+@pytest.mark.parametrize(
+    ("name", "unit"),
+    [
+        ("derived__memory_l2_theoretical_sectors_global_excessive", "sector"),
+        ("memory_l2_theoretical_sectors_local", "sector"),
+        ("derived__sm__sass_thread_inst_executed_op_ffma_pred_on_x2", "inst"),
+        ("smsp__pcsamp_warps_issue_stalled_membar_not_issued", "warp"),
+        ("smsp__sass_inst_executed_op_memory_8b.sum", "inst"),
+        ("breakdown:sm__throughput.avg.pct_of_peak_sustained_elapsed", "%"),
+        ("dram__bytes.sum", "bogus"),
+    ],
+)
+def test_a_unit_that_the_reader_guesses_is_ours(
+    installed: Path, tmp_path: Path, name: str, unit: str
+) -> None:
+    """Of the few names for which it guesses, and of no other."""
+    assert installed.exists()
+    metrics = {"launch__grid_size": (FLOAT, 8.0, ""), name: (FLOAT, 1.0, "bogus")}
+    report = write(tmp_path, [{"kernel": "k", "metrics": metrics}])
+    (range_read,) = read_capture(report, runner=ProcessRunner()).ranges
+    placed = read_report(report, None, runner=ProcessRunner()).launches[0]
+
+    assert range_read.launches[0].metrics[name].unit == unit
+    assert placed.launch.metrics[name].unit == unit

@@ -6,12 +6,13 @@ until its process ends, and a damaged file can abort that process.
 
 from __future__ import annotations
 
+import functools
 import json
 import math
 import os
+import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from functools import partial
 from importlib import import_module
 from itertools import islice, pairwise
 from typing import TYPE_CHECKING, Any, NoReturn, TypeAlias
@@ -25,6 +26,7 @@ __all__ = [
     "ADVICE",
     "ALL",
     "ALL_VALUES",
+    "COLUMNS",
     "CORRELATED",
     "LAUNCHES",
     "NOT_A_REPORT",
@@ -32,15 +34,17 @@ __all__ = [
     "VALUES",
     "answer",
     "main",
+    "own_unit",
 ]
 
 # the forms of an answer
 VALUES = "values"  # the named metrics, as `gpuperf show` prints them
 ALL_VALUES = "all-values"  # all metrics of each launch
 LAUNCHES = "launches"  # the named metrics, with their facts
+COLUMNS = "columns"  # the named metrics, and the names of all that each launch has
 ADVICE = "advice"  # the rules and samples of one launch, by range and index
 
-# names that LAUNCHES accepts in addition to those of metrics
+# names that LAUNCHES, and the first one COLUMNS, accepts in addition to those of metrics
 ALL = "*"  # all metrics of the launch
 CORRELATED = "correlated:"  # a prefix: with the value for each opcode or address
 _LISTS = ("group:", "breakdown:")  # ncu's prefixes of texts that list metrics
@@ -57,6 +61,21 @@ _EXACT = 2.0**53  # up to here a double represents every integer exactly
 _NO_STALLS = ("selected", "not_selected")
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
 _NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing
+
+# NVIDIA's reader (2026.3) gives the unit of these by what was asked before them in the
+# process: "byte" or "sector", "inst" or "thread". Held against 8 reports in shuffled orders.
+_UNSURE_UNITS = tuple(
+    (re.compile(pattern), unit)
+    for pattern, unit in (
+        (r"breakdown:.+\.pct_of_peak_sustained_\w+", "%"),
+        (r"(derived__)?memory_l2_theoretical_sectors_\w+", "sector"),
+        (r"derived__\w+_pred_on_x\d", "inst"),
+        (r"smsp__pcsamp_warps_issue_stalled_\w+", "warp"),
+        (r"sass__\w*spilling\w*", "inst"),
+        (r"smsp__sass_inst_executed_op_memory_\d+b\.sum", "inst"),
+        (r"smsp?__sass_thread_inst_executed_op_\w+\.sum\.per_cycle_\w+", "inst/cycle"),
+    )
+)
 
 _Value: TypeAlias = int | float | str | None
 _Object: TypeAlias = dict[str, Any]  # of JSON
@@ -86,7 +105,7 @@ def answer(
     Return an exit status and a text.
 
     Args:
-        form: `VALUES`, `ALL_VALUES`, `LAUNCHES` or `ADVICE`.
+        form: `VALUES`, `ALL_VALUES`, `COLUMNS`, `LAUNCHES` or `ADVICE`.
 
         report: The file.
 
@@ -108,9 +127,10 @@ def answer(
             return 0, _json(_advice(api, context, number, index)) + "\n"
         reader = Reader(api, context)
         read = {
-            VALUES: partial(reader.values, names),
-            ALL_VALUES: partial(reader.values, None),
-            LAUNCHES: partial(reader.launches, names),
+            VALUES: functools.partial(reader.values, names),
+            ALL_VALUES: functools.partial(reader.values, None),
+            COLUMNS: functools.partial(reader.columns, names),
+            LAUNCHES: functools.partial(reader.launches, names),
         }[form]
         return 0, _launches_text(reader.counts(), read, processes)
     except _RefusedError as error:
@@ -219,7 +239,7 @@ class Reader:
         self._subtypes = _words(metric, "MetricSubtype_")
         self._rollups = _words(metric, "RollupOperation_")
         self._workloads = _words(action, "WorkloadType_")
-        self._facts: dict[tuple[str, int, str], list[str | None]] = {}
+        self._facts: dict[tuple[str, int, str | None], list[str | None]] = {}
 
     def counts(self) -> list[int]:
         """Return the number of launches in each range."""
@@ -245,9 +265,31 @@ class Reader:
             for name in action.metric_names() if names is None else names:
                 metric = action.metric_by_name(name)
                 value = None if metric is None else self._value(metric, metric.kind())
-                unit = None if metric is None else metric.unit()
+                unit = None if metric is None else _unit(name, metric)
                 metrics[name] = {"value": value, "unit": unit}
             yield self._head(action, place, nvtx) | {"metrics": metrics}
+
+    def columns(
+        self, names: Sequence[str], places: Iterable[_Place]
+    ) -> Iterator[_Object]:
+        """Yield launches with the metrics that they have; names are written on change."""
+        before: _Object = {}
+        for place in places:
+            action = self._action(place)
+            launch = self._head(action, place, _nvtx(action))
+            present = list(action.metric_names())
+            listed = present if ALL in names else names
+            metrics = [(name, action.metric_by_name(name)) for name in listed]
+            metrics = [(name, metric) for name, metric in metrics if metric is not None]
+            launch["values"] = [self._value(m, m.kind()) for _, m in metrics]
+            columns = {
+                "names": [name for name, _ in metrics],
+                "units": [_unit(name, metric) or "" for name, metric in metrics],
+                "present": present,
+            }
+            changed = {n: columns[n] for n in columns if before.get(n) != columns[n]}
+            before = columns
+            yield launch | changed
 
     def launches(
         self, names: Sequence[str], places: Iterable[_Place]
@@ -318,7 +360,7 @@ class Reader:
         metric = action.metric_by_name(name)
         if metric is None:
             return None, None
-        kind, unit = metric.kind(), metric.unit()
+        kind, unit = metric.kind(), _unit(name, metric)
         key = (name, kind, unit)
         if key not in self._facts:
             self._facts[key] = [
@@ -362,6 +404,18 @@ class Reader:
                 for place in range(metric.num_instances())
             ]
         return answer
+
+
+@functools.cache
+def own_unit(name: str) -> str | None:
+    """Return the unit of a metric for which NVIDIA's reader guesses it; None: it knows."""
+    units = (unit for pattern, unit in _UNSURE_UNITS if pattern.fullmatch(name))
+    return next(units, None)
+
+
+def _unit(name: str, metric: IMetric) -> str | None:
+    """Return a metric's unit."""
+    return own_unit(name) or metric.unit()
 
 
 def _nvtx(action: IAction) -> list[tuple[str, list[str], list[str]]]:

@@ -6,13 +6,14 @@ import json
 import os
 import re
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TypedDict
 
 import msgspec
 
+from pytest_gpuperf.collect.ncu.extract import ALL, COLUMNS
 from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
-from pytest_gpuperf.collect.ncu.text import capture_text
+from pytest_gpuperf.collect.ncu.text import capture_text, report_text
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen
@@ -26,6 +27,8 @@ __all__ = [
     "LaunchAdvice",
     "MetricFacts",
     "NvtxDomain",
+    "PlacedLaunch",
+    "ReadReport",
     "ReportedLaunch",
     "RuleResult",
     "StallLine",
@@ -33,11 +36,9 @@ __all__ = [
     "decode_advice",
     "decode_capture",
     "decode_launches",
-    "metric_names",
     "read_capture",
+    "read_report",
 ]
-
-_MOST_BYTES = 64 * 2**20  # of a report that is read only for its metrics' names
 
 
 class CapturedValue(Frozen, frozen=True, kw_only=True):
@@ -151,21 +152,6 @@ def decode_capture(text: bytes) -> Capture:
             for section in json.loads(text)["ranges"]
         )
     )
-
-
-def metric_names(
-    path: str | os.PathLike[str], *, runner: Runner, python: str = sys.executable
-) -> tuple[str, ...]:
-    """
-    Return the metrics that any launch of a report has; none of a huge report.
-
-    The arguments and errors are those of `capture_text`.
-    """
-    if os.path.getsize(path) > _MOST_BYTES:  # noqa: PTH202 - as in text
-        return ()
-    capture = read_capture(path, runner=runner, python=python)
-    launches = (launch for section in capture.ranges for launch in section.launches)
-    return tuple(dict.fromkeys(name for launch in launches for name in launch.metrics))
 
 
 def _captured_launch(launch: _LaunchObject) -> CapturedLaunch:
@@ -409,6 +395,170 @@ class _Range(Frozen, frozen=True, kw_only=True):
 
 class _Report(Frozen, frozen=True, kw_only=True):
     ranges: list[_Range]
+
+
+class PlacedLaunch(Frozen, frozen=True, kw_only=True):
+    """
+    A launch with what chooses it.
+
+    Attributes:
+        range_index: Its range in the report, from 0.
+
+        nvtx: The open NVTX ranges by domain; none where ncu ran without `--nvtx`.
+
+        launch: The launch, with the metrics of those requested that it has.
+    """
+
+    range_index: int
+    nvtx: tuple[NvtxDomain, ...]
+    launch: CapturedLaunch
+
+    @property
+    def index(self) -> int:
+        """Its place in the range, from 0."""
+        return self.launch.index
+
+    @property
+    def kernel(self) -> str:
+        """The function's base name."""
+        return self.launch.kernel
+
+    @property
+    def demangled(self) -> str:
+        """The whole demangled name."""
+        return self.launch.demangled
+
+
+class ReadReport(Frozen, frozen=True, kw_only=True):
+    """
+    A report with some metrics.
+
+    Attributes:
+        launches: All of them, in the order of the report, >= 1.
+
+        names: The metrics that any launch has, requested or not.
+    """
+
+    launches: tuple[PlacedLaunch, ...]
+    names: frozenset[str]
+
+
+class _Row(Mapping[str, CapturedValue]):
+    """
+    The metrics of one launch; the launches of a report share names and units.
+
+    A value takes 32 bytes of memory, and as an object in a dictionary 200.
+    """
+
+    __slots__ = ("_places", "_units", "_values")
+
+    def __init__(
+        self,
+        places: Mapping[str, int],
+        units: Sequence[str],
+        values: Sequence[_Value],
+    ) -> None:
+        self._places = places
+        self._units = units
+        self._values = values
+
+    def __contains__(self, name: object) -> bool:
+        """Return whether the launch has a metric; the inherited method makes its value."""
+        return name in self._places
+
+    def __getitem__(self, name: str) -> CapturedValue:
+        """Return a metric."""
+        place = self._places[name]
+        return CapturedValue(value=self._values[place], unit=self._units[place])
+
+    def __iter__(self) -> Iterator[str]:
+        """Iterate over the names."""
+        return iter(self._places)
+
+    def __len__(self) -> int:
+        """Return the number of metrics."""
+        return len(self._places)
+
+
+class _ColumnsText(Frozen, frozen=True, kw_only=True):
+    """A launch as written: without lists that are equal in the launch before."""
+
+    index: int
+    kernel: str
+    demangled: str
+    nvtx: tuple[NvtxDomain, ...]
+    measured: bool
+    values: list[_Value]
+    names: list[str] | None = None
+    units: list[str] | None = None
+    present: list[str] | None = None
+
+
+class _ColumnsRange(Frozen, frozen=True, kw_only=True):
+    launches: list[_ColumnsText]
+
+
+class _ColumnsReport(Frozen, frozen=True, kw_only=True):
+    ranges: list[_ColumnsRange]
+
+
+def read_report(
+    path: str | os.PathLike[str],
+    metrics: Sequence[str] | None,
+    *,
+    runner: Runner,
+    python: str = sys.executable,
+    timeout_s: float = 120.0,
+) -> ReadReport:
+    """
+    Read a report for many questions; the arguments and errors are those of `report_text`.
+
+    Args:
+        path: The `.ncu-rep` file.
+
+        metrics: Names; None: all metrics of each launch.
+
+        runner: See `report_text`, as of `python` and `timeout_s`.
+
+        python: See there.
+
+        timeout_s: See there.
+    """
+    names = (ALL,) if metrics is None else metrics
+    text = report_text(
+        path, COLUMNS, names, runner=runner, python=python, timeout_s=timeout_s
+    )
+    launches: list[PlacedLaunch] = []
+    present: set[str] = set()
+    places: Mapping[str, int] = {}
+    units: Sequence[str] = ()
+    report = msgspec.json.decode(text, type=_ColumnsReport)
+    for range_index, section in enumerate(report.ranges):
+        for launch in section.launches:
+            present.update(launch.present or ())
+            units = units if launch.units is None else launch.units
+            if launch.names is not None:
+                places = {name: place for place, name in enumerate(launch.names)}
+            row = _Row(places, units, launch.values)
+            launches.append(_placed(launch, range_index, row))
+    return ReadReport(launches=tuple(launches), names=frozenset(present))
+
+
+def _placed(launch: _ColumnsText, range_index: int, row: _Row) -> PlacedLaunch:
+    """Return a launch as it was written, with its metrics."""
+    by_domain: dict[str, tuple[str, ...]] = {}
+    for domain in launch.nvtx:
+        open_ranges = by_domain.get(domain.name, ())
+        by_domain[domain.name] = (*open_ranges, *domain.stack, *domain.started)
+    captured = CapturedLaunch(
+        index=launch.index,
+        kernel=launch.kernel,
+        demangled=launch.demangled,
+        nvtx=by_domain,
+        measured=launch.measured,
+        metrics=row,
+    )
+    return PlacedLaunch(range_index=range_index, nvtx=launch.nvtx, launch=captured)
 
 
 def decode_launches(text: bytes) -> tuple[tuple[ReportedLaunch, ...], ...]:

@@ -1,4 +1,4 @@
-"""NVTX ranges: those that mark measurements for ncu, and ncu's filters of them.
+"""NVTX ranges: those that mark measurements for ncu, and the filters of launches by them.
 
 NVTX is a C header: tools receive the calls compiled from it. The package nvtx has them for
 Python, with domains, which the bindings inside torch and cupy lack.
@@ -20,9 +20,10 @@ from __future__ import annotations
 
 import importlib
 import re
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Container, Iterable, Sequence
+from fnmatch import fnmatchcase
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, final
+from typing import TYPE_CHECKING, Protocol, TypeVar, final
 
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
 
@@ -33,9 +34,11 @@ __all__ = [
     "DEFAULT_DOMAIN",
     "DOMAIN",
     "INCLUDE",
+    "LaunchFilter",
     "NvtxFilter",
     "NvtxRanges",
     "Ranges",
+    "few",
     "find_ranges",
     "range_name",
 ]
@@ -166,6 +169,107 @@ class NvtxFilter:
         """
         included = not self._includes or any(e.holds(domains) for e in self._includes)
         return included and not any(e.holds(domains) for e in self._excludes)
+
+
+class _Launch(Protocol):
+    @property
+    def index(self) -> int: ...
+    @property
+    def kernel(self) -> str: ...
+    @property
+    def demangled(self) -> str: ...
+    @property
+    def nvtx(self) -> Sequence[NvtxDomain]: ...
+
+
+_L = TypeVar("_L", bound=_Launch)
+_MANY = 10  # kernels or ranges are enough for a message
+
+
+class LaunchFilter:
+    """
+    Chooses launches by kernel, NVTX ranges and index.
+
+    Args:
+        kernels: Patterns of base or demangled names, with `*`, `?` and `[]`, of which one
+            must match; None: no condition.
+
+        includes: See `NvtxFilter`, as of `excludes`.
+
+        excludes: See there.
+
+        indices: Indices of launches in their range, from 0, or a slice of all of them;
+            None: no condition.
+
+    Raises:
+        ConfigError: NVTX expressions cannot match.
+    """
+
+    def __init__(
+        self,
+        *,
+        kernels: str | Iterable[str] | None = None,
+        includes: Iterable[str] | None = None,
+        excludes: Iterable[str] | None = None,
+        indices: Iterable[int] | slice | None = None,
+    ) -> None:
+        self._nvtx = NvtxFilter(includes, excludes)
+        several = (kernels,) if isinstance(kernels, str) else kernels
+        self._kernels = None if several is None else tuple(several)
+        self._indices = (
+            indices
+            if indices is None or isinstance(indices, slice)
+            else frozenset(indices)
+        )
+
+    def chosen(self, launches: Sequence[_L]) -> list[_L]:
+        """Return those of all launches of one range that are chosen."""
+        indices = self._indices
+        places: Container[int] | None = (
+            range(*indices.indices(len(launches)))
+            if isinstance(indices, slice)
+            else indices
+        )
+        return [
+            launch
+            for launch in launches
+            if (places is None or launch.index in places)
+            and self._is_named(launch)
+            and self._nvtx.chooses(launch.nvtx)
+        ]
+
+    def remedy(self, launches: Sequence[_Launch]) -> str:
+        """Return what there is to choose from, where none of some launches is chosen."""
+        domains = [domain for launch in launches for domain in launch.nvtx]
+        names = {
+            name for domain in domains for name in (*domain.stack, *domain.started)
+        }
+        remedy = f"choose from {few(launch.kernel for launch in launches)}"
+        if self._nvtx and not domains:
+            remedy = "profile with ncu --nvtx: the report holds no NVTX range"
+        elif self._nvtx and names:
+            remedy += f" and from the NVTX ranges {few(sorted(names))}"
+        if self._indices is not None:
+            last = max(launch.index for launch in launches)
+            remedy += f"; indices are from 0 to {last}"
+        return remedy
+
+    def _is_named(self, launch: _Launch) -> bool:
+        """Return whether a launch is one of the kernels."""
+        return self._kernels is None or any(
+            # a demangled name may contain brackets and stars
+            pattern in {launch.kernel, launch.demangled}
+            or fnmatchcase(launch.kernel, pattern)
+            or fnmatchcase(launch.demangled, pattern)
+            for pattern in self._kernels
+        )
+
+
+def few(names: Iterable[str]) -> str:
+    """Return names for a message, without duplicates."""
+    distinct = list(dict.fromkeys(names))
+    more = f" and {len(distinct) - _MANY} more" if len(distinct) > _MANY else ""
+    return ", ".join(distinct[:_MANY]) + more
 
 
 class _Expression:

@@ -10,7 +10,6 @@ import difflib
 import os
 import sys
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from fnmatch import fnmatchcase
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol, TypeVar
 
@@ -30,7 +29,7 @@ from pytest_gpuperf.collect.ncu.metrics import (
     labels,
     newer_labels,
 )
-from pytest_gpuperf.collect.ncu.nvtx import NvtxFilter
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, few
 from pytest_gpuperf.collect.ncu.results import (
     NAME_KEYS,
     ProfilingMetrics,
@@ -54,7 +53,6 @@ __all__ = ["Report"]
 _T = TypeVar("_T")
 
 _SUFFIX = ".ncu-rep"
-_MANY = 10  # kernels or ranges are enough for a message
 
 
 class Demangler(Protocol):
@@ -187,21 +185,17 @@ class Report:
 
             WrongEntryError: An NVTX range has the name of a launch beside it.
         """
-        by_nvtx = NvtxFilter(includes, excludes)
+        launch_filter = LaunchFilter(
+            kernels=kernels, includes=includes, excludes=excludes, indices=indices
+        )
         selection = _Selection(metrics)
         launches = self.launches(range_idx, names=selection.names)
-        if kernels is not None:  # read for each launch, so an iterator is stored
-            kernels = (kernels,) if isinstance(kernels, str) else tuple(kernels)
-        places = None if indices is None else frozenset(indices)
-        chosen = [
-            launch
-            for launch in launches
-            if by_nvtx.chooses(launch.nvtx) and _is_among(launch, kernels, places)
-        ]
+        chosen = launch_filter.chosen(launches)
         if not chosen:
-            raise self._nothing_chosen(
-                launches, by_nvtx=bool(by_nvtx), by_index=places is not None
+            message = (
+                f"none of the {len(launches)} launches of {self.path.name} is chosen"
             )
+            raise EntryCountError(message, remedy=launch_filter.remedy(launches))
         self._check_metrics(chosen, selection, range_idx)
         return _tree(chosen, selection, _naming(demangler), domain)
 
@@ -255,24 +249,6 @@ class Report:
             raise MissingEntryError(message, remedy=remedy)
         return ranges[range_idx]
 
-    def _nothing_chosen(
-        self, launches: Sequence[ReportedLaunch], *, by_nvtx: bool, by_index: bool
-    ) -> EntryCountError:
-        """Return the error with the launches and ranges to choose from."""
-        domains = [domain for launch in launches for domain in launch.nvtx]
-        names = {
-            name for domain in domains for name in (*domain.stack, *domain.started)
-        }
-        remedy = f"choose from {_few(launch.kernel for launch in launches)}"
-        if by_nvtx and not domains:
-            remedy = "profile with ncu --nvtx: the report holds no NVTX range"
-        elif by_nvtx and names:
-            remedy += f" and from the NVTX ranges {_few(sorted(names))}"
-        if by_index:
-            remedy += f"; indices are from 0 to {len(launches) - 1}"
-        message = f"none of the {len(launches)} launches of {self.path.name} is chosen"
-        return EntryCountError(message, remedy=remedy)
-
     def _check_metrics(
         self, chosen: Iterable[ReportedLaunch], selection: _Selection, range_idx: int
     ) -> None:
@@ -288,7 +264,7 @@ class Report:
             )
             reason = f"launch {launch.key} of {self.path.name} has no {what}"
             if more:
-                reason += f", nor {_few(more)}"
+                reason += f", nor {few(more)}"
             raise MetricUnavailableError(first, reason, remedy=_instead(first, facts))
 
 
@@ -453,34 +429,10 @@ def _is_index(index: object, items: Sequence[object]) -> bool:
     return isinstance(index, int) and 0 <= index < len(items)
 
 
-def _is_among(
-    launch: ReportedLaunch,
-    patterns: Iterable[str] | None,
-    indices: frozenset[int] | None,
-) -> bool:
-    """Return whether a launch is chosen by its name and its index."""
-    if indices is not None and launch.index not in indices:
-        return False
-    return patterns is None or any(
-        # a demangled name may contain brackets and stars
-        pattern in {launch.kernel, launch.demangled}
-        or fnmatchcase(launch.kernel, pattern)
-        or fnmatchcase(launch.demangled, pattern)
-        for pattern in patterns
-    )
-
-
 def _instead(name: str, metrics: Iterable[str]) -> str:
     """Return the remedy for a metric that a launch lacks."""
     names = sorted(metrics)
     complete = [metric for metric in names if metric.startswith(f"{name}.")]
     close = complete or difflib.get_close_matches(name, names, n=3)
-    choice = f"ask for {_few(close)}, or " if close else ""
+    choice = f"ask for {few(close)}, or " if close else ""
     return f"{choice}profile with ncu --metrics={name}"
-
-
-def _few(names: Iterable[str]) -> str:
-    """Return names for a message, without duplicates."""
-    distinct = list(dict.fromkeys(names))
-    more = f" and {len(distinct) - _MANY} more" if len(distinct) > _MANY else ""
-    return ", ".join(distinct[:_MANY]) + more

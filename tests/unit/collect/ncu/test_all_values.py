@@ -12,6 +12,7 @@ from typing import Any, TypeAlias
 
 import pytest
 
+from pytest_gpuperf.collect.ncu.extract import own_unit
 from pytest_gpuperf.collect.ncu.metrics import MetricCorrelation, MetricCorrelationData
 from pytest_gpuperf.collect.ncu.report import Report
 
@@ -109,7 +110,10 @@ def test_each_value_and_what_it_is(
                 name: [facts.unit, facts.kind, facts.type, facts.subtype, facts.rollup]
                 for name, facts in leaf.facts.items()
                 if facts is not None
-            } == {name: each["facts"] for name, each in launch["metrics"].items()}
+            } == {
+                name: [own_unit(name) or each["facts"][0], *each["facts"][1:]]
+                for name, each in launch["metrics"].items()
+            }
 
 
 def test_each_value_by_opcode_or_address(
