@@ -112,6 +112,72 @@ def test_a_counter_that_a_capture_does_not_have_is_said(tmp_path: Path) -> None:
     )
 
 
+@pytest.fixture
+def capture(tmp_path: Path) -> tuple[str, dict[str, str]]:
+    """Return the path of a capture of two launches, and what lets it be read."""
+    fake_ncu_report.install(tmp_path / "site")
+    ranges = [
+        [
+            {
+                "kernel": kernel,
+                "demangled": f"void {kernel}<int>(int)",
+                "nvtx": [["<default domain>", stack, []]],
+                "metrics": {
+                    "launch__grid_size": (4, 8.0, ""),
+                    "a__b.sum": (4, 8.0, ""),
+                },
+            }
+            for kernel, stack in (("gemm", ["step", "forward"]), ("relu", ["step"]))
+        ]
+    ]
+    path = tmp_path / "some.ncu-rep"
+    path.write_bytes(b"NVR\0" + json.dumps({"ranges": ranges}).encode())
+    places = [str(tmp_path / "site"), os.environ.get("PYTHONPATH", "")]
+    return str(path), {"PYTHONPATH": os.pathsep.join(filter(None, places))}
+
+
+@pytest.mark.parametrize(
+    ("options", "kernels"),
+    [
+        (("--nvtx=forward/",), ["gemm"]),
+        (("--nvtx=step/", "--exclude=forward/"), ["relu"]),
+        (("--kernel=re*",), ["relu"]),
+        (("--launches=0-1", "--kernel=void gemm*"), ["gemm"]),
+    ],
+)
+def test_some_launches_of_a_capture_are_shown(
+    capture: tuple[str, dict[str, str]], options: tuple[str, ...], kernels: list[str]
+) -> None:
+    """Chosen as in a test, in every form."""
+    path, environment = capture
+    as_json = gpuperf("show", path, *options, "--format=json", **environment)
+    as_text = gpuperf("show", path, "--metrics=a__b.sum", *options, **environment)
+
+    (part,) = json.loads(as_json.stdout)["ranges"]
+    assert [launch["kernel"] for launch in part["launches"]] == kernels
+    for kernel in ("gemm", "relu"):
+        assert (kernel.encode() in as_text.stdout) == (kernel in kernels)
+    assert as_text.stdout.endswith(b"1 launch\n")
+
+
+def test_a_choice_of_no_launch_is_an_error(
+    capture: tuple[str, dict[str, str]], stored: str
+) -> None:
+    """With what there is; a run has no launches to choose from."""
+    path, environment = capture
+    nothing = gpuperf("show", path, "--nvtx=backward/", **environment)
+    of_a_run = gpuperf("show", stored, "--kernel=gemm")
+    no_numbers = gpuperf("show", "--launches", path)
+
+    assert nothing.returncode == 4
+    assert b"none of its 2 launches is chosen" in nothing.stderr
+    assert b"from the NVTX ranges forward, step" in nothing.stderr
+    assert of_a_run.returncode == 2
+    assert b"is a run" in of_a_run.stderr
+    assert no_numbers.returncode == 2
+    assert b"name FILE before it" in no_numbers.stderr
+
+
 @pytest.mark.parametrize(
     ("name", "content", "words"),
     [

@@ -29,6 +29,9 @@ cannot be measured; 2 blocked: a GPU whose time cannot be measured, or
 --measure-peaks failed"""
 
 
+_MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
+
+
 class _Joined(argparse.Action):
     """Joins the names of several arguments into one list."""
 
@@ -81,9 +84,23 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
     show.add_argument("file", metavar="FILE")
     show.add_argument(
         "--launches",
-        action="store_true",
-        help="every kernel launch, of a folder of --gpuperf-record or a run with one",
+        nargs="?",
+        const=(),
+        type=_launch_numbers,
+        metavar="3-5,8",
+        help="these launches of a capture; without numbers every kernel launch, of a "
+        "folder of --gpuperf-record or a run with one",
     )
+    show.add_argument(
+        "--kernel", metavar="PATTERN", help="launches of a capture, by kernel"
+    )
+    for option, words in (
+        ("--nvtx", "launches of a capture inside such an NVTX range, as forward/"),
+        ("--exclude", "no launches inside such an NVTX range"),
+    ):
+        show.add_argument(
+            option, action="append", default=[], metavar="RANGE", help=words
+        )
     show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
     show.set_defaults(command="show:show")
 
@@ -291,6 +308,21 @@ def _metric_names(text: str) -> tuple[str, ...]:
         message = "no metric is named"
         raise argparse.ArgumentTypeError(message)
     return names
+
+
+def _launch_numbers(text: str) -> tuple[int, ...]:
+    """Return the launches of one argument, as `3-5,8`."""
+    numbers: list[int] = []
+    for part in text.split(","):
+        first, _, last = part.strip().partition("-")
+        if not first.isdecimal() or not (last or first).isdecimal():
+            message = f"{text!r} are not launches as 3-5,8; name FILE before it"
+            raise argparse.ArgumentTypeError(message)
+        if int(last or first) - int(first) >= _MOST_LAUNCHES:
+            message = f"{text!r} are more than {_MOST_LAUNCHES} launches"
+            raise argparse.ArgumentTypeError(message)
+        numbers += range(int(first), int(last or first) + 1)
+    return tuple(numbers)
 
 
 def _finite(text: str) -> float:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import difflib
+import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -16,14 +16,21 @@ from pytest_gpuperf.collect.ncu.launches import (
     CapturedValue,
     decode_capture,
     read_capture,
+    read_report,
 )
+from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.traces import read_trace
 from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
 from pytest_gpuperf.compute.derive import needed_counters
 from pytest_gpuperf.errors import CaptureFormatError, ConfigError
-from pytest_gpuperf.measure.captured import analyses, capture_values, report_counters
+from pytest_gpuperf.measure.captured import (
+    analyses,
+    capture_values,
+    close_names,
+    report_counters,
+)
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.report.captures import capture_bytes
@@ -31,6 +38,7 @@ from pytest_gpuperf.report.launches import launch_blocks
 from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
     from pytest_gpuperf.model.activity import Trace
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
@@ -43,12 +51,10 @@ __all__ = [
     "say_what_lacks",
     "selected",
     "show_capture",
+    "show_chosen",
     "show_launches",
     "show_run",
 ]
-
-_LIKENESS = 0.6  # difflib's default cutoff
-_SHOWN_NAMES = 3  # more suggestions hide the right one
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
@@ -75,6 +81,58 @@ def show_capture(
         return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
     capture, remarks = selected(_reader(file), metrics or ())
     return print_bytes(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+
+
+def show_chosen(
+    file: str,
+    form: str,
+    metrics: tuple[str, ...] | None,
+    launch_filter: LaunchFilter,
+) -> int:
+    """
+    Print some launches of a capture.
+
+    Raises:
+        CaptureFormatError: None is chosen.
+    """
+    report = read_report(file, (), runner=ProcessRunner())
+    chosen = report.chosen(launch_filter, file)
+    places = {(placed.range_index, placed.index) for placed in chosen}
+    if form == "json":
+        refuse_catalogue(metrics or ())
+        text = capture_text(file, runner=ProcessRunner(), metrics=metrics)
+        ranges = json.loads(text)["ranges"]
+        for number, section in enumerate(ranges):
+            section["launches"] = [
+                launch
+                for launch in section["launches"]
+                if (number, launch["index"]) in places
+            ]
+        compact = json.dumps({"ranges": ranges}, separators=(",", ":"))
+        return print_bytes(f"{compact}\n".encode())
+    if metrics is None:
+        capture = _only(read_capture(file, runner=ProcessRunner()), places)
+        limits = analyses(capture)
+        return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
+    reader = _reader(file)
+    capture, remarks = selected(lambda names: _only(reader(names), places), metrics)
+    return print_bytes(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+
+
+def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
+    """Return a capture with some launches, by range and index; a range may be empty."""
+    return Capture(
+        ranges=tuple(
+            CapturedRange(
+                launches=tuple(
+                    launch
+                    for launch in captured.launches
+                    if (number, launch.index) in places
+                )
+            )
+            for number, captured in enumerate(capture.ranges)
+        )
+    )
 
 
 def say_what_lacks(file: str, metrics: Sequence[str]) -> None:
@@ -158,7 +216,7 @@ def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:
     }
     present |= {verdict.metric for verdict in run.verdicts}
     return tuple(
-        _unknown(name, "run", _alike(name, present))
+        _unknown(name, "run", close_names(name, present))
         for name in metrics
         if name not in present
     )
@@ -195,9 +253,9 @@ def _counters(capture: Capture) -> set[str]:
 def _uncollected(name: str, counters: set[str]) -> str:
     """Return the sentence for a counter that no launch has, with how to collect it."""
     if not is_counter(name):
-        alike = _alike(name, counters | METRICS.keys())
+        alike = close_names(name, counters | METRICS.keys())
         return _unknown(name, "capture", alike)
-    alike = _alike(name, counters)
+    alike = close_names(name, counters)
     joint = " if not," if alike else ";"
     return f"{_unknown(name, 'capture', alike)}{joint} collect it: ncu --metrics {name}"
 
@@ -206,13 +264,6 @@ def _unknown(name: str, where: str, alike: Sequence[str]) -> str:
     """Return the sentence for a missing name, with suggestions."""
     meant = f"; did you mean {', '.join(alike)}?" if alike else ""
     return f"not in this {where}: {name}{meant}"
-
-
-def _alike(name: str, names: Iterable[str]) -> list[str]:
-    """Return the names closest to a mistyped one."""
-    return difflib.get_close_matches(
-        name, sorted(names), n=_SHOWN_NAMES, cutoff=_LIKENESS
-    )
 
 
 _RECORDINGS = ("gpuperf_record", "gpuperf_replay")  # options that name one

@@ -10,7 +10,7 @@ import contextlib
 import os
 from importlib import import_module
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.cli.output import GOOD, print_bytes
 from pytest_gpuperf.collect.ncu.text import capture_text, check_file
@@ -30,8 +30,16 @@ def show(arguments: argparse.Namespace) -> int:
     """Print a capture or a run."""
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     is_run = _is_run(file)
-    if arguments.launches:
+    if arguments.launches == ():
         return _show_launches(file, form, metrics, is_run=is_run)
+    filters = {
+        "kernels": arguments.kernel,
+        "includes": arguments.nvtx,
+        "excludes": arguments.exclude,
+        "indices": arguments.launches,
+    }
+    if any(filters.values()):
+        return _show_chosen(file, form, metrics, filters, is_run=is_run)
     if form == "json" and not is_run:
         return _show_counters(file, metrics)
     text = None
@@ -47,6 +55,27 @@ def show(arguments: argparse.Namespace) -> int:
     if is_run:
         return records.show_run(file, form, metrics)
     return records.show_capture(file, form, metrics, text)
+
+
+def _show_chosen(
+    file: str,
+    form: str,
+    metrics: tuple[str, ...] | None,
+    filters: dict[str, Any],
+    *,
+    is_run: bool,
+) -> int:
+    """Print some launches of a capture."""
+    if is_run:
+        message = (
+            "--kernel, --nvtx, --exclude and --launches choose launches of a capture"
+        )
+        raise ConfigError(message, remedy=f"drop them: {file} is a run")
+    from pytest_gpuperf.cli import records
+    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
+
+    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
+    return records.show_chosen(file, form, metrics, LaunchFilter(**filters))
 
 
 def _show_launches(

@@ -11,9 +11,8 @@ import os
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pytest_gpuperf.errors import CaptureFormatError, CollectorUnavailableError
+from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
-from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
@@ -330,13 +329,7 @@ def _chosen(
     path: str, report: ReadReport, launch_filter: LaunchFilter
 ) -> list[PlacedLaunch]:
     """Return the chosen launches, all of them measured."""
-    count = report.launches[-1].range_index + 1
-    ranges = [[p for p in report.launches if p.range_index == n] for n in range(count)]
-    chosen = [placed for part in ranges for placed in launch_filter.chosen(part)]
-    if not chosen:
-        message = f"none of its {plural(len(report.launches), 'launch', 'launches')} is chosen"
-        remedy = launch_filter.remedy(report.launches)
-        raise CaptureFormatError(message, remedy=remedy, path=path)
+    chosen = report.chosen(launch_filter, path)
     failed = [placed.index for placed in chosen if not placed.launch.measured]
     if failed:
         message = f"{path}: profiling launch {failed[0]} failed"

@@ -259,7 +259,7 @@ def capture_lines(
         width: Characters of a line. What has no room in a row stands below it.
     """
     shown = analyses if metrics is None and _is_telling(analyses) else None
-    for number, (heading, launches) in enumerate(_ranges(capture)):
+    for number, heading, launches in _ranges(capture):
         if heading:
             yield Line(heading, Style.TITLE)
         yield from (
@@ -283,7 +283,7 @@ def capture_markdown(
     """Return a capture as Markdown; the arguments are those of `capture_lines`."""
     shown = analyses if metrics is None and _is_telling(analyses) else None
     lines: list[str] = []
-    for number, (heading, launches) in enumerate(_ranges(capture)):
+    for number, heading, launches in _ranges(capture):
         lines += [f"### {prose(heading)}", ""] if heading else []
         columns = (
             _columns(launches, metrics, display.code)
@@ -353,14 +353,18 @@ def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _ranges(capture: CaptureLike) -> Iterator[tuple[str, Sequence[_LaunchLike]]]:
+def _ranges(
+    capture: CaptureLike,
+) -> Iterator[tuple[int, str, Sequence[_LaunchLike]]]:
     """Yield each range with its heading: the GPU, and its number if there are more."""
     for number, captured in enumerate(capture.ranges):
+        if not captured.launches:  # none of it was chosen
+            continue
         values = (launch.metrics.get(_DEVICE) for launch in captured.launches)
         devices = (str(value.value) for value in values if value and value.value)
         device = display.escape(next(devices, ""))
         place = f"range {number}" if len(capture.ranges) > 1 else ""
-        yield ": ".join(filter(None, (place, device))), captured.launches
+        yield number, ": ".join(filter(None, (place, device))), captured.launches
 
 
 class _Spelled(Protocol):

@@ -13,9 +13,10 @@ import msgspec
 
 from pytest_gpuperf.collect.ncu.extract import ALL, COLUMNS
 from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
 from pytest_gpuperf.collect.ncu.text import capture_text, report_text
 from pytest_gpuperf.collect.runner import Runner
-from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.errors import CaptureFormatError, RecordError
 from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
@@ -441,6 +442,31 @@ class ReadReport(Frozen, frozen=True, kw_only=True):
 
     launches: tuple[PlacedLaunch, ...]
     names: frozenset[str]
+
+    def chosen(
+        self, launch_filter: LaunchFilter, path: str | os.PathLike[str]
+    ) -> list[PlacedLaunch]:
+        """
+        Return the launches that a filter chooses, range by range.
+
+        Args:
+            launch_filter: The filter.
+
+            path: The report, for the message.
+
+        Raises:
+            CaptureFormatError: It chooses none; the remedy says what there is.
+        """
+        count = self.launches[-1].range_index + 1
+        ranges = [
+            [p for p in self.launches if p.range_index == n] for n in range(count)
+        ]
+        chosen = [placed for part in ranges for placed in launch_filter.chosen(part)]
+        if not chosen:
+            message = f"none of its {len(self.launches)} launches is chosen"
+            remedy = launch_filter.remedy(self.launches)
+            raise CaptureFormatError(message, remedy=remedy, path=os.fspath(path))
+        return chosen
 
 
 class _Row(Mapping[str, CapturedValue]):
