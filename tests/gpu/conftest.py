@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Generator, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +13,7 @@ from gpu.machine import framework
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.collect.runtime import DeviceRuntime, find_runtime
-from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.errors import CollectorUnavailableError, CounterPermissionError
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector
@@ -30,6 +30,15 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         item.add_marker(pytest.mark.filterwarnings("default"))
         if query is not None and not query.devices:
             item.add_marker(pytest.mark.skip(reason=f"no GPU: {query.reason}"))
+
+
+@pytest.hookimpl(wrapper=True)
+def pytest_runtest_call(item: pytest.Item) -> Generator[None, None, None]:
+    """Skip what this user may not count: that shows when counting begins, no earlier."""
+    try:
+        return (yield)
+    except CounterPermissionError as error:
+        pytest.skip(f"counters: {error} ({item.name})")
 
 
 @pytest.fixture(scope="session")

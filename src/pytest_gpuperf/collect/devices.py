@@ -53,11 +53,15 @@ class DeviceQuery(Frozen, frozen=True, kw_only=True):
         reason: One sentence why none or not all could be read; None: all were.
 
         slices: The MIG instances, with the index of their GPU.
+
+        confidential: Whether confidential computing is on: CUDA events then give times
+            that are wrong, even below zero.
     """
 
     devices: tuple[Device, ...]
     reason: str | None
     slices: tuple[Device, ...] = ()
+    confidential: bool = False
 
 
 def query_devices(
@@ -156,7 +160,13 @@ def _read_all(nvml: ModuleType) -> DeviceQuery:
                 slices += [_read(nvml, part, index, driver_version) for part in parts]
         except nvml.NVMLError as error:
             reason = reason or f"GPU {index} does not answer: {error}"
-    return DeviceQuery(devices=tuple(devices), reason=reason, slices=tuple(slices))
+    state = _known(nvml, "nvmlSystemGetConfComputeState")
+    return DeviceQuery(
+        devices=tuple(devices),
+        reason=reason,
+        slices=tuple(slices),
+        confidential=bool(state and state.ccFeature),
+    )
 
 
 def _parts(nvml: ModuleType, handle: object) -> list[object]:

@@ -122,6 +122,13 @@ _SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
 _AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
 
 
+def _untrusted() -> CollectorUnavailableError:
+    """Return why events do not time under confidential computing."""
+    message = "confidential computing is on: CUDA events give wrong times"
+    remedy = "measure with cupti, which needs its developer tools, or with host"
+    return CollectorUnavailableError(message, remedy=remedy)
+
+
 class Observers:
     """
     The observers of one process.
@@ -158,6 +165,9 @@ class Observers:
 
             yield ActivityTimer(self.activity)
         if self._asked(Source.EVENTS) and self._may_use_device():
+            if self._site.devices.confidential:
+                self._lose(Source.EVENTS, _untrusted())
+                return
             from pytest_gpuperf.collect.timing.events import EventTimer, find_events
 
             yield EventTimer(find_events(), self._site.clock.now_ns)

@@ -447,6 +447,10 @@ ROWS: dict[str, tuple[Callable[[Box], object], str, Status, str, str]] = {
         lambda box: box.put(confidential=(1, 0)),
         *("confidential-computing", STOPS, "computing on", "--set-cc-mode=devtools"),
     ),
+    "confidential computing with developer tools": (
+        lambda box: box.put(confidential=(1, 1)),
+        *("confidential-computing", BENDS, "tools on", "measure with cupti"),
+    ),
     "dcgm-exporter before Hopper": (
         lambda box: (older(box, 8, 0), runs(box, "dcgm-exporter")),
         *("dcgm", STOPS, "/proc/77/comm: dcgm-exporter", "dcgmi profile --pause"),
@@ -881,10 +885,6 @@ FINE: dict[str, tuple[Callable[[Box], object], str, str]] = {
     "a GPU of NVML's alone": (
         lambda box: box.drop("/dev/nvidia0"),
         *("gpu", "there is a GPU"),
-    ),
-    "developer tools": (
-        lambda box: box.put(confidential=(1, 1)),
-        *("confidential-computing", "allows profilers"),
     ),
     "a GPU without MIG": (
         lambda box: each_gpu(

@@ -46,7 +46,11 @@ class Place:
     """A process with one GPU."""
 
     def __init__(
-        self, *collectors: str, gpu: bool = True, clock: FakeClock | None = None
+        self,
+        *collectors: str,
+        gpu: bool = True,
+        clock: FakeClock | None = None,
+        query: DeviceQuery | None = None,
     ) -> None:
         self.clock = clock or FakeClock()
         self.runtime = FakeRuntime(self.clock, in_use=gpu, uuid=UUID)
@@ -54,14 +58,14 @@ class Place:
             session=Session(id="s", started_unix_s=0.0, host="h")
         )
         config = Config(root="/", collectors=collectors)
-        query = query_devices(FakeNvml(FakeGpu(uuid=UUID))) if gpu else NO_GPU
+        gpus = query_devices(FakeNvml(FakeGpu(uuid=UUID))) if gpu else NO_GPU
         self.site = Site(
             config,
             identity,
             clock=self.clock,
             runner=FakeRunner(),
             runtime=self.runtime,
-            query=lambda: query,
+            query=lambda: query or gpus,
         )
         self.observers = Observers(self.site)
 
@@ -104,6 +108,16 @@ def test_timers_are_those_that_are_asked_for_and_free(
     place = Place(*asked)
 
     assert [timer.name for timer in place.observers.timers] == names
+
+
+def test_events_are_not_trusted_under_confidential_computing() -> None:
+    """They give wrong times, even below zero: nothing stands for the device's."""
+    query = query_devices(FakeNvml(FakeGpu(uuid=UUID), confidential=1, dev_tools=1))
+    place = Place(query=query)
+
+    assert place.observers.timers == ()
+    assert "CUDA events give wrong times" in place.site.lost["events"].reason
+    assert "cupti" in place.site.lost["events"].remedy
 
 
 def test_a_device_of_torchs_may_be_timed_by_its_events(

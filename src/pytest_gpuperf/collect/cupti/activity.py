@@ -392,7 +392,9 @@ def ended_children_s() -> float:
 
 
 _SAMPLES = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1; CUSTOM0 labels windows
-_BETWEEN = 0  # the label of what is submitted between samples
+# the label of what is submitted between samples: whether CUPTI records an external id 0
+# like others, no header says
+_BETWEEN = 1
 # records after which they are read: three of CUPTI's buffers, 20 MiB as cupti-python 13.4
 # holds them, 0.2 s to read (benchmarks/activity_speed.py)
 _MANY_RECORDS = 90_000
@@ -422,8 +424,8 @@ class ActivityTimer:
         self._sink: Sink | None = None
         self._failure: Void | None = None
         self._dropped_before = 0
-        self._first = 0  # the label of the first unread sample
-        self._label = 0
+        self._first = _BETWEEN + 1  # the label of the first unread sample
+        self._label = _BETWEEN
         self._begins_ns: list[int] = []  # of each unread sample
         self._ended: list[bool] = []  # likewise; False: it raised
         self._spans_s: list[float | None] = []  # of samples not taken yet

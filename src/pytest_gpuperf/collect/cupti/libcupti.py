@@ -229,6 +229,7 @@ _WINDOWS_NAME = "cupti64.dll"  # real names have a date: on Windows none is foun
 _REMEDY = "pip install 'pytest-gpuperf[cupti]', which brings it"
 _MAJOR = 10_000  # 13.4 is 130400; until CUDA 12 versions were consecutive numbers
 
+_NOT_INITIALIZED = 3  # CUresult: the driver is loaded, and nobody has started it
 _CLOCK_STATES = {  # CUpti_ClockControl_Status
     1: "unlocked",
     2: "locked",
@@ -398,6 +399,9 @@ class Libcupti:
                 ("cuCtxGetDevice", device),
             ):
                 status = int(getattr(driver, function)(ctypes.byref(output)))
+                if status == _NOT_INITIALIZED:
+                    handle.value = None
+                    break
                 if status:
                     raise_failure(driver, function, status)
                 if handle.value is None:

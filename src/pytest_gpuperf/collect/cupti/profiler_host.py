@@ -60,9 +60,9 @@ class MetricCollectionScope(IntEnum):
     INVALID = 2
 
 
-class MetricProperties(Frozen, frozen=True, kw_only=True):
+class MetricProperties(Frozen, frozen=True):
     """
-    The properties of a metric.
+    The properties of a metric; as in NVIDIA's module they can be given by position.
 
     Attributes:
         description: A phrase in NVIDIA's words.

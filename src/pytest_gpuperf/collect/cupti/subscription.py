@@ -59,7 +59,7 @@ _REQUIRED = ("CONCURRENT_KERNEL", "MEMCPY", "MEMCPY2", "MEMSET", "EXTERNAL_CORRE
 _OPTIONAL = ("SYNCHRONIZATION", "MEMORY2", "JIT", "OVERHEAD")
 _SUBMITTING = re.compile(r"cu(?:da)?Mem(?:cpy|set)(?!.*Node)")
 _BUFFER_BYTES = 8 << 20  # as in CUPTI's own samples; some 30,000 records
-# CUpti_SubscriberParams_STRUCT_SIZE: until 13.2, and with allowMultipleSubscribers
+# CUpti_SubscriberParams_STRUCT_SIZE: until 13.1, and with allowMultipleSubscribers
 _PARAMS_BYTES, _PARAMS_MULTIPLE_BYTES = 32, 40
 _OLDEST = (13, 0, 1)  # of cupti-python: the first that works with any CUPTI 13
 _UNNAMED = re.compile(r"(\d+) is not a valid Result")  # cuptiError of an older binding

@@ -509,7 +509,10 @@ def _steady(gpu: Gpu) -> str:
     return str(int(_STEADY * gpu.max_sm_clock_mhz) // _STEP_MHZ * _STEP_MHZ)
 
 
-_CONFIDENTIAL = Topic(id="confidential-computing", concerns=("counters", "launches"))
+_CONFIDENTIAL = Topic(
+    id="confidential-computing", concerns=("counters", "launches", "timing")
+)
+_CONFIDENTIAL_TIMES = Topic(id="confidential-computing", concerns=("timing",))
 
 
 def _confidential(report: NvmlReport) -> Finding:
@@ -523,9 +526,15 @@ def _confidential(report: NvmlReport) -> Finding:
         return _CONFIDENTIAL.ok("confidential computing is off", evidence)
     evidence += f", developer tools {_on(report.dev_tools)}"
     if report.dev_tools:
-        return _CONFIDENTIAL.ok("confidential computing allows profilers", evidence)
+        return _CONFIDENTIAL_TIMES.bends(
+            "confidential computing is on: CUDA events give wrong times, and are not used",
+            evidence,
+            remedy="measure with cupti, or switch it off on the host: sudo "
+            "nvidia_gpu_tools.py --set-cc-mode=off --reset-after-cc-mode-switch",
+        )
     return _CONFIDENTIAL.stops(
-        "confidential computing is on: the driver refuses counters and tracing",
+        "confidential computing is on: the driver refuses counters and tracing, and "
+        "CUDA events give wrong times",
         evidence,
         remedy="on the host: sudo nvidia_gpu_tools.py --set-cc-mode=devtools "
         "--reset-after-cc-mode-switch",

@@ -267,7 +267,9 @@ class Metric(Frozen, frozen=True):
             force_setattr(self, "subs", subs)
             mistakes += sub_mistakes
             if not mistakes and parse_name(self.name).rollup is not None:
-                mistakes.append("its name has a roll-up already: leave subs out")
+                mistakes.append(
+                    f'its name has a roll-up already: write Metric("{self.name}")'
+                )
         if mistakes:
             raise _refusal(f"{type(self).__name__}({self.name!r})", mistakes)
         if self.pretty_name is None:

@@ -1023,3 +1023,13 @@ def test_without_a_cpp_library_a_mangled_name_is_not_known() -> None:
     """A name is not a reason to lose a measurement."""
     readable = native_demangler("libnone.so.77")
     assert (readable("_Z1av"), readable("plain")) == (None, "plain")
+
+
+def test_between_samples_the_label_is_not_zero(
+    cupti: FakeCupti, collector: ActivityCollector
+) -> None:
+    """No header says that an external id of 0 is recorded like others."""
+    ActivityTimer(collector).begin()
+    labels = [stack for kinds in cupti.threads.values() for stack in kinds.values()]
+
+    assert [stack for stack in labels if stack] == [[1, 2]]

@@ -503,6 +503,16 @@ def test_counters_are_those_of_a_context(driver: FakeDriver | None) -> None:
         RangeProfiler((BYTES,), synchronize=lambda: None, library=library)
 
 
+def test_a_driver_that_nobody_started_has_no_context() -> None:
+    """CUPTI's binding loads it: no kernel is to blame."""
+    driver = FakeDriver()
+    driver.failing["cuCtxGetCurrent"] = 3
+    library = Libcupti(FakeCupti(UNITS), path="the double", driver=lambda: driver)
+
+    with pytest.raises(CollectorUnavailableError, match="no CUDA context"):
+        library.context()
+
+
 def test_a_driver_that_fails_is_named() -> None:
     """An error of the driver is the driver's."""
     driver = FakeDriver()

@@ -196,7 +196,7 @@ def test_a_newer_key_that_means_two_values_is_none() -> None:
                 "'pct' is not a roll-up",
             ],
         ),
-        (lambda: MetricCounter("a__b.sum"), ["has a roll-up already"]),
+        (lambda: MetricCounter("a__b.sum"), ['write Metric."a__b.sum"']),
         (lambda: MetricRatio("a__b", subs=("sum",)), ["'sum' is not a roll-up"]),
         (lambda: Metric("a__b", subs=()), ["subs is empty"]),
         (lambda: Metric("a__b", subs=((),)), ["an empty path"]),
