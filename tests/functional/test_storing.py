@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.project import VALUES, Project, lines
+from pytest_gpuperf.model.codec import decode_run
 
 NEW = "--gpuperf-update=new"
 ALL = "--gpuperf-update=all"
@@ -109,3 +110,25 @@ def test_an_earlier_format_is_told_once(project: Project) -> None:
     assert len(lines(told, ".gpuperf has the format of an earlier version")) == 1
     assert lines(told, "judged 3 of 3: 3 unchanged")
     assert not lines(project.run(*GATE), "earlier version")
+
+
+def test_a_report_has_the_sessions_that_it_was_judged_against(project: Project) -> None:
+    """With their values, as the store had them before this run changed it."""
+    project.store()
+    project.set_values(b=1.2)
+    project.run(*GATE, ALL, "--gpuperf-json=run.json")
+    run = decode_run((project.path / "run.json").read_bytes())
+
+    stored = [session for session in run.stored if "[b]" in session.key.test_id]
+    assert len(stored) == 3
+    assert {value.metric for session in stored for value in session.values} == {"x"}
+    assert all(session.session.id != run.header.session.id for session in stored)
+
+
+def test_a_report_says_where_its_tests_stand(project: Project) -> None:
+    """File and line for a link, and the group of the marker."""
+    project.write(VALUES.replace("(max_regression", '(group="x", max_regression'))
+    project.run("--gpuperf-json=run.json")
+    run = decode_run((project.path / "run.json").read_bytes())
+
+    assert [(test.line, test.group) for test in run.tests] == [(7, "x")] * 3

@@ -215,6 +215,8 @@ def declared_roofline(
         peak_label=roof.label if roof else SourceLabel.UNAVAILABLE,
         source=roof.source if roof else "",
         intensity_flop_per_byte=_intensity(work),
+        peak_flop_per_s=compute.value if compute else None,
+        peak_bytes_per_s=memory.value if memory else None,
     )
     reason = _no_clock(compute, clock_hz)
     if compute is None or clock_hz is None or reason:

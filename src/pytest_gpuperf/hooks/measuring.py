@@ -483,6 +483,7 @@ class Measuring:
             and not outcomes.lacked_a_value(call),
             asserted=ledger.compared,
             group=plan.group,
+            line=None if item.location[1] is None else item.location[1] + 1,
         )
 
     @pytest.hookimpl

@@ -183,6 +183,10 @@ class Attainment(Frozen, frozen=True, kw_only=True):
         at_clock_reason: Why it is None, as a fragment; "" where it is not.
 
         grade: Its letter, A to F; None: nobody graded it, or it is above the roof.
+
+        peak_flop_per_s: The compute roof [FLOP/s]; None: no FLOP were declared.
+
+        peak_bytes_per_s: The memory roof [B/s]; None: no bytes were declared.
     """
 
     fraction: float
@@ -195,11 +199,14 @@ class Attainment(Frozen, frozen=True, kw_only=True):
     at_clock_fraction: float | None = None
     at_clock_reason: str = ""
     grade: str | None = None
+    peak_flop_per_s: float | None = None
+    peak_bytes_per_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("attainment.fraction", self.fraction, self.at_clock_fraction)
         finite("attainment.intensity_flop_per_byte", self.intensity_flop_per_byte)
+        finite("attainment.peak", self.peak_flop_per_s, self.peak_bytes_per_s)
 
     @property
     def above_the_roof(self) -> bool:

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.record import BoundClass, Record
+from pytest_gpuperf.model.record import BoundClass, Record, StoredRecord
 from pytest_gpuperf.model.sample import ReferenceSamples, Unmeasured
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -21,6 +21,7 @@ __all__ = [
     "Measured",
     "ProfiledRange",
     "Run",
+    "TestPlace",
 ]
 
 
@@ -144,6 +145,25 @@ class MachineShift(Frozen, frozen=True, kw_only=True):
         finite("shift.effect", self.effect)
 
 
+class TestPlace(Frozen, frozen=True, kw_only=True):
+    """
+    Where a test stands in the project, and in reports.
+
+    Attributes:
+        test_id: The node id, without what xdist appends; its file is the first part.
+
+        line: The line of its definition, from 1; None: not known.
+
+        group: A heading in reports; None: its marker names none.
+    """
+
+    __test__ = False  # pytest collects what is called like a test
+
+    test_id: str
+    line: int | None = None
+    group: str | None = None
+
+
 class Run(Frozen, frozen=True, kw_only=True):
     """
     One run of a suite.
@@ -168,6 +188,11 @@ class Run(Frozen, frozen=True, kw_only=True):
 
         references: One for each process and reference workload: never judged, and no
             test of the run.
+
+        tests: Where each test stands; empty in files of earlier versions.
+
+        stored: The comparable sessions that the baseline held of what was judged, oldest
+            first, without the facts that they share; only in reports.
     """
 
     schema: str
@@ -179,6 +204,8 @@ class Run(Frozen, frozen=True, kw_only=True):
     broken: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
     references: tuple[Record, ...] = ()
+    tests: tuple[TestPlace, ...] = ()
+    stored: tuple[StoredRecord, ...] = ()
 
 
 class Measured(BulkRecord, frozen=True, kw_only=True):
@@ -205,6 +232,8 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
         lost: Collectors that turned out to be of no use in its process, and why.
 
         references: Samples of reference workloads, taken around it.
+
+        line: The line of its definition, from 1; None: not known.
     """
 
     test_id: str
@@ -217,6 +246,7 @@ class Measured(BulkRecord, frozen=True, kw_only=True):
     group: str | None = None
     lost: tuple[Unmeasured, ...] = ()
     references: tuple[ReferenceSamples, ...] = ()
+    line: int | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

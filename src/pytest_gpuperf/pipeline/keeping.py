@@ -43,7 +43,13 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 
-__all__ = ["confirming", "store", "write_interrupted", "write_reports"]
+__all__ = [
+    "confirming",
+    "store",
+    "with_sessions",
+    "write_interrupted",
+    "write_reports",
+]
 
 # docs/judging.md section 2: a value that is known worse than that says nothing
 _MOST_LIMITS = 10.0  # half-width of an interval, in limits
@@ -396,6 +402,39 @@ def _building(verdict: Verdict, count: int, most_sessions: int) -> Verdict:
     """Return a verdict that says how far its baseline is built."""
     evidence = verdict.evidence or VerdictEvidence()
     return replace(verdict, evidence=replace(evidence, building=(count, most_sessions)))
+
+
+def with_sessions(suite: Suite, run: Run) -> Run:
+    """Return a run with the stored sessions that its changes were judged against."""
+    records = {r.key: r for r in reversed(run.records) if r.role is Role.MAIN}
+    metrics: dict[RecordKey, set[str]] = {}
+    for verdict in run.verdicts:
+        if verdict.change is not None and verdict.key in records:
+            metrics.setdefault(verdict.key, set()).add(verdict.metric)
+    stored: list[StoredRecord] = []
+    for key, names in metrics.items():
+        now = stored_record([records[key]], run.header.session)
+        for session in suite.memory.sessions(records[key]):
+            values = tuple(_compared(suite, now, session, names))
+            if values:
+                kept = replace(session, values=values, facts={}, soft_facts={})
+                stored.append(kept)
+    return replace(run, stored=tuple(stored))
+
+
+def _compared(
+    suite: Suite, now: StoredRecord, session: StoredRecord, metrics: Collection[str]
+) -> Iterator[SessionValue]:
+    """Yield the values of a stored session that some of now are compared with."""
+    across = suite.config.compare_across
+    for value in now.values:
+        if value.metric not in metrics:
+            continue
+        if comparable_sessions(value, now, [session], across=across):
+            alike = (value.metric, value.source, value.unit)
+            for then in session.values:
+                if (then.metric, then.source, then.unit) == alike:
+                    yield then
 
 
 def write_reports(suite: Suite, run: Run) -> None:

@@ -110,6 +110,7 @@ def finish(
         broken=tuple(t for t, m in suite.results.items() if m.body_failed),
         shifts=tuple(shifts),
         references=suite.reference_records(),
+        tests=suite.places(),
     )
     workers_count = suite.workers_count()
     if workers_count > 1:
@@ -141,6 +142,8 @@ def _keep(suite: Suite, run: Run) -> Run:
         return run
     from pytest_gpuperf.pipeline import keeping
 
+    if suite.config.json is not None:
+        run = keeping.with_sessions(suite, run)
     try:
         run = keeping.store(suite, run)
     except GpuPerfError as error:  # the report is written all the same

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
-from pytest_gpuperf.model.run import Completeness, Expected, Header
+from pytest_gpuperf.model.run import Completeness, Expected, Header, TestPlace
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
@@ -276,6 +276,13 @@ class Suite:
                 note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
                 values.append((f"gpuperf.note.{v.metric}", note))
         return values
+
+    def places(self) -> tuple[TestPlace, ...]:
+        """Return where each test stands in the project, and in reports."""
+        return tuple(
+            TestPlace(test_id=test_id, line=measured.line, group=measured.group)
+            for test_id, measured in self.results.items()
+        )
 
     def records(self) -> tuple[Record, ...]:
         """Return everything that was measured, by whichever process."""

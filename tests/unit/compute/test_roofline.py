@@ -492,6 +492,7 @@ def test_both_are_held_against_the_roofline(flop: float, bound: str, roof: str) 
     assert found.fraction == expected.fraction
     assert (found.bound, found.roof) == (bound, roof)
     assert found.intensity_flop_per_byte == flop / 1e9
+    assert (found.peak_flop_per_s, found.peak_bytes_per_s) == (989.5e12, 4.8e12)
 
 
 def test_a_missing_peak_says_why() -> None:
