@@ -16,6 +16,7 @@ from pytest_gpuperf import model
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate, SourceLabel
@@ -142,10 +143,17 @@ def _labelled(given: dict[str, Any]) -> dict[str, Any]:
     return _above_zero(given) | {"value": abs(given["value"] or 1.0) if known else None}
 
 
+def _with_values(given: dict[str, Any]) -> dict[str, Any]:
+    """Make a session that has a value, and widths of intervals."""
+    widths = tuple(map(abs, given["half_widths"]))
+    return given | {"run_values": given["run_values"] or (1.0,), "half_widths": widths}
+
+
 _REPAIRS: Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Compiled: _above_zero,
     StepSummary: _above_zero,
     Estimate: _ordered,
+    SessionValue: _with_values,
     Work: _declared,
     Peak: _labelled,
     Roofline: _above_zero,
