@@ -131,6 +131,8 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         json: The file to write the run to; None: none.
 
+        html: The file to write the HTML report to; None: none.
+
         junit_properties: Whether JUnit gets values and verdicts as properties.
 
         device: The GPU to measure, by its index or the beginning of its UUID; None: the
@@ -172,6 +174,7 @@ class Config(Frozen, frozen=True, kw_only=True):
     record: str | None = None
     replay: str | None = None
     json: str | None = None
+    html: str | None = None
     junit_properties: bool = False
     device: str | None = None
     lock: Lock = Lock.EXCLUSIVE

@@ -31,7 +31,7 @@ __all__ = [
     "is_controller",
     "masked",
     "measures",
-    "writes_json",
+    "writes_reports",
 ]
 
 CHILD_VARIABLE = "PYTEST_GPUPERF_CHILD"  # the file with the task of a child run
@@ -75,6 +75,7 @@ _OPTIONS = (
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON"),
+    _Option("gpuperf-html", "FILE", "write the run as one HTML page"),
     _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
     _Option("gpuperf-device", "GPU", "measure this one: an index, or a UUID"),
     _Option("gpuperf-lock", "HOW", "share it with others: exclusive, shared or off"),
@@ -197,6 +198,7 @@ def _read(config: pytest.Config) -> Config:
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
+        html=reader.read("gpuperf_html", reader.html_file, None),
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
@@ -281,6 +283,16 @@ class _Reader:
             raise ValueError(message)
         return path
 
+    def html_file(self, text: str) -> str:
+        """Return the same; what writes it is told to be missing before tests run."""
+        from importlib.util import find_spec
+
+        path = self.writable_file(text)
+        if find_spec("jinja2") is None:
+            message = "Jinja2 is not installed; pip install 'pytest-gpuperf[html]'"
+            raise ValueError(message)
+        return path
+
     def device(self, text: str) -> str:
         """Return a GPU that exists and is visible to CUDA; a replay needs none."""
         from pytest_gpuperf.collect.devices import choose_device, query_devices
@@ -345,17 +357,15 @@ def is_controller(config: pytest.Config) -> bool:
     return distributed and not hasattr(config, "workerinput")
 
 
-def writes_json(config: pytest.Config) -> bool:
-    """Return whether this process writes the JSON report: it runs tests for a person."""
+def writes_reports(config: pytest.Config) -> bool:
+    """Return whether this process writes a report file: it runs tests for a person."""
     started = hasattr(config, "workerinput") or CHILD_VARIABLE in os.environ
     if started or config.option.collectonly:
         return False
     return any(
         value not in {None, ""}
-        for value in (
-            config.getoption("gpuperf_json", default=None),
-            config.getini("gpuperf_json"),
-        )
+        for name in ("gpuperf_json", "gpuperf_html")
+        for value in (config.getoption(name, default=None), config.getini(name))
     )
 
 

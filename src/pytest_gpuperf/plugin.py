@@ -75,9 +75,9 @@ def pytest_configure(config: pytest.Config) -> None:
 
 @pytest.hookimpl(tryfirst=True)
 def pytest_sessionstart(session: pytest.Session) -> None:
-    """Say in the JSON report that the run was interrupted, until it has come to its end."""
+    """Say in its reports that the run was interrupted, until it has come to its end."""
     config = session.config
-    if not options.writes_json(config):
+    if not options.writes_reports(config):
         return
     from pytest_gpuperf.errors import GpuPerfError
     from pytest_gpuperf.pipeline import keeping

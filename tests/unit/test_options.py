@@ -34,6 +34,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "record": ("a", "{root}/a", "b", "{root}/b"),
     "replay": ("kept", "{root}/kept", ".", "{root}"),
     "json": ("a.json", "{root}/a.json", "kept/b.json", "{root}/kept/b.json"),
+    "html": ("a.html", "{root}/a.html", "kept/b.html", "{root}/kept/b.html"),
     "device": ("0", "0", "GPU-bb", "GPU-bb"),
     "lock": ("shared", Lock.SHARED, "off", Lock.OFF),
     "telemetry": ("12.5", 12.5, "off", None),

@@ -65,6 +65,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         _add_show,
         _add_compare,
+        _add_report,
         _add_baseline,
         _add_verify,
         _add_doctor,
@@ -129,6 +130,28 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="exit 3 if nothing could be decided"
     )
     compare.set_defaults(command="compare:compare")
+
+
+def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
+    """Add `report`."""
+    report = commands.add_parser(
+        "report",
+        help="write runs as one HTML page",
+        description="Write the last run as one HTML page that needs no network; the "
+        "samples of the others are shown beside its own.",
+        epilog="example: gpuperf report run.json -o report.html",
+    )
+    report.add_argument(
+        "runs", metavar="RUN.json", nargs="+", help="a file of --gpuperf-json"
+    )
+    report.add_argument(
+        "--output",
+        "-o",
+        metavar="FILE",
+        required=True,
+        help="the page; - for standard output",
+    )
+    report.set_defaults(command="report:report")
 
 
 def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:

@@ -444,26 +444,29 @@ def write_reports(suite: Suite, run: Run) -> None:
     Raises:
         ReportError: A file cannot be written.
     """
-    if suite.config.json is not None:
-        from pytest_gpuperf.report.runs import write_json
+    if suite.config.json is None and suite.config.html is None:
+        return
+    from pytest_gpuperf.report.runs import write_html, write_json
 
-        write_json(_with_samples(suite, run), suite.config.json)
+    run = _with_samples(suite, run)
+    if suite.config.json is not None:
+        write_json(run, suite.config.json)
+    if suite.config.html is not None:
+        write_html(run, suite.config.html)
 
 
 def write_interrupted(config: Config) -> None:
     """
-    Write a JSON report that says that the run was interrupted: true until it is replaced.
+    Write reports that say that the run was interrupted: true until they are replaced.
 
     Code under test may end the process with any exit status, and a report of an earlier
     run must not stand for this one. Nothing is written to a pipe or a device.
 
     Raises:
-        ReportError: The file cannot be written.
+        ReportError: A file cannot be written.
     """
     from pytest_gpuperf.report import runs
 
-    if config.json is None or runs.is_stream(config.json):
-        return
     header = Header(
         session=surroundings.new_session(SystemClock()),
         environment=surroundings.environment(),
@@ -472,7 +475,13 @@ def write_interrupted(config: Config) -> None:
         ),
         options=config.option_texts,
     )
-    runs.write_json(Run(schema=SCHEMA_VERSION, header=header, records=()), config.json)
+    run = Run(schema=SCHEMA_VERSION, header=header, records=())
+    for write, path in (
+        (runs.write_json, config.json),
+        (runs.write_html, config.html),
+    ):
+        if path is not None and not runs.is_stream(path):
+            write(run, path)
 
 
 def _with_samples(suite: Suite, run: Run) -> Run:

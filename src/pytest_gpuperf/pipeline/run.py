@@ -138,11 +138,12 @@ def _keep_references(suite: Suite, run: Run) -> None:
 
 def _keep(suite: Suite, run: Run) -> Run:
     """Store and report a run, where that was asked for; return it as it is reported."""
-    if suite.config.update is None and suite.config.json is None:
+    reports = suite.config.json is not None or suite.config.html is not None
+    if suite.config.update is None and not reports:
         return run
     from pytest_gpuperf.pipeline import keeping
 
-    if suite.config.json is not None:
+    if reports:
         run = keeping.with_sessions(suite, run)
     try:
         run = keeping.store(suite, run)

@@ -100,7 +100,8 @@ class Suite:
                 rather than when all tests have run.
         """
         scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
-        samples = config.json or config.update  # who writes something of them
+        # who writes something of them
+        samples = config.json or config.html or config.update
         spool = config.record or (scratch if samples else None)
         suite = cls(Site.in_main(config, spool=spool, expected=scratch), command)
         suite.memory.check()

@@ -34,9 +34,11 @@ __all__ = [
     "capture_bytes",
     "capture_lines",
     "capture_markdown",
+    "evidence_text",
     "kernel_name",
     "limiter_facts",
     "limiter_text",
+    "roof_text",
 ]
 
 _BLANK = "n/a"
@@ -56,7 +58,7 @@ def _limiter_columns(analyses: Sequence[Analysis | None]) -> tuple[Column, ...]:
         _column("bound", analyses, lambda a: _bound(a.bound)),
         _column("fraction", analyses, lambda a: _fraction(a.bound), right=True),
         _column("limiter", analyses, lambda a: limiter_text(a.limiter)),
-        _column("evidence", analyses, lambda a: _evidence(a.limiter), blank=""),
+        _column("evidence", analyses, lambda a: evidence_text(a.limiter), blank=""),
     )
 
 
@@ -69,7 +71,7 @@ def limiter_text(limiter: Limiter | CounterGap) -> str:
         return _PIPES.get(pipe, f"{pipe} pipe")
     if limiter.name is LimiterName.LATENCY:
         return f"latency: {limiter.detail or 'stalls not collected'}"
-    return _roof(limiter.name.value)
+    return roof_text(limiter.name.value)
 
 
 def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
@@ -78,7 +80,7 @@ def limiter_facts(analysis: Analysis) -> tuple[str, ...]:
     if analysis.bound is not None:
         facts.append(f"{_bound(analysis.bound)} bound, at {_fraction(analysis.bound)}")
     if not isinstance(analysis.limiter, CounterGap):
-        evidence = _evidence(analysis.limiter)
+        evidence = evidence_text(analysis.limiter)
         facts.append(f"limiter {limiter_text(analysis.limiter)} ({evidence})")
     return tuple(facts)
 
@@ -120,10 +122,10 @@ def _fraction(bound: Bound | None) -> str:
     """Return the fraction of the closest roof, and its name."""
     if bound is None:
         return ""
-    return f"{display.value(bound.fraction, 'fraction')} {_roof(bound.roof)}"
+    return f"{display.value(bound.fraction, 'fraction')} {roof_text(bound.roof)}"
 
 
-def _evidence(limiter: Limiter | CounterGap) -> str:
+def evidence_text(limiter: Limiter | CounterGap) -> str:
     """Return the numbers behind a limiter, the deciding one first."""
     if isinstance(limiter, CounterGap):
         return ""
@@ -132,10 +134,10 @@ def _evidence(limiter: Limiter | CounterGap) -> str:
 
 def _number(evidence: Evidence) -> str:
     """Return one number of the evidence."""
-    return f"{_roof(evidence.name)} {display.value(evidence.value, evidence.unit)}"
+    return f"{roof_text(evidence.name)} {display.value(evidence.value, evidence.unit)}"
 
 
-def _roof(name: str) -> str:
+def roof_text(name: str) -> str:
     """Return a roof as people write it."""
     return _ROOFS.get(name, name)
 

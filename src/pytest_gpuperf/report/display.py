@@ -24,6 +24,7 @@ __all__ = [
     "escape",
     "exactly",
     "interval",
+    "moment",
     "pair",
     "plural",
     "quoted",
@@ -263,16 +264,26 @@ def whole_percent(fraction: float) -> str:
 
 def date(unix_s: float) -> str:
     """Return the day of a time since the epoch [s], in UTC; "?" where it has none."""
-    try:
-        moment = datetime.datetime.fromtimestamp(unix_s, tz=datetime.timezone.utc)
-    except (OverflowError, OSError, ValueError):
-        return "?"
-    return moment.strftime("%Y-%m-%d")
+    return _in_utc(unix_s, "%Y-%m-%d")
+
+
+def moment(unix_s: float) -> str:
+    """Return the minute of a time since the epoch [s], in UTC; "?" where it has none."""
+    return _in_utc(unix_s, "%Y-%m-%d %H:%M UTC")
 
 
 def plural(count: int, noun: str, nouns: str = "") -> str:
     """Return a count with its noun, as 1 session or 5 processes."""
     return f"{count} {noun if count == 1 else nouns or noun + 's'}"
+
+
+def _in_utc(unix_s: float, form: str) -> str:
+    """Return a time since the epoch [s] in a form of strftime; "?" where it has none."""
+    try:
+        utc = datetime.datetime.fromtimestamp(unix_s, tz=datetime.timezone.utc)
+    except (OverflowError, OSError, ValueError):
+        return "?"
+    return utc.strftime(form)
 
 
 def _exact(number: float) -> Decimal:

@@ -36,6 +36,7 @@ __all__ = [
     "only_metrics",
     "run_bytes",
     "run_markdown",
+    "write_html",
     "write_json",
     "write_whole",
 ]
@@ -125,6 +126,25 @@ def write_json(run: Run, path: str) -> None:
         ReportError: It cannot be written; an older file is left as it was.
     """
     write_whole(path, encode_run(run))
+
+
+def write_html(run: Run, path: str, *, older: Sequence[Run] = ()) -> None:
+    """
+    Write a run to an HTML file.
+
+    Args:
+        run: The run.
+
+        path: The file; an older one of that name is replaced when all is written.
+
+        older: Earlier runs whose samples are shown beside it, oldest first.
+
+    Raises:
+        ReportError: It cannot be written, or Jinja2 is not installed.
+    """
+    from pytest_gpuperf.report.html.document import html_bytes
+
+    write_whole(path, html_bytes(run, older))
 
 
 def write_whole(path: str, content: bytes) -> None:

@@ -23,6 +23,8 @@ from pytest_gpuperf.report.rows import names, rows
 __all__ = [
     "run_steps_lines",
     "run_steps_markdown",
+    "step_facts",
+    "step_tables",
     "steps_lines",
     "steps_markdown",
 ]
@@ -34,7 +36,7 @@ _Spelled = Callable[[str], str]
 _Rows = list[tuple[str, ...]]
 
 
-def _step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column, ...]]:
+def step_tables(steps: StepSummary, spelled: _Spelled) -> Iterator[tuple[Column, ...]]:
     """
     Yield the tables of a loop, those without rows left out.
 
@@ -224,7 +226,7 @@ def steps_lines(
     if record.steps is None:
         return
     yield Line(_heading(record.steps, called), Style.TITLE)
-    facts = _facts(record)
+    facts = step_facts(record)
     left = max((len(label) for label, _ in facts), default=0) + len(_GAP)
     for label, text in facts:
         room = width - len(_INDENT) - left
@@ -236,7 +238,7 @@ def steps_lines(
     for note in record.notes:
         text = f"note: {display.escape(note.text)}"
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for table in _step_tables(record.steps, display.escape):
+    for table in step_tables(record.steps, display.escape):
         for place, text in enumerate(text_table(table, width=width - len(_INDENT))):
             yield Line(_INDENT + text, Style.PLAIN if place else Style.FAINT)
 
@@ -253,13 +255,13 @@ def steps_markdown(record: Record, *, called: str = "") -> str:
     if record.steps is None:
         return ""
     lines = [f"#### {_heading(record.steps, called, spelled=display.code)}", ""]
-    facts = _facts(record, spelled=display.code)
+    facts = step_facts(record, spelled=display.code)
     table = (
         Column(head="measured", cells=tuple(label for label, _ in facts)),
         Column(head="value", cells=tuple(text for _, text in facts)),
     )
     lines += [*markdown_table(table), ""]
-    for columns in _step_tables(record.steps, display.code):
+    for columns in step_tables(record.steps, display.code):
         lines += [*markdown_table(columns), ""]
     missing = _missing(record)
     texts = [missing] if missing else []
@@ -281,7 +283,7 @@ def _loops(run: Run) -> list[tuple[str, Record]]:
 
 def _brief(record: Record, called: str) -> str:
     """Return a loop in one line: steps, throughput, step times."""
-    facts = dict(_facts(record))
+    facts = dict(step_facts(record))
     heading = _heading(record.steps, called) if record.steps else called
     shown = [facts[label] for label in ("throughput", "step") if label in facts]
     return "; ".join([heading, *shown])
@@ -300,7 +302,7 @@ def _heading(
     return head if steps.unit == "step" and steps.units == 1 else f"{head}, {work}"
 
 
-def _facts(
+def step_facts(
     record: Record, *, spelled: Callable[[str], str] = display.escape
 ) -> list[tuple[str, str]]:
     """Return the lines of the block: label and value."""

@@ -59,6 +59,7 @@ __all__ = [
     "longrepr_lines",
     "nothing_stored",
     "overruled_line",
+    "remarks",
     "run_lines",
     "stored_line",
     "summary",
@@ -156,6 +157,13 @@ def summary(
     yield from _noise_lines(counted, width)
     judged = judged_line(run, counted)
     yield from wrapped(judged.text, width=width, style=judged.style)
+
+
+def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
+    """Yield what the machine did meanwhile, and which stored tests did not run."""
+    yield from _shift_lines(run, width)
+    yield from _absent_lines(run, width)
+    yield from _noise_lines(tally(run), width)
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:

@@ -1,0 +1,414 @@
+"""report.html: the page of a run, as an HTML parser reads it."""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import importlib.util
+import re
+import sys
+from html.parser import HTMLParser
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf.errors import ReportError
+from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.record import Record, Role, SessionValue, StoredRecord
+from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.model.run import Run, TestPlace
+from pytest_gpuperf.model.sample import Series, SourceLabel
+from pytest_gpuperf.model.verdict import Outcome, Reason
+from pytest_gpuperf.report.html.axes import ChangeAxis, LogAxis
+from pytest_gpuperf.report.html.document import html_bytes
+from pytest_gpuperf.report.html.page import STATUSES, Page
+
+if importlib.util.find_spec("jinja2") is None:
+    pytest.skip("Jinja2 is not installed (extra html)", allow_module_level=True)
+
+HOSTILE = "</code></script><img src=x onerror=alert(1)>'\"{{7*7}}\u202e\x1b[31m"
+EMPTY = {"br", "img", "input", "link", "meta", "rect", "line", "circle", "path", "use"}
+
+
+class Document(HTMLParser):
+    """What a page holds: its elements, the text of each, and whether they are closed."""
+
+    def __init__(self, content: bytes) -> None:
+        super().__init__(convert_charrefs=True)
+        self.tags: list[tuple[str, dict[str, str]]] = []
+        self.texts: list[tuple[str, str]] = []
+        self.open: list[str] = []
+        self.feed(content.decode())
+        self.close()
+
+    def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        if tag not in EMPTY:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
+        self.tags.append((tag, {name: value or "" for name, value in attrs}))
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+    def handle_data(self, data: str) -> None:
+        self.texts.append((self.open[-1] if self.open else "", data))
+
+    def of(self, tag: str, name: str = "") -> list[dict[str, str]]:
+        """Return the attributes of the elements of a tag, and of a class."""
+        return [
+            attrs
+            for other, attrs in self.tags
+            if other == tag and (not name or name in attrs.get("class", "").split())
+        ]
+
+    def text(self, tag: str = "") -> str:
+        """Return all text, or that of one kind of element; no style, no script."""
+        return " ".join(
+            data
+            for other, data in self.texts
+            if other not in {"style", "script"} and (not tag or other == tag)
+        )
+
+
+def read(run: Run, *older: Run) -> Document:
+    """Return the page of a run."""
+    return Document(html_bytes(run, older))
+
+
+def with_samples(record: Record, *values: float) -> Record:
+    """Return a record with the samples of its time."""
+    series = Series(metric="time", unit="s", source="events", values=values)
+    return replace(record, series=(series,))
+
+
+def stored(name: str, number: int, value_s: float) -> StoredRecord:
+    """Return a stored session of a test."""
+    return StoredRecord(
+        key=runs.key(name),
+        session=Session(
+            id=f"old{number}",
+            started_unix_s=1.79e9 + number * 86_400,
+            host="h",
+            commit=f"{number}abcdef123",
+        ),
+        values=(
+            SessionValue(
+                metric="time",
+                unit="s",
+                source="events",
+                run_values=(value_s,),
+                quantiles=tuple(value_s * share for share in (0.9, 1, 1.01, 1.02, 1.1)),
+            ),
+        ),
+    )
+
+
+def test_a_page_is_well_formed_and_whole() -> None:
+    """Every element is closed, every address is there once, and nothing is fetched."""
+    document = read(runs.gpu_run())
+    ids = [attrs["id"] for _, attrs in document.tags if "id" in attrs]
+
+    assert document.open == []
+    assert len(ids) == len(set(ids))
+    for _, attrs in document.tags:
+        assert not {"src", "style", "srcset", "data"} & attrs.keys()
+        assert not [name for name in attrs if name.startswith("on")]
+        assert attrs.get("href", "#").startswith("#")
+        assert attrs.get("href", "#") in {"#", *(f"#{name}" for name in ids)}
+
+
+def test_the_policy_lets_nothing_in_but_what_stands_in_the_page() -> None:
+    """Styles and script are named by their digests; a network is not."""
+    content = html_bytes(runs.gpu_run()).decode()
+    (policy,) = re.findall(r'Content-Security-Policy" content="(.*?)">', content)
+    inside = re.findall(
+        r"<(?:style|script)>(.*?)</(?:style|script)>", content, re.DOTALL
+    )
+    digests = {
+        base64.b64encode(hashlib.sha256(text.encode()).digest()).decode()
+        for text in inside
+    }
+    named = re.findall(r"&#39;sha256-(.*?)&#39;|'sha256-(.*?)'", policy)
+
+    assert len(inside) == 3
+    assert {first or second for first, second in named} == digests
+    assert policy.startswith("default-src &#39;none&#39;;")
+    assert "http" not in policy
+    assert "url(" not in content.replace("url(#hatch)", "")
+
+
+def test_every_verdict_is_a_row_with_a_word_and_a_shape() -> None:
+    """The worst first; the head says how many fail and how many were judged."""
+    document = read(runs.gpu_run())
+    rows = document.of("details", "t")
+    names = [row["data-name"].partition("::")[2] for row in rows]
+    symbols = {attrs["id"] for attrs in document.of("symbol")}
+
+    assert names == [
+        "test_registers",
+        "test_gemm[4096]",
+        "test_counters",
+        "test_gather[64k]",
+        "test_attention_backward[bfloat16-8192-causal-128]",
+        "test_rmsnorm[8192]",
+    ]
+    assert document.text("h1") == "2 of 7 tests fail: 1 missed a limit, 1 regressed."
+    assert "Judged 3 of 7: 1 failed, 1 regressed, 1 unchanged" in document.text("p")
+    assert symbols == {f"g-{status.name}" for status in STATUSES}
+    assert [attrs["id"] for attrs in document.of("input")][:2] == [
+        "f-failed",
+        "f-regressed",
+    ]
+
+
+def test_a_panel_says_what_the_terminal_says() -> None:
+    """Numbers, evidence, remedy, and the lines to type, from the same functions."""
+    text = read(runs.gpu_run()).text()
+
+    assert "183\u202fµs, was 170\u202fµs: +7.9\u202f%" in text
+    assert "confirmed in 3 fresh processes (+7.7 … +8.1\u202f%)" in text
+    assert "since then torch 2.11.0 -> 2.11.1" in text
+    assert "store 2 more sessions with --gpuperf-update=new" in text
+    command = 'pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf'
+    assert command in text
+    assert f"{command} --gpuperf-update=all" in text
+
+
+def test_a_test_keeps_its_address_in_another_run() -> None:
+    """A link to a row outlives other tests and other verdicts."""
+    run = runs.gpu_run()
+    shorter = replace(run, records=run.records[:1], verdicts=())
+    address = {row["data-name"]: row["id"] for row in read(run).of("details", "t")}
+
+    for row in read(shorter).of("details", "t"):
+        assert address[row["data-name"]] == row["id"]
+
+
+def test_foreign_text_stays_text() -> None:
+    """Names and sentences of others: no element, no attribute, nothing invisible."""
+    use = KernelUse(
+        shape=KernelShape(
+            name=HOSTILE,
+            grid=(8, 2, 1),
+            block=(128, 1, 1),
+            registers_count=40,
+            shared_bytes=0,
+            dynamic_shared_bytes=0,
+            stack_bytes=0,
+        ),
+        demangled=HOSTILE,
+        count=3,
+        total_s=1e-3,
+    )
+    record = replace(
+        runs.record(HOSTILE, runs.time_of(1e-3)),
+        activity=ActivitySummary(kernels=(use,), kernels_count=1, launches_count=3),
+        soft_facts={HOSTILE: HOSTILE},
+    )
+    verdict = replace(
+        runs.UNMEASURED,
+        key=record.key,
+        detail=(HOSTILE,),
+        remedy=HOSTILE,
+        metric=HOSTILE,
+    )
+    run = runs.run((record,), (verdict,), options={HOSTILE: HOSTILE})
+    content = html_bytes(
+        replace(run, tests=(TestPlace(test_id=record.key.test_id, group=HOSTILE),))
+    )
+    document = Document(content)
+
+    assert not document.of("img")
+    assert len(document.of("script")) == 1
+    assert {"onerror", "src"}.isdisjoint(
+        name for _, attrs in document.tags for name in attrs
+    )
+    assert document.text().count("<img src=x onerror=alert(1)>") > 5
+    assert "{{7*7}}" in document.text()
+    assert "\u202e".encode() not in content
+    assert b"\x1b" not in content
+
+
+def test_lone_surrogates_can_be_written() -> None:
+    """A name that UTF-8 has no bytes for does not end the report."""
+    assert read(runs.run((runs.record("test_\ud800", runs.time_of(1e-3)),)))
+
+
+def test_samples_stand_beside_every_stored_session() -> None:
+    """Sessions of the store and of older runs, by time; then this run, then fresh ones."""
+    name = "test_gemm[4096]"
+    now = with_samples(runs.record(name, runs.time_of(183e-6)), *[183e-6] * 30)
+    fresh = replace(now, role=Role.CONFIRM, process_index=1)
+    earlier = runs.run((runs.record(name, runs.time_of(171e-6)),), session_id="old2")
+    session = replace(earlier.header.session, started_unix_s=1.79e9 + 3 * 86_400)
+    earlier = replace(earlier, header=replace(earlier.header, session=session))
+    run = replace(
+        runs.run((now, fresh), (runs.REGRESSED,)),
+        stored=(stored(name, 2, 170e-6), stored(name, 1, 169e-6)),
+    )
+    document = read(run, earlier)
+    kinds = [row["class"] for row in document.of("tr") if "class" in row]
+
+    assert kinds == ["k-stored", "k-stored", "k-older", "k-now", "k-fresh"]
+    assert "1abcdef" in document.text("code")
+    assert len(document.of("rect", "box")) == 4  # the older run has no samples
+
+
+def test_a_run_that_is_stored_too_is_shown_once() -> None:
+    """A session of the store may be given as a file as well."""
+    name = "test_gemm[4096]"
+    older = runs.run((runs.record(name, runs.time_of(170e-6)),), session_id="old1")
+    run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
+    begun = stored(name, 1, 170e-6).session.started_unix_s
+    session = replace(older.header.session, started_unix_s=begun)
+    older = replace(older, header=replace(older.header, session=session))
+
+    page = Page(replace(run, stored=(stored(name, 1, 170e-6),)), [older])
+    (panel,) = [test.panel for test in page.tests]
+    assert panel is not None
+    assert panel.samples is not None
+    assert [row.kind for row in panel.samples.rows] == ["older", "now"]
+
+
+def test_many_sessions_have_a_history() -> None:
+    """A point a session, with the band that the limit allows about the baseline."""
+    name = "test_gemm[4096]"
+    run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
+    many = tuple(stored(name, number, 170e-6) for number in range(9))
+    page = Page(replace(run, stored=many))
+    (panel,) = [test.panel for test in page.tests]
+
+    assert panel is not None
+    assert panel.history is not None
+    assert len(panel.history.points) == 10
+    assert panel.history.band is not None
+
+
+def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
+    """The point lies below its roof by the fraction that was reached."""
+    attained = Attainment(
+        fraction=0.5,
+        bound="memory",
+        roof="dram",
+        label=SourceLabel.DATASHEET,
+        peak_label=SourceLabel.DATASHEET,
+        source="data sheet",
+        intensity_flop_per_byte=10.0,
+        peak_flop_per_s=1e12,
+        peak_bytes_per_s=5e10,
+    )
+    record = replace(runs.record("test_a", runs.time_of(1e-3)), roofline=attained)
+    (test,) = Page(runs.run((record,))).tests
+    assert test.panel is not None
+    drawn = test.panel.roofline
+    assert drawn is not None
+    (point,) = drawn.points
+    assert point.text == "250 GFLOP/s at 10 FLOP/B"
+    assert point.roof_y < point.y < drawn.height
+
+    bytes_alone = replace(attained, peak_flop_per_s=None)
+    (test,) = Page(runs.run((replace(record, roofline=bytes_alone),))).tests
+    assert test.panel is not None
+    assert test.panel.roofline is None
+
+
+def test_right_is_worse_for_every_metric() -> None:
+    """A throughput that fell stands where a time that grew by the same factor does."""
+    moved = runs.change(0.25, 1.0)
+    slower = runs.changed("test_a", Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT, moved)
+    fewer = replace(
+        slower,
+        key=runs.key("test_b"),
+        metric="throughput",
+        change=replace(moved, effect=-0.2, low=-0.21, high=-0.19),
+    )
+    tests = Page(runs.run((), (slower, fewer))).tests
+    effects = [test.effect for test in tests]
+    places = {test.strip.at for test in tests if test.strip is not None}
+
+    assert effects == [pytest.approx(0.25)] * 2
+    assert len(places) == 1
+
+
+def test_what_most_tests_share_is_told_once() -> None:
+    """A fact of all tests stands in the conditions, not in each panel."""
+    records = [
+        replace(
+            runs.record(f"test_{number}", runs.time_of(1e-3)),
+            soft_facts={"torch": "2.11", "own": str(number)},
+        )
+        for number in range(6)
+    ]
+    page = Page(runs.run(tuple(records)))
+    panels = [test.panel for test in page.tests if test.panel is not None]
+
+    assert ("torch", "2.11") in page.conditions
+    assert [dict(panel.facts) for panel in panels] == [
+        {"own": str(number)} for number in range(6)
+    ]
+
+
+def test_a_large_page_has_panels_for_what_matters() -> None:
+    """The first of so many rows, and every test that fails; the others are a row."""
+    page = Page(runs.gpu_run(), most_panels=1)
+
+    assert [test.panel is not None for test in page.tests] == [True, True, *[False] * 4]
+    assert page.panels_count == 2
+
+
+def test_a_row_without_a_panel_is_not_opened() -> None:
+    """The page says which tests have one."""
+    records = [runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(1001)]
+    document = read(runs.run(tuple(records)))
+
+    assert len(document.of("details", "t")) == 1000
+    assert len(document.of("div", "t")) == 1
+    assert "The first 1000 rows have a panel" in document.text("p")
+
+
+def test_a_run_that_was_interrupted_says_so() -> None:
+    """Its headline is not that nothing failed."""
+    run = runs.run(())
+    complete = replace(run.header.completeness, interrupted="Ctrl-C")
+    run = replace(run, header=replace(run.header, completeness=complete))
+
+    assert read(run).text("h1") == "Incomplete: Ctrl-C."
+    assert read(runs.run(())).text("h1") == "Nothing was judged."
+
+
+def test_without_jinja2_the_remedy_is_told(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The extra that has it is named."""
+    monkeypatch.setitem(sys.modules, "jinja2", None)
+    with pytest.raises(ReportError, match="needs Jinja2") as caught:
+        html_bytes(runs.gpu_run())
+
+    assert caught.value.remedy == "pip install 'pytest-gpuperf[html]'"
+
+
+@pytest.mark.parametrize(
+    ("low", "high"),
+    [(1e-6, 1.001e-6), (1e-6, 1.2e-6), (1e-6, 5e-6), (1e-9, 10.0), (2.0, 2.0)],
+)
+def test_an_axis_has_some_round_ticks(low: float, high: float) -> None:
+    """At least two where numbers differ, at most as many as were allowed, in order."""
+    axis = LogAxis(low, high, most=5)
+
+    assert (2 if high > low else 0) <= len(axis.ticks) <= 5
+    assert list(axis.ticks) == sorted(axis.ticks)
+    assert 0 <= axis.at(low) < axis.at(high * 1.0001) <= 100
+
+
+def test_the_axis_of_changes_is_symmetric() -> None:
+    """Twice as slow and twice as fast are equally far from no change; ends are cut."""
+    axis = ChangeAxis([1.0, 0.02])
+
+    assert axis.at(0) == 50
+    assert axis.at(1.0) - 50 == pytest.approx(50 - axis.at(-0.5))
+    assert axis.at(1e9) == 100
+    assert axis.at(-1.0) == 0
+    assert axis.is_beyond(50.0)
+    assert not axis.is_beyond(1.0)
