@@ -210,6 +210,7 @@ class Test(Frozen, frozen=True, kw_only=True):
     file: str
     name: str
     group: str
+    place: str
     status: Status
     label: str
     value: str
@@ -433,6 +434,7 @@ class Page:
             file=file if name else "",
             name=f"{name or file} {row.key.name}".rstrip(),
             group=(test.group if test is not None else None) or "",
+            place=f"{file}:{test.line}" if test is not None and test.line else "",
             status=status,
             label=status.name if row.outcome is None else row.label.lower(),
             value=_value_text(row, shown),
