@@ -22,6 +22,7 @@ from pytest_gpuperf.model.telemetry import (
     READINGS,
     CanonicalRecord,
     ComputedRecord,
+    TimeLine,
     UtilizationWindow,
     Weights,
     WorkloadClass,
@@ -34,6 +35,7 @@ __all__ = [
     "WindowSummary",
     "compute_all",
     "summarise",
+    "time_lines",
     "window_summary",
 ]
 
@@ -48,6 +50,16 @@ _LAST = (
 )
 AVERAGED = tuple(name for name in READINGS if name not in _LAST)
 _P95 = 0.95
+_MOST_POINTS = 120  # of a time line in a report; a recording has every reading
+_DRAWN = (
+    "sm_clock_hz",
+    "power_watts",
+    "temperature_celsius",
+    "sm_active_fraction",
+    "tensor_active_fraction",
+    "dram_active_fraction",
+    "gpu_busy_fraction",
+)
 _Key = tuple[int, str]  # a GPU, or an instance of it: index and uuid
 
 
@@ -367,3 +379,42 @@ class _Window:
         means |= {name: level.mean for name, level in levels.items()}
         record = replace(self.newest, **(means | self.last))
         return scoring.computed(record, self.before)
+
+
+def time_lines(
+    records: Iterable[CanonicalRecord], *, start_s: float, end_s: float
+) -> tuple[TimeLine, ...]:
+    """
+    Return the readings of each GPU in a window, thinned where they are many.
+
+    Args:
+        records: Readings of one clock, in the order of time.
+
+        start_s: When the window began, by their monotonic clock [s].
+
+        end_s: When it ended [s].
+    """
+    by_gpu: dict[_Key, list[CanonicalRecord]] = {}
+    for record in records:
+        if start_s <= record.monotonic_s <= end_s:
+            by_gpu.setdefault((record.gpu_index, record.gpu_uuid), []).append(record)
+    return tuple(
+        _time_line(several[:: -(-len(several) // _MOST_POINTS)], start_s)
+        for several in by_gpu.values()
+    )
+
+
+def _time_line(records: list[CanonicalRecord], start_s: float) -> TimeLine:
+    """Return the readings of one GPU, >= 1 of them."""
+    columns = {name: tuple(getattr(r, name) for r in records) for name in _DRAWN}
+    computed = (compute(record) for record in records)
+    return TimeLine(
+        gpu_index=records[0].gpu_index,
+        gpu_uuid=records[0].gpu_uuid,
+        since_s=tuple(record.monotonic_s - start_s for record in records),
+        readings={n: c for n, c in columns.items() if any(v is not None for v in c)},
+        classes=tuple(
+            "" if {*NEEDED} & {*one.missing} else one.workload_class.label
+            for one in computed
+        ),
+    )

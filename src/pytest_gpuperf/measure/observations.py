@@ -78,6 +78,7 @@ def with_observations(
         choice=record.choice if activity is None else activity.choice,
         activity=activity,
         utilization=() if observations.span is None else observations.span.windows,
+        time_lines=() if observations.span is None else observations.span.lines,
         bound_class=_bound_class(record, observations, activity),
         void=record.void or gated.void or _lost(record, observations),
         notes=tuple(dict.fromkeys(notes)),

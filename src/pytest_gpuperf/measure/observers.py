@@ -29,8 +29,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.activity import Trace
     from pytest_gpuperf.model.telemetry import (
+        CanonicalRecord,
         DeviceDeltas,
         SecondPass,
+        TimeLine,
         UtilizationWindow,
     )
 
@@ -547,13 +549,26 @@ class Span:
             return ()
         from pytest_gpuperf.compute.timeline import window_summary
 
-        start_s, end_s = self._start_s, self._end_s
         return window_summary(
-            self._sampler.records(start_s, end_s),
-            start_s=start_s,
-            end_s=end_s,
+            self._records,
+            start_s=self._start_s,
+            end_s=self._end_s,
             longest_s=_LONGEST_PERIODS * self._sampler.period_s,
         )
+
+    @functools.cached_property
+    def lines(self) -> tuple[TimeLine, ...]:
+        """What its sensors said; empty: not known."""
+        if self._used != self._uuid:
+            return ()
+        from pytest_gpuperf.compute.timeline import time_lines
+
+        return time_lines(self._records, start_s=self._start_s, end_s=self._end_s)
+
+    @functools.cached_property
+    def _records(self) -> Sequence[CanonicalRecord]:
+        """The readings; the sample after the end is waited for."""
+        return self._sampler.records(self._start_s, self._end_s)
 
     def notes(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
         """

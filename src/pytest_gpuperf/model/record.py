@@ -18,7 +18,7 @@ from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary
-from pytest_gpuperf.model.telemetry import UtilizationWindow
+from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.work import Work
 
 __all__ = [
@@ -210,6 +210,8 @@ class Record(BulkRecord, frozen=True, kw_only=True):
         analyses: What limits its kernels, the longest first; empty: no counters.
 
         utilization: What the GPU was busy with meanwhile; empty: nobody sampled it.
+
+        time_lines: What its sensors said meanwhile; empty: nobody sampled them.
     """
 
     key: RecordKey
@@ -233,6 +235,7 @@ class Record(BulkRecord, frozen=True, kw_only=True):
     activity: ActivitySummary | None = None
     analyses: tuple[KernelAnalysis, ...] = ()
     utilization: tuple[UtilizationWindow, ...] = ()
+    time_lines: tuple[TimeLine, ...] = ()
 
 
 class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):

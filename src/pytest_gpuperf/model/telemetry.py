@@ -20,6 +20,7 @@ __all__ = [
     "Health",
     "SecondPass",
     "Sharing",
+    "TimeLine",
     "UtilizationWindow",
     "Weights",
     "WorkloadClass",
@@ -488,3 +489,33 @@ class UtilizationWindow(Frozen, frozen=True, kw_only=True):
         finite("utilization.unobserved_s", self.unobserved_s)
         scores = self.real_util, self.real_util_p50, self.real_util_p95
         finite("utilization.real_util", *scores)
+
+
+class TimeLine(Frozen, frozen=True, kw_only=True):
+    """
+    What the sensors of one GPU said in a window of time, point by point.
+
+    Attributes:
+        gpu_index: The GPU's place in the driver's order.
+
+        gpu_uuid: Its name for life; may be empty.
+
+        since_s: When each reading was taken, from the start of the window [s].
+
+        readings: A value for each of them, by the name in a CanonicalRecord; None: the
+            sensor did not say. A sensor that never said anything is left out.
+
+        classes: What the GPU was busy with, by the class's label; "": not known.
+    """
+
+    gpu_index: int
+    gpu_uuid: str
+    since_s: tuple[float, ...]
+    readings: Mapping[str, tuple[float | None, ...]] = {}
+    classes: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("time_line.since_s", *self.since_s)
+        for name, values in self.readings.items():
+            finite(f"time_line.{name}", *values)

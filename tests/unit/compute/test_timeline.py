@@ -16,6 +16,7 @@ from pytest_gpuperf.compute.timeline import (
     WindowSummary,
     compute_all,
     summarise,
+    time_lines,
     window_summary,
 )
 from pytest_gpuperf.model import CanonicalRecord, WorkloadClass
@@ -325,3 +326,29 @@ def test_the_parts_of_a_window_make_it(
     for found in window_summary(ordered, start_s=0.0, end_s=end_s):
         parts = (*found.class_s.values(), found.incomplete_s, found.unobserved_s)
         assert math.fsum(parts) == pytest.approx(found.duration_s)
+
+
+def test_a_time_line_has_the_readings_of_its_window() -> None:
+    """Each GPU's own, from its begin on; a sensor that never spoke is left out."""
+    some = [
+        full(gpu_index=gpu, monotonic_s=float(second), power_watts=100.0 * second)
+        for second in range(5)
+        for gpu in (0, 1)
+    ]
+    first, second = time_lines(some, start_s=1.0, end_s=3.5)
+
+    assert (first.gpu_index, second.gpu_index) == (0, 1)
+    assert first.since_s == (0.0, 1.0, 2.0)
+    assert first.readings["power_watts"] == (100.0, 200.0, 300.0)
+    silent = [record(monotonic_s=float(second)) for second in range(3)]
+    (line,) = time_lines(silent, start_s=0.0, end_s=9.0)
+    assert (line.readings, line.classes) == ({}, ("", "", ""))
+
+
+def test_a_long_time_line_is_thinned() -> None:
+    """The report has at most 120 points, evenly over the window."""
+    some = [heavy(float(second)) for second in range(1000)]
+    (line,) = time_lines(some, start_s=0.0, end_s=1000.0)
+
+    assert line.since_s == tuple(float(second) for second in range(0, 1000, 9))
+    assert {*line.classes} == {"compute-heavy"}

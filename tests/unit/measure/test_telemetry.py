@@ -188,6 +188,9 @@ def test_a_measurement_has_its_part_of_the_time_line(
     assert window.real_util == pytest.approx(0.75 * 48.2)
     assert codec.from_text(codec.to_text(record), Record) == record
     assert told(record) == {}
+    (line,) = record.time_lines
+    assert len(line.since_s) == pytest.approx(2 * HZ, abs=1)
+    assert {*line.classes} == {"idle", "compute-heavy"}
 
 
 def test_a_measurement_that_is_shorter_than_an_average(
