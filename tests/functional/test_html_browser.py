@@ -60,7 +60,7 @@ class Opened:
     """
 
     def __init__(self, browser: Browser, path: Path, **context: object) -> None:
-        self.page: Page = browser.new_context(**context).new_page()  # type: ignore[arg-type] # options of Playwright
+        self.page: Page = browser.new_context(**context).new_page()
         self.address = path.as_uri()
         self.told: list[str] = []
         self.fetched: list[str] = []

@@ -20,6 +20,7 @@ from pytest_gpuperf.model.record import Record, Role, SessionValue, StoredRecord
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
+from pytest_gpuperf.model.telemetry import TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
 from pytest_gpuperf.report.html.axes import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.document import html_bytes
@@ -29,7 +30,7 @@ if importlib.util.find_spec("jinja2") is None:
     pytest.skip("Jinja2 is not installed (extra html)", allow_module_level=True)
 
 HOSTILE = "</code></script><img src=x onerror=alert(1)>'\"{{7*7}}\u202e\x1b[31m"
-EMPTY = {"br", "img", "input", "link", "meta", "rect", "line", "circle", "path", "use"}
+EMPTY = {"br", "img", "input", "link", "meta"}
 
 
 class Document(HTMLParser):
@@ -235,7 +236,9 @@ def test_foreign_text_stays_text() -> None:
 
 def test_lone_surrogates_can_be_written() -> None:
     """A name that UTF-8 has no bytes for does not end the report."""
-    assert read(runs.run((runs.record("test_\ud800", runs.time_of(1e-3)),)))
+    content = html_bytes(runs.run((runs.record("test_\ud800", runs.time_of(1e-3)),)))
+
+    assert b"test_\\ud800" in content
 
 
 def test_samples_stand_beside_every_stored_session() -> None:
@@ -314,6 +317,33 @@ def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
     (test,) = Page(runs.run((replace(record, roofline=bytes_alone),))).tests
     assert test.panel is not None
     assert test.panel.roofline is None
+
+
+def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:
+    """A band a sensor with what it ranged over, and the classes as stretches."""
+    line = TimeLine(
+        gpu_index=0,
+        gpu_uuid="",
+        since_s=(0.0, 0.5, 1.0),
+        readings={
+            "sm_clock_hz": (1.98e9, 1.98e9, 1.74e9),
+            "power_watts": (300.0, None, None),
+        },
+        classes=("idle", "compute-heavy", "compute-heavy"),
+    )
+    record = replace(runs.record("test_a", runs.time_of(1e-3)), time_lines=(line,))
+    (test,) = Page(runs.run((record,))).tests
+    assert test.panel is not None
+    (figure,) = test.panel.time_lines
+
+    assert [(band.name, band.range) for band in figure.bands] == [
+        ("SM clock", "1.74 … 1.98 GHz")
+    ]
+    assert [(x, width, name) for x, width, name, _ in figure.classes] == [
+        ("0%", "50%", "idle"),
+        ("50%", "50%", "compute-heavy"),
+    ]
+    assert read(runs.run((record,))).of("polyline")
 
 
 def test_right_is_worse_for_every_metric() -> None:

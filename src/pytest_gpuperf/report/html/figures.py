@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.model.counters import KernelAnalysis
@@ -11,7 +11,7 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.roofline import Attainment
-from pytest_gpuperf.model.telemetry import UtilizationWindow
+from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
@@ -26,8 +26,10 @@ __all__ = [
     "KernelRow",
     "Roofline",
     "Samples",
+    "SensorBand",
     "SessionSamples",
     "Share",
+    "TimeLineFigure",
     "bullet",
     "change_strip",
     "history",
@@ -35,6 +37,7 @@ __all__ = [
     "roofline",
     "samples",
     "shares",
+    "time_line",
     "trend",
     "utilization_shares",
 ]
@@ -50,6 +53,19 @@ _TREND_PX = 22
 _BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
 _TINY = 0.001  # a smaller share is said to be smaller
 _NEAR_EDGE = 94  # [%] from here on a label is set to the left of its place
+_BAND_PX = 28  # height of a sensor's band
+_BAND_WIDTH = 1000  # its width, in units of its own: it stretches
+_NAMED = 14  # [%] a narrower stretch has no room for the name of its class
+# what a time line shows, in order: name and unit by the field of a CanonicalRecord
+_SENSORS = {
+    "sm_clock_hz": ("SM clock", "Hz"),
+    "power_watts": ("power", "W"),
+    "temperature_celsius": ("temperature", "°C"),
+    "sm_active_fraction": ("SM active", "fraction"),
+    "tensor_active_fraction": ("tensor active", "fraction"),
+    "dram_active_fraction": ("DRAM active", "fraction"),
+    "gpu_busy_fraction": ("GPU busy", "fraction"),
+}
 
 Point = tuple[str, float]  # across [%], down [px]
 
@@ -257,6 +273,35 @@ class Roofline(Frozen, frozen=True, kw_only=True):
     points: tuple[RooflinePoint, ...]
     across: tuple[tuple[str, str, str], ...]
     up: tuple[tuple[float, str], ...]
+
+
+class SensorBand(Frozen, frozen=True, kw_only=True):
+    """One sensor over time: its name, what it ranged over, and its line [band's units]."""
+
+    name: str
+    range: str
+    points: str
+
+
+class TimeLineFigure(Frozen, frozen=True, kw_only=True):
+    """
+    The sensors of a GPU over a measurement.
+
+    Attributes:
+        duration: How long it took.
+
+        count: Readings that are drawn.
+
+        bands: The sensors.
+
+        classes: Start, width and name of each stretch of one class of work, and whether
+            the name has room in it.
+    """
+
+    duration: str
+    count: int
+    bands: tuple[SensorBand, ...]
+    classes: tuple[tuple[str, str, str, bool], ...]
 
 
 class Share(Frozen, frozen=True, kw_only=True):
@@ -619,6 +664,66 @@ def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, .
         )
         left += share
     return tuple(rows)
+
+
+def time_line(line: TimeLine) -> TimeLineFigure | None:
+    """Return the sensors of a GPU as bands; None: a single reading is not a line."""
+    if len(line.since_s) < 2:  # noqa: PLR2004 - two ends
+        return None
+    start_s, end_s = line.since_s[0], line.since_s[-1]
+    span_s = (end_s - start_s) or 1.0
+    places = [(since_s - start_s) / span_s for since_s in line.since_s]
+    bands = (
+        _band_of(name, line.readings[name], places)
+        for name in _SENSORS
+        if name in line.readings
+    )
+    return TimeLineFigure(
+        duration=display.value(span_s, "s"),
+        count=len(places),
+        bands=tuple(band for band in bands if band is not None),
+        classes=tuple(_class_parts(line.classes, places)),
+    )
+
+
+def _band_of(
+    name: str, values: Sequence[float | None], places: Sequence[float]
+) -> SensorBand | None:
+    """Return one sensor as a line; None: it said something once at most."""
+    label, unit = _SENSORS[name]
+    known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
+    if len(known) < 2:  # noqa: PLR2004 - two ends
+        return None
+    numbers = [value for _, value in known]
+    low, high = min(numbers), max(numbers)
+    bottom = 0.0 if unit == "fraction" else low * 0.9
+    top = 1.0 if unit == "fraction" else high * 1.02
+    scale = _BAND_PX / ((top - bottom) or 1.0)
+    points = (f"{_BAND_WIDTH * x:.0f},{(top - v) * scale:.1f}" for x, v in known)
+    return SensorBand(
+        name=label,
+        range=display.value(low, unit)
+        if low == high
+        else display.interval(low, high, unit),
+        points=" ".join(points),
+    )
+
+
+def _class_parts(
+    classes: Sequence[str], places: Sequence[float]
+) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield start, width and name of each stretch of one class, and if a name fits."""
+    if not any(classes):
+        return
+    first = 0
+    for place in range(1, len(classes) + 1):
+        if place == len(classes) or classes[place] != classes[first]:
+            begin = places[first]
+            end = places[min(place, len(classes) - 1)]
+            share = 100 * (end - begin)
+            name = classes[first] or "not known"
+            yield percent(100 * begin), percent(share), name, share > _NAMED
+            first = place
 
 
 def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:

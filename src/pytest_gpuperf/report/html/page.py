@@ -180,6 +180,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
     binary: Table | None
     loop: Loop | None
     utilization: tuple[Utilization, ...]
+    time_lines: tuple[figures.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
     moved: tuple[tuple[str, str, str], ...]
     values: tuple[Value, ...]
@@ -485,6 +486,7 @@ class Page:
             binary=_binary(record),
             loop=_loop(record),
             utilization=tuple(_utilization(row)),
+            time_lines=_time_lines(record),
             commands=self._commands(verdict),
             moved=() if status in _QUIET else self._moved(changed),
             values=values[:_MOST_VALUES],
@@ -828,6 +830,12 @@ def _utilization(row: Row) -> Iterator[Utilization]:
     texts = utilization_lines(row.utilization)
     for window, text in zip(row.utilization, texts, strict=True):
         yield Utilization(text=text, shares=figures.utilization_shares(window))
+
+
+def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
+    """Return what the sensors of each GPU said."""
+    lines = record.time_lines if record is not None else ()
+    return tuple(filter(None, map(figures.time_line, lines)))
 
 
 def _facts(record: Record | None) -> Iterator[tuple[str, str]]:
