@@ -181,7 +181,7 @@ def _process_variance(values: Sequence[float]) -> float:
         return moments(values)[1] / max(count - 1, 1)
     middle = median(values)
     nearest = sorted(values, key=lambda value: abs(value - middle))[:-1]
-    expected = 1 - _TRIMMED_SHARE / count**_TRIMMED_POWER
+    expected = 1 - _TRIMMED_SHARE * math.pow(count, -_TRIMMED_POWER)
     return moments(nearest)[1] / (count - 2) / expected
 
 
