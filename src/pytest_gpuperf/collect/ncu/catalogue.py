@@ -40,21 +40,21 @@ _CLOSE = 0.7  # difflib's ratio below which two names have little in common
 _COUNTERS_MORE = 1  # 70 of 92 sets, and within 2 in 89
 _SOURCE_MORE = 3  # between 1 and 4 in 101 of 107 sets
 _COUNTERS_NOTE = (
-    "Nsight Compute mostly makes one pass more than its counters need (70 of 92 public "
-    "reports; 89 within 2)"
+    "Nsight Compute usually makes one pass more than its counters need (in 70 of 92 public "
+    "reports; at most 2 more in 89)"
 )
 _SOURCE_NOTE = (
-    "counters of source lines take passes of their own: 1 to 4 in 101 of 107 public "
-    "reports, 3 are assumed"
+    "counters of source lines need their own passes: 1 to 4 in 101 of 107 public reports; "
+    "3 are assumed"
 )
-_OPEN_NOTE = "only Nsight Compute knows the passes of {}"
+_OPEN_NOTE = "only Nsight Compute knows how many passes {} needs"
 
 
 class _Cost(Enum):
-    """The passes that a metric of Nsight Compute's own adds."""
+    """How a metric that Nsight Compute computes itself adds passes."""
 
     NOTHING = "known without counting"
-    SOURCE = "counted by source line, in passes of its own"
+    SOURCE = "counted by source line, in its own passes"
     UNKNOWN = "expanded by Nsight Compute when it runs"
 
 
@@ -207,7 +207,7 @@ class Catalogue:
             counted = self._counted(check)
             passes = self._passes(counted)
             if passes is None:
-                refused[check.name] = f"{self.chip} does not give it of a kernel"
+                refused[check.name] = f"{self.chip} cannot count it for a kernel"
             elif counted:
                 alone[check.name] = passes
                 together += counted
@@ -287,7 +287,7 @@ class Catalogue:
         return [f"{name}{_USUAL[self._evaluator.properties(name).kind]}"]
 
     def _together(self, names: Sequence[str]) -> int:
-        """Return the passes of metrics, without those that a kernel does not give."""
+        """Return the passes of those metrics that a kernel can have."""
         counted = [part for name in names for part in self._counted(self.check(name))]
         passes = self._passes(counted)
         if passes is not None:
@@ -296,7 +296,7 @@ class Catalogue:
         return self._evaluator.passes(available)
 
     def _passes(self, names: Sequence[str]) -> int | None:
-        """Return the passes of metrics; None: a kernel does not give them."""
+        """Return the passes of metrics; None: a kernel cannot have them."""
         try:
             return self._evaluator.passes(names)
         except CollectError:
@@ -322,7 +322,7 @@ class Catalogue:
     def _unknown(self, name: str) -> NameCheck:
         """Return the check of an unknown name, with similar names of the chip."""
         if name in METRICS:
-            note = "a metric of gpuperf, which limits and markers name so on any chip"
+            note = "a metric of gpuperf; limits and markers use this name on any chip"
             return NameCheck(name=name, known=False, kind="gpuperf", note=note)
         ending = _ENDING.search(name)
         base = name[: ending.start()] if ending else name

@@ -366,7 +366,7 @@ def _mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
 def _metric_mistakes(command: Command, opts: Sequence[str]) -> Iterator[Mistake]:
     """Yield the mistakes of the metrics."""
     if command.metrics and _values_of(opts, "--metrics"):
-        yield Mistake(path="metrics", text="given, and opts have --metrics too")
+        yield Mistake(path="metrics", text="set, and opts have --metrics too")
     try:
         gather(command.metrics or ())
     except GpuPerfError as error:

@@ -218,7 +218,7 @@ class ProfilingResults(Frozen, frozen=True):
         path = _checked(accessors)
         node = self._node(path)
         if len(node) != 1:
-            message = f"one entry is expected in {_shown(path)}, and it has {len(node)}"
+            message = f"{_shown(path)} has {len(node)} entries instead of one"
             raise EntryCountError(message, remedy=_one_of(node.data))
         return next(iter(node.data.items()))
 
@@ -325,7 +325,7 @@ class ProfilingResults(Frozen, frozen=True):
         sums = _added(leaves, names)
         if names is not None and sums.left_out:
             reasons = "; ".join(f"{key}: {why}" for key, why in sums.left_out.items())
-            message = f"there is no sum over {_shown(path)} of {reasons}"
+            message = f"{_shown(path)} has no sum of {reasons}"
             remedy = "read it launch by launch with iter_metrics"
             raise MeasureError(message, remedy=remedy)
         return sums

@@ -151,7 +151,7 @@ def test_a_metric_of_ours_is_told_as_what_it_is(name: str) -> None:
     """It is not a counter of any chip, and no counter was meant by it."""
     checked = of("GH100").check(name)
     assert (checked.known, checked.kind) == (False, "gpuperf")
-    assert checked.explanation.startswith("a metric of gpuperf, which limits")
+    assert checked.explanation.startswith("a metric of gpuperf; limits")
 
 
 @pytest.mark.parametrize("name", ["tim", "bytes", "cycles.sum"])

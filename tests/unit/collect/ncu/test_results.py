@@ -111,7 +111,9 @@ class TestQueries:
     @pytest.mark.parametrize("tree", [ProfilingResults(), results().query(("outer",))])
     def test_count_where_one_is_expected(self, tree: ProfilingResults) -> None:
         """None and several are a RuntimeError that says how many."""
-        with pytest.raises(RuntimeError, match=f"it has {len(tree)}") as caught:
+        with pytest.raises(
+            RuntimeError, match=f"has {len(tree)} entries instead"
+        ) as caught:
             tree.query_single_next()
 
         assert isinstance(caught.value, EntryCountError)
