@@ -103,24 +103,24 @@ def changes(
         None for what was not asked for.
     """
     everyone = [True] * len(comparisons)
-    wanted = everyone if judged is None else judged
-    found: list[Change | None] = [None] * len(comparisons)
+    selected = everyone if judged is None else judged
+    several: list[Change | None] = [None] * len(comparisons)
     noisy: list[int] = []
     for place, comparison in enumerate(comparisons):
         if not is_exact(comparison):
             noisy.append(place)
-        elif wanted[place]:
-            found[place] = exact_change(comparison)
+        elif selected[place]:
+            several[place] = exact_change(comparison)
     marks = everyone if controls is None else controls
     suite = _Suite(
         [comparisons[place] for place in noisy],
         references,
         [marks[place] for place in noisy],
     )
-    asked = [number for number, place in enumerate(noisy) if wanted[place]]
-    for number, change in zip(asked, suite.changes(asked, level), strict=True):
-        found[noisy[number]] = change
-    return tuple(found)
+    numbers = [number for number, place in enumerate(noisy) if selected[place]]
+    for number, change in zip(numbers, suite.changes(numbers, level), strict=True):
+        several[noisy[number]] = change
+    return tuple(several)
 
 
 def detectable_effects(

@@ -89,8 +89,8 @@ def without_machine(
         several = [tests[place] for place in members]
         moves = _moves(several, [controls[p] for p in members], witnesses.get(name, ()))
         if any(move is not None for move in moves):
-            found = _without_moves(several, moves)
-            for place, residual in zip(members, found, strict=True):
+            corrected = _without_moves(several, moves)
+            for place, residual in zip(members, corrected, strict=True):
                 residuals[place] = residual
     return residuals
 
