@@ -108,6 +108,25 @@ CALLS: Mapping[str, type[Parameters]] = MappingProxyType(
             ("pSinglePassMetricSetName", c_char_p),
         ),
         f"{HOST}Deinitialize": parameters_of(_HOST),
+        f"{HOST}GetBaseMetrics": parameters_of(
+            _HOST,
+            ("metricType", c_int),
+            ("ppMetricNames", POINTER(c_char_p)),
+            _COUNT,
+        ),
+        f"{HOST}GetSubMetrics": parameters_of(
+            _HOST,
+            ("metricType", c_int),
+            ("pMetricName", c_char_p),
+            ("numOfSubmetrics", c_size_t),
+            ("ppSubMetrics", POINTER(c_char_p)),
+        ),
+        f"{HOST}GetMaxNumHardwareMetricsPerPass": parameters_of(
+            ("profilerType", c_int),
+            ("pChipName", c_char_p),
+            ("pCounterAvailabilityImage", c_void_p),
+            ("maxMetricsPerPass", c_size_t),
+        ),
         f"{HOST}GetMetricProperties": parameters_of(
             _HOST,
             ("pMetricName", c_char_p),

@@ -9,6 +9,7 @@ from __future__ import annotations
 import ctypes
 import math
 from collections.abc import Mapping, Sequence
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.cupti.libcupti import (
     HOST,
@@ -29,7 +30,19 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.model.frozen import Frozen
 
-__all__ = ["CounterValue", "MetricHost", "ncu_unit"]
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+__all__ = [
+    "CounterValue",
+    "LibraryHost",
+    "MetricHost",
+    "image_array",
+    "metrics_per_pass",
+    "ncu_unit",
+    "require_driver",
+]
 
 # from 13.2 on the host needs a driver: 13.2 crashes without one, later versions refuse
 _NEEDS_DRIVER = 130200
@@ -57,6 +70,22 @@ class CounterValue(Frozen, frozen=True, kw_only=True):
     unit: str
 
 
+def require_driver(library: Libcupti) -> None:
+    """
+    Check that a libcupti knows metrics here.
+
+    Raises:
+        CollectorUnavailableError: This version needs a driver, and there is none.
+    """
+    if library.version >= _NEEDS_DRIVER and not library.has_driver():
+        message = f"{library.path} cannot configure counters without a CUDA driver"
+        raise CollectorUnavailableError(
+            message,
+            remedy="count on a machine with a GPU; gpuperf metrics passes answers "
+            "without one",
+        )
+
+
 class MetricHost:
     """
     Configures the counters of metrics on a chip, and computes the metrics of the counts.
@@ -67,6 +96,8 @@ class MetricHost:
         chip: As `GH100`.
 
         metrics: Full names, as `dram__bytes.sum`; each once, >= 1 of them.
+
+        profiler_type: CUpti_ProfilerType of the profiler that counts.
 
     Attributes:
         metrics: Their full names.
@@ -81,21 +112,22 @@ class MetricHost:
         CollectError: This libcupti cannot configure them.
     """
 
-    def __init__(self, library: Libcupti, chip: str, metrics: Sequence[str]) -> None:
-        if library.version >= _NEEDS_DRIVER and not library.has_driver():
-            message = f"{library.path} cannot configure counters without a CUDA driver"
-            raise CollectorUnavailableError(
-                message,
-                remedy="count on a machine with a GPU; gpuperf metrics passes answers "
-                "without one",
-            )
+    def __init__(
+        self,
+        library: Libcupti,
+        chip: str,
+        metrics: Sequence[str],
+        *,
+        profiler_type: int = RANGE_PROFILER,
+    ) -> None:
+        require_driver(library)
         self.metrics = tuple(dict.fromkeys(metrics))
         self._library = library
         self._chip = chip
         self._names = metric_names(self.metrics)
         self._handle: int | None = library.call(
             f"{HOST}Initialize",
-            profilerType=RANGE_PROFILER,
+            profilerType=profiler_type,
             pChipName=chip.encode(),
         ).pHostObject
         try:
@@ -205,3 +237,164 @@ def ncu_unit(text: str) -> str:
 def _word(text: str) -> str:
     """Return one word of a unit; the clock of a cycle is left out."""
     return "cycle" if text.endswith("cycle") else _WORDS.get(text, text)
+
+
+_NO_SCOPE = 2  # CUPTI_METRIC_COLLECTION_SCOPE_INVALID
+_SCOPE_SINCE = 130100  # the version that says it
+
+
+class _Properties(NamedTuple):
+    """As NVIDIA's module names them."""
+
+    description: str
+    hw_unit: str
+    dim_unit: str
+    metric_type: int
+    metric_collection_scope: int
+
+
+class LibraryHost:
+    """
+    CUPTI's answers from libcupti itself, with the methods of NVIDIA's host.
+
+    *With a driver it has been tried on a double alone.*
+
+    Args:
+        library: The libcupti to ask.
+
+        chip: A chip that it supports, as `GH100`.
+
+        profiler_type: CUpti_ProfilerType of the profiler that will collect.
+
+    Raises:
+        CollectError: This libcupti does not know the chip, or needs a driver.
+    """
+
+    def __init__(self, library: Libcupti, chip: str, profiler_type: int) -> None:
+        require_driver(library)
+        self._library = library
+        self._chip = chip
+        self._type = profiler_type
+        self._handle: int | None = library.call(
+            f"{HOST}Initialize", profilerType=profiler_type, pChipName=chip.encode()
+        ).pHostObject
+
+    def deinitialize(self) -> None:
+        """Free what libcupti holds; it may be called again."""
+        handle, self._handle = self._handle, None
+        if handle is not None:
+            self._library.call(f"{HOST}Deinitialize", pHostObject=handle)
+
+    def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
+        """Return the configuration image of metrics."""
+        try:  # a host of its own: configured metrics add up
+            host = MetricHost(
+                self._library, self._chip, metrics, profiler_type=self._type
+            )
+        except (UnknownMetricError, ConfigError) as error:
+            raise ValueError(str(error)) from error
+        host.close()
+        return image_array(host.image.raw)
+
+    def evaluate_metric_values(
+        self, counter_data_image: NDArray[np.uint8], metrics: Sequence[str], index: int
+    ) -> NDArray[np.float64]:
+        """
+        Return the values of metrics in a range or sample of counted data.
+
+        Raises:
+            CollectorUnavailableError: There is no driver: nothing was counted here, and
+                libcupti crashes on other data.
+        """
+        import numpy as np
+
+        if not self._library.has_driver():
+            message = "the values of counter data need CUPTI and a CUDA driver"
+            remedy = "use a machine with a GPU"
+            raise CollectorUnavailableError(message, remedy=remedy)
+        content = bytes(counter_data_image)
+        image = ctypes.create_string_buffer(content, len(content))
+        numbers = (ctypes.c_double * len(metrics))()
+        self._ask(
+            "EvaluateToGpuValues",
+            ", ".join(metrics),
+            pCounterDataImage=ctypes.addressof(image),
+            counterDataImageSize=len(content),
+            rangeIndex=index,
+            ppMetricNames=metric_names(metrics),
+            numMetrics=len(metrics),
+            pMetricValues=numbers,
+        )
+        return np.array(numbers, dtype=np.float64)
+
+    def get_base_metrics(self, kind: int) -> list[str]:
+        """Return the metrics of a kind."""
+        answer = self._ask("GetBaseMetrics", str(kind), metricType=kind)
+        return _texts(answer.ppMetricNames, answer.numMetrics)
+
+    def get_sub_metrics(self, name: str, kind: int) -> list[str]:
+        """Return the endings of a metric's kind."""
+        answer = self._ask(
+            "GetSubMetrics", name, metricType=kind, pMetricName=name.encode()
+        )
+        return _texts(answer.ppSubMetrics, answer.numOfSubmetrics)
+
+    def get_metric_properties(self, name: str) -> _Properties:
+        """Return the properties of a metric; its scope, where this version says it."""
+        answer = self._ask("GetMetricProperties", name, pMetricName=name.encode())
+        knows_scope = self._library.version >= _SCOPE_SINCE
+        return _Properties(
+            (answer.pDescription or b"").decode(),
+            (answer.pHwUnit or b"").decode(),
+            (answer.pDimUnit or b"").decode(),
+            answer.metricType,
+            answer.metricCollectionScope if knows_scope else _NO_SCOPE,
+        )
+
+    def _ask(self, function: str, what: str, **fields: Any) -> Any:  # noqa: ANN401 - a structure's fields are of any type
+        """Call a function of the host; what it does not know is a ValueError."""
+        name = f"{HOST}{function}"
+        status, answer = self._library.ask(name, pHostObject=self._handle, **fields)
+        if status in {INVALID_METRIC_NAME, INVALID_PARAMETER}:
+            message = f"{self._chip} has no metric {what!r} for this"
+            raise ValueError(message)
+        if status:
+            raise failure(name, status)
+        return answer
+
+
+def image_array(content: bytes) -> NDArray[np.uint8]:
+    """
+    Return a configuration image as NVIDIA's module returns it.
+
+    Raises:
+        CollectorUnavailableError: numpy is not installed.
+    """
+    try:
+        import numpy as np
+    except ImportError as error:
+        message = "a configuration image needs numpy, which is not installed"
+        remedy = 'pip install "pytest-gpuperf[cupti]"'
+        raise CollectorUnavailableError(message, remedy=remedy) from error
+    return np.frombuffer(content, dtype=np.uint8).copy()
+
+
+def metrics_per_pass(library: Libcupti, chip: str, profiler_type: int) -> int:
+    """
+    Return how many metrics of the hardware fit into one pass of a profiler at most.
+
+    Raises:
+        CollectError: This libcupti does not say it.
+    """
+    require_driver(library)
+    answer = library.call(
+        f"{HOST}GetMaxNumHardwareMetricsPerPass",
+        profilerType=profiler_type,
+        pChipName=chip.encode(),
+    )
+    return int(answer.maxMetricsPerPass)
+
+
+def _texts(names: Any, count: int) -> list[str]:  # noqa: ANN401 - a C array has no type
+    """Return names of a C array."""
+    return [names[place].decode() for place in range(count)]

@@ -1,8 +1,8 @@
 """The profiler host of CUPTI, with a driver or without.
 
-Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. With a driver
-that module answers. Without one libnvperf_host does, with the names and numbers of CUPTI;
-what needs the driver is an error.
+Names, enumerations and errors are those of NVIDIA's `cupti.profiler_host`. Where that
+module works it answers; else libcupti itself, which from 13.2 on needs a driver; else
+libnvperf_host with the names and numbers of CUPTI, and what only CUPTI knows is an error.
 """
 
 from __future__ import annotations
@@ -17,7 +17,18 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from pytest_gpuperf.collect.cupti import nvperf
 from pytest_gpuperf.collect.cupti.chips import Evaluator, MetricType, evaluator
-from pytest_gpuperf.errors import CollectorUnavailableError, UnknownMetricError
+from pytest_gpuperf.collect.cupti.libcupti import Libcupti, load
+from pytest_gpuperf.collect.cupti.metric_host import (
+    LibraryHost,
+    image_array,
+    metrics_per_pass,
+    require_driver,
+)
+from pytest_gpuperf.errors import (
+    CollectError,
+    CollectorUnavailableError,
+    UnknownMetricError,
+)
 from pytest_gpuperf.model.frozen import Frozen
 
 if TYPE_CHECKING:
@@ -185,8 +196,13 @@ def get_max_num_hardware_metrics_per_pass(
     """
     _checked_chip(chip_name)
     kind = _member(ProfilerType, profiler_type)
-    native = _native("the metric limits of a pass")
-    return int(native.get_max_num_hardware_metrics_per_pass(chip_name, kind))
+    native, reason = _chosen()
+    if native is not None:
+        return int(native.get_max_num_hardware_metrics_per_pass(chip_name, kind))
+    library, why = _library()
+    if library is None:
+        raise unavailable("the metric limits of a pass", f"{reason}; {why}")
+    return metrics_per_pass(library, chip_name, kind)
 
 
 class ProfilerHost:
@@ -239,10 +255,23 @@ class ProfilerHost:
             host = native.ProfilerHost(chip, self._type, self._set)
             host.initialize()
             self._host = host
+            return
+        if self._set is not None:
+            self._refuse_set(chip, reason)
+        library, why = _library()
+        if library is not None:
+            self._host = LibraryHost(library, chip, self._type)
         elif self._type is ProfilerType.RANGE_PROFILER:
             self._host = OfflineHost(chip, evaluator(chip), reason=reason)
         else:
-            raise unavailable(f"the metrics of {self._type.name}", reason)
+            raise unavailable(f"the metrics of {self._type.name}", f"{reason}; {why}")
+
+    def _refuse_set(self, chip: str, reason: str) -> None:
+        """Refuse a set of one pass: only NVIDIA's module knows which there are."""
+        if self._type is ProfilerType.RANGE_PROFILER:
+            message = f"{chip} has no single-pass set {self._set!r} for RANGE_PROFILER"
+            raise ValueError(message)
+        raise unavailable("single-pass sets", reason)
 
     def deinitialize(self) -> None:
         """Free the library's host; it may be called again."""
@@ -340,6 +369,17 @@ def _chosen() -> tuple[ModuleType | None, str]:
     return choose()
 
 
+@functools.cache
+def _library() -> tuple[Libcupti | None, str]:
+    """Return the libcupti that answers in this process, else why none does."""
+    try:
+        library = load()
+        require_driver(library)
+    except CollectError as error:
+        return None, error.message
+    return library, ""
+
+
 def _native(what: str) -> ModuleType:
     """Return NVIDIA's module for what only it can answer."""
     native, reason = _chosen()
@@ -388,14 +428,8 @@ class OfflineHost:
 
     def create_config_image(self, metrics: Sequence[str]) -> NDArray[np.uint8]:
         """Return the library's configuration image."""
-        try:
-            import numpy as np
-        except ImportError as error:
-            message = "a configuration image needs numpy, which is not installed"
-            remedy = 'pip install "pytest-gpuperf[cupti]"'
-            raise CollectorUnavailableError(message, remedy=remedy) from error
         content = self._answer(lambda: self._evaluator.config_image(list(metrics)))
-        return np.frombuffer(content, dtype=np.uint8).copy()
+        return image_array(content)
 
     def evaluate_metric_values(self, *_: object) -> NDArray[np.float64]:
         """Refuse: counter data need a driver."""
@@ -442,6 +476,6 @@ def unavailable(what: str, reason: str) -> CollectorUnavailableError:
 
         reason: Why CUPTI is not used.
     """
-    message = f"{what} need CUPTI and a driver: {reason}"
+    message = f"{what} need CUPTI, which does not answer here: {reason}"
     remedy = "use a machine with a GPU and cupti-python 13.3 or later"
     return CollectorUnavailableError(message, remedy=remedy)

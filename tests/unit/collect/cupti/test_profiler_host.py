@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import contextlib
+import ctypes
 import ctypes.util
 import inspect
 import os
@@ -15,15 +17,21 @@ import numpy as np
 import pytest
 
 from fakes.chips import need_library
+from fakes.libcupti import FakeCupti
 from pytest_gpuperf.collect import cupti
 from pytest_gpuperf.collect.cupti import (
     MetricCollectionScope,
+    MetricProperties,
     MetricType,
     ProfilerHost,
     ProfilerType,
     profiler_host,
 )
-from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.collect.cupti.chips import evaluator
+from pytest_gpuperf.collect.cupti.libcupti import Libcupti, find_libraries
+from pytest_gpuperf.collect.cupti.metric_host import LibraryHost, metrics_per_pass
+from pytest_gpuperf.collect.cupti.profiler_host import OfflineHost
+from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 
 C_LIBRARY = ctypes.util.find_library("c") or "libc.so.6"
 DOUBLE = """
@@ -193,22 +201,91 @@ def test_mistakes_are_value_errors(host: ProfilerHost) -> None:
 
 def test_what_only_cupti_knows_is_an_error_with_a_remedy(host: ProfilerHost) -> None:
     """Nothing is made up offline: the error says why, and where it would be answered."""
+    assert host.get_base_metrics(MetricType.COUNTER)
+    offline = OfflineHost("GH100", evaluator("GH100"), reason="there is no driver")
     nothing = np.zeros(8, dtype=np.uint8)
     asks: list[Callable[[], object]] = [
         lambda: cupti.get_single_pass_sets("GH100"),
         lambda: cupti.get_metrics_in_single_pass_set("GH100", "a"),
-        lambda: cupti.get_max_num_hardware_metrics_per_pass(
-            "GH100", ProfilerType.PM_SAMPLING
-        ),
-        lambda: ProfilerHost("GH100", ProfilerType.PM_SAMPLING).initialize(),
-        lambda: host.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0),
+        lambda: ProfilerHost("GH100", ProfilerType.PM_SAMPLING, "a").initialize(),
+        lambda: offline.evaluate_metric_values(nothing, ["dram__bytes.sum"], 0),
     ]
     for ask in asks:
-        with pytest.raises(
-            CollectorUnavailableError, match="need CUPTI and a driver"
-        ) as caught:
+        with pytest.raises(CollectorUnavailableError, match="need CUPTI") as caught:
             ask()
         assert "machine with a GPU" in caught.value.remedy
+
+
+@pytest.fixture
+def library() -> Libcupti:
+    """Return a real libcupti that needs no driver: one of 13.0 or 13.1."""
+    for path in find_libraries():
+        with contextlib.suppress(OSError, CollectError):
+            found = Libcupti(ctypes.CDLL(str(path)), path=str(path))
+            if 130000 <= found.version < 130200:
+                return found
+    pytest.skip("needs a libcupti of CUDA 13.0 or 13.1, which answers without a driver")
+
+
+def test_libcupti_itself_knows_what_fits_a_pass(library: Libcupti) -> None:
+    """Of both profilers, as CUPTI's own interface says it with a driver."""
+    assert metrics_per_pass(library, "GH100", ProfilerType.RANGE_PROFILER) == 88
+    assert metrics_per_pass(library, "GH100", ProfilerType.PM_SAMPLING) == 248
+
+
+@pytest.mark.parametrize(
+    "kind", [ProfilerType.RANGE_PROFILER, ProfilerType.PM_SAMPLING]
+)
+def test_libcupti_itself_answers_as_its_module_does(
+    library: Libcupti, kind: ProfilerType
+) -> None:
+    """Names, properties and images of both profilers; mistakes are ValueErrors."""
+    asked = LibraryHost(library, "GH100", kind)
+    properties = asked.get_metric_properties("dram__bytes.sum")
+    image = asked.create_config_image(["dram__bytes.sum"])
+
+    assert "dram__bytes" in asked.get_base_metrics(MetricType.COUNTER)
+    assert ".sum" in asked.get_sub_metrics("dram__bytes", MetricType.COUNTER)
+    assert (properties.hw_unit, properties.dim_unit) == ("dram", "byte")
+    assert cupti.get_num_of_passes(image) == 1
+    wrong: list[Callable[[], object]] = [
+        lambda: asked.create_config_image(["nonsense"]),
+        lambda: asked.get_metric_properties("nonsense"),
+        lambda: asked.get_sub_metrics("nonsense", MetricType.COUNTER),
+    ]
+    for ask in wrong:
+        with pytest.raises(ValueError, match="metric"):
+            ask()
+    with pytest.raises(CollectorUnavailableError, match="need CUPTI and a CUDA driver"):
+        asked.evaluate_metric_values(image, ["dram__bytes.sum"], 0)
+    asked.deinitialize()
+    asked.deinitialize()
+
+
+def test_a_newer_libcupti_without_a_driver_is_not_asked() -> None:
+    """From 13.2 on it refuses, or crashes."""
+    newer = Libcupti(FakeCupti(version=130500), path="the double", driver=lambda: None)
+
+    with pytest.raises(CollectorUnavailableError, match="without a CUDA driver"):
+        metrics_per_pass(newer, "GH100", ProfilerType.PM_SAMPLING)
+    with pytest.raises(CollectorUnavailableError, match="without a CUDA driver"):
+        LibraryHost(newer, "GH100", ProfilerType.RANGE_PROFILER)
+
+
+def test_a_set_of_the_other_profiler_is_a_mistake(host: ProfilerHost) -> None:
+    """Sets are of PM sampling; offline, too, nothing else is accepted silently."""
+    assert host.get_base_metrics(MetricType.COUNTER)
+    with pytest.raises(ValueError, match="nosuch"):
+        ProfilerHost("GH100", ProfilerType.RANGE_PROFILER, "nosuch").initialize()
+
+
+def test_properties_take_positions() -> None:
+    """As those of NVIDIA's module."""
+    made = MetricProperties(
+        "bytes", "dram", "byte", MetricType.COUNTER, MetricCollectionScope.DEVICE
+    )
+
+    assert (made.description, made.hw_unit) == ("bytes", "dram")
 
 
 def test_a_host_can_be_let_go_of_and_taken_up_again(host: ProfilerHost) -> None:
