@@ -64,6 +64,11 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
         variable: The environment variable that names a child's file.
 
+        start: How its interpreter was told to run pytest: `python -m pytest` puts the
+            folder on Python's path, the script `pytest` does not.
+
+        paths: Those of its arguments that name tests.
+
         plugins: Those of xdist and cacheprovider that are there to be told something.
 
         own_basetemp: Whether it was given a --basetemp, which a child must not clear.
@@ -75,6 +80,8 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
     args: tuple[str, ...]
     folder: str
     variable: str
+    start: tuple[str, ...] = (sys.executable, "-m", "pytest")
+    paths: tuple[str, ...] = ()
     plugins: frozenset[str] = frozenset()
     own_basetemp: bool = False
     fresh_caches: bool = False
@@ -91,7 +98,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
         # the last -n wins; behind "--" pytest would take options for paths
         end = self.args.index("--") if "--" in self.args else len(self.args)
         args = (*self.args[:end], *extra, *self.args[end:])
-        return (sys.executable, "-m", "pytest", *args)
+        return (*self.start, *args)
 
 
 class ChildSpec(Frozen, frozen=True, kw_only=True):
