@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_gpuperf.model.against import Against
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
@@ -168,6 +169,8 @@ class Run(Frozen, frozen=True, kw_only=True):
 
         references: One for each process and reference workload: never judged, and no
             test of the run.
+
+        against: Its comparison with a revision; None: none was asked for.
     """
 
     schema: str
@@ -179,6 +182,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     broken: tuple[str, ...] = ()
     shifts: tuple[MachineShift, ...] = ()
     references: tuple[Record, ...] = ()
+    against: Against | None = None
 
 
 class Measured(BulkRecord, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from pytest_gpuperf.model.against import AgainstEvidence
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey
@@ -242,6 +243,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         evidence: What decided besides numbers; None: numbers alone.
 
+        against: The blocks that decided, where it is against a revision; None: it is not.
+
         detail: The evidence in words, a line each.
 
         remedy: What to do about it; "" where there is nothing to do.
@@ -262,6 +265,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     in_suite: Change | None = None
     baseline: BaselineSpan | None = None
     evidence: VerdictEvidence | None = None
+    against: AgainstEvidence | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
 
