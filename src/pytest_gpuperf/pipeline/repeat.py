@@ -114,12 +114,16 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
         cache_control: What the profiler that it runs under does about caches; None: it
             runs under none.
+
+        turns: The file descriptor over which it asks for turns; None: it measures without
+            waiting for others.
     """
 
     test_ids: tuple[str, ...]
     identity: ProcessIdentity
     out: str
     cache_control: str | None = None
+    turns: int | None = None
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):
