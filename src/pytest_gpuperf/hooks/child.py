@@ -170,6 +170,7 @@ def _measuring_only(config: Config) -> Config:
         strict=False,
         min_judged=None,
         confirm=0,
+        against=None,
         runs=1,
         record=None,
         json=None,

@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
@@ -30,12 +30,17 @@ from pytest_gpuperf.report.rows import judged_value
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
+    from pytest_gpuperf.model.against import Against
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
     from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
+    from pytest_gpuperf.pipeline.against import Progress
 
 
 __all__ = ["Suite"]
+
+_LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
+_TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
 class Suite:
@@ -67,6 +72,12 @@ class Suite:
         remarks: What else it has to say.
 
         complaints: Why the run as a whole fails; empty where it does not.
+
+        against: Its comparison with a revision; None: there is none.
+
+        stopped: Whether Ctrl-C has ended such a comparison, and so the run.
+
+        tell: Told how far it is.
     """
 
     def __init__(self, site: Site, command: CommandLine) -> None:
@@ -85,6 +96,9 @@ class Suite:
         self.run: Run | None = None
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
+        self.against: Against | None = None
+        self.stopped = False
+        self.tell: Callable[[Progress], object] = lambda _: None
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
@@ -143,6 +157,11 @@ class Suite:
     def interrupt(self, reason: str) -> None:
         """Note what ended the run early; the first reason stays."""
         self._interrupted = self._interrupted or reason
+
+    def stop(self) -> None:
+        """Note that Ctrl-C has ended the run while it compared."""
+        self.stopped = True
+        self.interrupt("KeyboardInterrupt")
 
     # when they have run
 
@@ -255,6 +274,10 @@ class Suite:
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
         return self.site.clock.unix_s() - self.site.identity.session.started_unix_s
+
+    def timeout_s(self) -> float:
+        """Return how long a fresh process may take [s]."""
+        return max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * self.elapsed_s())
 
     def properties_of(self, node_id: str) -> list[tuple[str, object]]:
         """Return values and verdicts of a test as JUnit properties."""
