@@ -7,7 +7,7 @@ from enum import Enum
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap
 
-__all__ = ["Against", "AgainstEvidence", "Side"]
+__all__ = ["Against", "AgainstEvidence", "Progress", "Side"]
 
 
 class Side(str, Enum):
@@ -96,3 +96,38 @@ class Against(Frozen, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("against", self.elapsed_s, self.null_fraction)
+
+
+class Progress(Frozen, frozen=True, kw_only=True):
+    """
+    How far a comparison is.
+
+    Attributes:
+        revision: The revision, as it was named.
+
+        block_count: Blocks that have ended.
+
+        most_blocks: As many as there can be.
+
+        open_count: Tests that are undecided.
+
+        test_count: Tests that are compared.
+
+        elapsed_s: How long it has taken so far [s].
+
+        left_s: How long it can take yet [s]; None: nobody knows before the first block.
+
+        looked: Whether the blocks so far were judged just now; else a block begins.
+
+        text: What it does instead of measuring; "": it measures.
+    """
+
+    revision: str
+    block_count: int = 0
+    most_blocks: int = 0
+    open_count: int = 0
+    test_count: int = 0
+    elapsed_s: float = 0.0
+    left_s: float | None = None
+    looked: bool = False
+    text: str = ""

@@ -282,6 +282,11 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         only_shown = self.limit is None and self.threshold is None
         return self.change is None or not only_shown
 
+    @property
+    def of_revision(self) -> bool:
+        """Whether it is against a revision alone, and not about a stored baseline."""
+        return self.against is not None and self.baseline is None
+
 
 Operator = str  # one of "<=", "<", ">=", ">", "=="; the grammar lets no other through
 

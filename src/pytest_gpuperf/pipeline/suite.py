@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.tally import fatal_outcomes
+from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
@@ -30,11 +30,10 @@ from pytest_gpuperf.report.rows import judged_value
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
-    from pytest_gpuperf.model.against import Against
+    from pytest_gpuperf.model.against import Against, Progress
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
     from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
-    from pytest_gpuperf.pipeline.against import Progress
 
 
 __all__ = ["Suite"]
@@ -175,8 +174,7 @@ class Suite:
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
-        fatal = fatal_outcomes(self.config)
-        return tuple(v for v in self._of_test(test_id) if v.outcome in fatal)
+        return tuple(v for v in self._of_test(test_id) if is_fatal(v, self.config))
 
     def test_of(self, node_id: str) -> str | None:
         """Return the measured test of a node id, to which xdist may append a group."""

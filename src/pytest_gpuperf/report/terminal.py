@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
+from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
@@ -50,6 +51,7 @@ __all__ = [
     "EXPLAINED",
     "Line",
     "Style",
+    "comparison_line",
     "complaint",
     "explanation_lines",
     "fitted",
@@ -83,6 +85,7 @@ _RULES = 4  # characters of the rules that pytest writes around the title
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
 _OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
+_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
@@ -334,7 +337,7 @@ def _explained(
             )
 
 
-def held_line(count: int, confirm: int) -> str:
+def held_line(count: int, confirm: int, revision: str | None = None) -> str:
     """
     Return the line before the postponed tests are decided.
 
@@ -342,12 +345,44 @@ def held_line(count: int, confirm: int) -> str:
         count: The postponed tests.
 
         confirm: Fresh processes that measure suspects again.
+
+        revision: The revision that the tests are compared with; None: with none.
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
+    if revision is not None:
+        revision = display.escape(revision)
+        text += f"; they are compared with {revision}, by turns in fresh processes"
     if not confirm:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
     return f"{text}; {processes} will measure suspected times and counts again"
+
+
+def comparison_line(progress: Progress) -> str:
+    """Return how far a comparison with a revision is, in one line."""
+    head = f"gpuperf: against {display.escape(progress.revision)}"
+    if progress.text:
+        return f"{head}: {display.escape(progress.text)}"
+    left = ""
+    if progress.left_s is not None and progress.open_count:
+        left = f", at most {_about(progress.left_s)} left"
+    if not progress.looked:
+        tests = display.plural(progress.open_count, "test")
+        number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
+        return f"{head}: {number}, {tests} open{left}"
+    decided = progress.test_count - progress.open_count
+    blocks = display.plural(progress.block_count, "block")
+    return (
+        f"{head}: {blocks} in {_about(progress.elapsed_s)}, "
+        f"{decided} of {display.plural(progress.test_count, 'test')} decided{left}"
+    )
+
+
+def _about(duration_s: float) -> str:
+    """Return a time that somebody waits for."""
+    if duration_s < _MINUTES_FROM_S:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s / 60:.0f} min"
 
 
 def judged_line(run: Run) -> Line:
@@ -434,8 +469,19 @@ def stored_line(
     return f"{text}; not stored: {left_out}" if left_out else text
 
 
-def complaint(code: Complaint, counted: Tally) -> str:
-    """Return why a run fails as a whole, in words."""
+def complaint(code: Complaint, counted: Tally, against: Against | None = None) -> str:
+    """
+    Return why a run fails as a whole, in words.
+
+    Args:
+        code: Why.
+
+        counted: The run's tally.
+
+        against: Its comparison with a revision; None: it has none.
+    """
+    if code is Complaint.NOTHING_AGAINST:
+        return _not_against(against)
     if code is Complaint.NOTHING_COMPARED:
         return (
             "a baseline was named, but no test was compared with it: see the reasons "
@@ -449,6 +495,14 @@ def complaint(code: Complaint, counted: Tally) -> str:
         )
     tests = display.plural(counted.missing_count, "test")
     return f"{tests} without a result (--gpuperf-strict)"
+
+
+def _not_against(against: Against | None) -> str:
+    """Return why nothing was compared with a revision."""
+    if against is None or against.gap is None:
+        return "no test was compared with the revision: see the reasons above"
+    text = f"{against.gap.reason}; {against.gap.remedy}"
+    return display.escape(f"no test was compared with {against.revision}: {text}")
 
 
 def overruled_line(verdict: Verdict) -> str:

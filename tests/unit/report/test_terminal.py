@@ -8,9 +8,10 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.tally import Complaint, tally
+from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.run import HeaderNote, MachineShift
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
@@ -642,6 +643,29 @@ def test_the_last_line_adds_up_to_all_tests() -> None:
     )
 
 
+def test_a_comparison_says_how_far_it_is() -> None:
+    """What it makes, which block begins, and what the blocks so far have decided."""
+    begun = Progress(revision="main", text="making the two sides")
+    block = Progress(
+        revision="main",
+        block_count=4,
+        most_blocks=16,
+        open_count=1,
+        test_count=3,
+        left_s=240.0,
+    )
+    looked = replace(block, looked=True, elapsed_s=31.2)
+    lines = [terminal.comparison_line(p) for p in (begun, block, looked)]
+    ended = replace(looked, open_count=0, left_s=100.0)
+
+    assert lines == [
+        "gpuperf: against main: making the two sides",
+        "gpuperf: against main: block 5 of at most 16, 1 test open, at most 4 min left",
+        "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, at most 4 min left",
+    ]
+    assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
+
+
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
     """Each complaint has its sentence, with the option that made it one."""
     counted = tally(runs.run(verdicts=(runs.REGRESSED,), expected=4, missing=("lost",)))
@@ -652,11 +676,25 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
             "a baseline was named, but no test was compared with it: see the reasons "
             "above, or store sessions with --gpuperf-update=new"
         ),
+        Complaint.NOTHING_AGAINST: (
+            "no test was compared with the revision: see the reasons above"
+        ),
         Complaint.TOO_FEW_JUDGED: (
             "judged 1 of 4 tests; --gpuperf-min-judged requires more"
         ),
         Complaint.NEVER_REPORTED: "1 test without a result (--gpuperf-strict)",
     }
+
+
+def test_a_revision_that_nothing_was_compared_with_is_named_with_the_reason() -> None:
+    """One line: which, why and what to do."""
+    gap = Gap(code=GapCode.REVISION, reason="git knows none", remedy="git fetch it")
+    against = Against(revision="v1\x1b", gap=gap)
+    counted = tally(runs.run())
+
+    assert terminal.complaint(Complaint.NOTHING_AGAINST, counted, against) == (
+        r"no test was compared with v1\x1b: git knows none; git fetch it"
+    )
 
 
 def test_no_name_reaches_the_terminal_raw() -> None:
