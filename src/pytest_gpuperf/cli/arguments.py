@@ -62,6 +62,7 @@ def parser() -> argparse.ArgumentParser:
     for add in (
         _add_show,
         _add_compare,
+        _add_bisect,
         _add_baseline,
         _add_verify,
         _add_doctor,
@@ -93,18 +94,24 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     compare = commands.add_parser(
         "compare",
         parents=[form],
-        help="show the last run beside older ones, and judge it",
+        help="show the last run beside older ones, or tests beside a revision; judge them",
     )
     compare.add_argument(
         "files",
-        metavar="RUN",
-        nargs="+",
-        help="a run's JSON file, a recording or a store; the last one is a run",
+        metavar="RUN|TEST",
+        nargs="*",
+        help="a run's JSON file, a recording or a store; the last one is a run; with "
+        "--against: tests, and pytest's options behind --",
+    )
+    compare.add_argument(
+        "--against",
+        metavar="REV",
+        help="measure tests of this revision and of the working tree, by turns",
     )
     compare.add_argument(
         "--max-regression",
         type=_share,
-        default="5%",
+        default=argparse.SUPPRESS,
         metavar="SHARE",
         help="largest change for the worse that passes, as 5%%, or off (5%%)",
     )
@@ -112,6 +119,58 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="exit 3 if nothing could be decided"
     )
     compare.set_defaults(command="compare:compare")
+
+
+def _add_bisect(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `bisect`."""
+    bisect = commands.add_parser(
+        "bisect", parents=[form], help="find the commit that made a test slower"
+    )
+    bisect.add_argument("test", metavar="TEST", help="one test, as pytest names it")
+    bisect.add_argument(
+        "options", metavar="OPTION", nargs="*", help="pytest's options, behind --"
+    )
+    bisect.add_argument("--good", metavar="REV", required=True, help="a fast revision")
+    bisect.add_argument(
+        "--bad", metavar="REV", default="HEAD", help="a later, slow one (HEAD)"
+    )
+    bisect.add_argument(
+        "--metric", metavar="NAME", default="time", help="what got worse (time)"
+    )
+    bisect.add_argument(
+        "--max-regression",
+        type=_some_share,
+        default="5%",
+        metavar="SHARE",
+        help="the smallest change that counts (5%%)",
+    )
+    bisect.add_argument(
+        "--tests",
+        choices=("same", "mine"),
+        default="same",
+        help="skip commits whose test differs (same), or run each one's on both sides",
+    )
+    bisect.add_argument(
+        "--build", metavar="COMMAND", help="builds a commit, in its folder"
+    )
+    bisect.add_argument(
+        "--carry",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a file that git ignores and a commit needs; may be repeated",
+    )
+    bisect.add_argument(
+        "--budget",
+        type=_duration,
+        default="10min",
+        metavar="TIME",
+        help="longest time of one comparison (10min)",
+    )
+    bisect.add_argument(
+        "--restart", action="store_true", help="forget an interrupted search"
+    )
+    bisect.set_defaults(command="against:bisect")
 
 
 def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -328,3 +387,23 @@ def _share(text: str) -> float | None:
         message = f"{text!r} is not a share: write 5% or off"
         raise argparse.ArgumentTypeError(message)
     return quantity.value
+
+
+def _some_share(text: str) -> float:
+    """Return a share above 0."""
+    share = _share(text)
+    if not share:
+        message = f"{text!r} is not a share above 0: write 5%"
+        raise argparse.ArgumentTypeError(message)
+    return share
+
+
+def _duration(text: str) -> float:
+    """Return a time with its unit [s]."""
+    from pytest_gpuperf.config import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        message = f"{text!r}: {error}"
+        raise argparse.ArgumentTypeError(message) from error
