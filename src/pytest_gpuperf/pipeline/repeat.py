@@ -28,6 +28,7 @@ __all__ = [
     "ChildSpec",
     "CommandLine",
     "Start",
+    "empty_caches",
     "identities_of",
     "repeat",
     "run_child",
@@ -69,7 +70,8 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
         paths: Those of its arguments that name tests.
 
-        plugins: Those of xdist and cacheprovider that are there to be told something.
+        plugins: Those of xdist, cacheprovider, pytest_cov and randomly that are there to
+            be told something.
 
         own_basetemp: Whether it was given a --basetemp, which a child must not clear.
 
@@ -213,7 +215,7 @@ def run_child(
         environment = _environment(
             command.variable,
             str(spec),
-            caches=_caches(scratch) if _draws_anew(command, identity) else {},
+            caches=empty_caches(scratch) if _draws_anew(command, identity) else {},
         )
         try:
             finished = start(command.for_child(scratch), scratch, environment)
@@ -236,7 +238,7 @@ def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
     return command.fresh_caches and identity.role is Role.CONFIRM
 
 
-def _caches(scratch: str) -> dict[str, str]:
+def empty_caches(scratch: str) -> dict[str, str]:
     """Return an empty cache folder for every compiler, by its variable."""
     used = (name for name in _CACHES_IF_USED if name in os.environ)
     folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}

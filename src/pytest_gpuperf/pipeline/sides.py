@@ -1,21 +1,42 @@
-"""The two sides of a comparison with a revision, each proven to run its own files."""
+"""The two sides of a comparison with a revision, each proven to run its own files.
+
+Three levels are tried, and the first that is proven is used, on both sides alike: the
+folder alone; the own import roots in front; both sides built into folders of their own.
+"""
 
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Iterator, Mapping, Sequence
+import os
+import shutil
+import sys
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.redirection import inside
+from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
+from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.pipeline import proof as proofs
+from pytest_gpuperf.pipeline.building import Builder, build_in_place, cache_folder
+from pytest_gpuperf.pipeline.collection import CollectedTest, Collection, collect
+from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
+from pytest_gpuperf.pipeline.proof import FileState, Project
+from pytest_gpuperf.pipeline.side_command import SideCommand
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.site import ProcessIdentity
-    from pytest_gpuperf.model.gap import Gap
+    from pytest_gpuperf.pipeline.repeat import CommandLine
 
 __all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
+
+_NAMED = 3  # tests or files that a message names
+_BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
+_TEST_FOLDERS = ("test", "tests", "testing")
 
 
 class SidesRequest(Frozen, frozen=True, kw_only=True):
@@ -34,8 +55,8 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
         build_command: Builds a tree in place, a shell command run in its root; None: a
             side is built only where nothing else separates the two.
 
-        carry: Generated files that git does not have, relative to the repository's root;
-            they are copied to the revision's tree.
+        carry: Generated files that git does not have, relative to the repository's root,
+            or patterns of them; they are copied to the revision's tree.
 
         timeout_s: How long a process that only collects may take [s], and a build ten
             times as long.
@@ -51,48 +72,6 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
     carry: tuple[str, ...] = ()
     timeout_s: float = 300.0
     cache_folder: str | None = None
-
-
-class SideCommand(Frozen, frozen=True, kw_only=True):
-    """
-    How a process of one side is started.
-
-    Attributes:
-        side: Which side.
-
-        folder: The folder to start it in.
-
-        command: How the parent was started.
-    """
-
-    side: Side
-    folder: str
-    command: CommandLine
-
-    def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
-        """
-        Return the command of a process.
-
-        Args:
-            scratch: Its own folder, which exists; one for each process.
-
-            extra: More arguments of pytest.
-        """
-        raise NotImplementedError
-
-    def environment(self, scratch: str, hash_seed: int) -> dict[str, str]:
-        """
-        Return the whole environment of a process; the caller adds what is its own.
-
-        The process writes which files it loaded below `scratch`, where its caches of
-        compiled kernels are, too.
-
-        Args:
-            scratch: Its own folder, as for `argv`.
-
-            hash_seed: Of Python's hashes, 0 to 4294967295: one for a whole block.
-        """
-        raise NotImplementedError
 
 
 class Sides(Frozen, frozen=True, kw_only=True):
@@ -120,10 +99,18 @@ class Sides(Frozen, frozen=True, kw_only=True):
 
         only_new: The tests that the revision does not have.
 
-        modules: The modules of the project that differ between the sides; empty: the two
-            run the same code.
+        modules: What differs between the sides: modules that a side loads by their names,
+            other files with code by their paths; empty: the two are the same code.
 
         remarks: What else the user should know, one sentence each.
+
+        project: Whose files are whose.
+
+        collections: What each side has collected.
+
+        states: What the own files of both sides were like, by path.
+
+        opened_ns: When they were proven [ns since the epoch].
     """
 
     revision: str
@@ -137,7 +124,10 @@ class Sides(Frozen, frozen=True, kw_only=True):
     only_new: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
-    digests: Mapping[str, str] = {}
+    project: Project | None = None
+    collections: Mapping[Side, Collection] = {}
+    states: Mapping[str, FileState] = {}
+    opened_ns: int = 0
 
     def of(self, side: Side) -> SideCommand:
         """Return how a process of a side is started."""
@@ -165,8 +155,50 @@ def open_sides(
 
         CollectError: A process did not start, or did not end.
     """
-    raise NotImplementedError
-    yield
+    repository = Repository.at(command.folder, runner, revision=request.revision)
+    commit = repository.commit_of(request.revision)
+    with worktree(repository, commit, carry=request.carry) as tree:
+        commands = _commands(command, repository.root, tree)
+        _check_paths(commands[Side.OLD])
+        if request.tests_mine:
+            _copy_tests(commands, request.test_ids, repository.listed())
+        timeout_s = request.timeout_s
+        if request.build_command is not None:
+            for side_command in commands.values():
+                build_in_place(
+                    request.build_command,
+                    side_command,
+                    runner,
+                    timeout_s=timeout_s * _BUILD_FACTOR,
+                )
+        builder = Builder(
+            repository,
+            carry=request.carry,
+            runner=runner,
+            timeout_s=timeout_s * _BUILD_FACTOR,
+            cache=Path(request.cache_folder or cache_folder()),
+        )
+        differing = repository.differing(commit)
+        settled = settle(
+            commands,
+            Demand(
+                test_ids=request.test_ids,
+                tracked={
+                    side: repository.within(side_command.tree).tracked()
+                    for side, side_command in commands.items()
+                },
+                differing=differing,
+                kept=_environments(repository.root),
+                scratch=tree.scratch,
+                in_place=request.build_command is not None,
+            ),
+            collect=lambda side_command: collect(
+                side_command, request.identity, runner, timeout_s=timeout_s
+            ),
+            build=builder.build,
+            ignored=repository.ignored,
+        )
+        yield _sides(request, commit, settled, differing, remarks=tree.remarks)
 
 
 def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
@@ -180,4 +212,133 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
 
         scratch: The folder that `SideCommand.environment` got.
     """
-    raise NotImplementedError
+    project = sides.project
+    if project is None:
+        return None
+    loaded = sides.of(side).loaded(scratch)
+    if not loaded.modules:
+        return Gap(
+            code=GapCode.NOT_STATED,
+            reason=f"a process of the {side.value} side did not say what it has loaded",
+            remedy="let its tests end without os._exit",
+        )
+    old, new = (
+        loaded if side is which else sides.collections[which].loaded for which in Side
+    )
+    own = project.files_of(side, loaded)
+    return (
+        project.foreign(side, loaded)
+        or project.shared(old, new)
+        or proofs.edited(side, own, sides.states, since_ns=sides.opened_ns)
+    )
+
+
+def _commands(
+    command: CommandLine, root: str, tree: Worktree
+) -> dict[Side, SideCommand]:
+    """Return how a process of each side is started where nothing is redirected."""
+    below = os.path.relpath(os.path.realpath(command.folder), root)
+    roots = {Side.OLD: tree.path, Side.NEW: root}
+    others = {Side.OLD: root, Side.NEW: tree.path}
+    commands = {}
+    for side in Side:
+        scratch = Path(tree.scratch, f"side-{side.value}")
+        scratch.mkdir()
+        commands[side] = SideCommand(
+            side=side,
+            folder=os.path.normpath(Path(roots[side], below)),
+            command=command,
+            tree=roots[side],
+            other=others[side],
+            kept=_environments(root),
+            scratch=str(scratch),
+        )
+    return commands
+
+
+def _environments(root: str) -> tuple[str, ...]:
+    """Return the folders of this Python that lie in a tree; a tree may lie in one, too."""
+    folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
+    return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
+
+
+def _check_paths(old: SideCommand) -> None:
+    """Refuse a revision that has nothing of what pytest was told to run."""
+    if not Path(old.folder).is_dir():
+        message = f"the revision has no folder {os.path.relpath(old.folder, old.tree)}"
+        raise SidesRefusedError(message, remedy="compare with a revision that has it")
+    if old.command.paths and not any(map(old.has, old.command.paths)):
+        names = ", ".join(old.command.paths[:_NAMED])
+        message = f"the revision has none of the tests that were named: {names}"
+        remedy = (
+            "compare with a revision that has them, or --gpuperf-against-tests=mine"
+        )
+        raise SidesRefusedError(message, remedy=remedy)
+
+
+def _copy_tests(
+    commands: Mapping[Side, SideCommand], test_ids: Iterable[str], files: Iterable[str]
+) -> None:
+    """
+    Copy the working tree's tests over those of the revision.
+
+    A folder of tests is copied with its helpers and data; of other folders the test files
+    and each conftest.py.
+    """
+    old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
+    places = {test_id.partition("::")[0] for test_id in test_ids}
+    for path in files:
+        is_named = any(place.endswith(path) or path.endswith(place) for place in places)
+        in_tests = any(part in _TEST_FOLDERS for part in Path(path).parts[:-1])
+        if (is_named or in_tests or Path(path).name == "conftest.py") and Path(
+            new, path
+        ).is_file():
+            target = Path(old, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(Path(new, path), target)
+
+
+def _sides(
+    request: SidesRequest,
+    commit: str,
+    settled: Settled,
+    differing: frozenset[str],
+    *,
+    remarks: tuple[str, ...],
+) -> Sides:
+    """Return two proven sides with what differs between them."""
+    old, new = (settled.collections[side].tests for side in (Side.OLD, Side.NEW))
+    common = [test_id for test_id in request.test_ids if test_id in old]
+    changed = {i for i in common if not _is_same(old[i], new[i])}
+    if request.tests_mine:
+        changed = set()
+    own = [
+        file
+        for side, collection in settled.collections.items()
+        for file in settled.project.files_of(side, collection.loaded)
+    ]
+    states = {path: FileState.of(path) for _, path in own}
+    marker = Path(settled.commands[Side.OLD].scratch, "proven")
+    marker.touch()
+    return Sides(
+        revision=request.revision,
+        commit=commit,
+        level=settled.level,
+        old=settled.commands[Side.OLD],
+        new=settled.commands[Side.NEW],
+        test_ids=tuple(i for i in common if i not in changed),
+        changed=tuple(i for i in common if i in changed),
+        only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
+        only_new=tuple(i for i in request.test_ids if i not in old),
+        modules=proofs.modules_that_differ(own, differing),
+        remarks=remarks,
+        project=settled.project,
+        collections=settled.collections,
+        states=states,
+        opened_ns=marker.stat().st_mtime_ns,
+    )
+
+
+def _is_same(old: CollectedTest, new: CollectedTest) -> bool:
+    """Return whether a test is the same on both sides."""
+    return old.source == new.source and old.measures

@@ -1,0 +1,62 @@
+"""Writes down which tests a command line collects, and runs none: for a parent process."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import options
+from pytest_gpuperf.collect.loaded_files import digest_of
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.pipeline.collection import (
+    LISTING_VARIABLE,
+    CollectedTest,
+    Listing,
+)
+
+__all__ = ["pytest_collection_modifyitems", "pytest_collectreport"]
+
+_FAILURE_LINES = 12  # of a module that cannot be collected
+_failures: dict[str, str] = {}
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Keep why something could not be collected."""
+    if report.failed:
+        lines = report.longreprtext.splitlines()[-_FAILURE_LINES:]
+        _failures[report.nodeid] = _encodable("\n".join(lines))
+
+
+@pytest.hookimpl(trylast=True)  # after whoever deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Write down the tests that are left, and leave none to run."""
+    tests = tuple(
+        CollectedTest(
+            test_id=_encodable(item.nodeid),
+            source=_source_of(item),
+            measures=options.measures(item),
+        )
+        for item in items
+    )
+    listing = Listing(tests=tests, failures=_failures)
+    text = codec.to_text(listing)
+    Path(os.environ[LISTING_VARIABLE]).write_text(text, encoding="utf-8")
+    items.clear()
+
+
+def _source_of(item: pytest.Item) -> str:
+    """Return the digest of a test's own source: its function, else its file."""
+    function = getattr(item, "function", None)
+    try:
+        text = inspect.getsource(inspect.unwrap(function)).encode()  # type: ignore[arg-type] # None raises the TypeError
+    except (OSError, TypeError, ValueError):
+        text = item.path.read_bytes() if item.path.is_file() else b""
+    return digest_of(text)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which no file can hold."""
+    return text.encode(errors="backslashreplace").decode()
