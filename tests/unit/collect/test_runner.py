@@ -371,7 +371,7 @@ def test_the_double_has_the_shape_of_the_runner(tmp_path: Path) -> None:
 STARTS = """
 import sys, time
 from pytest_gpuperf.collect.runner import ProcessRunner
-ProcessRunner().start([sys.executable, "-c", *sys.argv[2:]], log=sys.argv[1])
+process = ProcessRunner().start([sys.executable, "-c", *sys.argv[2:]], log=sys.argv[1])
 time.sleep(600)
 """
 
