@@ -29,7 +29,7 @@ from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.model.verdict import JUDGED
 from pytest_gpuperf.options import CHILD_VARIABLE
-from pytest_gpuperf.pipeline import bisect as search
+from pytest_gpuperf.pipeline import bisection as search
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.runs import run_bytes

@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
-__all__ = ["Finished", "LiveProcess", "ProcessRunner", "Runner"]
+__all__ = ["Finished", "LiveProcess", "ProcessRunner", "Runner", "run_here"]
 
 _TAIL_LINES = 40  # enough for a traceback and the lines before it
 _DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
@@ -186,6 +187,26 @@ class ProcessRunner:
                     descriptors=descriptors,
                 )
             )
+
+
+def run_here(argv: Sequence[str], *, quiet: bool = False) -> int:
+    """
+    Run a command in this process's place: on the same terminal, Ctrl-C included.
+
+    Args:
+        argv: The executable and its arguments; never a shell string.
+
+        quiet: Whether what it prints goes to standard error.
+
+    Returns:
+        Its exit status; negative: the signal that ended it.
+    """
+    process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # it has got it, too, and tidies up
+            continue
 
 
 class _GuardedProcess:

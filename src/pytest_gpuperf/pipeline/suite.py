@@ -117,6 +117,13 @@ class Suite:
         spool = config.record or (scratch if samples else None)
         suite = cls(Site.in_main(config, spool=spool, expected=scratch), command)
         suite.memory.check()
+        if config.against is not None:
+            from pytest_gpuperf.collect.worktree import Repository
+
+            folder, runner = command.folder, suite.site.runner
+            Repository.at(folder, runner, revision=config.against).commit_of(
+                config.against
+            )
         suite.site.open_folders()
         return suite
 
