@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.against import AgainstPolicy, Block, look_at
+from pytest_gpuperf.judge.against import AgainstLook, AgainstPolicy, Block, look_at
 from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -308,8 +308,8 @@ class _Looks:
         self._timeout_s = timeout_s
         self._tell = tell
         self._policy = policy
-        self._decided: dict[str, tuple[Verdict, ...]] = {}  # by test id
         self._compared: tuple[str, ...] = ()
+        self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
         self._measured_ns: int | None = None  # since when blocks are run
 
@@ -317,13 +317,10 @@ class _Looks:
         """Run blocks and judge them; return whether Ctrl-C has ended them."""
         self._compared = sides.test_ids
         self._measured_ns = self._site.clock.now_ns()
-        pair_count: int | None = None
         for block_count in self._policy.look_blocks:
             interrupted = self._measure(sides, variable, block_count)
-            last = block_count == self._policy.look_blocks[-1]
-            final = last or self.gap is not None
-            pair_count = self._judge(pair_count, final=final)
-            if interrupted or final or not self._open():
+            self._judge(final=self.gap is not None)
+            if interrupted or self.gap is not None or not self._open():
                 return interrupted
         return False
 
@@ -331,18 +328,15 @@ class _Looks:
         """End without verdicts: what was measured must not count."""
         self.gap = gap
         self._compared = ()
-        self._decided.clear()
+        self._look = None
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return what was decided, in the order of the tests."""
-        return tuple(v for t in self._compared for v in self._decided.get(t, ()))
+        """Return what was decided."""
+        return () if self._look is None else self._look.verdicts
 
     def null_fraction(self) -> float | None:
         """Return what the same code differs by here; None: no test says."""
-        if not self.blocks or not self._compared:
-            return None
-        limits = {test_id: self._limits[test_id] for test_id in self._compared}
-        return look_at(self.blocks, limits, self._policy, final=True).null_fraction
+        return None if self._look is None else self._look.null_fraction
 
     def elapsed_s(self) -> float:
         """Return how long the whole comparison has taken [s]."""
@@ -394,30 +388,23 @@ class _Looks:
                 self.blocks.append(block)
         return False
 
-    def _judge(self, pair_count: int | None, *, final: bool) -> int:
-        """Decide what the blocks so far can; return how many pairs share the level."""
-        if not self.blocks or not self._open():
-            return pair_count or 0
+    def _judge(self, *, final: bool) -> None:
+        """Decide what the blocks so far can."""
+        if not self.blocks or not self._compared:
+            return
         with collector_paused():
-            look = look_at(
+            self._look = look_at(
                 self.blocks,
-                {test_id: self._limits[test_id] for test_id in self._open()},
+                {test_id: self._limits[test_id] for test_id in self._compared},
                 self._policy,
-                pair_count=pair_count,
+                pair_count=None if self._look is None else self._look.pair_count,
                 final=final,
             )
-        waiting = frozenset(() if final else look.undecided)
-        for test_id in self._open():
-            if test_id not in waiting:
-                self._decided[test_id] = tuple(
-                    v for v in look.verdicts if v.key.test_id == test_id
-                )
         self._tell(self.progress(looked=True))
-        return look.pair_count
 
-    def _open(self) -> list[str]:
+    def _open(self) -> tuple[str, ...]:
         """Return the tests that are undecided."""
-        return [test_id for test_id in self._compared if test_id not in self._decided]
+        return self._compared if self._look is None else self._look.undecided
 
     def _spent_s(self) -> float:
         """Return how long blocks have been run [s]."""

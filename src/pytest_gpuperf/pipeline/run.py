@@ -123,7 +123,7 @@ def finish(
         suite.remark(side_by_side(workers_count))
     counted = tally(run)
     codes = complaints(run, counted, suite.config)
-    suite.complain(*(complaint(code, counted, run.against) for code in codes))
+    suite.complain(*(complaint(code, counted) for code in codes))
     _keep_references(suite, run)
     for text in suite.memory.remarks():
         suite.remark(text)

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
-from pytest_gpuperf.model.against import Against, Progress
+from pytest_gpuperf.model.against import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
@@ -469,19 +469,10 @@ def stored_line(
     return f"{text}; not stored: {left_out}" if left_out else text
 
 
-def complaint(code: Complaint, counted: Tally, against: Against | None = None) -> str:
-    """
-    Return why a run fails as a whole, in words.
-
-    Args:
-        code: Why.
-
-        counted: The run's tally.
-
-        against: Its comparison with a revision; None: it has none.
-    """
+def complaint(code: Complaint, counted: Tally) -> str:
+    """Return why a run fails as a whole, in words."""
     if code is Complaint.NOTHING_AGAINST:
-        return _not_against(against)
+        return "no test was compared with the revision: see the reasons above"
     if code is Complaint.NOTHING_COMPARED:
         return (
             "a baseline was named, but no test was compared with it: see the reasons "
@@ -495,14 +486,6 @@ def complaint(code: Complaint, counted: Tally, against: Against | None = None) -
         )
     tests = display.plural(counted.missing_count, "test")
     return f"{tests} without a result (--gpuperf-strict)"
-
-
-def _not_against(against: Against | None) -> str:
-    """Return why nothing was compared with a revision."""
-    if against is None or against.gap is None:
-        return "no test was compared with the revision: see the reasons above"
-    text = f"{against.gap.reason}; {against.gap.remedy}"
-    return display.escape(f"no test was compared with {against.revision}: {text}")
 
 
 def overruled_line(verdict: Verdict) -> str:

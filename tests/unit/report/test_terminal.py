@@ -8,10 +8,10 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.tally import Complaint, tally
-from pytest_gpuperf.model.against import Against, Progress
+from pytest_gpuperf.model.against import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.run import HeaderNote, MachineShift
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
@@ -684,17 +684,6 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
         ),
         Complaint.NEVER_REPORTED: "1 test without a result (--gpuperf-strict)",
     }
-
-
-def test_a_revision_that_nothing_was_compared_with_is_named_with_the_reason() -> None:
-    """One line: which, why and what to do."""
-    gap = Gap(code=GapCode.REVISION, reason="git knows none", remedy="git fetch it")
-    against = Against(revision="v1\x1b", gap=gap)
-    counted = tally(runs.run())
-
-    assert terminal.complaint(Complaint.NOTHING_AGAINST, counted, against) == (
-        r"no test was compared with v1\x1b: git knows none; git fetch it"
-    )
 
 
 def test_no_name_reaches_the_terminal_raw() -> None:
