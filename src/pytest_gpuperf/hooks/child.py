@@ -15,7 +15,6 @@ from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import bench_of
 from pytest_gpuperf.measure.site import Site
-from pytest_gpuperf.measure.turn_client import TurnClient
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import ChildAnswer, Measured
@@ -24,6 +23,7 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.bench import Bench
+    from pytest_gpuperf.measure.turn_client import TurnClient
 
 __all__ = ["Child", "prepare"]
 
@@ -64,11 +64,11 @@ class Child:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.spec = _spec()
-        self._turn_client = (
-            None
-            if self.spec.turns is None
-            else TurnClient(self.spec.turns, SystemClock())
-        )
+        self._turn_client: TurnClient | None = None
+        if self.spec.turns is not None:
+            from pytest_gpuperf.measure.turn_client import TurnClient
+
+            self._turn_client = TurnClient(self.spec.turns, SystemClock())
 
     def bench(self) -> Bench:
         """Return the bench of this process: it measures, or marks, and decides nothing."""

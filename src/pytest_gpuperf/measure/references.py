@@ -17,7 +17,6 @@ from pytest_gpuperf.collect.timing.readings import (
     RUNNING_FRACTION,
 )
 from pytest_gpuperf.measure.assemble import Maker, median_estimate
-from pytest_gpuperf.measure.turn_client import REFERENCES_NAME
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
@@ -31,10 +30,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.turn_client import TurnClient
     from pytest_gpuperf.model.environment import Environment
 
-__all__ = ["METHOD", "References", "reference_records"]
+__all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 
 # raised when a workload or the way it is timed changes
 METHOD = "references/1"
+TURN_NAME = "gpuperf.references"  # of what is measured in a turn, beside a test's own
 _SAMPLES = 4  # of each workload, before a test and after it
 # docs/judging.md section 2: the cost of a process, the larger of the two
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
@@ -101,7 +101,7 @@ class References:
         if self._turn_client is None:
             self._take_set()
         else:
-            with self._turn_client.measuring(REFERENCES_NAME):  # a set lasts a turn
+            with self._turn_client.measuring(TURN_NAME):  # a set lasts a turn
                 self._take_set()
 
     def _take_set(self) -> None:

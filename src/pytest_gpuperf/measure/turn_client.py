@@ -19,10 +19,9 @@ from pytest_gpuperf.model.frozen import Frozen
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
 
-__all__ = ["GO", "OVER", "REFERENCES_NAME", "Stage", "TurnClient", "TurnRequest"]
+__all__ = ["GO", "OVER", "Stage", "TurnClient", "TurnRequest"]
 
 GO, OVER = b"g", b"o"  # the answers: go on; no sample more of this measurement
-REFERENCES_NAME = "gpuperf.references"  # of a measurement that no test made
 # docs/judging.md section 3: much shorter than the spells in which a core is slow, much
 # longer than what it costs to change places
 _TURN_NS = 15_000_000

@@ -15,12 +15,11 @@ from pytest_gpuperf.collect.step_profile import StepRecorder
 from pytest_gpuperf.config import Config, Plan
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.bench import Bench, bench_of, timed_call
-from pytest_gpuperf.measure.references import References
+from pytest_gpuperf.measure.references import TURN_NAME, References
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.turn_client import (
     GO,
     OVER,
-    REFERENCES_NAME,
     Stage,
     TurnClient,
     TurnRequest,
@@ -240,7 +239,7 @@ def test_references_are_one_turn(server: Server) -> None:
     references.before()
     (begin, end) = server.requests()
 
-    assert (begin.stage, begin.name) == (BEGIN, REFERENCES_NAME)
+    assert (begin.stage, begin.name) == (BEGIN, TURN_NAME)
     assert end.stage is END
     references.before()  # soon after: those still stand
     assert references.taken()
