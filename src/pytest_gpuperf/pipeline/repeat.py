@@ -28,6 +28,8 @@ __all__ = [
     "ChildSpec",
     "CommandLine",
     "Start",
+    "answers_in",
+    "cache_folders",
     "identities_of",
     "repeat",
     "run_child",
@@ -206,14 +208,14 @@ def run_child(
         environment = _environment(
             command.variable,
             str(spec),
-            caches=_caches(scratch) if _draws_anew(command, identity) else {},
+            caches=cache_folders(scratch) if _draws_anew(command, identity) else {},
         )
         try:
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
-            return ChildRun(answers=_answers(out), failure=str(error))
+            return ChildRun(answers=answers_in(out), failure=str(error))
         tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
-        return ChildRun(answers=_answers(out), failure=tail)
+        return ChildRun(answers=answers_in(out), failure=tail)
 
 
 def _environment(
@@ -229,7 +231,7 @@ def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
     return command.fresh_caches and identity.role is Role.CONFIRM
 
 
-def _caches(scratch: str) -> dict[str, str]:
+def cache_folders(scratch: str) -> dict[str, str]:
     """Return an empty cache folder for every compiler, by its variable."""
     used = (name for name in _CACHES_IF_USED if name in os.environ)
     folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}
@@ -238,7 +240,7 @@ def _caches(scratch: str) -> dict[str, str]:
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _answers(out: str) -> dict[str, ChildAnswer]:
+def answers_in(out: str) -> dict[str, ChildAnswer]:
     """Return what a child wrote; the line that a crash cut off is left out."""
     path = Path(out)
     if not path.exists():
