@@ -12,7 +12,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.arguments import parser
+from pytest_gpuperf.cli.arguments import parse
 from pytest_gpuperf.cli.output import (
     INTERRUPTED,
     UNREADABLE,
@@ -34,7 +34,7 @@ _PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `|
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command with these arguments, or this process's; return the exit code."""
     try:
-        code = _reported(parser().parse_args(argv))
+        code = _reported(parse(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:

@@ -76,7 +76,7 @@ def compare_with_revision(arguments: argparse.Namespace) -> int:
         ]
         if "max_regression" in arguments:
             argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
-        argv += [f"--gpuperf-json={report}", *arguments.files]
+        argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
         form = arguments.format
         code = _CODES.get(run_here(argv, quiet=form != "text"), UNREADABLE)
         run = _run_of(report)

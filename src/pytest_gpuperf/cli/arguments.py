@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     # what add_subparsers returns has no public name
     _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
-__all__ = ["parser"]
+__all__ = ["parse", "parser"]
+
+_BEHIND = frozenset({"bisect", "compare"})  # they hand on what stands behind --
 
 _EXIT_CODES = """\
 exit codes: 0 good; 1 a limit failed, a change regressed, or a run that is verified
@@ -43,6 +45,20 @@ class _Joined(argparse.Action):
         setattr(
             namespace, self.dest, [name for names in values or () for name in names]
         )
+
+
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """
+    Return the arguments of a command line; `options`: pytest's, from behind `--`.
+
+    argparse would take those for more of the positional arguments, or for none.
+    """
+    end = [*argv, "--"].index("--")
+    if not (argv and argv[0] in _BEHIND):
+        return parser().parse_args(argv)
+    arguments = parser().parse_args(argv[:end])
+    arguments.options = [*argv[end + 1 :]]
+    return arguments
 
 
 def parser() -> argparse.ArgumentParser:
@@ -124,12 +140,11 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
 def _add_bisect(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `bisect`."""
     bisect = commands.add_parser(
-        "bisect", parents=[form], help="find the commit that made a test slower"
+        "bisect",
+        parents=[form],
+        help="find the commit that made a test slower; pytest's options behind --",
     )
     bisect.add_argument("test", metavar="TEST", help="one test, as pytest names it")
-    bisect.add_argument(
-        "options", metavar="OPTION", nargs="*", help="pytest's options, behind --"
-    )
     bisect.add_argument("--good", metavar="REV", required=True, help="a fast revision")
     bisect.add_argument(
         "--bad", metavar="REV", default="HEAD", help="a later, slow one (HEAD)"

@@ -115,10 +115,11 @@ def compare(arguments: argparse.Namespace) -> int:
         from pytest_gpuperf.cli.against import compare_with_revision
 
         return compare_with_revision(arguments)
-    if len(arguments.files) < 2:  # noqa: PLR2004 - a comparison needs two sides
+    files = [*arguments.files, *arguments.options]
+    if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
-    stored, current = _read_sides(arguments.files)
+    stored, current = _read_sides(files)
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
     judged = _judged(stored, current, max_regression=max_regression)
     _print(_pairs(stored, judged), judged, arguments.format)

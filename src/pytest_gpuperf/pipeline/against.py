@@ -13,7 +13,7 @@ from pytest_gpuperf.judge.against import AgainstLook, AgainstPolicy, Block, look
 from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.pipeline.blocks import run_block
+from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
 from pytest_gpuperf.pipeline.verdicts import gates
 from pytest_gpuperf.report.display import plural
@@ -316,9 +316,17 @@ class _Looks:
     def take(self, sides: Sides, variable: str) -> bool:
         """Run blocks and judge them; return whether Ctrl-C has ended them."""
         self._compared = sides.test_ids
+        if not self._compared:
+            return False
         self._measured_ns = self._site.clock.now_ns()
+        request = BlockRequest(
+            variable=variable,
+            timeout_s=self._timeout_s,
+            check=partial(proof, sides),
+            tell=lambda text: self._tell(self.progress(text=text)),
+        )
         for block_count in self._policy.look_blocks:
-            interrupted = self._measure(sides, variable, block_count)
+            interrupted = self._measure(sides, request, block_count)
             self._judge(final=self.gap is not None)
             if interrupted or self.gap is not None or not self._open():
                 return interrupted
@@ -361,7 +369,7 @@ class _Looks:
             text=text,
         )
 
-    def _measure(self, sides: Sides, variable: str, block_count: int) -> bool:
+    def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> bool:
         """Run blocks until there are so many; return whether Ctrl-C has ended them."""
         while len(self.blocks) < block_count and self.gap is None:
             if self._spent_s() + self._block_s() > self._site.config.budget_s:
@@ -374,10 +382,7 @@ class _Looks:
                     self._open(),
                     len(self.blocks),
                     site=self._site,
-                    variable=variable,
-                    timeout_s=self._timeout_s,
-                    check=partial(proof, sides),
-                    tell=lambda text: self._tell(self.progress(text=text)),
+                    request=request,
                 )
             except KeyboardInterrupt:
                 self.gap = _incomplete("it was interrupted")

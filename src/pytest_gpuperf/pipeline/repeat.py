@@ -28,6 +28,7 @@ __all__ = [
     "ChildSpec",
     "CommandLine",
     "Start",
+    "answers_in",
     "empty_caches",
     "identities_of",
     "repeat",
@@ -220,9 +221,9 @@ def run_child(
         try:
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
-            return ChildRun(answers=_answers(out), failure=str(error))
+            return ChildRun(answers=answers_in(out), failure=str(error))
         tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
-        return ChildRun(answers=_answers(out), failure=tail)
+        return ChildRun(answers=answers_in(out), failure=tail)
 
 
 def _environment(
@@ -247,7 +248,7 @@ def empty_caches(scratch: str) -> dict[str, str]:
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _answers(out: str) -> dict[str, ChildAnswer]:
+def answers_in(out: str) -> dict[str, ChildAnswer]:
     """Return what a child wrote; the line that a crash cut off is left out."""
     path = Path(out)
     if not path.exists():
