@@ -12,7 +12,7 @@ from pathlib import Path
 
 from fakes.runner import FakeRunner
 from pytest_gpuperf.collect.clock import SystemClock
-from pytest_gpuperf.errors import CollectError
+from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.measure.turn_client import TurnClient
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import ChildAnswer
@@ -108,16 +108,21 @@ class ThreadRunner(FakeRunner):
     Args:
         body: What each does; returns its exit code.
 
+        most_count: How many can be started.
+
     Attributes:
         processes: Those that were started, in order.
     """
 
-    def __init__(self, body: Callable[[ThreadProcess], int]) -> None:
+    def __init__(
+        self, body: Callable[[ThreadProcess], int], *, most_count: int = 99
+    ) -> None:
         super().__init__()
         self._body = body
+        self._most_count = most_count
         self.processes: list[ThreadProcess] = []
 
-    def start(  # type: ignore[override] # another double of a process
+    def start(
         self,
         argv: Sequence[str],
         *,
@@ -126,6 +131,9 @@ class ThreadRunner(FakeRunner):
         env: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
     ) -> ThreadProcess:
+        if len(self.processes) == self._most_count:
+            message = f"{argv[0]} cannot be started"
+            raise CollectorUnavailableError(message, remedy=f"install {argv[0]}")
         assert env is not None
         assert cwd is not None
         spec = codec.from_text(Path(env[VARIABLE]).read_bytes(), ChildSpec)

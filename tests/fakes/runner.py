@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.collect.runner import Finished, LiveProcess
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.pipeline.repeat import ChildSpec
 
@@ -68,7 +68,7 @@ class FakeRunner:
         cwd: str | None = None,
         env: Mapping[str, str] | None = None,
         descriptors: Sequence[int] = (),
-    ) -> FakeProcess:
+    ) -> LiveProcess:
         """Answer like `run`; the process has ended, and its log holds what it wrote."""
         ended = self.run(argv, timeout_s=0.0, cwd=cwd, env=env)
         Path(log).write_bytes(ended.stdout + ended.stderr)

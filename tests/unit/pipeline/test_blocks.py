@@ -378,14 +378,8 @@ def test_other_files_than_its_sides_make_no_block() -> None:
 def test_a_program_that_cannot_be_started_leaves_none_running(locks: Path) -> None:
     """The error names it."""
 
-    class Third(ThreadRunner):
-        def start(self, *args: object, **kwargs: object) -> ThreadProcess:
-            if len(self.processes) == 2:
-                raise CollectorUnavailableError("no pytest", remedy="install it")
-            return super().start(*args, **kwargs)  # type: ignore[arg-type] # as given
-
-    runner = Third(well)
-    with pytest.raises(CollectorUnavailableError, match="no pytest"):
+    runner = ThreadRunner(well, most_count=2)
+    with pytest.raises(CollectorUnavailableError, match="pytest cannot be started"):
         Bed(runner=runner).run()
 
     assert [process.exit_code for process in runner.processes] == [-9, -9]

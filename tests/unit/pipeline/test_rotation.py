@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import random
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 
 import pytest
 from hypothesis import given
@@ -36,7 +36,7 @@ class Simulation:
         log: Who went on, in order, with what it had asked for.
     """
 
-    def __init__(self, scripts: dict[str, Sequence[TurnRequest]]) -> None:
+    def __init__(self, scripts: Mapping[str, Sequence[TurnRequest]]) -> None:
         self.rotation = Rotation(tuple(scripts), TESTS)
         self.scripts = {name: list(script) for name, script in scripts.items()}
         self.log: list[tuple[str, Stage, bytes]] = []
