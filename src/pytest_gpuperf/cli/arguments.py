@@ -114,7 +114,7 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     )
     compare.add_argument(
         "files",
-        metavar="RUN|TEST",
+        metavar="RUN",
         nargs="*",
         help="a run's JSON file, a recording or a store; the last one is a run; with "
         "--against: tests, and pytest's options behind --",
