@@ -177,10 +177,16 @@ class Repository:
         return tuple(files)
 
     def differing(self, commit: str) -> frozenset[str]:
-        """Return the files of the working tree that are not as in a commit."""
+        """
+        Return the files of the working tree that are not as in a commit.
+
+        A submodule that differs ends with a slash.
+        """
         diff = ("diff", "--no-ext-diff", "--no-renames", "--name-only")
         new = ("ls-files", "--others", "--exclude-standard")
-        return frozenset((*self.paths(*diff, commit), *self.paths(*new)))
+        paths = (*self.paths(*diff, commit), *self.paths(*new))
+        folders = {path for path, _ in self.submodules()}
+        return frozenset(f"{p}/" if p in folders else p for p in paths)
 
     def ignored(self, paths: Sequence[str]) -> frozenset[str]:
         """Return which of some paths git ignores."""
