@@ -178,7 +178,7 @@ def open_sides(
                 )
         builder = Builder(
             repository,
-            carry=request.carry,
+            carry=tree.carried,
             runner=runner,
             timeout_s=timeout_s * _BUILD_FACTOR,
             cache=Path(request.cache_folder or cache_folder()),
