@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import contextlib
 import errno
+import glob
 import os
 import re
 import shutil
@@ -58,11 +59,14 @@ class Worktree(Frozen, frozen=True, kw_only=True):
 
         scratch: The folder that is removed with it, for what else belongs to the run.
 
+        carried: The files that were copied from the working tree, relative to the root.
+
         remarks: What is not as in a clone, one sentence each.
     """
 
     path: str
     scratch: str
+    carried: tuple[str, ...] = ()
     remarks: tuple[str, ...] = ()
 
 
@@ -177,10 +181,16 @@ class Repository:
         return tuple(files)
 
     def differing(self, commit: str) -> frozenset[str]:
-        """Return the files of the working tree that are not as in a commit."""
+        """
+        Return the files of the working tree that are not as in a commit.
+
+        A submodule that differs ends with a slash.
+        """
         diff = ("diff", "--no-ext-diff", "--no-renames", "--name-only")
         new = ("ls-files", "--others", "--exclude-standard")
-        return frozenset((*self.paths(*diff, commit), *self.paths(*new)))
+        paths = (*self.paths(*diff, commit), *self.paths(*new))
+        folders = {path for path, _ in self.submodules()}
+        return frozenset(f"{p}/" if p in folders else p for p in paths)
 
     def ignored(self, paths: Sequence[str]) -> frozenset[str]:
         """Return which of some paths git ignores."""
@@ -262,8 +272,8 @@ def worktree(
 
         commit: The commit, as `commit_of` returns it.
 
-        carry: Files to copy from the working tree, relative to its root: generated ones,
-            which git does not have.
+        carry: Files to copy from the working tree, as patterns relative to its root:
+            generated ones, which git does not have.
 
     Raises:
         RevisionError: It cannot be checked out; nothing is left.
@@ -330,8 +340,12 @@ def _checked_out(
         message = f"git cannot check out {commit[:12]} in {tree.root}: "
         raise repository.error(message + _last_line(finished), remedy)
     remarks += _add_submodules(repository, tree)
-    _carry(repository, tree, carry)
-    return Worktree(path=tree.root, scratch=str(scratch), remarks=tuple(remarks))
+    return Worktree(
+        path=tree.root,
+        scratch=str(scratch),
+        carried=_carry(repository, tree, carry),
+        remarks=tuple(remarks),
+    )
 
 
 def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
@@ -354,26 +368,35 @@ def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
     return remarks
 
 
-def _carry(repository: Repository, tree: Repository, carry: Sequence[str]) -> None:
-    """Copy generated files; never compiled ones, nor what git has."""
+def _carry(
+    repository: Repository, tree: Repository, carry: Sequence[str]
+) -> tuple[str, ...]:
+    """Copy generated files; never compiled ones, nor what git has. Return which."""
+    root, carried = Path(repository.root), []
     tracked = repository.tracked() if carry else frozenset()
-    for path in carry:
-        source = Path(os.path.realpath(Path(repository.root, path)))
-        is_inside = source.is_relative_to(repository.root)
-        if not is_inside or not source.is_file():
-            message = f"{path} cannot be carried to the other side: "
+    for pattern in carry:
+        names = glob.glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 - that of Path raises for an absolute pattern
+        sources = [root / name for name in names if (root / name).is_file()]
+        if not sources or not all(_is_inside(path, root) for path in sources):
+            message = f"{pattern} cannot be carried to the other side: "
             reason = "the working tree has no such file"
             raise repository.error(message + reason, "correct the path")
-        name = str(source.relative_to(repository.root))
-        if name in tracked or source.suffix in _COMPILED:
-            message = (
-                f"{path} cannot be carried to the other side: it is code of this one"
-            )
-            remedy = "carry only generated files, and build others on both sides"
-            raise repository.error(message, remedy)
-        target = Path(tree.root, name)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        shutil.copy2(source, target)
+        for source in sources:
+            name = str(source.relative_to(root))
+            if name in tracked or source.suffix in _COMPILED:
+                message = f"{name} cannot be carried to the other side: "
+                remedy = "carry only generated files, and build others on both sides"
+                raise repository.error(f"{message}it is code of this one", remedy)
+            target = Path(tree.root, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+            carried.append(name)
+    return tuple(carried)
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Return whether a file lies below a folder, its links followed."""
+    return path.resolve().is_relative_to(root)
 
 
 def _sweep(repository: Repository, parent: str, owner: str) -> None:

@@ -17,10 +17,23 @@ from pytest_gpuperf.pipeline.collection import (
     Listing,
 )
 
-__all__ = ["pytest_collection_modifyitems", "pytest_collectreport"]
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_collectreport",
+    "pytest_exception_interact",
+]
 
 _FAILURE_LINES = 12  # of a module that cannot be collected
 _failures: dict[str, str] = {}
+_errors: list[BaseException] = []
+
+
+def pytest_exception_interact(
+    call: pytest.CallInfo[object], report: pytest.CollectReport
+) -> None:
+    """Keep what was raised while something was collected."""
+    if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
+        _errors.append(call.excinfo.value)
 
 
 def pytest_collectreport(report: pytest.CollectReport) -> None:
@@ -41,7 +54,11 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         for item in items
     )
-    listing = Listing(tests=tests, failures=_failures)
+    listing = Listing(
+        tests=tests,
+        failures=_failures,
+        is_import_error=all(map(_is_import_error, _errors)),
+    )
     text = codec.to_text(listing)
     Path(os.environ[LISTING_VARIABLE]).write_text(text, encoding="utf-8")
     items.clear()
@@ -55,6 +72,11 @@ def _source_of(item: pytest.Item) -> str:
     except (OSError, TypeError, ValueError):
         text = item.path.read_bytes() if item.path.is_file() else b""
     return digest_of(text)
+
+
+def _is_import_error(error: BaseException) -> bool:
+    """Return whether an import found nothing; pytest wraps what a test module raises."""
+    return isinstance(error.__cause__ or error, ImportError)
 
 
 def _encodable(text: str) -> str:

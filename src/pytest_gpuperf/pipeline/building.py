@@ -25,9 +25,9 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.worktree import Repository
     from pytest_gpuperf.pipeline.side_command import SideCommand
 
-__all__ = ["Builder", "build_in_place", "cache_folder"]
+__all__ = ["Builder", "build_in_place", "cache_folder", "project_folder"]
 
-_PROJECT_FILES = ("pyproject.toml", "setup.py")
+_TABLES = ("[build-system]", "[project]", "[tool.poetry]")  # of a pyproject.toml
 _SHOWN_LINES = 15  # of what a build printed
 _MOST_CACHED = 8  # builds; one of CUDA sources may be 100 MB
 # a copy has no .git, from which these tools read the version; it is not what is measured
@@ -125,12 +125,7 @@ class Builder:
         """
         source, site = Path(command.scratch, "source"), Path(command.scratch, "site")
         files = self._copied(command.tree, source)
-        folder = _project_folder(source, os.path.relpath(command.folder, command.tree))
-        if folder is None:
-            reason = (
-                f"the {command.side.value} side has neither pyproject.toml nor setup.py"
-            )
-            raise SidesRefusedError(f"{reason} to build", remedy=_REMEDY)
+        folder = source / (project_folder(command.tree, command.folder) or "")
         entry = self._cache / self._key(source, files, folder)
         if not _copy_entry(entry, site):
             self._install(command, folder, site)
@@ -180,14 +175,20 @@ class Builder:
         return digest_of("\n".join(parts).encode("utf-8", "surrogateescape"))
 
 
-def _project_folder(source: Path, below: str) -> Path | None:
-    """Return the folder to build: the nearest of the tests' that is a project."""
-    place = source / below
-    for folder in (place, *place.parents):
-        if any((folder / name).is_file() for name in _PROJECT_FILES):
-            return folder
-        if folder == source:
-            break
+def project_folder(tree: str, folder: str) -> str | None:
+    """
+    Return the folder of a tree that can be built, relative to its root.
+
+    It is the nearest one, from the folder where the tests are started upwards; None:
+    there is none.
+    """
+    place = Path(folder)
+    while place.is_relative_to(tree):
+        settings = place / "pyproject.toml"
+        text = settings.read_text("utf-8", "replace") if settings.is_file() else ""
+        if (place / "setup.py").is_file() or any(table in text for table in _TABLES):
+            return os.path.relpath(place, tree)
+        place = place.parent
     return None
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.errors import CollectorTimeoutError, SidesRefusedError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.pipeline.proof import Loaded
@@ -52,10 +52,13 @@ class Listing(Frozen, frozen=True, kw_only=True):
         tests: In the order to run them.
 
         failures: Why something could not be collected, by its id.
+
+        is_import_error: Whether each of them is an import that found nothing.
     """
 
     tests: tuple[CollectedTest, ...]
     failures: Mapping[str, str] = {}
+    is_import_error: bool = True
 
 
 class Collection(Frozen, frozen=True, kw_only=True):
@@ -68,11 +71,14 @@ class Collection(Frozen, frozen=True, kw_only=True):
         loaded: The code that was loaded for it.
 
         failure: Why it is not complete; "": it is.
+
+        is_import_error: Whether that is because imports found nothing, or nobody knows.
     """
 
     tests: Mapping[str, CollectedTest]
     loaded: Loaded
     failure: str = ""
+    is_import_error: bool = True
 
 
 def collect(
@@ -110,12 +116,19 @@ def collect(
             LISTING_VARIABLE: str(listing),
         }
         extra = ("-p", _PLUGIN, "--collect-only", "-q")
-        finished = runner.run(
-            command.argv(scratch, extra),
-            timeout_s=timeout_s,
-            cwd=command.folder,
-            env=environment,
-        )
+        try:
+            finished = runner.run(
+                command.argv(scratch, extra),
+                timeout_s=timeout_s,
+                cwd=command.folder,
+                env=environment,
+            )
+        except CollectorTimeoutError as error:
+            side, remedy = command.side.value, "find out what its imports wait for"
+            message = (
+                f"the {side} side did not collect its tests within {timeout_s:g} s"
+            )
+            raise CollectorTimeoutError(message, remedy=remedy) from error
         loaded = command.loaded(scratch)
         if not listing.exists():
             _check_room(finished, command.scratch)
@@ -127,9 +140,10 @@ def collect(
         f"it cannot collect {name}: {text}" for name, text in listed.failures.items()
     )
     return Collection(
-        tests={test.test_id: test for test in listed.tests if test.measures},
+        tests={test.test_id: test for test in listed.tests},
         loaded=loaded,
         failure=next(failures, ""),
+        is_import_error=listed.is_import_error,
     )
 
 

@@ -20,6 +20,8 @@ from pytest_gpuperf.pipeline.side_command import SideCommand
 
 __all__ = ["Demand", "Settled", "settle"]
 
+# what other import roots can mend
+_REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _BUILD = "build both sides with the ini option gpuperf_build_command"
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
 _COLLECT = "compare with a revision that can be imported and has these tests"
@@ -41,7 +43,8 @@ class Demand(Frozen, frozen=True, kw_only=True):
 
         scratch: The run's folder, which the old tree lies in.
 
-        in_place: Whether the trees are built in place: then level 2 is not tried.
+        is_built: Whether level 2 can be tried: the project can be built, and the user's
+            command does not build it in place.
     """
 
     test_ids: tuple[str, ...]
@@ -49,7 +52,7 @@ class Demand(Frozen, frozen=True, kw_only=True):
     differing: frozenset[str]
     kept: tuple[str, ...]
     scratch: str
-    in_place: bool = False
+    is_built: bool = True
 
 
 class Settled(Frozen, frozen=True, kw_only=True):
@@ -98,28 +101,40 @@ def settle(
         SidesRefusedError: None is; the first finding of each is named.
     """
     search = _Search(commands, demand, ignored)
-    findings: list[Gap] = []
-    for level in (0, 1) if demand.in_place else (0, 1, 2):
+    findings: dict[int, Gap] = {}
+    level: int | None = 0
+    while level is not None:
         try:
             settled = search.at(level, collect, build)
         except SidesRefusedError as error:  # a side cannot be built
-            findings.append(Gap.of(error))
-            continue
+            findings[level] = Gap.of(error)
+            break
         finding = search.finding(settled)
         if finding is None:
             return settled
-        findings.append(finding)
+        findings[level] = finding
+        level = _next_level(level, finding.code, is_built=demand.is_built)
     raise _refused(findings)
 
 
-def _refused(findings: Sequence[Gap]) -> SidesRefusedError:
-    """Return why no level is proven; a level that repeats the one before adds nothing."""
-    lines = [f"level {level}: {gap.reason}" for level, gap in enumerate(findings)]
+def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
+    """Return the next level that can mend what was found; None: there is none."""
+    if code is GapCode.FAILED or level > 1:
+        return None
+    if level == 0 and code in _REDIRECTED:
+        return 1
+    return 2 if is_built else None
+
+
+def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
+    """Return why no level is proven."""
+    lines = [f"level {level}: {gap.reason}" for level, gap in findings.items()]
     message = "the two sides are not proven to run their own files: "
     # a file that git does not have explains whatever else is wrong
-    codes = (GapCode.LOST_FILE, GapCode.NOT_COLLECTED)
-    chosen = next((gap for code in codes for gap in findings if gap.code is code), None)
-    remedy = (chosen or findings[0]).remedy
+    codes = (GapCode.LOST_FILE, GapCode.FAILED, GapCode.NOT_COLLECTED)
+    gaps = list(findings.values())
+    chosen = next((gap for code in codes for gap in gaps if gap.code is code), gaps[0])
+    remedy = chosen.remedy
     return SidesRefusedError(
         message + "; ".join(lines), remedy=remedy, findings=tuple(lines)
     )
@@ -259,8 +274,9 @@ def _uncollected(settled: Settled) -> Gap | None:
     """Return that a side cannot collect; None: both can."""
     for side, collection in settled.collections.items():
         if collection.failure:
+            is_import = collection.is_import_error
             return Gap(
-                code=GapCode.NOT_COLLECTED,
+                code=GapCode.NOT_COLLECTED if is_import else GapCode.FAILED,
                 reason=f"the {side.value} side: {collection.failure}",
                 remedy=_COLLECT if side is Side.OLD else _BUILD,
             )

@@ -269,7 +269,8 @@ def modules_that_differ(
     Args:
         own: The files that both sides have loaded, with their names.
 
-        differing: The files that differ between the trees, relative to the root.
+        differing: The files and submodules that differ between the trees, relative to
+            the root; submodules end with a slash.
     """
     stems: dict[str, set[str]] = {}
     for name, path in own:
@@ -286,13 +287,9 @@ def modules_that_differ(
             if f"/{bare}".endswith(f"/{stem}")
         }
         named = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
-        names |= named or ({path} if _is_code(path) else set())
+        is_code = path.endswith((*_CODE, "/"))
+        names |= named or ({path} if is_code else set())
     return tuple(sorted(names))
-
-
-def _is_code(path: str) -> bool:
-    """Return whether a file holds code, by its suffix."""
-    return path.endswith(_CODE)
 
 
 def is_test_file(path: str) -> bool:

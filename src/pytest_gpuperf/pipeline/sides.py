@@ -21,7 +21,12 @@ from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline import proof as proofs
-from pytest_gpuperf.pipeline.building import Builder, build_in_place, cache_folder
+from pytest_gpuperf.pipeline.building import (
+    Builder,
+    build_in_place,
+    cache_folder,
+    project_folder,
+)
 from pytest_gpuperf.pipeline.collection import CollectedTest, Collection, collect
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import FileState, Project
@@ -173,7 +178,7 @@ def open_sides(
                 )
         builder = Builder(
             repository,
-            carry=request.carry,
+            carry=tree.carried,
             runner=runner,
             timeout_s=timeout_s * _BUILD_FACTOR,
             cache=Path(request.cache_folder or cache_folder()),
@@ -190,7 +195,8 @@ def open_sides(
                 differing=differing,
                 kept=_environments(repository.root),
                 scratch=tree.scratch,
-                in_place=request.build_command is not None,
+                is_built=request.build_command is None
+                and all(project_folder(c.tree, c.folder) for c in commands.values()),
             ),
             collect=lambda side_command: collect(
                 side_command, request.identity, runner, timeout_s=timeout_s
