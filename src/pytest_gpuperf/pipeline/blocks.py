@@ -19,7 +19,7 @@ from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
-from pytest_gpuperf.pipeline.repeat import ChildSpec, answers_in, cache_folders
+from pytest_gpuperf.pipeline.repeat import ChildSpec, answers_in, empty_caches
 from pytest_gpuperf.pipeline.turn_server import Connection, TurnServer
 
 if TYPE_CHECKING:
@@ -206,7 +206,7 @@ def _members(
     sides: TwoSides, index: int, folder: str, at_once: int
 ) -> Iterator[list[_Member]]:
     """Yield the processes that are alive at once, in the order of their first round."""
-    caches = {side: cache_folders(str(Path(folder, side.value))) for side in Side}
+    caches = {side: empty_caches(str(Path(folder, side.value))) for side in Side}
     first, second = (sides.old, sides.new) if index % 2 == 0 else (sides.new, sides.old)
     places = ((first, 0), (second, 0), (second, 1), (first, 1))
     members = []

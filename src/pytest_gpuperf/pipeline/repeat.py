@@ -29,7 +29,7 @@ __all__ = [
     "CommandLine",
     "Start",
     "answers_in",
-    "cache_folders",
+    "empty_caches",
     "identities_of",
     "repeat",
     "run_child",
@@ -208,7 +208,7 @@ def run_child(
         environment = _environment(
             command.variable,
             str(spec),
-            caches=cache_folders(scratch) if _draws_anew(command, identity) else {},
+            caches=empty_caches(scratch) if _draws_anew(command, identity) else {},
         )
         try:
             finished = start(command.for_child(scratch), scratch, environment)
@@ -231,7 +231,7 @@ def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
     return command.fresh_caches and identity.role is Role.CONFIRM
 
 
-def cache_folders(scratch: str) -> dict[str, str]:
+def empty_caches(scratch: str) -> dict[str, str]:
     """Return an empty cache folder for every compiler, by its variable."""
     used = (name for name in _CACHES_IF_USED if name in os.environ)
     folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}
