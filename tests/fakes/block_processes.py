@@ -55,6 +55,7 @@ class ThreadProcess:
         descriptor = os.dup(spec.turns)
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self.client = TurnClient(descriptor, SystemClock())
+        os.close(descriptor)
         self._thread = threading.Thread(target=self._run, daemon=True)
         self._thread.start()
 

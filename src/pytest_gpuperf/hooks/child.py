@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -68,7 +69,9 @@ class Child:
         if self.spec.turns is not None:
             from pytest_gpuperf.measure.turn_client import TurnClient
 
-            self._turn_client = TurnClient(self.spec.turns, SystemClock())
+            # a pytest that a test starts has no part in the turns of its parent
+            with contextlib.suppress(OSError):
+                self._turn_client = TurnClient(self.spec.turns, SystemClock())
 
     def bench(self) -> Bench:
         """Return the bench of this process: it measures, or marks, and decides nothing."""

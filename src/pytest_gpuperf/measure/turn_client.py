@@ -7,6 +7,7 @@ over a socket, and waits for one byte.
 from __future__ import annotations
 
 import contextlib
+import os
 import socket
 from collections.abc import Iterator
 from enum import Enum
@@ -59,18 +60,22 @@ class TurnClient:
     The turns of this process.
 
     Args:
-        descriptor: The file descriptor of a stream socket; it belongs to this object.
+        descriptor: The file descriptor of a stream socket, as this process got it.
 
         clock: Gives the time.
 
     Attributes:
         test_id: The test that runs now.
+
+    Raises:
+        OSError: The descriptor is not open: it was another process's.
     """
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
         self.test_id = ""
-        self._socket = socket.socket(fileno=descriptor)
-        self._socket.set_inheritable(False)  # what tests start has no part in this
+        os.set_inheritable(descriptor, False)  # noqa: FBT003 - what tests start has no part in this
+        # a pytest that a test runs in this process may close its own
+        self._socket = socket.socket(fileno=os.dup(descriptor))
         self._now_ns = clock.now_ns
         self._depth = 0
         self._turn_ends_ns = 0

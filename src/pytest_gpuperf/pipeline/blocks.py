@@ -9,6 +9,7 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
+from pytest_gpuperf.collect import host_memory
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
@@ -30,6 +31,7 @@ if TYPE_CHECKING:
 
 __all__ = ["BlockRequest", "SideCommand", "TwoSides", "run_block"]
 
+_PAIR = 2  # one of each side
 _SHOWN_LINES = 15  # of what a failed process printed
 _NO_SOCKETS = Gap(
     code=GapCode.UNSUPPORTED,
@@ -82,7 +84,10 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
 
         tell: Takes sentences about what happens, as that another run is waited for.
 
-        at_once: Processes that are alive at once: 4, or 2 where memory holds no more.
+        at_once: Processes that are alive at once, at most: 4, 2 or 1.
+
+        fits: Returns whether memory holds so many processes; two are alive at once where
+            it does not hold four.
     """
 
     variable: str
@@ -90,6 +95,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     check: Callable[[Side, str], Gap | None]
     tell: Callable[[str], object]
     at_once: int = 4
+    fits: Callable[[int], bool] = host_memory.fits
 
 
 def run_block(
@@ -131,7 +137,7 @@ def run_block(
             _alone(site, index, request.tell),
             tempfile.TemporaryDirectory(prefix="gpuperf-block-") as folder,
         ):
-            for members in _members(sides, index, folder, request.at_once):
+            for members in _members(sides, index, folder, _at_once(request)):
                 group = _Group(members, test_ids, site, request)
                 measured = group.measured()
                 if isinstance(measured, Gap):
@@ -172,6 +178,16 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
                     f"other runs are not kept from disturbing this one: {error.message}"
                 )
         yield
+
+
+def _at_once(request: BlockRequest) -> int:
+    """Return how many processes are to be alive at once."""
+    if request.at_once <= _PAIR or request.fits(request.at_once):
+        return request.at_once
+    request.tell(
+        f"memory does not hold {request.at_once} processes: one of each side takes turns"
+    )
+    return _PAIR
 
 
 class _Member(Frozen, frozen=True, kw_only=True):

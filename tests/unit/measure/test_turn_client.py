@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import socket
 from collections.abc import Iterator
 
@@ -46,12 +47,16 @@ class Server:
         client: The client.
 
         clock: Its clock.
+
+        descriptor: What it was given.
     """
 
     def __init__(self) -> None:
-        self._socket, theirs = socket.socketpair()
+        self._socket, self._theirs = socket.socketpair()
+        self._theirs.set_inheritable(True)
         self.clock = FakeClock()
-        self.client = TurnClient(theirs.detach(), self.clock)
+        self.descriptor = self._theirs.fileno()
+        self.client = TurnClient(self.descriptor, self.clock)
         self.client.test_id = KEY.test_id
 
     def answer(self, answers: bytes) -> None:
@@ -59,6 +64,7 @@ class Server:
 
     def close(self) -> None:
         self._socket.close()
+        self._theirs.close()
 
     def requests(self) -> list[TurnRequest]:
         """Return what the client has asked for."""
@@ -169,6 +175,19 @@ def test_who_has_no_server_any_more_says_so(server: Server) -> None:
             server.client.measuring("n"),
         ):
             pass
+
+
+def test_what_a_test_starts_has_no_part_in_it(server: Server) -> None:
+    """Neither a program that it runs, nor a pytest in the same process that ends."""
+    TurnClient(server.descriptor, server.clock).close()
+    server.answer(GO * 2)
+    with server.client.measuring("n"):
+        pass
+
+    assert not os.get_inheritable(server.descriptor)
+    server.close()
+    with pytest.raises(OSError, match="file descriptor"):
+        TurnClient(server.descriptor, server.clock)
 
 
 # ------------------------------------------------------- what a process measures

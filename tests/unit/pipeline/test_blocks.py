@@ -143,7 +143,12 @@ class Bed:
         return self._gap
 
     def run(
-        self, index: int = 0, *, timeout_s: float = 60.0, at_once: int = 4
+        self,
+        index: int = 0,
+        *,
+        timeout_s: float = 60.0,
+        at_once: int = 4,
+        most_count: int = 4,
     ) -> Block | Gap:
         request = BlockRequest(
             variable=VARIABLE,
@@ -151,6 +156,7 @@ class Bed:
             check=self.check,
             tell=self.sentences.append,
             at_once=at_once,
+            fits=lambda count: count <= most_count,
         )
         return run_block(Sides(), TESTS, index, site=self.site, request=request)
 
@@ -223,8 +229,9 @@ def test_blocks_begin_with_either_side() -> None:
     assert folders[4:] == ["/new", "/old", "/old", "/new"]
 
 
-def test_two_at_once_need_half_the_memory() -> None:
-    """One of each side, and then the other two."""
+@pytest.mark.parametrize("how", [{"at_once": 2}, {"most_count": 3}, {"most_count": 1}])
+def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
+    """One of each side, and then the other two; it is told where memory asks for it."""
     alive: list[int] = []
 
     def counted(process: ThreadProcess) -> int:
@@ -232,13 +239,15 @@ def test_two_at_once_need_half_the_memory() -> None:
         return well(process)
 
     bed = Bed(counted)
-    block = bed.block(at_once=2)
+    block = bed.block(**how)
 
     assert [(run.side, run.index) for run in block.runs] == [
         *[(OLD, 0), (NEW, 0)],
         *[(NEW, 1), (OLD, 1)],
     ]
     assert max(alive) <= 2
+    why = "memory does not hold 4 processes: one of each side takes turns"
+    assert bed.sentences == ([why] if "most_count" in how else [])
 
 
 def crash(process: ThreadProcess) -> int:
