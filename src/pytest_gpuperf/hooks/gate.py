@@ -60,6 +60,7 @@ class Gate:
         self.suite = _suite(config, identity)
         self.suite.tell = self._tell
         self._line_open = False
+        self._last_told = ""
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
@@ -218,8 +219,9 @@ class Gate:
             self._line_open = True
             if progress.looked:
                 self._end_line()
-        elif progress.looked:
+        elif progress.looked or (progress.text and text != self._last_told):
             reporter.write_line(text)
+            self._last_told = text
 
     def _end_line(self) -> None:
         """End the line that is written over and over."""

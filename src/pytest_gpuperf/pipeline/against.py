@@ -312,6 +312,8 @@ class _Looks:
         self._look: AgainstLook | None = None
         self._begun_ns = site.clock.now_ns()
         self._measured_ns: int | None = None  # since when blocks are run
+        self._waited_ns = 0  # of that time, for others
+        self._waiting_ns: int | None = None  # since when it waits now
 
     def take(self, sides: Sides, variable: str) -> bool:
         """Run blocks and judge them; return whether Ctrl-C has ended them."""
@@ -323,7 +325,7 @@ class _Looks:
             variable=variable,
             timeout_s=self._timeout_s,
             check=partial(proof, sides),
-            tell=lambda text: self._tell(self.progress(text=text)),
+            tell=self._hear,
         )
         for block_count in self._policy.look_blocks:
             interrupted = self._measure(sides, request, block_count)
@@ -376,6 +378,7 @@ class _Looks:
                 self.gap = self._over_budget()
                 return False
             self._tell(self.progress())
+            self._waiting_ns = None
             try:
                 block = run_block(
                     sides,
@@ -412,10 +415,19 @@ class _Looks:
         return self._compared if self._look is None else self._look.undecided
 
     def _spent_s(self) -> float:
-        """Return how long blocks have been run [s]."""
+        """Return how long blocks have been run, without waiting for others [s]."""
         if self._measured_ns is None:
             return 0.0
-        return (self._site.clock.now_ns() - self._measured_ns) / NS_PER_S
+        now_ns = self._site.clock.now_ns()
+        return (now_ns - self._measured_ns - self._waited_ns) / NS_PER_S
+
+    def _hear(self, text: str) -> None:
+        """Take what a block does instead of measuring; "": it measures again."""
+        now_ns = self._site.clock.now_ns()
+        if not text and self._waiting_ns is not None:
+            self._waited_ns += now_ns - self._waiting_ns
+        self._waiting_ns = now_ns if text else None
+        self._tell(self.progress(text=text))
 
     def _block_s(self) -> float:
         """Return how long a block takes [s]; 0 before the first one has ended."""

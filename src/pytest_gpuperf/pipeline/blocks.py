@@ -82,7 +82,8 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
         check: Called with a side and the scratch folder of a process that has ended:
             returns why its values must not be compared; None: they may.
 
-        tell: Takes sentences about what happens, as that another run is waited for.
+        tell: Takes sentences about what happens, as that another run is waited for; "":
+            it is waited for no more.
 
         at_once: Processes that are alive at once, at most: 4, 2 or 1.
 
@@ -177,6 +178,7 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
                 tell(
                     f"other runs are not kept from disturbing this one: {error.message}"
                 )
+        tell("")
         yield
 
 
