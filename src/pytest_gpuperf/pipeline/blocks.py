@@ -159,7 +159,11 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
     config, device = site.config, site.device()
     test, timeout_s = f"block {index + 1} of an A/B comparison", config.lock_timeout_s
 
+    waited = False
+
     def waiting(holder: ProcessState) -> None:
+        nonlocal waited
+        waited = True
         tell(f"waiting for process {holder.pid} ({holder.test})")
 
     with contextlib.ExitStack() as held:
@@ -178,7 +182,8 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
                 tell(
                     f"other runs are not kept from disturbing this one: {error.message}"
                 )
-        tell("")
+        if waited:
+            tell("")
         yield
 
 
