@@ -13,6 +13,7 @@ from pytest_gpuperf.judge.against import AgainstLook, AgainstPolicy, Block, look
 from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
 from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
 from pytest_gpuperf.pipeline.verdicts import gates
@@ -341,7 +342,7 @@ class _Looks:
         self._look = None
 
     def verdicts(self) -> tuple[Verdict, ...]:
-        """Return what was decided."""
+        """Return what was decided, and of what was not the last that is known."""
         return () if self._look is None else self._look.verdicts
 
     def null_fraction(self) -> float | None:
@@ -356,20 +357,28 @@ class _Looks:
         """Return how far it is."""
         most_blocks = self._policy.look_blocks[-1]
         left_s = None
-        if self.blocks:
+        if self.blocks and self.gap is None:
             more_s = self._block_s() * (most_blocks - len(self.blocks))
             left_s = min(more_s, max(0.0, self._site.config.budget_s - self._spent_s()))
         return Progress(
             revision=self._revision,
             block_count=len(self.blocks),
             most_blocks=most_blocks,
-            open_count=len(self._open()),
+            open_count=self._open_count(),
             test_count=len(self._compared),
             elapsed_s=self.elapsed_s(),
             left_s=left_s,
             looked=looked,
             text=text,
         )
+
+    def _open_count(self) -> int:
+        """Return how many tests are undecided, those that will stay so included."""
+        verdicts = self.verdicts()
+        if not verdicts:
+            return len(self._compared)
+        undecided = (v for v in verdicts if v.outcome is Outcome.INCONCLUSIVE)
+        return len({verdict.key.test_id for verdict in undecided})
 
     def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> bool:
         """Run blocks until there are so many; return whether Ctrl-C has ended them."""

@@ -167,7 +167,7 @@ class Suite:
     def stop(self) -> None:
         """Note that Ctrl-C has ended the run while it compared."""
         self.stopped = True
-        self.interrupt("KeyboardInterrupt")
+        self.interrupt("KeyboardInterrupt ended the run")
 
     # when they have run
 
