@@ -18,8 +18,10 @@ from pathlib import Path
 
 import pytest
 
-GIT = ("git", "-c", "user.name=a", "-c", "user.email=a@example.com")
-GIT += ("-c", "protocol.file.allow=always", "-c", "commit.gpgsign=false")
+GIT = (
+    *("git", "-c", "user.name=a", "-c", "user.email=a@example.com"),
+    *("-c", "protocol.file.allow=always", "-c", "commit.gpgsign=false"),
+)
 TEST = """
 import os
 import pathlib
@@ -55,8 +57,10 @@ HATCHLING = (
     '[build-system]\nrequires = ["hatchling"]\n'
     'build-backend = "hatchling.build"\n' + PROJECT
 )
-IGNORED = ("__pycache__/", "*.so", "build/", "*.egg-info/", ".venv/", ".tox/")
-IGNORED += ("_version.py", ".coverage")
+IGNORED = [
+    *("__pycache__/", "*.so", "build/", "*.egg-info/", ".venv/", ".tox/"),
+    *("_version.py", ".coverage"),
+]
 
 
 @dataclass

@@ -29,7 +29,7 @@ _errors: list[BaseException] = []
 
 
 def pytest_exception_interact(
-    call: pytest.CallInfo[object], report: pytest.CollectReport
+    call: pytest.CallInfo[object], report: pytest.CollectReport | pytest.TestReport
 ) -> None:
     """Keep what was raised while something was collected."""
     if isinstance(report, pytest.CollectReport) and call.excinfo is not None:

@@ -195,13 +195,12 @@ class _Search:
         """Return what shows that a level is not proven; None: it is."""
         project, collections = settled.project, settled.collections
         for side in Side:
-            finding = project.foreign(side, collections[side].loaded)
+            loaded = collections[side].loaded
+            finding = project.foreign(side, loaded) or project.shared(side, loaded)
             if finding is not None:
                 return finding
-        loaded = [collections[side].loaded for side in (Side.OLD, Side.NEW)]
         return (
-            project.shared(*loaded)
-            or self._ungenerated(settled)
+            self._ungenerated(settled)
             or _uncollected(settled)
             or self._lost(settled)
             or self._no_code(settled)
@@ -251,8 +250,11 @@ class _Search:
         missing = [test for test in self._demand.test_ids if test not in new.tests]
         if self._usual is not None:
             usual = self._usual.collections[Side.NEW].loaded
-            before = settled.project.modules_of(usual)
-            missing += sorted(before - settled.project.modules_of(new.loaded))
+            before, now = (
+                {name for name, _ in settled.project.modules_of(Side.NEW, loaded)}
+                for loaded in (usual, new.loaded)
+            )
+            missing += sorted(before - now)
         if not missing:
             return None
         reason = f"the new side does not have {missing[0]}, which this run has"

@@ -34,7 +34,7 @@ _CODE = (
 )
 _LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
 _INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
-_BUILD = "build both sides with gpuperf_build_command"
+_BUILD = "build both sides with the ini option gpuperf_build_command"
 _REPEAT = "leave the working tree as it is while it is measured, and run it again"
 
 
@@ -141,7 +141,9 @@ class Project:
         self.trees = {Side.OLD: old, Side.NEW: new}
         self._kept = kept
         self._scratch = scratch
-        self._roots = _roots_by_stem(old.tracked | new.tracked)
+        self._roots = {
+            s: _roots_by_stem(tree.tracked) for s, tree in self.trees.items()
+        }
 
     def owner(self, path: str) -> Side | None:
         """Return the side that a file belongs to; None: neither."""
@@ -158,14 +160,19 @@ class Project:
         """Return what was loaded of a side's own files, with its name."""
         return [file for file in loaded.files if self.owner(file[1]) is side]
 
-    def modules_of(self, loaded: Loaded) -> frozenset[str]:
+    def modules_of(self, side: Side, loaded: Loaded) -> frozenset[tuple[str, str]]:
         """Return the modules that are the project's, wherever they were loaded from."""
-        packages = self._packages(loaded)
-        return frozenset(
+        packages = {
             name
             for name, path in loaded.modules
+            if Path(path).name.startswith("__init__.")
+            and (self.owner(path) or self._import_roots(side, name, path))
+        }
+        return frozenset(
+            (name, path)
+            for name, path in loaded.modules
             if self.owner(path)
-            or self._import_roots(name, path)
+            or self._import_roots(side, name, path)
             or any(parent in packages for parent in _parents(name))
         )
 
@@ -184,13 +191,12 @@ class Project:
                 )
         return None
 
-    def shared(self, old: Loaded, new: Loaded) -> Gap | None:
-        """Return that both loaded one file of the project; None: they have not."""
-        names = self.modules_of(new)
-        for name, path in sorted(new.modules & old.modules):
-            if name in names:
+    def shared(self, side: Side, loaded: Loaded) -> Gap | None:
+        """Return that a module of the project is of neither tree; None: there is none."""
+        for name, path in sorted(self.modules_of(side, loaded)):
+            if self.owner(path) is None:
                 reason = (
-                    f"both sides loaded {name} from {path}, a module of the project"
+                    f"the {side.value} side loaded {name} from {path}, which both share"
                 )
                 return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=_BUILD)
         return None
@@ -209,24 +215,15 @@ class Project:
                 if bare.endswith("/" + stem):
                     roots.add(bare[: -len(stem)].strip("/"))
             else:
-                roots |= self._import_roots(name, path)
+                roots |= self._import_roots(Side.NEW, name, path)
         return tuple(sorted(roots))
 
-    def _import_roots(self, name: str, path: str) -> frozenset[str]:
-        """Return where the trees have a file that could be a module of that name."""
+    def _import_roots(self, side: Side, name: str, path: str) -> frozenset[str]:
+        """Return where a side's tree has a file that could be a module of that name."""
         is_installed = any(folder in path for folder in _INSTALLED)
         if inside(path, _LIBRARY) and not is_installed:
             return frozenset()
-        return self._roots.get(_stem(name, path), frozenset())
-
-    def _packages(self, loaded: Loaded) -> frozenset[str]:
-        """Return the project's packages that are no namespaces."""
-        return frozenset(
-            name
-            for name, path in loaded.modules
-            if Path(path).name.startswith("__init__.")
-            and (self.owner(path) or self._import_roots(name, path))
-        )
+        return self._roots[side].get(_stem(name, path), frozenset())
 
 
 def edited(

@@ -10,7 +10,7 @@ import contextlib
 import os
 import shutil
 import sys
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -164,25 +164,10 @@ def open_sides(
     commit = repository.commit_of(request.revision)
     with worktree(repository, commit, carry=request.carry) as tree:
         commands = _commands(command, repository.root, tree)
-        _check_paths(commands[Side.OLD])
+        _check_folder(commands[Side.OLD])
         if request.tests_mine:
             _copy_tests(commands, request.test_ids, repository.listed())
-        timeout_s = request.timeout_s
-        if request.build_command is not None:
-            for side_command in commands.values():
-                build_in_place(
-                    request.build_command,
-                    side_command,
-                    runner,
-                    timeout_s=timeout_s * _BUILD_FACTOR,
-                )
-        builder = Builder(
-            repository,
-            carry=tree.carried,
-            runner=runner,
-            timeout_s=timeout_s * _BUILD_FACTOR,
-            cache=Path(request.cache_folder or cache_folder()),
-        )
+        _check_paths(commands[Side.OLD])
         differing = repository.differing(commit)
         settled = settle(
             commands,
@@ -199,12 +184,33 @@ def open_sides(
                 and all(project_folder(c.tree, c.folder) for c in commands.values()),
             ),
             collect=lambda side_command: collect(
-                side_command, request.identity, runner, timeout_s=timeout_s
+                side_command, request.identity, runner, timeout_s=request.timeout_s
             ),
-            build=builder.build,
+            build=_built(request, repository, tree, commands, runner),
             ignored=repository.ignored,
         )
         yield _sides(request, commit, settled, differing, remarks=tree.remarks)
+
+
+def _built(
+    request: SidesRequest,
+    repository: Repository,
+    tree: Worktree,
+    commands: Mapping[Side, SideCommand],
+    runner: Runner,
+) -> Callable[[SideCommand], str]:
+    """Build both trees by the user's command, if any; return what builds them elsewhere."""
+    timeout_s = request.timeout_s * _BUILD_FACTOR
+    if request.build_command is not None:
+        for command in commands.values():
+            build_in_place(request.build_command, command, runner, timeout_s=timeout_s)
+    return Builder(
+        repository,
+        carry=tree.carried,
+        runner=runner,
+        timeout_s=timeout_s,
+        cache=Path(request.cache_folder or cache_folder()),
+    ).build
 
 
 def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
@@ -228,13 +234,10 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
             reason=f"a process of the {side.value} side did not say what it has loaded",
             remedy="let its tests end without os._exit",
         )
-    old, new = (
-        loaded if side is which else sides.collections[which].loaded for which in Side
-    )
     own = project.files_of(side, loaded)
     return (
         project.foreign(side, loaded)
-        or project.shared(old, new)
+        or project.shared(side, loaded)
         or proofs.edited(side, own, sides.states, since_ns=sides.opened_ns)
     )
 
@@ -268,11 +271,15 @@ def _environments(root: str) -> tuple[str, ...]:
     return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
 
 
-def _check_paths(old: SideCommand) -> None:
-    """Refuse a revision that has nothing of what pytest was told to run."""
+def _check_folder(old: SideCommand) -> None:
+    """Refuse a revision without the folder where pytest was started."""
     if not Path(old.folder).is_dir():
         message = f"the revision has no folder {os.path.relpath(old.folder, old.tree)}"
         raise SidesRefusedError(message, remedy="compare with a revision that has it")
+
+
+def _check_paths(old: SideCommand) -> None:
+    """Refuse a revision that has nothing of what pytest was told to run."""
     if old.command.paths and not any(map(old.has, old.command.paths)):
         names = ", ".join(old.command.paths[:_NAMED])
         message = f"the revision has none of the tests that were named: {names}"
@@ -294,11 +301,10 @@ def _copy_tests(
     old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
     places = {test_id.partition("::")[0] for test_id in test_ids}
     for path in files:
-        is_named = any(place.endswith(path) or path.endswith(place) for place in places)
+        is_named = any(f"/{path}".endswith(f"/{place}") for place in places)
         in_tests = any(part in _TEST_FOLDERS for part in Path(path).parts[:-1])
-        if (is_named or in_tests or Path(path).name == "conftest.py") and Path(
-            new, path
-        ).is_file():
+        is_test = is_named or in_tests or Path(path).name == "conftest.py"
+        if is_test and Path(new, path).is_file():
             target = Path(old, path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path(new, path), target)

@@ -23,14 +23,23 @@ from pytest_gpuperf.pipeline.sides import Sides, SidesRequest, open_sides, proof
 
 def told(sides: Sides) -> dict[str, Any]:
     """Return what a test wants to know of two sides."""
-    names = ("level", "commit", "test_ids", "changed", "only_old", "only_new")
-    names += ("modules", "remarks")
+    names = [
+        "level",
+        "commit",
+        "test_ids",
+        "changed",
+        "only_old",
+        "only_new",
+        "modules",
+        "remarks",
+    ]
     return {name: getattr(sides, name) for name in names}
 
 
 def measured(sides: Sides) -> dict[str, str | None]:
     """Run the tests once on each side; return what the proof says of each process."""
-    runner, proofs = ProcessRunner(), {}
+    runner = ProcessRunner()
+    proofs: dict[str, str | None] = {}
     for side in Side:
         command = sides.of(side)
         scratch = os.path.join(command.scratch, "process")  # noqa: PTH118 - a string
@@ -48,7 +57,7 @@ def measured(sides: Sides) -> dict[str, str | None]:
 
 def main() -> None:
     """Open the sides that the argument describes."""
-    wish = json.loads(sys.argv[1])
+    wish: dict[str, Any] = json.loads(sys.argv[1])
     command = CommandLine(
         args=tuple(wish.pop("args")),
         paths=tuple(wish.pop("paths")),
@@ -59,10 +68,12 @@ def main() -> None:
     )
     measures = wish.pop("measures")
     session = Session(id="s", started_unix_s=0.0, host="h")
-    request = SidesRequest(
-        identity=ProcessIdentity(session=session),
-        **{k: tuple(v) if isinstance(v, list) else v for k, v in wish.items()},
-    )
+    fields: dict[str, Any] = {
+        name: tuple(value) if isinstance(value, list) else value
+        for name, value in wish.items()
+    }
+    identity = ProcessIdentity(session=session)
+    request = SidesRequest(identity=identity, **fields)
     try:
         with open_sides(request, command, ProcessRunner()) as sides:
             answer = {**told(sides), "proofs": measured(sides) if measures else {}}

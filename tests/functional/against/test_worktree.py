@@ -9,6 +9,7 @@ import signal
 import subprocess
 import sys
 import tempfile
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
@@ -275,14 +276,22 @@ def test_a_folder_that_is_not_ours_stays(
     assert sorted(temporary.iterdir()) == before
 
 
-class Full(FakeRunner):
+class Full(ProcessRunner):
     """A runner whose git has no room to check out."""
 
-    def run(self, argv: object, **how: object) -> Finished:  # type: ignore[override] # all of it is handed on
-        if "add" in argv:  # type: ignore[operator] # a command line is a sequence
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        if "add" in argv:
             text = f"fatal: cannot create directory: {os.strerror(errno.ENOSPC)}"
             return finished(128, stderr=text.encode())
-        return RUNNER.run(argv, **how)  # type: ignore[arg-type] # as above
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
 
 
 def test_a_full_disk_is_named(two: Repo, temporary: Path) -> None:
