@@ -197,6 +197,8 @@ def spread(folder: Path, count: int) -> None:
             begun = time.monotonic()
             blocks[kind].append(bench.block(names, index, KINDS[kind]))
             seconds[kind].append(time.monotonic() - begun)
+            found = [f"{difference(blocks[kind][-1], name):+7.2%}" for name in names]
+            print(f"  {index:3} {kind:17} {' '.join(found)}", flush=True)
     print(f"{count} blocks of each kind; load {os.getloadavg()[0]:.1f}")
     for kind, ran in blocks.items():
         print(f"{kind}: {statistics.median(seconds[kind]):.1f} s a block")

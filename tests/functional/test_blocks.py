@@ -381,3 +381,33 @@ def test_a_parent_that_dies_leaves_no_child(pair: Pair, number: signal.Signals) 
 
     assert len(pids) == 4
     assert all(map(ended, pids))
+
+
+# NVML lists all four, each of which works on the GPU
+GPU_TESTS = """
+    import os
+    import gpu
+    from pathlib import Path
+
+    def test_launch(gpuperf):
+        with Path(os.environ["FAKE_NVML_SCRIPT"]).open("a") as file:
+            file.write(f",0,proc.{os.getpid()},1000\\n")
+        gpuperf(gpu.launch)
+"""
+
+
+def test_processes_of_a_block_do_not_void_each_other(
+    machine: Path, pair: Pair, project: Project
+) -> None:
+    """On one GPU they are one user; none waits for another's lease."""
+    project.environment.setenv("NSYS_PROFILING_SESSION_ID", "1")  # no CUPTI
+    project.environment.setenv("PYTHONPATH", str(pair.path), prepend=os.pathsep)
+    for side in Side:
+        project.write(GPU_TESTS, f"{side.value}/test_it.py")
+    block = pair.run("launch")
+    records = [record for run in block.runs for record in run.records]
+
+    assert machine.is_dir()
+    assert len(records) == 4
+    assert [record.void for record in records] == [None] * 4
+    assert {record.estimates[0].source for record in records} == {"events"}

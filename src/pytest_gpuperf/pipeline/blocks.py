@@ -136,7 +136,9 @@ def run_block(
     try:
         with (
             _alone(site, index, request.tell),
-            tempfile.TemporaryDirectory(prefix="gpuperf-block-") as folder,
+            tempfile.TemporaryDirectory(
+                prefix="gpuperf-block-", ignore_cleanup_errors=True
+            ) as folder,
         ):
             for members in _members(sides, index, folder, _at_once(request)):
                 group = _Group(members, test_ids, site, request)

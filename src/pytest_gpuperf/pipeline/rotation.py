@@ -13,6 +13,7 @@ from enum import Enum
 
 import msgspec
 
+from pytest_gpuperf.measure.references import TURN_NAME
 from pytest_gpuperf.measure.turn_client import GO, OVER, Stage, TurnRequest
 
 __all__ = ["Rotation"]
@@ -39,7 +40,7 @@ class _Process(msgspec.Struct, kw_only=True):
         key: The measurement that it is in: test and name; of what it asks for to begin,
             too. None: it is in none.
 
-        count: Which measurement of its test that is, from 1.
+        count: How many measurements of its test it has begun.
     """
 
     state: _State = _State.FREE
@@ -58,8 +59,8 @@ class Rotation:
         test_ids: The tests, in the order in which each process runs them.
 
     Attributes:
-        left_out: Measurements to which a process did not come that was there, and those
-            that did not: (test, name, processes).
+        left_out: Measurements of a test to which a process did not come that was there,
+            and those that did not: (test, name, processes).
     """
 
     def __init__(self, names: Sequence[str], test_ids: Sequence[str]) -> None:
@@ -78,7 +79,8 @@ class Rotation:
         process.state, process.stage = _State.WAITING, request.stage
         if request.stage is Stage.BEGIN:
             same = process.key is not None and process.key[0] == request.test_id
-            process.count = process.count + 1 if same else 1
+            before = process.count if same else 0
+            process.count = before + (request.name != TURN_NAME)
             process.key = (request.test_id, request.name)
 
     def leave(self, name: str) -> None:
@@ -121,14 +123,20 @@ class Rotation:
         key = self._processes[first].key
         self._members = {n for n in self.present if self._processes[n].key == key}
         missing = tuple(n for n in self.present if n not in self._members)
-        if key is not None and missing:
+        if key is not None and missing and key[1] != TURN_NAME:
             self.left_out.append((*key, missing))
 
-    def _position(self, name: str) -> tuple[int, int]:
-        """Return how far a process has come: its test, and its measurement in that."""
+    def _position(self, name: str) -> tuple[int, int, bool]:
+        """
+        Return how far a process has come: its test, and its measurement in that.
+
+        References lie between two measurements: a process that has no time left for them
+        must not be ahead of one that has.
+        """
         process = self._processes[name]
-        test_id = "" if process.key is None else process.key[0]
-        return self._place.get(test_id, len(self._place)), process.count
+        test_id, part = process.key or ("", "")
+        place = self._place.get(test_id, len(self._place))
+        return place, process.count, part == TURN_NAME
 
     def _next(self) -> tuple[str, bytes]:
         """Return the member whose turn it is, with its answer."""

@@ -105,7 +105,6 @@ class TurnServer:
         return tuple(
             f"{', '.join(names)} did not measure {_place(test_id, name)} with the others"
             for test_id, name, names in self._rotation.left_out
-            if name != TURN_NAME
         )
 
     def _answer(self, name: str, answer: bytes) -> None:

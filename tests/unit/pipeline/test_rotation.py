@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.measure.references import TURN_NAME
 from pytest_gpuperf.measure.turn_client import GO, OVER, Stage, TurnRequest
 from pytest_gpuperf.pipeline.rotation import Rotation
 
@@ -157,6 +158,27 @@ def test_another_measurement_is_made_without_those_that_do_not_come_to_it() -> N
     begun = simulation.order(Stage.BEGIN)
     assert begun[-2:] in (["a", "b"], ["b", "a"])
     assert ("t0", "x", ("b",)) in simulation.rotation.left_out
+
+
+@pytest.mark.parametrize("order", [("a", "b"), ("b", "a")])
+def test_references_of_one_keep_nobody_from_measuring_together(
+    order: tuple[str, str],
+) -> None:
+    """What is left of a budget differs; that of before a test, and of after it."""
+    with_them = [
+        *measuring("t0", TURN_NAME, turns=0),
+        *measuring("t0"),
+        *measuring("t0", "second"),
+        *measuring("t0", TURN_NAME, turns=0),
+        *measuring("t1"),
+    ]
+    without = [*measuring("t0"), *measuring("t0", "second"), *measuring("t1")]
+    scripts = {"a": with_them, "b": without}
+    simulation = Simulation({name: scripts[name] for name in order})
+    simulation.run(first)
+
+    assert simulation.rotation.left_out == []
+    assert Counter(simulation.order(Stage.BEGIN)) == {"a": 5, "b": 3}
 
 
 def test_a_test_that_nobody_named_comes_last() -> None:
