@@ -180,7 +180,9 @@ def _noise_fraction(run: Run) -> float | None:
     spreads = [
         verdict.change.session_spread
         for verdict in run.verdicts
-        if verdict.change is not None and verdict.change.session_spread is not None
+        if verdict.against is None  # of blocks it is their spread
+        and verdict.change is not None
+        and verdict.change.session_spread is not None
     ]
     most = max(spreads, default=0.0)
     return most if most > Policy().noisy_spread else None

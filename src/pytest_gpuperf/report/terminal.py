@@ -154,10 +154,47 @@ def summary(
         width=width,
         in_failures=in_failures,
     )
+    yield from _against_lines(run, width)
     yield from _absent_lines(run, width)
     yield from _noise_lines(tally(run), width)
     judged = judged_line(run)
     yield from wrapped(judged.text, width=width, style=judged.style)
+
+
+def _against_lines(run: Run, width: int) -> Iterator[Line]:
+    """Yield what was compared with a revision, and what could not be."""
+    against = run.against
+    if against is None:
+        return
+    name = display.escape(against.revision)
+    commit = display.commit(against.commit)
+    head = f"against {name}" + (f" ({commit})" if commit not in {"", name} else "")
+    if against.block_count:
+        spent = f"{display.plural(against.block_count, 'block')} in "
+        parts = [spent + display.value(against.elapsed_s, "s")]
+        if against.null_fraction is not None:
+            null = display.change(against.null_fraction, signed=False)
+            parts.append(f"the same code differed by ±{null}")
+        parts.append(_differing(against.modules))
+        yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
+    if against.gap is not None:
+        why = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
+        yield from wrapped(f"{head}: {why}", width=width, style=Style.DOUBT)
+    for what, test_ids in (
+        ("in the revision alone", against.only_old),
+        ("in the working tree alone", against.only_new),
+    ):
+        if test_ids:
+            text = f"{what}: {listed(map(display.escape, test_ids))}"
+            yield from wrapped(text, width=width, style=Style.DOUBT)
+
+
+def _differing(modules: Sequence[str]) -> str:
+    """Return which own modules differ between the two sides."""
+    if not modules:
+        return "no module of the project differs"
+    verb = "differs" if len(modules) == 1 else "differ"
+    return f"{listed(map(display.escape, modules))} {verb}"
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
