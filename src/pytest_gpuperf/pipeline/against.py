@@ -9,7 +9,13 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.config import AgainstTests, ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.against import AgainstLook, AgainstPolicy, Block, look_at
+from pytest_gpuperf.judge.against import (
+    AgainstLook,
+    AgainstPolicy,
+    Block,
+    changed_tests,
+    look_at,
+)
 from pytest_gpuperf.model.against import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -133,7 +139,7 @@ def compare(
             null_fraction=looks.null_fraction(),
             gap=looks.gap,
         ),
-        verdicts=looks.verdicts(),
+        verdicts=(*looks.verdicts(), *changed_tests(against.changed)),
         remarks=remarks,
         interrupted=interrupted,
     )
