@@ -111,8 +111,8 @@ def compare(
     against = Against(revision=request.revision)
     remarks: tuple[str, ...] = ()
     interrupted = False
-    tell(looks.progress(text="making the two sides"))
     try:
+        tell(looks.progress(text="making the two sides"))
         with open_sides(request, command, site.runner) as sides:
             remarks = sides.remarks
             against = replace(
