@@ -8,6 +8,11 @@ the cores meanwhile.
 
     python benchmarks/real_gate.py --tries 30 --busy 0 1 2
     python benchmarks/real_gate.py --tries 200 --planted 0
+    python benchmarks/real_gate.py --tries 30 --by against
+
+With `--by against` nothing is stored: the unplanted suite is a commit, and every run
+compares with it (`--gpuperf-against`). With `--by confirm` three sessions are stored, and
+their commit decides about suspects (`--gpuperf-confirm-by=against`).
 
 Prints, for each load and slowdown: runs that failed because of the planted test, runs that
 failed because of another one (false alarms), inconclusive ones, and how long a run took.
@@ -36,16 +41,13 @@ TESTS = ("loop", "multiply", "copy", "encode")
 # one test does more work by the planted share; the others are as they were stored
 SUITE = """
 import json
-import os
 
 import numpy as np
-
-PLANTED = os.environ.get("PLANTED_TEST", "")
-SHARE = float(os.environ.get("PLANTED_SHARE", "0"))
+from planted import SHARE, TEST
 
 
 def amount(name, usual):
-    return round(usual * (1 + SHARE)) if name == PLANTED else usual
+    return round(usual * (1 + SHARE)) if name == TEST else usual
 
 
 def test_loop(gpuperf):
@@ -88,6 +90,15 @@ def test_encode(gpuperf):
     assert len(gpuperf(lambda: json.dumps(rows))) > 0
 """
 BUSY = "while True: pass"
+PLANTED = "TEST = {test!r}\nSHARE = {share!r}\n"  # of a project, beside its suite
+IGNORED = ".gpuperf\n.pytest_cache\n__pycache__\nrun.json\n"
+# what is stored, and what decides, by the name of --by
+STORED = {"baseline": True, "against": False, "confirm": True}
+GATES = {
+    "baseline": ("--gpuperf-baseline=.gpuperf",),
+    "against": ("--gpuperf-against=HEAD",),
+    "confirm": ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm-by=against"),
+}
 GOOD = frozenset({0, 1})  # a failed gate is an answer; anything else is a mistake
 
 
@@ -137,7 +148,9 @@ def main() -> int:
         default=[0, 20, 60, 100],
         metavar="PERCENT",
     )
+    parser.add_argument("--by", choices=tuple(GATES), default="baseline")
     options = parser.parse_args()
+    stored_count = options.sessions if STORED[options.by] else 0
     shares = [percent / 100 for percent in options.planted]
     alarms = 0
     with tempfile.TemporaryDirectory() as scratch:
@@ -145,17 +158,27 @@ def main() -> int:
         for loops in options.busy:
             with _busy(loops):
                 tallies = _tries(
-                    python, Path(scratch), options.tries, options.sessions, shares
+                    python,
+                    Path(scratch),
+                    options.tries,
+                    stored_count,
+                    shares,
+                    GATES[options.by],
                 )
-            _print_table(loops, options.sessions, options.tries, tallies)
+            _print_table(loops, stored_count, options.tries, tallies)
             alarms += sum(tally.alarm_count for tally in tallies.values())
     return 1 if alarms else 0
 
 
 def _tries(
-    python: Path, scratch: Path, count: int, sessions: int, shares: Sequence[float]
+    python: Path,
+    scratch: Path,
+    count: int,
+    sessions: int,
+    shares: Sequence[float],
+    gate: Sequence[str],
 ) -> dict[float, Tally]:
-    """Return what came of each slowdown; every try has a baseline of its own."""
+    """Return what came of each slowdown; every try has a project of its own."""
     draw = random.Random(1)  # noqa: S311 - an order, not a secret
     tallies = {share: Tally() for share in shares}
     for _ in range(count):
@@ -164,26 +187,22 @@ def _tries(
             _run(python, folder, "--gpuperf-update=all")
         for share in draw.sample(shares, len(shares)):
             test = draw.choice(TESTS) if share else ""
+            _plant(folder, test, share)
             begin = time.perf_counter()
-            verdicts = _run(
-                python, folder, "--gpuperf-baseline=.gpuperf", test=test, share=share
-            )
+            verdicts = _run(python, folder, *gate)
             tallies[share].walls_s.append(time.perf_counter() - begin)
             tallies[share].add(verdicts, test)
     return tallies
 
 
-def _run(
-    python: Path, folder: Path, option: str, *, test: str = "", share: float = 0.0
-) -> list[dict[str, object]]:
+def _run(python: Path, folder: Path, *options: str) -> list[dict[str, object]]:
     """Run the suite once and return its verdicts on `time`."""
     answer = folder / "run.json"
-    argv = [python, "-m", "pytest", "-q", option, f"--gpuperf-json={answer}"]
-    planted = {"PLANTED_TEST": test, "PLANTED_SHARE": str(share)}
+    argv = [python, "-m", "pytest", "-q", *options, f"--gpuperf-json={answer}"]
     process = subprocess.run(
         argv,
         cwd=folder,
-        env=environment(planted),
+        env=environment({}),
         capture_output=True,
         text=True,
         check=False,
@@ -200,12 +219,24 @@ def _test_of(verdict: dict[str, object]) -> str:
 
 
 def _project(folder: Path) -> Path:
-    """Return an empty project with the suite."""
+    """Return a project with the suite, whose one commit has nothing planted."""
     shutil.rmtree(folder, ignore_errors=True)
     folder.mkdir(parents=True)
     (folder / "test_real.py").write_text(SUITE, "utf-8")
     (folder / "pytest.ini").write_text("[pytest]\n", "utf-8")
+    (folder / ".gitignore").write_text(IGNORED, "utf-8")
+    _plant(folder, "", 0.0)
+    git = shutil.which("git") or sys.exit("git is not installed")
+    who = ("-c", "user.name=real_gate", "-c", "user.email=real_gate@localhost")
+    for command in (("init", "-q"), ("add", "."), (*who, "commit", "-qm", "as it was")):
+        subprocess.run([git, *command], cwd=folder, check=True)
     return folder
+
+
+def _plant(folder: Path, test: str, share: float) -> None:
+    """Make one test of a project slower than it was committed; "": none."""
+    text = PLANTED.format(test=test, share=share)
+    (folder / "planted.py").write_text(text, "utf-8")
 
 
 @contextlib.contextmanager

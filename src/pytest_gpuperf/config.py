@@ -5,9 +5,11 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Mapping
 from enum import Enum
+from pathlib import PurePath
 from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
+from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
@@ -19,20 +21,26 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
+    "DAY_S",
+    "AgainstTests",
     "Config",
+    "ConfirmBy",
     "JitCache",
     "Lock",
     "NcuClocks",
     "NcuReplay",
     "Plan",
     "Update",
+    "parse_carry",
     "parse_collectors",
     "parse_count",
     "parse_device",
+    "parse_duration",
     "parse_facts",
     "parse_hertz",
     "parse_percent",
     "parse_regression",
+    "parse_revision",
     "parse_share",
     "parse_word",
 ]
@@ -40,6 +48,7 @@ __all__ = [
 _Word = TypeVar("_Word", bound=Enum)
 
 _NUMBER = r"\s*(\d+(?:\.\d*)?|\.\d+)\s*"
+DAY_S = 86_400  # the longest timeout that makes sense
 _HIGHEST_HZ = 100.0  # of collect.nvml_sampler: above that, sensors repeat themselves
 
 
@@ -56,6 +65,21 @@ class JitCache(str, Enum):
 
     FRESH = "fresh"
     KEEP = "keep"
+
+
+class AgainstTests(str, Enum):
+    """Which source of a test both sides of --gpuperf-against run."""
+
+    SAME = "same"  # a test whose source differs is not compared
+    MINE = "mine"  # that of the working tree
+
+
+class ConfirmBy(str, Enum):
+    """What decides about the suspects of a stored baseline."""
+
+    FRESH = "fresh"  # fresh processes of the working tree
+    AGAINST = "against"  # the working tree and the stored commit, in turns
+    AUTO = "auto"  # the latter where it is possible
 
 
 class Lock(str, Enum):
@@ -107,6 +131,20 @@ class Config(Frozen, frozen=True, kw_only=True):
         confirm: Fresh processes that confirm suspects, >= 0.
 
         runs: Processes that measure every test, >= 1.
+
+        confirm_by: What decides about suspects.
+
+        against: The revision to compare the working tree with; None: none.
+
+        against_tests: Which source of a test both sides run.
+
+        build_command: What builds a side, run in its folder; None: the package's own
+            build, where it needs one.
+
+        carry: Files that git ignores and the other side needs, as patterns relative to
+            the root of the repository.
+
+        budget_s: How long the comparison with a revision may measure [s], > 0.
 
         jit_cache: Whether each confirming process has fresh compilation and autotuning
             caches, so that kernels are chosen again.
@@ -164,6 +202,12 @@ class Config(Frozen, frozen=True, kw_only=True):
     compare_across: frozenset[str] = frozenset()
     confirm: int = 5
     runs: int = 1
+    confirm_by: ConfirmBy = ConfirmBy.FRESH
+    against: str | None = None
+    against_tests: AgainstTests = AgainstTests.SAME
+    build_command: str | None = None
+    carry: tuple[str, ...] = ()
+    budget_s: float = 600.0
     jit_cache: JitCache = JitCache.FRESH
     ncu_replay: NcuReplay = NcuReplay.KERNEL
     ncu_clocks: NcuClocks = NcuClocks.NONE
@@ -256,6 +300,37 @@ def parse_regression(text: str) -> float | None:
     except ValueError:
         message = "write a percentage, as 5%, or off"
         raise ValueError(message) from None
+
+
+def parse_revision(text: str) -> str:
+    """Return the name of a revision, which git must not take for an option."""
+    name = text.strip()
+    if name.startswith("-") or "\0" in name:
+        message = "a revision does not begin with a dash; write a name, as origin/main"
+        raise ValueError(message)
+    return name
+
+
+def parse_duration(text: str) -> float:
+    """Return a time with its unit [s]."""
+    message = "write a time above 0 and at most a day with its unit, as 10min or 90s"
+    try:
+        quantity = parse_quantity(text, si="s")
+    except UnitError:
+        raise ValueError(message) from None
+    if quantity.si != "s" or not 0 < quantity.value <= DAY_S:
+        raise ValueError(message)
+    return quantity.value
+
+
+def parse_carry(text: str) -> tuple[str, ...]:
+    """Return the patterns of files that the other side gets, one a line."""
+    patterns = tuple(line.strip() for line in text.splitlines() if line.strip())
+    wrong = [p for p in patterns if PurePath(p).is_absolute() or ".." in p.split("/")]
+    if wrong:
+        message = f"{wrong[0]} is outside the repository; write paths below its root"
+        raise ValueError(message)
+    return patterns
 
 
 def parse_hertz(text: str) -> float | None:

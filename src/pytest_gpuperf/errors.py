@@ -13,7 +13,9 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   ├── CollectorFailedError          .argv .exit_code .log_tail
 │   │   ├── NothingProfiledError      a profiler ended well and saw no kernel
 │   │   └── UnknownCounterError       .counter; a profiler does not know its name
-│   └── CaptureFormatError            .path; a file of another format, or damaged
+│   ├── CaptureFormatError            .path; a file of another format, or damaged
+│   ├── RevisionError                 .revision; no tree of it can be made
+│   └── SidesRefusedError             .findings; the two sides are not proven
 ├── MeasureError                      a question without meaning
 │   ├── MissingEntryError(KeyError)   results have no entry of that name
 │   ├── WrongEntryError(TypeError)    a launch where a node is needed, or a node
@@ -62,7 +64,9 @@ __all__ = [
     "PerfAssertionError",
     "RecordError",
     "ReportError",
+    "RevisionError",
     "SchemaVersionError",
+    "SidesRefusedError",
     "UnitError",
     "UnknownCounterError",
     "UnknownMetricError",
@@ -258,6 +262,34 @@ class CaptureFormatError(CollectError):
     def __init__(self, message: str, *, remedy: str, path: str) -> None:
         super().__init__(f"{path}: {message}", remedy=remedy)
         self.path = path
+
+
+class RevisionError(CollectError):
+    """
+    A revision of which no tree can be made.
+
+    Attributes:
+        revision: The revision as it was written.
+    """
+
+    def __init__(self, message: str, *, remedy: str, revision: str) -> None:
+        super().__init__(message, remedy=remedy)
+        self.revision = revision
+
+
+class SidesRefusedError(CollectError):
+    """
+    Two sides that are not proven to run their own files each.
+
+    Attributes:
+        findings: What was found at each level that was tried, one line each.
+    """
+
+    def __init__(
+        self, message: str, *, remedy: str, findings: tuple[str, ...] = ()
+    ) -> None:
+        super().__init__(message, remedy=remedy)
+        self.findings = findings
 
 
 class MeasureError(GpuPerfError):

@@ -62,6 +62,18 @@ _OPTIONS = (
     _Option("gpuperf-strict", None, "fail what could not be measured or decided"),
     _Option("gpuperf-compare-across", "FACTS", "judge although these facts differ"),
     _Option("gpuperf-confirm", "N", "fresh processes that confirm suspects (5)"),
+    _Option(
+        "gpuperf-confirm-by",
+        "HOW",
+        "suspects are decided by: fresh processes, against (their stored commit), auto",
+    ),
+    _Option("gpuperf-against", "REV", "compare with this revision, by turns, here"),
+    _Option(
+        "gpuperf-against-tests",
+        "WHOSE",
+        "tests whose source differs: left out (same), or mine on both sides",
+    ),
+    _Option("gpuperf-budget", "TIME", "longest time of that comparison (10min)"),
     _Option("gpuperf-runs", "N", "processes that measure every test (1)"),
     _Option("gpuperf-disable", None, "run bodies unmeasured"),
     _Option("gpuperf-collectors", "LIST", "auto, or: cupti, events, host, ncu, nvml…"),
@@ -84,11 +96,15 @@ _OPTIONS = (
 
 _MAX_REGRESSION: float | None = 0.05  # docs/judging.md section 2: worth a failure
 _MOST_SESSIONS = 20  # of a test that a store keeps
-_DAY_S = 86_400  # the longest timeout that makes sense
 
 # ini values without an option: decided once for a project, or of several lines
 _INI = (
     ("gpuperf_sessions", "sessions of a test that --gpuperf-update=new stores (5)"),
+    ("gpuperf_build_command", "builds a side of --gpuperf-against, in its folder"),
+    (
+        "gpuperf_carry",
+        "files that git ignores and both sides of --gpuperf-against need, one a line",
+    ),
     (
         "gpuperf_jit_cache",
         "compilation caches of confirming processes: fresh (default), or keep",
@@ -186,11 +202,17 @@ def _read(config: pytest.Config) -> Config:
         ),
         confirm=reader.read("gpuperf_confirm", texts.parse_count(0), 5),
         runs=reader.read("gpuperf_runs", texts.parse_count(1), 1),
+        confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),
+        against=reader.read("gpuperf_against", texts.parse_revision, None),
+        against_tests=reader.word("gpuperf_against_tests", texts.AgainstTests.SAME),
+        build_command=reader.read("gpuperf_build_command", str.strip, None),
+        carry=reader.read("gpuperf_carry", texts.parse_carry, ()),
+        budget_s=reader.read("gpuperf_budget", texts.parse_duration, 600.0),
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
         ncu_timeout_s=reader.read(
-            "gpuperf_ncu_timeout", texts.parse_count(1, _DAY_S), None
+            "gpuperf_ncu_timeout", texts.parse_count(1, texts.DAY_S), None
         ),
         disable=reader.flag("gpuperf_disable"),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
@@ -203,7 +225,7 @@ def _read(config: pytest.Config) -> Config:
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
         lock_timeout_s=reader.read(
-            "gpuperf_lock_timeout", texts.parse_count(1, _DAY_S), 600.0
+            "gpuperf_lock_timeout", texts.parse_count(1, texts.DAY_S), 600.0
         ),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),
@@ -330,6 +352,11 @@ class _Reader:
             from pytest_gpuperf.collect.registry import refusals
 
             self.mistakes += refusals(read.collectors)
+        if read.against is not None and (read.replay or read.disable):
+            other = "--gpuperf-replay" if read.replay else "--gpuperf-disable"
+            self.mistakes.append(
+                f"--gpuperf-against measures, and {other} does not: drop one of them"
+            )
         if read.disable and (read.update or read.record):
             self.mistakes.append(
                 "--gpuperf-disable measures nothing to store or record: drop it, or "

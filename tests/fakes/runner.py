@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.collect.runner import Finished, LiveProcess
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.pipeline.repeat import ChildSpec
 
@@ -59,6 +59,40 @@ class FakeRunner:
         if isinstance(answer, Exception):
             raise answer
         return answer
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> LiveProcess:
+        """Answer like `run`; the process has ended, and its log holds what it wrote."""
+        ended = self.run(argv, timeout_s=0.0, cwd=cwd, env=env)
+        Path(log).write_bytes(ended.stdout + ended.stderr)
+        return FakeProcess(ended.exit_code)
+
+
+class FakeProcess:
+    """
+    A process that ends when it is told to.
+
+    Attributes:
+        exit_code: Its exit status; None: it runs.
+
+        ended: Whether somebody has ended it, or let go of it.
+    """
+
+    def __init__(self, exit_code: int | None = None) -> None:
+        self.exit_code = exit_code
+        self.ended = False
+
+    def end(self) -> None:
+        self.ended = True
+        if self.exit_code is None:
+            self.exit_code = -9
 
 
 class FakeChild(FakeRunner):

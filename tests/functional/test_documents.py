@@ -16,7 +16,7 @@ import pytest
 
 from fakes.project import Project
 from pytest_gpuperf import options
-from pytest_gpuperf.cli.arguments import parser
+from pytest_gpuperf.cli.arguments import parse
 
 ROOT = Path(__file__).resolve().parents[2]
 DOCUMENTS = [ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md"))]
@@ -153,7 +153,7 @@ def _is_taken(typed: list[str]) -> bool:
     )
     names = [word for word in typed if word.isalpha() and word.islower()]
     try:
-        parser().parse_args(typed if whole else [*names[:2], "--help"])
+        parse(typed if whole else [*names[:2], "--help"])
     except SystemExit as ended:  # 0: it prints its help
         return ended.code == 0
     return True

@@ -12,6 +12,10 @@ WRONG = {
     "gpuperf-min-judged": "many",
     "gpuperf-compare-across": "weather",
     "gpuperf-confirm": "-1",
+    "gpuperf-confirm-by": "luck",
+    "gpuperf-against": "-1",
+    "gpuperf-against-tests": "theirs",
+    "gpuperf-budget": "10",
     "gpuperf-runs": "0",
     "gpuperf-collectors": "magic",
     "gpuperf-device": "first",
@@ -55,6 +59,8 @@ def test_wrong_ini_values_are_told_by_their_ini_name(project: Project) -> None:
     [
         (("--gpuperf-record=a", "--gpuperf-replay=."), "exclude each other"),
         (("--gpuperf-disable", "--gpuperf-update=new"), "measures nothing to store"),
+        (("--gpuperf-disable", "--gpuperf-against=HEAD"), "measures, and"),
+        (("--gpuperf-replay=.", "--gpuperf-against=HEAD"), "measures, and"),
         (("--gpuperf-baseline=nowhere",), "nowhere"),
     ],
 )

@@ -11,7 +11,16 @@ import pytest
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.project import PLUGIN
 from pytest_gpuperf import options
-from pytest_gpuperf.config import Config, JitCache, Lock, NcuClocks, NcuReplay, Update
+from pytest_gpuperf.config import (
+    AgainstTests,
+    Config,
+    ConfirmBy,
+    JitCache,
+    Lock,
+    NcuClocks,
+    NcuReplay,
+    Update,
+)
 
 # option, what is written, what is read, another text, what is read then
 EACH: dict[str, tuple[str, object, str, object]] = {
@@ -26,6 +35,10 @@ EACH: dict[str, tuple[str, object, str, object]] = {
         frozenset({"cpu_model", "core_count"}),
     ),
     "confirm": ("0", 0, "7", 7),
+    "confirm_by": ("against", ConfirmBy.AGAINST, "auto", ConfirmBy.AUTO),
+    "against": ("main", "main", " HEAD~3", "HEAD~3"),
+    "against_tests": ("mine", AgainstTests.MINE, "same", AgainstTests.SAME),
+    "budget": ("90s", 90.0, "10 min", 600.0),
     "runs": ("1", 1, "3", 3),
     "collectors": ("host", ("host",), "auto", ()),
     "chip": ("GH100", "GH100", " sm_90", "sm_90"),
@@ -39,6 +52,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "lock": ("shared", Lock.SHARED, "off", Lock.OFF),
     "telemetry": ("12.5", 12.5, "off", None),
 }
+FIELDS = {"budget": "budget_s"}  # of Config, where it is not the option's name
 FLAGS = ("strict", "disable", "junit_properties")
 
 
@@ -68,7 +82,7 @@ def _two_gpus(monkeypatch: pytest.MonkeyPatch) -> None:
 def read(pytester: pytest.Pytester, name: str, *arguments: str) -> Any:
     """Return one field of the Config that a command line gives."""
     config = pytester.parseconfig(*PLUGIN, *arguments)
-    return getattr(options.config_of(config), name)
+    return getattr(options.config_of(config), FIELDS.get(name, name))
 
 
 def here(value: object, root: str) -> object:
@@ -82,7 +96,8 @@ def test_every_option_is_tried_here() -> None:
     tried = {f"gpuperf-{name.replace('_', '-')}" for name in (*EACH, *FLAGS)}
 
     assert declared == tried
-    assert set(Config.__struct_fields__) >= {*EACH, *FLAGS}
+    fields = {FIELDS.get(name, name) for name in (*EACH, *FLAGS)}
+    assert set(Config.__struct_fields__) >= fields
 
 
 @pytest.mark.parametrize("name", EACH)
@@ -108,7 +123,7 @@ def test_the_command_line_alone_works(
     flag = f"--gpuperf-{name.replace('_', '-')}={text}"
     config = options.config_of(pytester.parseconfig(*PLUGIN, flag))
 
-    assert getattr(config, name) == here(meant, root)
+    assert getattr(config, FIELDS.get(name, name)) == here(meant, root)
     assert dict(config.option_texts) == {f"gpuperf_{name}": text}
 
 
@@ -138,6 +153,24 @@ def test_caches_are_for_the_ini_file(
     assert read(pytester, "jit_cache") is JitCache(text)
     with pytest.raises(pytest.UsageError, match="unrecognized arguments"):
         pytester.parseconfig(*PLUGIN, f"--gpuperf-jit-cache={text}")
+
+
+def test_how_a_side_is_built_is_for_the_ini_file(
+    pytester: pytest.Pytester, root: str
+) -> None:
+    """A command, and files of which there may be several: one a line, below the root."""
+    command = "python setup.py build_ext --inplace"
+    pytester.makeini(
+        f"[pytest]\ngpuperf_build_command = {command}\n"
+        "gpuperf_carry =\n    pkg/_version.py\n    data/*.bin\n"
+    )
+
+    assert read(pytester, "build_command") == command
+    assert read(pytester, "carry") == ("pkg/_version.py", "data/*.bin")
+    for outside in ("../a.py", "/etc/hosts", "a/../../b"):
+        pytester.makeini(f"[pytest]\ngpuperf_carry = {outside}\n")
+        with pytest.raises(pytest.UsageError, match="is outside the repository"):
+            read(pytester, "carry")
 
 
 def test_the_wait_for_a_gpu_is_for_the_ini_file(

@@ -12,8 +12,14 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.arguments import parser
-from pytest_gpuperf.cli.output import UNREADABLE, WRONG_USAGE, print_bytes, say
+from pytest_gpuperf.cli.arguments import parse
+from pytest_gpuperf.cli.output import (
+    INTERRUPTED,
+    UNREADABLE,
+    WRONG_USAGE,
+    print_bytes,
+    say,
+)
 from pytest_gpuperf.errors import ConfigError, GpuPerfError
 
 if TYPE_CHECKING:
@@ -22,14 +28,13 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-_INTERRUPTED = 130  # 128 + SIGINT
 _PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
 
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run one command with these arguments, or this process's; return the exit code."""
     try:
-        code = _reported(parser().parse_args(argv))
+        code = _reported(parse(sys.argv[1:] if argv is None else argv))
         if sys.stdout is not None:
             sys.stdout.flush()
     except BrokenPipeError:
@@ -37,7 +42,7 @@ def main(argv: Sequence[str] | None = None) -> int:
         os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return _PIPE_CLOSED
     except KeyboardInterrupt:
-        return _INTERRUPTED
+        return INTERRUPTED
     return code
 
 

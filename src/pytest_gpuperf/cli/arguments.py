@@ -18,7 +18,9 @@ if TYPE_CHECKING:
     # what add_subparsers returns has no public name
     _Commands: TypeAlias = "argparse._SubParsersAction[argparse.ArgumentParser]"  # noqa: SLF001 - see above
 
-__all__ = ["parser"]
+__all__ = ["parse", "parser"]
+
+_BEHIND = frozenset({"bisect", "compare"})  # they hand on what stands behind --
 
 _EXIT_CODES = """\
 exit codes: 0 good; 1 a limit failed, a change regressed, or a run that is verified
@@ -48,6 +50,20 @@ class _Joined(argparse.Action):
         )
 
 
+def parse(argv: Sequence[str]) -> argparse.Namespace:
+    """
+    Return the arguments of a command line; `options`: pytest's, from behind `--`.
+
+    argparse would take those for more of the positional arguments, or for none.
+    """
+    end = [*argv, "--"].index("--")
+    if not (argv and argv[0] in _BEHIND):
+        return parser().parse_args(argv)
+    arguments = parser().parse_args(argv[:end])
+    arguments.options = [*argv[end + 1 :]]
+    return arguments
+
+
 def parser() -> argparse.ArgumentParser:
     """Return the parser of all commands."""
     whole = argparse.ArgumentParser(
@@ -66,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
         _add_show,
         _add_compare,
         _add_report,
+        _add_bisect,
         _add_baseline,
         _add_verify,
         _add_doctor,
@@ -111,18 +128,24 @@ def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
     compare = commands.add_parser(
         "compare",
         parents=[form],
-        help="show the last run beside older ones, and judge it",
+        help="show the last run beside older ones, or tests beside a revision; judge them",
     )
     compare.add_argument(
         "files",
         metavar="RUN",
-        nargs="+",
-        help="a run's JSON file, a recording or a store; the last one is a run",
+        nargs="*",
+        help="a run's JSON file, a recording or a store; the last one is a run; with "
+        "--against: tests, and pytest's options behind --",
+    )
+    compare.add_argument(
+        "--against",
+        metavar="REV",
+        help="measure tests of this revision and of the working tree, by turns",
     )
     compare.add_argument(
         "--max-regression",
         type=_share,
-        default="5%",
+        default=argparse.SUPPRESS,
         metavar="SHARE",
         help="largest change for the worse that passes, as 5%%, or off (5%%)",
     )
@@ -152,6 +175,57 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
         help="the page; - for standard output",
     )
     report.set_defaults(command="report:report")
+
+
+def _add_bisect(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `bisect`."""
+    bisect = commands.add_parser(
+        "bisect",
+        parents=[form],
+        help="find the commit that made a test slower; pytest's options behind --",
+    )
+    bisect.add_argument("test", metavar="TEST", help="one test, as pytest names it")
+    bisect.add_argument("--good", metavar="REV", required=True, help="a fast revision")
+    bisect.add_argument(
+        "--bad", metavar="REV", default="HEAD", help="a later, slow one (HEAD)"
+    )
+    bisect.add_argument(
+        "--metric", metavar="NAME", default="time", help="what got worse (time)"
+    )
+    bisect.add_argument(
+        "--max-regression",
+        type=_some_share,
+        default="5%",
+        metavar="SHARE",
+        help="the smallest change that counts (5%%)",
+    )
+    bisect.add_argument(
+        "--tests",
+        choices=("same", "mine"),
+        default="same",
+        help="skip commits whose test differs (same), or run each one's on both sides",
+    )
+    bisect.add_argument(
+        "--build", metavar="COMMAND", help="builds a commit, in its folder"
+    )
+    bisect.add_argument(
+        "--carry",
+        metavar="FILE",
+        action="append",
+        default=[],
+        help="a file that git ignores and a commit needs; may be repeated",
+    )
+    bisect.add_argument(
+        "--budget",
+        type=_duration,
+        default="10min",
+        metavar="TIME",
+        help="longest time of one comparison (10min)",
+    )
+    bisect.add_argument(
+        "--restart", action="store_true", help="forget an interrupted search"
+    )
+    bisect.set_defaults(command="against:bisect")
 
 
 def _add_baseline(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -383,3 +457,23 @@ def _share(text: str) -> float | None:
         message = f"{text!r} is not a share: write 5% or off"
         raise argparse.ArgumentTypeError(message)
     return quantity.value
+
+
+def _some_share(text: str) -> float:
+    """Return a share above 0."""
+    share = _share(text)
+    if not share:
+        message = f"{text!r} is not a share above 0: write 5%"
+        raise argparse.ArgumentTypeError(message)
+    return share
+
+
+def _duration(text: str) -> float:
+    """Return a time with its unit [s]."""
+    from pytest_gpuperf.config import parse_duration
+
+    try:
+        return parse_duration(text)
+    except ValueError as error:
+        message = f"{text!r}: {error}"
+        raise argparse.ArgumentTypeError(message) from error

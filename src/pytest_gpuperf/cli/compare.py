@@ -46,6 +46,7 @@ __all__ = ["compare"]
 
 # whole runs stand in the files: nothing was selected, so nothing needs confirming
 _POLICY = Policy(selected=False)
+_MAX_REGRESSION = 0.05  # as of pytest's --gpuperf-max-regression
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
 _RECORDING = "recording.json"  # what a folder of --gpuperf-record holds
@@ -110,11 +111,17 @@ class _Pair(Frozen, frozen=True, kw_only=True):
 
 def compare(arguments: argparse.Namespace) -> int:
     """Show the last run beside the older ones, and judge it where they are enough."""
-    if len(arguments.files) < 2:  # noqa: PLR2004 - a comparison needs two sides
+    if arguments.against is not None:
+        from pytest_gpuperf.cli.against import compare_with_revision
+
+        return compare_with_revision(arguments)
+    files = [*arguments.files, *arguments.options]
+    if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
-    stored, current = _read_sides(arguments.files)
-    judged = _judged(stored, current, max_regression=arguments.max_regression)
+    stored, current = _read_sides(files)
+    max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
+    judged = _judged(stored, current, max_regression=max_regression)
     _print(_pairs(stored, judged), judged, arguments.format)
     verdicts = judged.verdicts
     worse = {Outcome.FAILED, Outcome.REGRESSED}  # without a threshold: only shown

@@ -18,6 +18,7 @@ __all__ = [
     "BLOCKED",
     "DEGRADED",
     "GOOD",
+    "INTERRUPTED",
     "UNDECIDED",
     "UNREADABLE",
     "WORSE",
@@ -29,6 +30,7 @@ __all__ = [
 ]
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
+INTERRUPTED = 130  # 128 + SIGINT
 DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
 
 _WIDTH = 100  # characters of a table

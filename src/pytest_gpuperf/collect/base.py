@@ -6,7 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
 from itertools import cycle, islice, repeat
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeAlias, runtime_checkable
 
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen
@@ -22,6 +22,7 @@ __all__ = [
     "Holding",
     "Sequenced",
     "StopRule",
+    "TakeTurn",
     "TimedCall",
     "Timing",
     "Watching",
@@ -34,6 +35,9 @@ __all__ = [
 ]
 
 Arguments = tuple[tuple[object, ...], dict[str, object]]
+# waits until the next sample may be taken, told whether there are enough; returns whether
+# it is to be taken
+TakeTurn: TypeAlias = "Callable[[bool], bool]"
 
 CACHE_MODES = (CacheMode.COLD, CacheMode.WARM)  # what a test may ask for
 CACHE_REMEDY = 'write "cold" or "warm"'

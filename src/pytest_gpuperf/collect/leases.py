@@ -1,4 +1,4 @@
-"""Exclusive use of a GPU by one run at a time.
+"""Exclusive use of a GPU, or of the whole machine, by one run at a time.
 
 A lock file names the holder. Each measuring process also publishes what it does, because
 the driver lists a context that waits for its turn like one that computes.
@@ -13,7 +13,7 @@ import re
 import stat
 import tempfile
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from enum import Enum
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,12 +36,14 @@ __all__ = [
     "ProcessState",
     "descends_from",
     "exclusive",
+    "exclusive_machine",
     "file_mode",
     "lease_folder",
     "make_lease_folder",
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
+_MACHINE = "this machine"  # in messages
 _POLL_S = 1.0  # how often a waiting process checks whether the holder has changed
 _FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
 _LONGEST_TEST = 300  # characters of a test's name that are published
@@ -163,14 +165,56 @@ def exclusive(
 
         CollectError: The folder cannot hold a lock.
     """
-    path = _path(device, folder, ".lock")
+    with _held(_path(device, folder, ".lock"), device, test, timeout_s) as path:
+        yield path
+
+
+@contextlib.contextmanager
+def exclusive_machine(
+    *,
+    test: str,
+    folder: Path | None = None,
+    timeout_s: float = 600.0,
+    waiting: Callable[[ProcessState], object] | None = None,
+) -> Iterator[Path]:
+    """
+    Keep every other run that asks for it off this machine while the block runs.
+
+    Args:
+        test: What the machine is needed for, shown to waiting runs.
+
+        folder: Where the locks are; None: `lease_folder()`.
+
+        timeout_s: How long to wait for one holder [s], >= 0.
+
+        waiting: Called with each holder that is waited for.
+
+    Raises:
+        DeviceHeldError: One holder had it all the time; it is named.
+
+        CollectError: The folder cannot hold a lock.
+    """
+    path = (lease_folder() if folder is None else folder) / "machine.lock"
+    with _held(path, _MACHINE, test, timeout_s, waiting):
+        yield path
+
+
+@contextlib.contextmanager
+def _held(
+    path: Path,
+    device: str,
+    test: str,
+    timeout_s: float,
+    waiting: Callable[[ProcessState], object] | None = None,
+) -> Iterator[Path]:
+    """Hold a lock while the block runs, unless this thread or an ancestor holds it."""
     if _HOLDERS.get(path) == threading.get_ident():
         yield path
         return
     try:
         make_lease_folder(path.parent)
         guard = FileLock(path, mode=file_mode(path.parent))
-        acquired = _acquired(guard, path, timeout_s)
+        acquired = _acquired(guard, path, timeout_s, waiting)
     except Timeout as error:
         raise _held_error(device, path, timeout_s) from error
     except (OSError, NotImplementedError) as error:
@@ -299,9 +343,15 @@ def descends_from(ancestor: int, pid: int, proc: Path = Path("/proc")) -> bool:
     return False
 
 
-def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
+def _acquired(
+    guard: BaseFileLock,
+    path: Path,
+    timeout_s: float,
+    waiting: Callable[[ProcessState], object] | None,
+) -> bool:
     """Wait for a lock, `timeout_s` for each holder; return False if an ancestor holds it."""
-    begun_ns, holder, pause_s = SystemClock.now_ns(), _read(_holder_file(path)), 0.0
+    begun_ns, pause_s, told = SystemClock.now_ns(), 0.0, None
+    holder = _read(_holder_file(path))
     while True:
         try:
             guard.acquire(timeout=pause_s)
@@ -312,6 +362,9 @@ def _acquired(guard: BaseFileLock, path: Path, timeout_s: float) -> bool:
                 return False
             if current is not None and current != holder:
                 begun_ns, holder = now_ns, current
+            if waiting is not None and holder is not None and holder.pid != told:
+                told = holder.pid
+                waiting(holder)
             left_s = timeout_s - (now_ns - begun_ns) / NS_PER_S
             if left_s <= 0:
                 raise
@@ -436,7 +489,7 @@ def _held_error(device: str, path: Path, timeout_s: float) -> DeviceHeldError:
 
 
 def _device_text(device: str) -> str:
-    """Return the name of a GPU in a message."""
+    """Return the name of a GPU, or of the machine, in a message."""
     return f"GPU {device}" if device.isdecimal() else device
 
 

@@ -34,6 +34,7 @@ __all__ = [
     "Recording",
     "content_digest",
     "digest_of",
+    "read",
     "start",
 ]
 
@@ -47,10 +48,11 @@ import importlib.util
 import sys
 
 sys.path[:] = [entry for entry in sys.path if entry != {folder!r}]
-spec = importlib.util.spec_from_file_location("gpuperf_loaded_files", {module!r})
-module = importlib.util.module_from_spec(spec)
-spec.loader.exec_module(module)
-module.start({folder!r}, {root!r})
+for file, arguments in {steps!r}:
+    spec = importlib.util.spec_from_file_location("gpuperf_step", file)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    module.start(*arguments)
 this = sys.modules.pop("sitecustomize")
 try:
     import sitecustomize  # the environment's own
@@ -92,17 +94,19 @@ class FileRecorder:
     Records which files this process loads and opens.
 
     Args:
-        root: Files that are only opened count below this folder.
+        root: Files that are only opened count below this folder; None: they are not
+            recorded, and the program is not slowed down by an audit hook.
     """
 
-    def __init__(self, root: str) -> None:
-        self._root = os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - keeps the separator at the end
+    def __init__(self, root: str | None) -> None:
+        self._root = root and os.path.join(os.path.realpath(root), "")  # noqa: PTH118 - keeps the separator at the end
         self._opened: set[str] = set()
         self._written: set[str] = set()
 
     def start(self) -> None:
         """Record from now on; Python cannot take an audit hook back."""
-        sys.addaudithook(self._audit)
+        if self._root:
+            sys.addaudithook(self._audit)
 
     def snapshot(self) -> tuple[LoadedFile, ...]:
         """Return the files used so far, without those that this process has written."""
@@ -145,7 +149,7 @@ class FileRecorder:
             folder, name = os.path.split(path)
             if os.path.basename(folder) == "__pycache__":  # noqa: PTH119 - as above
                 path = f"{folder[: -len('__pycache__')]}{name.partition('.')[0]}.py"  # noqa: PLW2901 - the same file
-            if os.path.realpath(path).startswith(self._root):
+            if self._root and os.path.realpath(path).startswith(self._root):
                 yield LoadedFile(path, FileKind.OPENED)
 
     def _mapped(self) -> Iterator[LoadedFile]:
@@ -160,7 +164,7 @@ class FileRecorder:
         for path in {path for path, _ in mapped}:
             if path in code:
                 yield LoadedFile(path, FileKind.LIBRARY)
-            elif path.startswith(self._root):
+            elif self._root and path.startswith(self._root):
                 yield LoadedFile(path, FileKind.OPENED)
 
 
@@ -179,7 +183,7 @@ def _packages() -> Iterator[LoadedFile]:
     return (LoadedFile(entry or ".", FileKind.PACKAGES) for entry in sys.path)
 
 
-def start(folder: str, root: str) -> None:
+def start(folder: str, root: str | None) -> None:
     """
     Record this process, and write what it used at its end into a folder.
 
@@ -214,14 +218,22 @@ class Recording:
         folder: A folder of its own, which is made.
 
         root: As for `FileRecorder`.
+
+        first: What each process does before it records: the file of a module, and the
+            arguments of that module's `start`.
     """
 
-    def __init__(self, folder: Path, root: Path) -> None:
-        self._folder, self._root = folder, root
+    def __init__(
+        self,
+        folder: Path,
+        root: Path | None,
+        *,
+        first: Sequence[tuple[str, tuple[object, ...]]] = (),
+    ) -> None:
+        self._folder, self._root = folder, root or folder
         folder.mkdir(parents=True)
-        text = _SITECUSTOMIZE.format(
-            folder=str(folder), module=__file__, root=str(root)
-        )
+        record = (__file__, (str(folder), root and str(root)))
+        text = _SITECUSTOMIZE.format(folder=str(folder), steps=[*first, record])
         (folder / "sitecustomize.py").write_text(text, encoding="utf-8")
 
     def variables(
@@ -253,19 +265,13 @@ class Recording:
         Returns:
             None where that program did not come to its end or was not recorded.
         """
-        folder = self._folder.resolve()
-        records = [
-            json.loads(file.read_bytes()) for file in self._folder.glob("*.json")
-        ]
-        ended = [record["argv"] for record in records]
-        if commands and not any(list(argv) in ended for argv in commands):
+        files: set[LoadedFile] = set()
+        ended = []
+        for argv, used in read(self._folder):
+            ended.append(argv)
+            files |= used
+        if commands and not any(tuple(argv) in ended for argv in commands):
             return None
-        files = {
-            LoadedFile(path, FileKind(kind), name)
-            for record in records
-            for path, kind, name in record["files"]
-            if Path(path).parent != folder
-        }
         return tuple(sorted(files.union(self._libraries())))
 
     def _libraries(self) -> Iterable[LoadedFile]:
@@ -276,6 +282,28 @@ class Recording:
                 if path:  # as the program has named it
                     library = self._root.joinpath(path).resolve()
                     yield LoadedFile(str(library), FileKind.LIBRARY)
+
+
+def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
+    """
+    Return what each process used that has ended by itself: its arguments and its files.
+
+    Args:
+        folder: Of a `Recording`, also one of another process.
+    """
+    own = folder.resolve()
+    records = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]
+    return [
+        (
+            tuple(record["argv"]),
+            frozenset(
+                LoadedFile(path, FileKind(kind), name)
+                for path, kind, name in record["files"]
+                if Path(path).parent != own
+            ),
+        )
+        for record in records
+    ]
 
 
 _CHUNK_BYTES = 1 << 16  # as fast as larger ones: 3.4 GB/s on one core

@@ -6,12 +6,13 @@ import contextlib
 import os
 import signal
 import subprocess
+import sys
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import NamedTuple, Protocol
 
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
-__all__ = ["Finished", "ProcessRunner", "Runner"]
+__all__ = ["Finished", "LiveProcess", "ProcessRunner", "Runner", "run_here"]
 
 _TAIL_LINES = 40  # enough for a traceback and the lines before it
 _DRAIN_S = 1.0  # the pipes of a killed process are read in milliseconds
@@ -47,8 +48,19 @@ class Finished(NamedTuple):  # `gpuperf show` is slower by 7 ms with a dataclass
         return "\n".join(lines[-_TAIL_LINES:])
 
 
+class LiveProcess(Protocol):
+    """A process that was started and not waited for."""
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit status; negative: the signal that ended it. None: it runs."""
+
+    def end(self) -> None:
+        """Kill it and its process group, if it runs; let go of what watched it."""
+
+
 class Runner(Protocol):
-    """Starts one process and waits for it; tests replace it with a scripted one."""
+    """Starts processes; tests replace it with a scripted one."""
 
     def run(
         self,
@@ -77,6 +89,33 @@ class Runner(Protocol):
             CollectorUnavailableError: The executable cannot be started.
 
             CollectorTimeoutError: It took longer; its process group was ended.
+        """
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> LiveProcess:
+        """
+        Start a command and return at once; whoever does so must call its `end`.
+
+        Args:
+            argv: The executable and its arguments; never a shell string.
+
+            log: The file that both of its streams go to; it reads nothing.
+
+            cwd: The folder to start it in; None: this process's.
+
+            env: Its whole environment; None: this process's.
+
+            descriptors: File descriptors that it shares with this process.
+
+        Raises:
+            CollectorUnavailableError: The executable cannot be started.
         """
 
 
@@ -108,23 +147,7 @@ class ProcessRunner:
     ) -> Finished:
         """Run a command to its end; see `Runner.run`."""
         command = tuple(argv)
-        try:
-            process = subprocess.Popen(
-                command,
-                cwd=cwd,
-                env=None if env is None else dict(env),
-                stdin=subprocess.PIPE,
-                stdout=subprocess.PIPE,
-                stderr=subprocess.PIPE,
-                start_new_session=True,
-            )
-        except OSError as error:
-            message = f"{command[0]} cannot be started ({error.strerror})"
-            remedy = f"install {command[0]} or put it on PATH"
-            if cwd is not None and error.filename == cwd:
-                message = f"{command[0]} cannot be started in {cwd} ({error.strerror})"
-                remedy = "give a folder that exists"
-            raise CollectorUnavailableError(message, remedy=remedy) from error
+        process = _started(command, cwd, env, stdin=subprocess.PIPE)
         try:
             with _guarded(process):
                 if self._meanwhile is not None:
@@ -142,6 +165,98 @@ class ProcessRunner:
         return Finished(
             argv=command, exit_code=process.returncode, stdout=stdout, stderr=stderr
         )
+
+    def start(
+        self,
+        argv: Sequence[str],
+        *,
+        log: str,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        descriptors: Sequence[int] = (),
+    ) -> LiveProcess:
+        """Start a command and return at once; see `Runner.start`."""
+        with open(log, "wb") as sink:  # noqa: PTH123 - `gpuperf show` does not need pathlib
+            return _GuardedProcess(
+                _started(
+                    tuple(argv),
+                    cwd,
+                    env,
+                    stdin=subprocess.DEVNULL,
+                    output=sink.fileno(),
+                    descriptors=descriptors,
+                )
+            )
+
+
+def run_here(argv: Sequence[str], *, quiet: bool = False) -> int:
+    """
+    Run a command in this process's place: on the same terminal, Ctrl-C included.
+
+    Args:
+        argv: The executable and its arguments; never a shell string.
+
+        quiet: Whether what it prints goes to standard error.
+
+    Returns:
+        Its exit status; negative: the signal that ended it.
+    """
+    process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
+    while True:
+        try:
+            return process.wait()
+        except KeyboardInterrupt:  # it has got it, too, and tidies up
+            continue
+
+
+class _GuardedProcess:
+    """A process whose group is killed when this process dies, or says so."""
+
+    def __init__(self, process: subprocess.Popen[bytes]) -> None:
+        self._process = process
+        self._guard = contextlib.ExitStack()
+        self._guard.enter_context(_guarded(process))
+
+    @property
+    def exit_code(self) -> int | None:
+        """Its exit status; negative: the signal that ended it. None: it runs."""
+        return self._process.poll()
+
+    def end(self) -> None:
+        """Kill it and its process group, if it runs; let go of what watched it."""
+        if self.exit_code is None:
+            _end_group(self._process)
+        self._guard.close()
+
+
+def _started(
+    command: tuple[str, ...],
+    cwd: str | None,
+    env: Mapping[str, str] | None,
+    *,
+    stdin: int,
+    output: int = subprocess.PIPE,
+    descriptors: Sequence[int] = (),
+) -> subprocess.Popen[bytes]:
+    """Start a process in a group of its own."""
+    try:
+        return subprocess.Popen(
+            command,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=stdin,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+            pass_fds=descriptors,
+        )
+    except OSError as error:
+        message = f"{command[0]} cannot be started ({error.strerror})"
+        remedy = f"install {command[0]} or put it on PATH"
+        if cwd is not None and error.filename == cwd:
+            message = f"{command[0]} cannot be started in {cwd} ({error.strerror})"
+            remedy = "give a folder that exists"
+        raise CollectorUnavailableError(message, remedy=remedy) from error
 
 
 @contextlib.contextmanager

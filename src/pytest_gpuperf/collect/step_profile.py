@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import itertools
 import math
+import operator
 import sys
 import threading
 from collections.abc import Iterable, Iterator, Mapping
@@ -18,6 +19,7 @@ from contextlib import AbstractContextManager
 from types import ModuleType
 from typing import TypeVar, final
 
+from pytest_gpuperf.collect.base import TakeTurn
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.memory import Allocator, TorchPool
 from pytest_gpuperf.collect.runtime import DeviceRuntime
@@ -112,9 +114,16 @@ class StepRecorder:
         self._active = False  # whether a device was in use when last asked
         self._used = False
 
-    def begin(self) -> None:
-        """Wait for the device, then begin the loop."""
+    def begin(self, take_turn: TakeTurn = operator.not_) -> None:
+        """
+        Wait for the device, then begin the loop.
+
+        Args:
+            take_turn: Called after each step, outside of all that is timed: waits until
+                the next may begin. By itself a process waits for nobody.
+        """
         self._thread = threading.get_ident()
+        self._take_turn = take_turn
         self._memory.begin(calling=False)
         self._compiled = self._compiler.compiled()
         self._ask_device()
@@ -355,6 +364,7 @@ class StepRecorder:
             )
         )
         self._start_ns = None
+        self._take_turn(False)  # noqa: FBT003 - a loop has as many steps as its test says
         self._begin_ns = self._now_ns()
 
     def _check_running(self, what: str) -> None:

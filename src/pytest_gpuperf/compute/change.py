@@ -20,6 +20,9 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
 
 __all__ = [
+    "Part",
+    "Tables",
+    "change_of",
     "changes",
     "detectable_effects",
     "exact_change",
@@ -229,7 +232,7 @@ class _Suite:
         effects: list[float | None] = [None] * len(self._tests)
         for group, places in _groups(self._tests).items():
             residuals = [self._residuals[place] for place in places]
-            tables = _Tables(self.usual[group], residuals, more_sessions=more_sessions)
+            tables = Tables(self.usual[group], residuals, more_sessions=more_sessions)
             for place, residual in zip(places, residuals, strict=True):
                 effects[place] = _future_effect(
                     self._tests[place], residual, tables, level
@@ -247,11 +250,11 @@ class _Suite:
             tests = [self._tests[place] for place in places]
             residuals = [self._residuals[place] for place in places]
             parts = _parts(tests, residuals)
-            tables = _Tables(self.usual[group], residuals)
+            tables = Tables(self.usual[group], residuals)
             for place, test, residual, part in zip(
                 places, tests, residuals, parts, strict=True
             ):
-                found[place] = _change(test, residual, part, tables, level)
+                found[place] = change_of(test, residual, part, tables, level)
         return [found[place] for place in judged]
 
 
@@ -298,21 +301,25 @@ def _one_apart(contrast: Contrast, middle: float) -> float:
     return max((contrast.difference - middle) ** 2 / 2, LEAST_VARIANCE)
 
 
-class _Part(Frozen, frozen=True, kw_only=True):
+class Part(Frozen, frozen=True, kw_only=True):
     """
     What the processes of the current session say of a contrast's difference.
 
     Attributes:
         ratio: The variance of the difference over that of a stored session.
 
+        planned_ratio: What it is before anything is measured: the detectable effect is
+            told for that.
+
         floor: The least variance of a stored session.
     """
 
     ratio: float
-    floor: float
+    planned_ratio: float
+    floor: float = 0.0
 
 
-def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[_Part]:
+def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[Part]:
     """
     Return what the processes of each contrast of a group say.
 
@@ -334,12 +341,18 @@ def _parts(tests: Sequence[Contrast], residuals: Sequence[Residual]) -> list[_Pa
             part = min(pooled, test.floor / residual.variance, 1.0)
         count = test.run_count
         narrowed = min(1.0, _MEDIAN_VARIANCE / count) / test.run_share
-        ratio = 1 / len(test.stored) + 1 - part + part * narrowed
-        parts.append(_Part(ratio=ratio, floor=test.floor))
+        mean = 1 / len(test.stored)
+        parts.append(
+            Part(
+                ratio=mean + 1 - part + part * narrowed,
+                planned_ratio=mean + 1,
+                floor=test.floor,
+            )
+        )
     return parts
 
 
-class _Tables:
+class Tables:
     """
     The inverse of a group's mixtures, from tables where the group is large.
 
@@ -384,7 +397,7 @@ class _Tables:
         p_values: tuple[float, ...],
         test: Contrast,
         residual: Residual,
-        part: _Part,
+        part: Part,
     ) -> Sequence[float]:
         """Return the difference that has each of some probabilities without a change."""
         if not self._large or part.floor:
@@ -407,7 +420,7 @@ class _Tables:
         p_values: tuple[float, ...],
         dof: int,
         variance: float,
-        part: _Part,
+        part: Part,
         residual: Residual,
     ) -> list[float]:
         """Return them for one variance."""
@@ -438,10 +451,10 @@ class _Tables:
         ]
 
 
-def _change(
-    test: Contrast, residual: Residual, part: _Part, tables: _Tables, level: Level
+def change_of(
+    test: Contrast, residual: Residual, part: Part, tables: Tables, level: Level
 ) -> Change:
-    """Return a contrast as a change."""
+    """Return a contrast as a change, by what is usual in its group."""
     reference = test.in_unit(test.mean)
     change = partial(
         Change,
@@ -471,10 +484,9 @@ def _change(
         worse, better = better, worse
     p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
     half, sure, miss = tables.reaches(p_values, test, residual, part)
-    whole = 1 + 1 / len(test.stored)
-    if part.ratio < whole:  # how much the processes narrow it differs from run to run
-        unnarrowed = replace(part, ratio=whole)
-        _, sure, miss = tables.reaches(p_values, test, residual, unnarrowed)
+    if part.ratio < part.planned_ratio:  # how much it is narrowed differs by the run
+        planned = replace(part, ratio=part.planned_ratio)
+        _, sure, miss = tables.reaches(p_values, test, residual, planned)
     low = test.relative(residual.difference - half)
     high = test.relative(residual.difference + half)
     if not (math.isfinite(low) and math.isfinite(high)):
@@ -515,13 +527,14 @@ def _found_mostly(
 
 
 def _future_effect(
-    test: Contrast, residual: Residual, tables: _Tables, level: Level
+    test: Contrast, residual: Residual, tables: Tables, level: Level
 ) -> float | None:
     """Return what is found once a test has more sessions; None: nobody can say."""
     if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):
         return None
     count = len(test.stored) + tables.more_sessions
-    part = _Part(ratio=1 + 1 / count, floor=test.floor)
+    ratio = 1 + 1 / count
+    part = Part(ratio=ratio, planned_ratio=ratio, floor=test.floor)
     p_values = (level.alpha / level.pair_count, 1 - level.power)
     sure, miss = tables.reaches(p_values, test, residual, part)
     effect = _found_mostly(test, sure, miss, level)

@@ -15,10 +15,18 @@ from pytest_gpuperf.compute.contrast import Contrast
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 
-__all__ = ["CommonMove", "Residual", "common_moves", "without_machine"]
+__all__ = [
+    "LEAST_CONTROLS",
+    "CommonMove",
+    "FollowedShare",
+    "Residual",
+    "common_moves",
+    "followed_share",
+    "without_machine",
+]
 
 # docs/judging.md section 2: how a class follows the machine
-_LEAST_CONTROLS = 3  # the median of fewer is one test's own noise
+LEAST_CONTROLS = 3  # the median of fewer is one test's own noise
 _FEW_TESTS = (
     10  # up to so many a test is left out of its own median; of more it is no part
 )
@@ -63,6 +71,41 @@ class CommonMove(Frozen, frozen=True, kw_only=True):
     log_shift: float
     sessions: Mapping[str, float]
     control_count: int
+
+
+class FollowedShare(Frozen, frozen=True, kw_only=True):
+    """
+    Which share of the machine's moves a class of tests follows.
+
+    Attributes:
+        share: From 0 to 1.
+
+        precision: How surely that is known: one over its variance.
+    """
+
+    share: float
+    precision: float
+
+    def variance_left(self, move: float) -> float:
+        """Return the variance that is left where so much of a move is taken out."""
+        return move * move * (_UNEQUAL_SHARES + 1 / self.precision)
+
+
+def followed_share(*, squares: float, products: float, noise: float) -> FollowedShare:
+    """
+    Return which share of the machine's moves a class follows, shrunk to what is usual.
+
+    Args:
+        squares: Sum of the squares of its moves.
+
+        products: Sum of the products of its moves and of what the tests did.
+
+        noise: Variance of what the tests do by themselves.
+    """
+    noise += _LEAST_NOISE
+    precision = squares / noise + _SHARE_PRECISION
+    share = (products / noise + _USUAL_SHARE * _SHARE_PRECISION) / precision
+    return FollowedShare(share=min(max(share, 0.0), 1.0), precision=precision)
 
 
 def without_machine(
@@ -135,7 +178,7 @@ def _moves(
 
 def _move(controls: Sequence[Contrast]) -> CommonMove | None:
     """Return how far the median of some controls moved; None: they are too few."""
-    if len(controls) < _LEAST_CONTROLS:
+    if len(controls) < LEAST_CONTROLS:
         return None
     apart: dict[str, list[float]] = {}
     for control in controls:
@@ -146,7 +189,7 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
         sessions={
             name: median(several)
             for name, several in apart.items()
-            if len(several) >= _LEAST_CONTROLS
+            if len(several) >= LEAST_CONTROLS
         },
         control_count=len(controls),
     )
@@ -157,19 +200,19 @@ def _without_moves(
 ) -> list[Residual]:
     """Return the tests of a class without the share of its moves that it follows."""
     steps = [_steps(test, move) for test, move in zip(tests, moves, strict=True)]
-    share, precision = _share_followed(tests, steps)
+    followed = _share_followed(tests, steps)
     residuals = []
     for test, (sessions, now) in zip(tests, steps, strict=True):
         rest = [
-            value - share * step
+            value - followed.share * step
             for value, step in zip(test.stored, sessions, strict=True)
         ]
-        shift = share * now
+        shift = followed.share * now
         residuals.append(
             Residual(
                 difference=test.difference - shift,
                 variance=_variance(test, test.mean, rest),
-                extra=now * now * (_UNEQUAL_SHARES + 1 / precision),
+                extra=followed.variance_left(now),
                 shift=shift,
             )
         )
@@ -187,8 +230,8 @@ def _steps(test: Contrast, move: CommonMove | None) -> tuple[list[float], float]
 
 def _share_followed(
     tests: Sequence[Contrast], steps: Sequence[tuple[Sequence[float], float]]
-) -> tuple[float, float]:
-    """Return which share of the machine's moves a class follows, and its precision."""
+) -> FollowedShare:
+    """Return which share of the machine's moves the tests of a class follow."""
     squares = products = own = apart = 0.0
     dof = 0
     for test, (sessions, _) in zip(tests, steps, strict=True):
@@ -200,10 +243,8 @@ def _share_followed(
             products += step * distance
             own += distance * distance
             apart += (distance - step) ** 2
-    noise = min(apart, own) / max(1, dof) + _LEAST_NOISE
-    precision = squares / noise + _SHARE_PRECISION
-    share = (products / noise + _USUAL_SHARE * _SHARE_PRECISION) / precision
-    return min(max(share, 0.0), 1.0), precision
+    noise = min(apart, own) / max(1, dof)
+    return followed_share(squares=squares, products=products, noise=noise)
 
 
 def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:

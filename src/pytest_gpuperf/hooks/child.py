@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -9,6 +10,7 @@ from typing import TYPE_CHECKING
 import pytest
 
 from pytest_gpuperf import options
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
@@ -22,6 +24,7 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.bench import Bench
+    from pytest_gpuperf.measure.turn_client import TurnClient
 
 __all__ = ["Child", "prepare"]
 
@@ -49,8 +52,11 @@ def prepare(config: pytest.Config) -> None:
     for name, value in _RESET.items():
         if hasattr(config.option, name):
             setattr(config.option, name, value)
-    if _spec().cache_control is not None and hasattr(config.option, "timeout"):
-        config.option.timeout = 0  # pytest-timeout's: a call is replayed for each pass
+    spec = _spec()
+    waits = spec.turns is not None or spec.cache_control is not None
+    if waits and hasattr(config.option, "timeout"):
+        # pytest-timeout's: a call waits for others, or is replayed for each pass
+        config.option.timeout = 0
 
 
 class Child:
@@ -59,13 +65,20 @@ class Child:
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
         self.spec = _spec()
+        self._turn_client: TurnClient | None = None
+        if self.spec.turns is not None:
+            from pytest_gpuperf.measure.turn_client import TurnClient
+
+            # a pytest that a test starts has no part in the turns of its parent
+            with contextlib.suppress(OSError):
+                self._turn_client = TurnClient(self.spec.turns, SystemClock())
 
     def bench(self) -> Bench:
         """Return the bench of this process: it measures, or marks, and decides nothing."""
         read = _measuring_only(options.config_of(self.config))
         site = Site.in_process(read, self.spec.identity)
         if not self._counts:
-            return bench_of(site)
+            return bench_of(site, turn_client=self._turn_client)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
         from pytest_gpuperf.fixture.lenient import LenientFigure
         from pytest_gpuperf.measure.marking import marking_bench
@@ -126,7 +139,9 @@ class Child:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_runtest_logstart(self, nodeid: str) -> None:
-        """Say which test it is that may end this process."""
+        """Say which test it is that asks for turns, or may end this process."""
+        if self._turn_client is not None:
+            self._turn_client.test_id = nodeid
         if self._counts:
             self._answer(ChildAnswer(test_id=nodeid))
 
@@ -170,6 +185,7 @@ def _measuring_only(config: Config) -> Config:
         strict=False,
         min_judged=None,
         confirm=0,
+        against=None,
         runs=1,
         record=None,
         json=None,

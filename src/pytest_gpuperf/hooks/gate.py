@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_gpuperf.measure.site import ProcessIdentity
+    from pytest_gpuperf.model.against import Progress
     from pytest_gpuperf.model.run import MachineShift
     from pytest_gpuperf.model.verdict import Verdict
 
@@ -58,6 +59,9 @@ class Gate:
     ) -> None:
         self.config = config
         self.suite = _suite(config, identity)
+        self.suite.tell = self._tell
+        self._line_open = False
+        self._last_told = ""
         # several of one test with --dist=each
         self._held: list[tuple[Measured, pytest.TestReport, pytest.TestReport]] = []
         self._xfailed: dict[str, None] = {}
@@ -173,10 +177,13 @@ class Gate:
             self.suite.interrupt(_stopped(session))
             self._announce()
             self._shifts = steps.decide(self.suite)
+            self._end_line()
         except BaseException as error:
             self.abandon(error)
             raise
         self._release()
+        if self.suite.stopped:
+            raise KeyboardInterrupt
 
     def abandon(self, error: BaseException) -> None:
         """Log what was held by a run that an error has ended."""
@@ -199,7 +206,30 @@ class Gate:
         config = self.suite.config
         starts = config.replay is None and self.suite.completeness().complete
         confirm = config.confirm if starts and self.suite.confirms else 0
-        _write(reporter, terminal.held_line(count, confirm))
+        against = config.against if starts else None
+        _write(reporter, terminal.held_line(count, confirm, against))
+
+    def _tell(self, progress: Progress) -> None:
+        """Say how far a comparison is: over the same line where a person looks on."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if reporter is None or reporter.verbosity < 0:
+            return
+        text = terminal.comparison_line(progress)
+        if reporter.isatty:
+            reporter.rewrite(text[: _width(reporter) - 1], erase=True)
+            self._line_open = True
+            if progress.looked:
+                self._end_line()
+        elif progress.looked or (progress.text and text != self._last_told):
+            reporter.write_line(text)
+            self._last_told = text
+
+    def _end_line(self) -> None:
+        """End the line that is written over and over."""
+        reporter = self.config.pluginmanager.getplugin("terminalreporter")
+        if self._line_open and reporter is not None:
+            reporter.line("")
+        self._line_open = False
 
     def _end_workers(self) -> None:
         """End idle xdist workers, so that what they hold of the GPU is free."""

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Sequence
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf import options
@@ -16,6 +19,7 @@ __all__ = ["command_line", "worker_start"]
 _START = (
     "gpuperf_start"  # in workerinput: a worker does not know how pytest was started
 )
+_SCRIPTS = ("pytest", "py.test")
 
 
 def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
@@ -24,6 +28,8 @@ def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
         _START: {
             "args": [str(arg) for arg in config.invocation_params.args],
             "folder": str(config.invocation_params.dir),
+            "start": _start_of(sys.orig_argv),
+            "paths": [str(path) for path in config.getoption("file_or_dir") or ()],
             "own_basetemp": bool(config.getoption("basetemp", default=None)),
         }
     }
@@ -40,12 +46,34 @@ def command_line(config: pytest.Config) -> CommandLine:
     present = {
         "xdist": hasattr(config.option, "numprocesses") or "workerid" in workerinput,
         "cacheprovider": config.pluginmanager.hasplugin("cacheprovider"),
+        "pytest_cov": hasattr(config.option, "no_cov"),
+        "randomly": hasattr(config.option, "randomly_seed"),
     }
     return CommandLine(
         args=tuple(start["args"]),
         folder=start["folder"],
+        start=tuple(start["start"]),
+        paths=tuple(start["paths"]),
         variable=options.CHILD_VARIABLE,
         plugins=frozenset(name for name, active in present.items() if active),
         own_basetemp=start["own_basetemp"],
         fresh_caches=options.config_of(config).jit_cache is JitCache.FRESH,
     )
+
+
+def _start_of(argv: Sequence[str]) -> list[str]:
+    """
+    Return the part of a command line that makes Python run pytest.
+
+    `python -m pytest` puts the folder on Python's path, the script `pytest` does not; the
+    options of the interpreter stand before either.
+    """
+    for index, word in enumerate(argv[1:], start=1):
+        options_before = [sys.executable, *argv[1:index]]
+        if word == "-m" and argv[index + 1 : index + 2] == ["pytest"]:
+            return [*options_before, "-m", "pytest"]
+        if Path(word).name in _SCRIPTS and Path(word).is_file():
+            return [*options_before, str(Path(word).absolute())]
+        if word == "-m" or not word.startswith("-"):
+            break
+    return [sys.executable, "-m", "pytest"]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import itertools
-import math
 from collections.abc import Iterable, Mapping, Sequence
 from types import MappingProxyType
 
@@ -28,6 +27,7 @@ from pytest_gpuperf.judge.rule import (
     rule,
     suffices,
     verdict_of,
+    worsening_of,
 )
 from pytest_gpuperf.model.change import Change, Comparison, Level
 from pytest_gpuperf.model.frozen import BulkRecord, replace
@@ -382,7 +382,7 @@ def _rulings(
             level=level,
             confirmation=confirmation,
             complete=complete,
-            worsening=_worsening(case, change),
+            worsening=worsening_of(case, change),
             selected=policy.selected and not case.of_file,
         )
         for (case, change), confirmation, p_worse, p_better in zip(
@@ -400,21 +400,11 @@ def _adjusted(
     return [1.0 if p is None else next(adjusted) for p in p_values]
 
 
-def _worsening(case: Case, change: Change) -> float:
-    """Return an effect so that more is worse; infinite where 0 became something."""
-    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
-    if change.effect is not None:
-        return sign * change.effect
-    if change.current == change.reference:
-        return 0.0
-    return sign * math.copysign(math.inf, change.current - change.reference)
-
-
 def _look(case: Case, change: Change | None, policy: Policy) -> Look:
     """Return what a change suggests."""
     if change is None or case.limit is None or not suffices(case, policy):
         return Look(change=change)
-    effect = _worsening(case, change)
+    effect = worsening_of(case, change)
     if change.exact:
         return Look(
             worse=effect > case.limit, better=effect < -case.limit, change=change
@@ -430,7 +420,7 @@ def _look(case: Case, change: Change | None, policy: Policy) -> Look:
 def _with_machine(case: Case, change: Change) -> float:
     """Return an effect with what the machine did, so that more is worse."""
     if not change.reference:
-        return _worsening(case, change)
+        return worsening_of(case, change)
     sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
     return sign * _relative(change.current, change)
 

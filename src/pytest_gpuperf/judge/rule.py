@@ -36,6 +36,7 @@ from pytest_gpuperf.model.verdict import (
 
 __all__ = [
     "Ruling",
+    "by_equality",
     "clock_of",
     "comparable",
     "comparison_of",
@@ -49,6 +50,7 @@ __all__ = [
     "shift_group",
     "suffices",
     "verdict_of",
+    "worsening_of",
 ]
 
 # docs/steps.md: with fewer, the median of a loop moves as its slowest steps do
@@ -115,7 +117,7 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     """Return the verdict of a gated case that numbers decide."""
     limit = case.limit or 0.0
     if ruling.change.exact:
-        outcome, reason = _by_equality(ruling, limit)
+        outcome, reason = by_equality(ruling.worsening, limit)
     else:
         outcome, reason = _by_evidence(ruling, limit, policy)
     moved = outcome in {Outcome.REGRESSED, Outcome.IMPROVED}
@@ -177,14 +179,24 @@ def _is_short(case: Case) -> bool:
     return case.kind is Kind.STEPS and steps is not None and steps < _ENOUGH_STEPS
 
 
-def _by_equality(ruling: Ruling, limit: float) -> tuple[Outcome, Reason]:
+def worsening_of(case: Case, change: Change) -> float:
+    """Return an effect so that more is worse; infinite where 0 became something."""
+    sign = -1.0 if direction(case.metric) is Better.HIGHER else 1.0
+    if change.effect is not None:
+        return sign * change.effect
+    if change.current == change.reference:
+        return 0.0
+    return sign * math.copysign(math.inf, change.current - change.reference)
+
+
+def by_equality(worsening: float, limit: float) -> tuple[Outcome, Reason]:
     """Return what a count decides: a tolerance is the user's."""
-    if ruling.worsening > limit:
+    if worsening > limit:
         return Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
-    if ruling.worsening < -limit:
+    if worsening < -limit:
         return Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
-    equal = ruling.worsening == 0
-    return Outcome.UNCHANGED, Reason.EQUAL if equal else Reason.WITHIN_NOISE
+    reason = Reason.EQUAL if worsening == 0 else Reason.WITHIN_NOISE
+    return Outcome.UNCHANGED, reason
 
 
 def _by_evidence(

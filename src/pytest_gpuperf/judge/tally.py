@@ -19,7 +19,7 @@ __all__ = [
     "accepted_outcomes",
     "complaints",
     "expected_failures",
-    "fatal_outcomes",
+    "is_fatal",
     "speaking",
     "tally",
     "worst",
@@ -46,6 +46,7 @@ class Complaint(str, Enum):
     """Why a run fails as a whole, though no test of it may have failed."""
 
     NOTHING_COMPARED = "nothing-compared"  # although a baseline was named
+    NOTHING_AGAINST = "nothing-against"  # although a revision was named
     TOO_FEW_JUDGED = "too-few-judged"  # fewer than were asked for
     NEVER_REPORTED = "never-reported"  # tests of a strict run
 
@@ -179,7 +180,9 @@ def _noise_fraction(run: Run) -> float | None:
     spreads = [
         verdict.change.session_spread
         for verdict in run.verdicts
-        if verdict.change is not None and verdict.change.session_spread is not None
+        if verdict.against is None  # of blocks it is their spread
+        and verdict.change is not None
+        and verdict.change.session_spread is not None
     ]
     most = max(spreads, default=0.0)
     return most if most > Policy().noisy_spread else None
@@ -221,15 +224,15 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     return min((first, *others), key=lambda verdict: PRECEDENCE.index(verdict.outcome))
 
 
-def fatal_outcomes(config: Config) -> frozenset[Outcome]:
-    """Return the outcomes for which a run fails a test."""
-    fatal = {Outcome.FAILED}
-    # a store that was only found shows; an update of all accepts what regressed
-    if config.baseline_named and config.update is not Update.ALL:
-        fatal.add(Outcome.REGRESSED)
-    if config.strict:
-        fatal |= _UNDECIDED
-    return frozenset(fatal)
+def is_fatal(verdict: Verdict, config: Config) -> bool:
+    """Return whether a run fails the test of a verdict."""
+    if verdict.outcome is Outcome.FAILED:
+        return True
+    if verdict.outcome is Outcome.REGRESSED:
+        # a store that was only found shows; an update of all accepts what regressed
+        gated = config.baseline_named and config.update is not Update.ALL
+        return gated or verdict.of_revision
+    return config.strict and verdict.outcome in _UNDECIDED
 
 
 def accepted_outcomes(update: Update | None) -> frozenset[Outcome]:
@@ -250,12 +253,17 @@ def complaints(run: Run, counted: Tally, config: Config) -> Iterator[Complaint]:
 
         config: What it was asked to do.
     """
-    changes = [v for v in run.verdicts if v.decides and v.limit is None]
+    changes = [
+        v for v in run.verdicts if v.decides and v.limit is None and not v.of_revision
+    ]
     gated = config.max_regression is not None or changes
     decides = config.baseline_named and config.update is None and not config.disable
     compared = any(map(_was_compared, changes))
     if gated and decides and counted.expected_count and not compared:
         yield Complaint.NOTHING_COMPARED
+    by_revision = [v for v in run.verdicts if v.of_revision]
+    if config.against is not None and not any(map(_was_compared, by_revision)):
+        yield Complaint.NOTHING_AGAINST
     least = config.min_judged
     if least is not None and counted.judged_fraction < least:
         yield Complaint.TOO_FEW_JUDGED

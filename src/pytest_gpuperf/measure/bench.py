@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.reading import Advise, LookUp
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.turn_client import TurnClient
     from pytest_gpuperf.measure.turns import Turns
     from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
@@ -160,14 +161,22 @@ class Bench:
         self.measurer.ensure()
 
 
-def bench_of(site: Site) -> Bench:
-    """Return the bench of a process: it measures, or replays what was recorded."""
+def bench_of(site: Site, *, turn_client: TurnClient | None = None) -> Bench:
+    """
+    Return the bench of a process: it measures, or replays what was recorded.
+
+    Args:
+        site: What the process has.
+
+        turn_client: Asks for turns; None: the process waits for no other.
+    """
     machine = Machine(site)
     reader = FileReader(site, machine)
     if site.config.disable or site.config.replay is not None:
         replay = Replay(site, machine, reader)
         return Bench(site, replay, replay)
-    return Bench(site, TimingMeasurer(site, machine, Observers(site)), reader)
+    measurer = TimingMeasurer(site, machine, Observers(site), turn_client=turn_client)
+    return Bench(site, measurer, reader)
 
 
 def timed_call(

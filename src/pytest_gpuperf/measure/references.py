@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpuperf.collect.clock import Clock
+    from pytest_gpuperf.measure.turn_client import TurnClient
     from pytest_gpuperf.model.environment import Environment
 
-__all__ = ["METHOD", "References", "reference_records"]
+__all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 
 # raised when a workload or the way it is timed changes
 METHOD = "references/1"
+TURN_NAME = "gpuperf.references"  # of what is measured in a turn, beside a test's own
 _SAMPLES = 4  # of each workload, before a test and after it
 # docs/judging.md section 2: the cost of a process, the larger of the two
 _BUDGET_FRACTION, _BUDGET_NS = 0.01, 100_000_000
@@ -55,12 +57,19 @@ class References:
         clock: Gives the time.
 
         modules: The modules that the process has loaded.
+
+        turn_client: Asks for turns; None: the process waits for no other.
     """
 
     def __init__(
-        self, clock: Clock, *, modules: Mapping[str, Any] | None = None
+        self,
+        clock: Clock,
+        *,
+        modules: Mapping[str, Any] | None = None,
+        turn_client: TurnClient | None = None,
     ) -> None:
         self._clock = clock
+        self._turn_client = turn_client
         self._modules = sys.modules if modules is None else modules
         self._workloads: dict[str, Workload | Gap] = {}
         self._samples: list[ReferenceSamples] = []
@@ -87,9 +96,17 @@ class References:
 
     def _sample(self) -> None:
         """Take samples of every workload, if what is left of the budget allows it."""
-        begun_ns = self._clock.now_ns()
         if self._spent_ns + self._set_ns > self._budget_ns():
             return
+        if self._turn_client is None:
+            self._take_set()
+        else:
+            with self._turn_client.measuring(TURN_NAME):  # a set lasts a turn
+                self._take_set()
+
+    def _take_set(self) -> None:
+        """Take samples of every workload."""
+        begun_ns = self._clock.now_ns()
         # a set that has begun is finished: two of three workloads show nothing
         most_ns = max(_BUDGET_FRACTION * self._measured_ns, _BUDGET_NS)
         for name in self._names():

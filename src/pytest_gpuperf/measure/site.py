@@ -338,6 +338,7 @@ class Site:
             return False
         return (
             config.strict
+            or config.against is not None
             or (config.baseline_named and config.baseline is not None)
             or (has_limits and config.confirm > 0)
         )

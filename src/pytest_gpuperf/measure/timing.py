@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import operator
 from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Protocol
 
@@ -23,7 +24,7 @@ from pytest_gpuperf.model.sample import CacheMode, Source
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pytest_gpuperf.collect.base import TimedCall, Timing
+    from pytest_gpuperf.collect.base import TakeTurn, TimedCall, Timing
     from pytest_gpuperf.collect.runtime import DeviceRuntime
     from pytest_gpuperf.collect.step_profile import StepRecorder
     from pytest_gpuperf.config import Plan
@@ -32,6 +33,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.observers import Observations, Observers
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.measure.turn_client import TurnClient
     from pytest_gpuperf.measure.turns import Turns
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
@@ -99,13 +101,26 @@ class TimingMeasurer:
 
         observers: Who looks at the device meanwhile.
 
+        turn_client: Asks for turns; None: this process waits for no other.
+
     Attributes:
         counters: Those of the tests, set before they run; None: no test asks for any.
     """
 
-    def __init__(self, site: Site, machine: Machine, observers: Observers) -> None:
+    def __init__(
+        self,
+        site: Site,
+        machine: Machine,
+        observers: Observers,
+        *,
+        turn_client: TurnClient | None = None,
+    ) -> None:
         self.observers = observers
         self.counters: CounterSource | None = None
+        self._turn_client = turn_client
+        self._take_turn: TakeTurn = (
+            operator.not_ if turn_client is None else turn_client.take_turn
+        )
         self._site = site
         self._machine = machine
         self._stop = _MedianKnown(site.runtime)
@@ -119,6 +134,7 @@ class TimingMeasurer:
             self._site.runtime,
             self.observers.timers,
             sm_clock_hz=self.observers.sm_clock_hz,
+            take_turn=self._take_turn,
         )
 
     @functools.cached_property
@@ -128,7 +144,7 @@ class TimingMeasurer:
             return None
         from pytest_gpuperf.measure.turns import Turns
 
-        turns = Turns(self._site)
+        turns = Turns(self._site, in_block=self._turn_client is not None)
         self._closing.callback(turns.close)
         return turns
 
@@ -140,7 +156,7 @@ class TimingMeasurer:
             return None
         from pytest_gpuperf.measure.references import References
 
-        return References(self._site.clock)
+        return References(self._site.clock, turn_client=self._turn_client)
 
     def lacking(self, requires: Sequence[str]) -> Unmeasured | None:
         """Return what a test requires and this process does not have; None: nothing."""
@@ -180,14 +196,16 @@ class TimingMeasurer:
         work: Work | None = None,
     ) -> tuple[Record, Callable[[], object]]:
         """Return the record of a function, and how to get what it returned."""
-        with self.observers.sensing() as observations:
-            timing = self._host.measure(request, stop=self._stop)
-        declared = work or plan.work
-        use_unknown = self._use_unknown(declared, timing, plan, request)
-        call = MeasuredCall(request, timing, observations)
-        record = self._measured(
-            key, call, plan=plan, work=declared, use_unknown=use_unknown
-        )
+        with self._measuring(key):
+            with self.observers.sensing() as observations:
+                timing = self._host.measure(request, stop=self._stop)
+            self._wait_for_samples()
+            declared = work or plan.work
+            use_unknown = self._use_unknown(declared, timing, plan, request)
+            call = MeasuredCall(request, timing, observations)
+            record = self._measured(
+                key, call, plan=plan, work=declared, use_unknown=use_unknown
+            )
         return record, lambda: timing.result
 
     @contextlib.contextmanager
@@ -204,7 +222,11 @@ class TimingMeasurer:
             return self._with_counters(record, plan, plan.work)
 
         host = self._host  # opens what looks, before anything is looked at
-        with self.observers.watching() as observations, host.measure_range() as timer:
+        with (
+            self._measuring(key),
+            self.observers.watching() as observations,
+            host.measure_range() as timer,
+        ):
             observations.begins()
             yield ended
             observations.returned()
@@ -231,16 +253,42 @@ class TimingMeasurer:
             record = self._with_observations(record, observations)
             return self._with_counters(record, plan, declared), ran_on
 
+        sensors.enter_context(self._measuring(key))
         observations = sensors.enter_context(self.observers.sensing())
-        recorder.begin()
+        recorder.begin(self._take_turn)
         return ended
 
     def compared(
         self, key: RecordKey, requests: tuple[TimedCall, TimedCall], *, plan: Plan
     ) -> tuple[Record, Record, Record]:
         """Return the records of a comparison and of its two sides."""
-        with self.observers.sensing() as observations:
-            timings = [*self._host.interleave(*requests, stop=self._stop)]
+        with self._measuring(key):
+            with self.observers.sensing() as observations:
+                timings = [*self._host.interleave(*requests, stop=self._stop)]
+            self._wait_for_samples()
+            return self._compared(key, requests, timings, observations, plan=plan)
+
+    def _measuring(self, key: RecordKey) -> contextlib.AbstractContextManager[None]:
+        """Return what keeps others waiting, or nobody where they are not waited for."""
+        if self._turn_client is None:
+            return contextlib.nullcontext()
+        return self._turn_client.measuring(key.name)
+
+    def _wait_for_samples(self) -> None:
+        """Wait until others have their samples too: what follows would disturb them."""
+        if self._turn_client is not None:
+            self._turn_client.alone()
+
+    def _compared(
+        self,
+        key: RecordKey,
+        requests: tuple[TimedCall, TimedCall],
+        timings: Sequence[Timing],
+        observations: Observations,
+        *,
+        plan: Plan,
+    ) -> tuple[Record, Record, Record]:
+        """Return the records of two functions that were timed by turns."""
         unknowns = [
             self._use_unknown(plan.work, timing, plan, request)
             for timing, request in zip(timings, requests, strict=True)
@@ -314,6 +362,10 @@ class TimingMeasurer:
         )
         if users is not None:
             observations.deltas = users.deltas
+        elif self._turn_client is not None:
+            from pytest_gpuperf.measure.turns import without_siblings
+
+            observations.deltas = without_siblings(observations.deltas)
         cache_mode = CacheMode.UNTOUCHED if timing is None else timing.cache_mode
         facts = {**self._machine.maker().facts, "cache_mode": cache_mode}
         strict = self._site.config.strict

@@ -6,12 +6,18 @@ A turn is a whole test: what its fixtures give the GPU would disturb another's s
 from __future__ import annotations
 
 import contextlib
+import os
 import sys
 from collections.abc import Callable, Container, Iterator
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.devices import bare_uuid
-from pytest_gpuperf.collect.leases import Presence, ProcessActivity, exclusive
+from pytest_gpuperf.collect.leases import (
+    Presence,
+    ProcessActivity,
+    descends_from,
+    exclusive,
+)
 from pytest_gpuperf.collect.runtime import driver_library
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, ConfigError, DeviceHeldError
@@ -26,7 +32,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
 
 
-__all__ = ["OtherUsers", "Turns"]
+__all__ = ["OtherUsers", "Turns", "without_siblings"]
 
 _NAME = "lock"  # no collector, but lost by name as they are
 # who may come to use a GPU once it is loaded; the driver is loaded later
@@ -66,6 +72,9 @@ class Turns:
 
         driver: Returns the driver library if it is loaded; None: as this process has it.
 
+        in_block: Whether its parent has started others that measure the same tests, and
+            holds the GPU for all of them: they take turns, and are one user.
+
     Attributes:
         refusal: Why the test that runs now has no turn; None: it has, or needs none.
     """
@@ -76,9 +85,12 @@ class Turns:
         *,
         modules: Container[str] = sys.modules,
         driver: Callable[[], object] | None = None,
+        in_block: bool = False,
     ) -> None:
         self.refusal: Unmeasured | None = None
         self._site = site
+        self._in_block = in_block
+        self._parent = os.getppid()
         self._runtime = site.runtime
         self._modules = modules
         self._driver = driver or driver_library()
@@ -146,7 +158,13 @@ class Turns:
             )
             return OtherUsers(deltas=deltas, notes=(Note(code="no-turn", text=text),))
         present = self._present[self._device]
-        users = present.other_processes()
+        users = [
+            user
+            for user in present.other_processes()
+            if not (present.is_local(user) and self._is_sibling(user.pid))
+        ]
+        if self._in_block:
+            deltas = without_siblings(deltas)
         rivals = [user for user in users if self._measured(user)]
         idle = {
             user.pid
@@ -191,7 +209,7 @@ class Turns:
         try:
             if uuid not in self._present:  # before it waits
                 self._present[uuid] = Presence(uuid, self._site.clock)
-            if config.lock is Lock.EXCLUSIVE:
+            if config.lock is Lock.EXCLUSIVE and not self._in_block:
                 lease = exclusive(uuid, test=test, timeout_s=config.lock_timeout_s)
                 self._turn.enter_context(lease)
             self._present[uuid].publish(ProcessActivity.MEASURING, test)
@@ -222,11 +240,24 @@ class Turns:
         reason = f"no turns are taken on the GPU: {error.message}"
         self._site.lost[_NAME] = replace(Gap.of(error), reason=reason)
 
+    def _is_sibling(self, pid: int) -> bool:
+        """Return whether a process belongs to the block that this one belongs to."""
+        return self._in_block and descends_from(self._parent, pid)
+
     def _measured(self, user: ProcessState) -> bool:
         """Return whether another process has measured since this turn began."""
         ended_ns = user.measured_ns
         still = user.activity is ProcessActivity.MEASURING
         return still or (ended_ns is not None and ended_ns > self._since_ns)
+
+
+def without_siblings(deltas: DeviceDeltas | None) -> DeviceDeltas | None:
+    """Return what sensors counted, without processes that the parent has started."""
+    if deltas is None:
+        return None
+    parent = os.getppid()
+    siblings = {pid for pid in deltas.foreign_pids if descends_from(parent, pid)}
+    return _without(deltas, siblings)
 
 
 def _without(deltas: DeviceDeltas | None, idle: set[int]) -> DeviceDeltas | None:

@@ -49,7 +49,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
         reference: The baseline's value [the metric's unit].
 
-        session_count: Stored sessions behind the reference.
+        session_count: Stored sessions behind the reference; against a revision, blocks.
 
         run_count: Processes behind the current value.
 
@@ -58,8 +58,8 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         machine_shift: What the machine moved it by, as its controls tell, relative; it is
             not in `effect` any more. None: too few controls tell.
 
-        session_spread: What the sessions of its group usually differ by [fraction]; None:
-            it was not asked.
+        session_spread: What the sessions, or blocks, of its group usually differ by
+            [fraction]; None: it was not asked.
 
         left_out: Id of the stored session whose value does not fit the others and is no
             part of the reference; "": all fit.

@@ -1,6 +1,7 @@
 """Records as JSON and back, the only place that does it.
 
-Schema of a run: 1 — the first.
+Schema of a run: 1 — the first. 2 — comparisons with a revision; a run of the first is one
+without any.
 """
 
 from __future__ import annotations
@@ -42,7 +43,8 @@ __all__ = [
     "to_text",
 ]
 
-SCHEMA_VERSION = "pytest-gpuperf/run/1"
+SCHEMA_VERSION = "pytest-gpuperf/run/2"
+_READABLE = frozenset({SCHEMA_VERSION, "pytest-gpuperf/run/1"})
 
 _REMEDY = "give a file written by --gpuperf-json"
 # what a text that is not JSON, no UTF-8, or a million brackets deep makes the library raise
@@ -109,7 +111,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
     schema = loose.get("schema") if isinstance(loose, dict) else None
     if schema is None:
         raise RecordError("no run: it names no schema", path=path, remedy=_REMEDY)
-    if schema != SCHEMA_VERSION:
+    if schema not in _READABLE:
         raise SchemaVersionError(
             found=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
         )

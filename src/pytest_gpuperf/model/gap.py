@@ -34,13 +34,18 @@ class GapCode(str, Enum):
     MISSING_PEAK = "missing-peak"
     NOTHING_PROFILED = "nothing-profiled"
     RECORD = "record"
+    REVISION = "revision"
+    SIDES_REFUSED = "sides-refused"
     UNKNOWN_COUNTER = "unknown-counter"
     UNKNOWN_METRIC = "unknown-metric"
     WEAK_SOURCE = "weak-source"
 
     DEVICE_LOST = "device-lost"
+    EDITED_FILE = "edited-file"  # a file changed while its side was measured
     FAILED = "failed"  # any other error
+    FOREIGN_FILE = "foreign-file"  # a side loaded a file of the other side
     INCOMPLETE = "incomplete"  # its parts cannot be put together
+    LOST_FILE = "lost-file"  # a side lacks a module or test that the user's run has
     NOT_ASKED = "not-asked"  # the run's options leave it out
     NOT_COLLECTED = "not-collected"  # a tool that can count it has not, or not always
     NOT_DECLARED = "not-declared"  # the test neither declares nor records it
@@ -52,6 +57,8 @@ class GapCode(str, Enum):
     NO_DEVICE = "no-device"
     NO_KERNEL = "no-kernel"  # none was launched, or none is meant
     OTHER_WAY = "other-way"  # another way of the fixture gives it
+    NO_OWN_CODE = "no-own-code"  # the tests load no code of the repository
+    SHARED_FILE = "shared-file"  # both sides loaded one file of the project
     TEMPORARY = "temporary"  # it may be over at the next try
     UNIT_MISMATCH = "unit-mismatch"
     UNSPECIFIED = "unspecified"  # in files of versions without codes

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
+from pytest_gpuperf.model.against import Against
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode
@@ -193,6 +194,8 @@ class Run(Frozen, frozen=True, kw_only=True):
 
         stored: The comparable sessions that the baseline held of what was judged, oldest
             first, without the facts that they share; only in reports.
+
+        against: Its comparison with a revision; None: none was asked for.
     """
 
     schema: str
@@ -206,6 +209,7 @@ class Run(Frozen, frozen=True, kw_only=True):
     references: tuple[Record, ...] = ()
     tests: tuple[TestPlace, ...] = ()
     stored: tuple[StoredRecord, ...] = ()
+    against: Against | None = None
 
 
 class Measured(BulkRecord, frozen=True, kw_only=True):

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from enum import Enum
 
+from pytest_gpuperf.model.against import AgainstEvidence
 from pytest_gpuperf.model.change import Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey
@@ -75,6 +76,9 @@ class Reason(str, Enum):
     NOT_CONFIRMED = "not-confirmed"
     NOT_SIGNIFICANT = "not-significant"
     SLOWER_IN_SUITE = "slower-in-suite"
+    SIDE_WITHOUT_VALUE = "side-without-value"
+    TEST_CHANGED = "test-changed"
+    TOO_FEW_BLOCKS = "too-few-blocks"
     WITHIN_NOISE = "within-noise"
     EQUAL = "equal"
 
@@ -82,13 +86,18 @@ class Reason(str, Enum):
 class Cause(str, Enum):
     """The stable code of a case of a reason, where another thing is to be done."""
 
+    BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
+    BOTH_SIDES = "both-sides"  # it is without a value on
     ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
+    KERNEL_PER_SIDE = "kernel-per-side"  # which each of its processes chose
     LOOKED_BETTER = "looked-better"  # an improvement waits for its confirmation
+    NEW_SIDE = "new-side"  # the working tree is without a value
     NOISY_MACHINE = "noisy-machine"  # too noisy for a stored baseline
     NO_HARDWARE = "no-hardware"  # what it could do for a unit of work is not known
     NOTHING_TIMED = "nothing-timed"
     NOTHING_USABLE = "nothing-usable"  # fresh processes gave no value that counts
     OF_A_LOOP = "of-a-loop"  # the limit is of a loop's grade
+    OLD_SIDE = "old-side"  # the revision is without a value
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
@@ -242,6 +251,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         evidence: What decided besides numbers; None: numbers alone.
 
+        against: The blocks that decided, where it is against a revision; None: it is not.
+
         detail: The evidence in words, a line each.
 
         remedy: What to do about it; "" where there is nothing to do.
@@ -262,6 +273,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     in_suite: Change | None = None
     baseline: BaselineSpan | None = None
     evidence: VerdictEvidence | None = None
+    against: AgainstEvidence | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
 
@@ -277,6 +289,11 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         """Whether something was allowed or forbidden; else a change is only shown."""
         only_shown = self.limit is None and self.threshold is None
         return self.change is None or not only_shown
+
+    @property
+    def of_revision(self) -> bool:
+        """Whether it is against a revision alone, and not about a stored baseline."""
+        return self.against is not None and self.baseline is None
 
 
 Operator = str  # one of "<=", "<", ">=", ">", "=="; the grammar lets no other through

@@ -28,6 +28,8 @@ __all__ = [
     "ChildSpec",
     "CommandLine",
     "Start",
+    "answers_in",
+    "empty_caches",
     "identities_of",
     "repeat",
     "run_child",
@@ -64,7 +66,13 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
 
         variable: The environment variable that names a child's file.
 
-        plugins: Those of xdist and cacheprovider that are there to be told something.
+        start: How its interpreter was told to run pytest: `python -m pytest` puts the
+            folder on Python's path, the script `pytest` does not.
+
+        paths: Those of its arguments that name tests.
+
+        plugins: Those of xdist, cacheprovider, pytest_cov and randomly that are there to
+            be told something.
 
         own_basetemp: Whether it was given a --basetemp, which a child must not clear.
 
@@ -75,6 +83,8 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
     args: tuple[str, ...]
     folder: str
     variable: str
+    start: tuple[str, ...] = (sys.executable, "-m", "pytest")
+    paths: tuple[str, ...] = ()
     plugins: frozenset[str] = frozenset()
     own_basetemp: bool = False
     fresh_caches: bool = False
@@ -91,7 +101,7 @@ class CommandLine(Frozen, frozen=True, kw_only=True):
         # the last -n wins; behind "--" pytest would take options for paths
         end = self.args.index("--") if "--" in self.args else len(self.args)
         args = (*self.args[:end], *extra, *self.args[end:])
-        return (sys.executable, "-m", "pytest", *args)
+        return (*self.start, *args)
 
 
 class ChildSpec(Frozen, frozen=True, kw_only=True):
@@ -107,12 +117,16 @@ class ChildSpec(Frozen, frozen=True, kw_only=True):
 
         cache_control: What the profiler that it runs under does about caches; None: it
             runs under none.
+
+        turns: The file descriptor over which it asks for turns; None: it measures without
+            waiting for others.
     """
 
     test_ids: tuple[str, ...]
     identity: ProcessIdentity
     out: str
     cache_control: str | None = None
+    turns: int | None = None
 
 
 class ChildRun(Frozen, frozen=True, kw_only=True):
@@ -202,14 +216,14 @@ def run_child(
         environment = _environment(
             command.variable,
             str(spec),
-            caches=_caches(scratch) if _draws_anew(command, identity) else {},
+            caches=empty_caches(scratch) if _draws_anew(command, identity) else {},
         )
         try:
             finished = start(command.for_child(scratch), scratch, environment)
         except CollectError as error:  # it did not start, or did not end
-            return ChildRun(answers=_answers(out), failure=str(error))
+            return ChildRun(answers=answers_in(out), failure=str(error))
         tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
-        return ChildRun(answers=_answers(out), failure=tail)
+        return ChildRun(answers=answers_in(out), failure=tail)
 
 
 def _environment(
@@ -225,7 +239,7 @@ def _draws_anew(command: CommandLine, identity: ProcessIdentity) -> bool:
     return command.fresh_caches and identity.role is Role.CONFIRM
 
 
-def _caches(scratch: str) -> dict[str, str]:
+def empty_caches(scratch: str) -> dict[str, str]:
     """Return an empty cache folder for every compiler, by its variable."""
     used = (name for name in _CACHES_IF_USED if name in os.environ)
     folders = {name: Path(scratch, "jit", name) for name in (*_CACHES, *used)}
@@ -234,7 +248,7 @@ def _caches(scratch: str) -> dict[str, str]:
     return {name: str(folder) for name, folder in folders.items()}
 
 
-def _answers(out: str) -> dict[str, ChildAnswer]:
+def answers_in(out: str) -> dict[str, ChildAnswer]:
     """Return what a child wrote; the line that a crash cut off is left out."""
     path = Path(out)
     if not path.exists():

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.config import ConfirmBy
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.controls import confirmations
@@ -25,13 +26,12 @@ if TYPE_CHECKING:
     from pytest_gpuperf.judge.controls import FirstLook
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.sample import Unmeasured
+    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.against import Confirmed
     from pytest_gpuperf.pipeline.suite import Suite
 
 
 __all__ = ["confirm", "decide", "finish", "held_as", "measure_again"]
-
-_LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
-_TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
 def held_as(suite: Suite, measured: Measured) -> str | None:
@@ -39,15 +39,17 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
     Return why a test's outcome must wait for the end of the run; None: it need not.
 
     Generous and no verdict: a limit that is straddled is confirmed, and so is what looks
-    worse (SUSPECT); a strict run decides all at the end, and --gpuperf-runs changes every
-    value (PENDING).
+    worse (SUSPECT); a strict run and one that compares with a revision decide all at the
+    end, and --gpuperf-runs changes every value (PENDING).
     """
     straddling = suite.config.confirm > 0 and any(map(straddles, measured.verdicts))
     worsened = verdicts.worsened(suite, measured)
     if straddling or worsened:
         held = "SUSPECT"
         suite.confirms |= straddling or any(map(needs_confirming, worsened))
-    elif suite.config.strict or suite.config.runs > 1:
+    elif (
+        suite.config.strict or suite.config.runs > 1 or suite.config.against is not None
+    ):
         held = "PENDING"
     else:
         return None
@@ -68,7 +70,9 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
         measure_again(suite)
     with collector_paused():
         first = verdicts.look(suite)
-    retests = confirm(suite, first) if complete else {}
+    by_revision = _confirm_by_revision(suite, first) if complete else None
+    retests = confirm(suite, first, by_revision) if complete else {}
+    compared = _compare(suite, complete=complete)
     with collector_paused():
         limits = verdicts.limits(suite, retests)
         confirmed = confirmations(first, retests)
@@ -80,7 +84,9 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
             complete=complete,
             strict=suite.config.strict,
         )
-        suite.verdicts = tuple(map(for_pytest, (*limits, *changes)))
+        if by_revision is not None:
+            changes = verdicts.as_confirmed(changes, by_revision.verdicts)
+        suite.verdicts = tuple(map(for_pytest, (*limits, *changes, *compared)))
     return verdicts.shifts(first, confirmed, references)
 
 
@@ -111,6 +117,7 @@ def finish(
         shifts=tuple(shifts),
         references=suite.reference_records(),
         tests=suite.places(),
+        against=suite.against,
     )
     workers_count = suite.workers_count()
     if workers_count > 1:
@@ -170,9 +177,47 @@ def measure_again(suite: Suite) -> None:
         suite.remark(f"gpuperf: {tests} not measured again for --gpuperf-runs ({why})")
 
 
-def confirm(suite: Suite, first: FirstLook) -> Mapping[str, Retest]:
-    """Return what fresh processes gave for each suspect, and for the controls."""
-    test_ids = [*first.suspects, *first.controls] if first.suspects else []
+def _confirm_by_revision(suite: Suite, first: FirstLook) -> Confirmed | None:
+    """Return what comparisons with stored commits decide; None: nothing."""
+    if suite.config.confirm_by is ConfirmBy.FRESH or not first.suspects:
+        return None
+    from pytest_gpuperf.pipeline.against import confirm_suspects
+
+    return confirm_suspects(suite, first)
+
+
+def _compare(suite: Suite, *, complete: bool) -> tuple[Verdict, ...]:
+    """Return the verdicts against a revision; empty where none was named."""
+    if suite.config.against is None:
+        return ()
+    from pytest_gpuperf.pipeline.against import compare_suite
+
+    return compare_suite(suite, suite.config.against, complete=complete)
+
+
+def confirm(
+    suite: Suite, first: FirstLook, by_revision: Confirmed | None = None
+) -> Mapping[str, Retest]:
+    """
+    Return what fresh processes gave for each suspect, and for the controls.
+
+    Args:
+        suite: The run.
+
+        first: The first look at it.
+
+        by_revision: Suspects that a comparison with a revision decides; those with a
+            limit that one process could not decide are measured all the same; None: there
+            was none.
+    """
+    decided = frozenset() if by_revision is None else by_revision.test_ids
+    changed = [test_id for test_id in first.suspects if test_id not in decided]
+    straddling = [
+        test_id
+        for test_id in first.suspects
+        if test_id in decided and any(map(straddles, suite.results[test_id].verdicts))
+    ]
+    test_ids = [*changed, *straddling, *(first.controls if changed else ())]
     return _again(suite, test_ids, Role.CONFIRM, suite.config.confirm)
 
 
@@ -195,7 +240,7 @@ def _again(
             test_ids,
             identities=identities,
             runner=suite.site.runner,
-            timeout_s=max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * suite.elapsed_s()),
+            timeout_s=suite.timeout_s(),
         )
         records = [r for run in runs for a in run.answers.values() for r in a.records]
         for identity, run in zip(identities, runs, strict=True):

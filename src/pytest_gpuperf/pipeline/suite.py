@@ -8,12 +8,12 @@ from __future__ import annotations
 import math
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
 from pytest_gpuperf.errors import GpuPerfError
-from pytest_gpuperf.judge.tally import fatal_outcomes
+from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
 from pytest_gpuperf.model.fingerprint import family_of
 from pytest_gpuperf.model.frozen import replace
@@ -30,12 +30,16 @@ from pytest_gpuperf.report.rows import judged_value
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
+    from pytest_gpuperf.model.against import Against, Progress
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
     from pytest_gpuperf.model.sample import Estimate, ReferenceSamples
 
 
 __all__ = ["Suite"]
+
+_LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
+_TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
 class Suite:
@@ -67,6 +71,12 @@ class Suite:
         remarks: What else it has to say.
 
         complaints: Why the run as a whole fails; empty where it does not.
+
+        against: Its comparison with a revision; None: there is none.
+
+        stopped: Whether Ctrl-C has ended such a comparison, and so the run.
+
+        tell: Told how far it is.
     """
 
     def __init__(self, site: Site, command: CommandLine) -> None:
@@ -85,6 +95,9 @@ class Suite:
         self.run: Run | None = None
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
+        self.against: Against | None = None
+        self.stopped = False
+        self.tell: Callable[[Progress], object] = lambda _: None
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}
         self._reported: set[str] = set()
         self._held: set[str] = set()
@@ -105,6 +118,13 @@ class Suite:
         spool = config.record or (scratch if samples else None)
         suite = cls(Site.in_main(config, spool=spool, expected=scratch), command)
         suite.memory.check()
+        if config.against is not None:
+            from pytest_gpuperf.collect.worktree import Repository
+
+            folder, runner = command.folder, suite.site.runner
+            Repository.at(folder, runner, revision=config.against).commit_of(
+                config.against
+            )
         suite.site.open_folders()
         return suite
 
@@ -145,6 +165,11 @@ class Suite:
         """Note what ended the run early; the first reason stays."""
         self._interrupted = self._interrupted or reason
 
+    def stop(self) -> None:
+        """Note that Ctrl-C has ended the run while it compared."""
+        self.stopped = True
+        self.interrupt("KeyboardInterrupt ended the run")
+
     # when they have run
 
     def sort(self) -> None:
@@ -157,8 +182,7 @@ class Suite:
 
     def failures_of(self, test_id: str) -> tuple[Verdict, ...]:
         """Return the verdicts for which a test fails."""
-        fatal = fatal_outcomes(self.config)
-        return tuple(v for v in self._of_test(test_id) if v.outcome in fatal)
+        return tuple(v for v in self._of_test(test_id) if is_fatal(v, self.config))
 
     def test_of(self, node_id: str) -> str | None:
         """Return the measured test of a node id, to which xdist may append a group."""
@@ -256,6 +280,10 @@ class Suite:
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""
         return self.site.clock.unix_s() - self.site.identity.session.started_unix_s
+
+    def timeout_s(self) -> float:
+        """Return how long a fresh process may take [s]."""
+        return max(_LEAST_TIMEOUT_S, _TIMEOUT_RATIO * self.elapsed_s())
 
     def properties_of(self, node_id: str) -> list[tuple[str, object]]:
         """Return values and verdicts of a test as JUnit properties."""

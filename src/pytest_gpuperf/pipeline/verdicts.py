@@ -11,6 +11,7 @@ from pytest_gpuperf.judge.case import Reference, case_of
 from pytest_gpuperf.judge.limit import confirm_limit, lacking, lost_alone, straddles
 from pytest_gpuperf.judge.regression import settle, shown, with_suite
 from pytest_gpuperf.judge.rule import may_regress
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role, SessionValue
 from pytest_gpuperf.report.words import for_pytest
 
@@ -27,6 +28,7 @@ if TYPE_CHECKING:
 
 
 __all__ = [
+    "as_confirmed",
     "cases_of_suite",
     "cases_of_test",
     "changes",
@@ -249,6 +251,27 @@ def changes(
     if confirmed:
         judged = with_suite(judged, first.cases, first.looks, strict=strict)
     return (*judged, *shown(first.cases, looks=first.looks))
+
+
+def as_confirmed(
+    changes: Sequence[Verdict], decided: Mapping[tuple[RecordKey, str], Verdict]
+) -> tuple[Verdict, ...]:
+    """
+    Return changes with those that a comparison with a stored commit decided.
+
+    Args:
+        changes: The verdicts against the baseline.
+
+        decided: The other ones, by measurement and metric.
+    """
+    if not decided:
+        return tuple(changes)
+    return tuple(
+        replace(decided[name], baseline=verdict.baseline)
+        if (name := (verdict.key, verdict.metric)) in decided
+        else verdict
+        for verdict in changes
+    )
 
 
 def shifts(

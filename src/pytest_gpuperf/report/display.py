@@ -20,6 +20,7 @@ __all__ = [
     "change",
     "change_interval",
     "code",
+    "commit",
     "date",
     "escape",
     "exactly",
@@ -34,6 +35,7 @@ __all__ = [
     "whole_percent",
 ]
 
+_COMMIT_DIGITS = 7  # as git shortens them
 _DOUBLED = 2.0  # a factor above it is easier to read than a percentage
 _ROUND_FACTOR = 10.0  # from it on a factor needs no decimal
 _MOST_FACTOR = 1000  # a larger one is not a figure that anybody can use
@@ -260,6 +262,11 @@ def whole_percent(fraction: float) -> str:
         ('25 %', 'under 1 %')
     """
     return "under 1 %" if fraction < 0.01 else f"{fraction:.0%}".replace("%", " %")  # noqa: PLR2004 - 1 %
+
+
+def commit(name: str | None) -> str:
+    """Return a commit as git shortens it, safe to print; "" where there is none."""
+    return escape(name or "")[:_COMMIT_DIGITS]
 
 
 def date(unix_s: float) -> str:

@@ -28,7 +28,6 @@ _WIDTH = 100  # of a failure that may be read in a log, where nobody knows the w
 _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed again
-_COMMIT_DIGITS = 7  # as git shortens them
 _DRIFT = 0.001  # less machine drift does not change a printed digit
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
@@ -40,9 +39,12 @@ _MANY_TIMES = 10.0  # from here on percent are thousands, which nobody reads
 _JUDGING = (
     "baseline",
     "against",
+    "against-tests",
+    "budget",
     "max-regression",
     "compare-across",
     "confirm",
+    "confirm-by",
     "runs",
     "collectors",
     "replay",
@@ -226,7 +228,8 @@ def _body(
     is_unmeasured = verdict.outcome is Outcome.UNMEASURED
     details = verdict.detail[1:] if is_unmeasured else verdict.detail  # first: in head
     texts = [*map(display.escape, details)]
-    texts += [words.in_suite(verdict), _confirmed(verdict), _baseline(verdict.baseline)]
+    texts += [words.in_suite(verdict), _confirmed(verdict), words.blocks(verdict)]
+    texts.append(_baseline(verdict.baseline))
     if verdict.remedy:
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:
@@ -234,8 +237,9 @@ def _body(
     if is_unmeasured or options is None:
         return
     yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
-    accepted = options.get("gpuperf_update") == "all"
-    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED} and not accepted:
+    if options.get("gpuperf_update") == "all" or words.of_revision(verdict):
+        return  # it is accepted already, or nothing can be stored
+    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
         yield Line(f"    accept:    {accept_command(verdict, options)}")
 
 
@@ -306,14 +310,18 @@ def _brief(verdict: Verdict) -> str:
     change = verdict.change
     if change is None:
         return ""
-    return f": {_values(verdict, change)}{_seen(change, (verdict.threshold or 0.0,))}"
+    seen = _seen(verdict, change, (verdict.threshold or 0.0,))
+    return f": {_values(verdict, change)}{seen}"
 
 
-def _seen(change: Change, limits: Sequence[float]) -> str:
-    """Return the smallest change that the baseline sees; "" where it is not known."""
+def _seen(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
+    """Return the smallest change that is seen by so much; "" where it is not known."""
     if change.detectable_effect is None or change.exact:
         return ""
-    return f", this baseline sees >= {display.least(change.detectable_effect, limits)}"
+    least = display.least(change.detectable_effect, limits)
+    if verdict.against is not None:
+        return f", these blocks see >= {least}"
+    return f", this baseline sees >= {least}"
 
 
 def _change_evidence(verdict: Verdict, change: Change) -> str:
@@ -331,7 +339,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         if limit is None
         else f", limit {display.exactly(limit, 'fraction')}"
     )
-    return text + _seen(change, limits)
+    return text + _seen(verdict, change, limits)
 
 
 def _confirmed(verdict: Verdict) -> str:
@@ -361,10 +369,7 @@ def _baseline(span: BaselineSpan | None) -> str:
     parts.append(
         _range(display.date(span.first_unix_s), display.date(span.last_unix_s))
     )
-    first, last = (
-        display.escape(commit or "")[:_COMMIT_DIGITS]
-        for commit in (span.first_commit, span.last_commit)
-    )
+    first, last = map(display.commit, (span.first_commit, span.last_commit))
     if first or last:
         noun = "commit" if first == last or not (first and last) else "commits"
         parts.append(f"{noun} {_range(first or last, last or first)}")
@@ -405,7 +410,7 @@ def _with_store(
     named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
-    if named or verdict.change is None:
+    if named or verdict.change is None or words.of_revision(verdict):
         return flags
     return (f"--gpuperf-baseline={_from_root('.gpuperf', options)}", *flags)
 

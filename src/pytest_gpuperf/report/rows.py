@@ -116,11 +116,12 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def change(self) -> str:
         """The change against the baseline that counts most."""
-        changed = [verdict for verdict in self.verdicts if verdict.change is not None]
-        if not changed:
-            return ""
-        verdict = worst(sorted(changed, key=lambda verdict: verdict.metric != "time"))
-        return words.change(verdict)
+        return _change(v for v in self.verdicts if not words.of_revision(v))
+
+    @property
+    def revision_change(self) -> str:
+        """The same against a revision."""
+        return _change(v for v in self.verdicts if words.of_revision(v))
 
     @property
     def is_limited(self) -> bool:
@@ -220,6 +221,14 @@ class Row(Frozen, frozen=True, kw_only=True):
         )
 
 
+def _change(verdicts: Iterable[Verdict]) -> str:
+    """Return the change that counts most; "" where there is none."""
+    changed = [verdict for verdict in verdicts if verdict.change is not None]
+    if not changed:
+        return ""
+    return words.change(worst(sorted(changed, key=lambda v: v.metric != "time")))
+
+
 def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
     """
     Return the value that was judged in place of a first one; None: nothing was.
@@ -284,6 +293,11 @@ def columns(
         Column(head="time", cells=tuple(row.time for row in shown), blank="-"),
         Column(head="±", cells=tuple(row.spread for row in shown)),
         Column(head="vs baseline", cells=_changes(shown), blank="-"),
+        Column(
+            head="vs revision",
+            cells=tuple(row.revision_change for row in shown),
+            blank="-",
+        ),
         Column(head="verdict", cells=tuple(row.label for row in shown), blank="-"),
         Column(
             head="roofline",

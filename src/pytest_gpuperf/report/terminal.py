@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
+from pytest_gpuperf.model.against import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
@@ -50,6 +51,7 @@ __all__ = [
     "EXPLAINED",
     "Line",
     "Style",
+    "comparison_line",
     "complaint",
     "explanation_lines",
     "fitted",
@@ -84,6 +86,7 @@ _RULES = 4  # characters of the rules that pytest writes around the title
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
 _OPEN_ORDER = ("inconclusive", "unmeasured", "incomparable", "new")
+_MINUTES_FROM_S = 120  # from there on seconds say nothing to who waits
 _LEAST_FACT = 12  # of a shortened fact in the title: less of it says nothing
 
 
@@ -152,6 +155,7 @@ def summary(
         width=width,
         in_failures=in_failures,
     )
+    yield from _against_lines(run, width)
     yield from _absent_lines(run, width)
     counted = tally(run)
     yield from _noise_lines(counted, width)
@@ -164,6 +168,42 @@ def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
     yield from _shift_lines(run, width)
     yield from _absent_lines(run, width)
     yield from _noise_lines(tally(run), width)
+
+
+def _against_lines(run: Run, width: int) -> Iterator[Line]:
+    """Yield what was compared with a revision, and what could not be."""
+    against = run.against
+    if against is None:
+        return
+    name = display.escape(against.revision)
+    commit = display.commit(against.commit)
+    head = f"against {name}" + (f" ({commit})" if commit not in {"", name} else "")
+    if against.block_count:
+        spent = f"{display.plural(against.block_count, 'block')} in "
+        parts = [spent + display.value(against.elapsed_s, "s")]
+        if against.null_fraction is not None:
+            null = display.change(against.null_fraction, signed=False)
+            parts.append(f"the same code differed by ±{null}")
+        parts.append(_differing(against.modules))
+        yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
+    if against.gap is not None:
+        why = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
+        yield from wrapped(f"{head}: {why}", width=width, style=Style.DOUBT)
+    for what, test_ids in (
+        ("in the revision alone", against.only_old),
+        ("in the working tree alone", against.only_new),
+    ):
+        if test_ids:
+            text = f"{what}: {listed(map(display.escape, test_ids))}"
+            yield from wrapped(text, width=width, style=Style.DOUBT)
+
+
+def _differing(modules: Sequence[str]) -> str:
+    """Return which own modules differ between the two sides."""
+    if not modules:
+        return "no module of the project differs"
+    verb = "differs" if len(modules) == 1 else "differ"
+    return f"{listed(map(display.escape, modules))} {verb}"
 
 
 def _absent_lines(run: Run, width: int) -> Iterator[Line]:
@@ -343,7 +383,7 @@ def _explained(
             )
 
 
-def held_line(count: int, confirm: int) -> str:
+def held_line(count: int, confirm: int, revision: str | None = None) -> str:
     """
     Return the line before the postponed tests are decided.
 
@@ -351,12 +391,44 @@ def held_line(count: int, confirm: int) -> str:
         count: The postponed tests.
 
         confirm: Fresh processes that measure suspects again.
+
+        revision: The revision that the tests are compared with; None: with none.
     """
     text = f"gpuperf: deciding {display.plural(count, 'test')} at the end of the run"
+    if revision is not None:
+        revision = display.escape(revision)
+        text += f"; they are compared with {revision}, by turns in fresh processes"
     if not confirm:
         return text
     processes = display.plural(confirm, "fresh process", "fresh processes")
     return f"{text}; {processes} will measure suspected times and counts again"
+
+
+def comparison_line(progress: Progress) -> str:
+    """Return how far a comparison with a revision is, in one line."""
+    head = f"gpuperf: against {display.escape(progress.revision)}"
+    if progress.text:
+        return f"{head}: {display.escape(progress.text)}"
+    left = ""
+    if progress.left_s is not None and progress.open_count:
+        left = f", at most {_about(progress.left_s)} left"
+    if not progress.looked:
+        tests = display.plural(progress.open_count, "test")
+        number = f"block {progress.block_count + 1} of at most {progress.most_blocks}"
+        return f"{head}: {number}, {tests} open{left}"
+    decided = progress.test_count - progress.open_count
+    blocks = display.plural(progress.block_count, "block")
+    return (
+        f"{head}: {blocks} in {_about(progress.elapsed_s)}, "
+        f"{decided} of {display.plural(progress.test_count, 'test')} decided{left}"
+    )
+
+
+def _about(duration_s: float) -> str:
+    """Return a time that somebody waits for."""
+    if duration_s < _MINUTES_FROM_S:
+        return f"{duration_s:.0f} s"
+    return f"{duration_s / 60:.0f} min"
 
 
 def judged_line(run: Run, counted: Tally | None = None) -> Line:
@@ -445,6 +517,8 @@ def stored_line(
 
 def complaint(code: Complaint, counted: Tally) -> str:
     """Return why a run fails as a whole, in words."""
+    if code is Complaint.NOTHING_AGAINST:
+        return "no test was compared with the revision: see the reasons above"
     if code is Complaint.NOTHING_COMPARED:
         return (
             "a baseline was named, but no test was compared with it: see the reasons "

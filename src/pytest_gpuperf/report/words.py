@@ -22,6 +22,7 @@ __all__ = [
     "NO_HARDWARE",
     "OUTCOMES",
     "REASONS",
+    "blocks",
     "building",
     "change",
     "for_files",
@@ -29,6 +30,7 @@ __all__ = [
     "in_suite",
     "label",
     "noun",
+    "of_revision",
     "sentence",
     "short",
 ]
@@ -93,8 +95,38 @@ REASONS: Mapping[Reason, str] = MappingProxyType(
         Reason.SLOWER_IN_SUITE: (
             "Fresh processes find no regression, but it was much worse in the suite."
         ),
+        Reason.SIDE_WITHOUT_VALUE: (
+            "A side gave no value, so there is nothing to compare."
+        ),
+        Reason.TEST_CHANGED: (
+            "The source of the test is not that of the revision, so it may do other work."
+        ),
+        Reason.TOO_FEW_BLOCKS: (
+            "The blocks do not show whether it changed by more than the limit."
+        ),
         Reason.WITHIN_NOISE: "The change is within the limit.",
         Reason.EQUAL: "It equals the stored value.",
+    }
+)
+
+# the same of a comparison with a revision, where nothing is stored
+_OF_REVISION: Mapping[Reason, str] = MappingProxyType(
+    {
+        Reason.FINGERPRINT_DIFFERS: (
+            "The revision was measured on other hardware, or in another way."
+        ),
+        Reason.OTHER_SOURCE: (
+            "The revision was measured by another collector, and values of different "
+            "collectors are not compared."
+        ),
+        Reason.OTHER_KERNEL: "The two sides never ran the same kernels.",
+        Reason.SLOWER_THAN_LIMIT: (
+            "It is worse than the revision by more than the limit."
+        ),
+        Reason.FASTER_THAN_LIMIT: (
+            "It is better than the revision by more than the limit."
+        ),
+        Reason.EQUAL: "It equals the value of the revision.",
     }
 )
 
@@ -106,6 +138,7 @@ GIVE_HARDWARE = (
 _WHEN_OVER = "measure it again when that is over"
 _STORE = "store this session with --gpuperf-update=new"
 _ALONE = "make the test pass when it runs alone"
+_BY_REVISION = "compare it with a revision on this machine (--gpuperf-against={commit})"
 _Case = tuple[Reason, "Cause | None"]
 
 # remedies of pytest's verdicts; {}: filled in from the evidence
@@ -143,10 +176,12 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             "--gpuperf-update=new"
         ),
         (Reason.VOID, None): _WHEN_OVER,
-        (Reason.TOO_FEW_SESSIONS, None): "store {sessions} with --gpuperf-update=new",
+        (Reason.TOO_FEW_SESSIONS, None): (
+            f"store {{sessions}} with --gpuperf-update=new, or {_BY_REVISION}"
+        ),
         (Reason.OTHER_KERNEL, None): (
-            "pin the kernel, as by a fixed autotuning configuration, or store more "
-            "sessions"
+            "pin the kernel, as by a fixed autotuning configuration, store more "
+            f"sessions, or {_BY_REVISION}"
         ),
         (Reason.INCOMPLETE_RUN, None): "run all the selected tests to their end",
         (Reason.FASTER_THAN_LIMIT, None): "store it with --gpuperf-update=improved",
@@ -159,11 +194,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.NOT_CONFIRMED, Cause.NOTHING_USABLE): _WHEN_OVER,
         (Reason.NOT_SIGNIFICANT, None): (
-            "measure it in more processes with --gpuperf-runs=5"
+            f"measure it in more processes with --gpuperf-runs=5, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE): (
-            "measure where nothing else runs: sessions of this machine differ by more "
-            "than a stored baseline can see through"
+            f"{_BY_REVISION}, or measure where nothing else runs: sessions of this "
+            "machine differ by more than a stored baseline can see through"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
             "record {least} or more steps of the loop"
@@ -171,6 +206,40 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.SLOWER_IN_SUITE, None): (
             "find the test that slows it down, and make that one clean up; if the machine "
             "was busy, run the suite again"
+        ),
+    }
+)
+
+# remedies of a comparison with a revision; what is not here has that of _IN_PYTEST
+_ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
+    {
+        (Reason.FINGERPRINT_DIFFERS, None): (
+            "judge all the same with --gpuperf-compare-across={facts}"
+        ),
+        (Reason.OTHER_SOURCE, None): (
+            "name one collector for both sides with --gpuperf-collectors"
+        ),
+        (Reason.OTHER_KERNEL, None): (
+            "pin the kernel, as by a fixed autotuning configuration"
+        ),
+        (Reason.OTHER_KERNEL, Cause.KERNEL_PER_SIDE): (
+            "pin the kernel, as by a fixed autotuning configuration; if the change picks "
+            "another one on purpose, limit its time"
+        ),
+        (Reason.FASTER_THAN_LIMIT, None): "",  # nothing is stored
+        (Reason.SIDE_WITHOUT_VALUE, Cause.OLD_SIDE): (
+            "name a revision in which the test runs"
+        ),
+        (Reason.SIDE_WITHOUT_VALUE, Cause.NEW_SIDE): _ALONE,
+        (Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES): _ALONE,
+        (Reason.TEST_CHANGED, None): (
+            "run today's tests on both sides with --gpuperf-against-tests=mine"
+        ),
+        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT): (
+            "measure it where less else runs, or give it a wider limit"
+        ),
+        (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
+            "give it more time with --gpuperf-budget"
         ),
     }
 )
@@ -191,13 +260,38 @@ _AMONG_FILES: Mapping[Reason, str] = MappingProxyType(
     }
 )
 _NOTHING = VerdictEvidence()
+_WITHOUT_VALUE = {
+    Cause.OLD_SIDE: "the revision gave no value",
+    Cause.NEW_SIDE: "the working tree gave no value",
+    Cause.BOTH_SIDES: "neither side gave a value",
+}
 _HASH = 8  # characters of a choice of kernels that a reader needs to tell two apart
 
 
 def for_pytest(verdict: Verdict) -> Verdict:
     """Return a verdict with its evidence in words, and its remedy in pytest."""
-    remedy = _IN_PYTEST.get((verdict.reason, verdict.cause), "")
+    case = verdict.reason, verdict.cause
+    remedy = _IN_PYTEST.get(case, "")
+    if of_revision(verdict):
+        remedy = _ON_BOTH_SIDES.get(case, remedy)
     return _worded(verdict, remedy)
+
+
+def of_revision(verdict: Verdict) -> bool:
+    """Return whether a verdict is of a comparison with a revision alone."""
+    return verdict.against is not None and verdict.baseline is None
+
+
+def blocks(verdict: Verdict) -> str:
+    """Return the blocks behind a verdict, and what the same code differs by; "": none."""
+    against = verdict.against
+    if against is None or not against.block_count:
+        return ""
+    text = display.plural(against.block_count, "block")
+    if against.null_fraction is None:
+        return text
+    null = display.change(against.null_fraction, signed=False)
+    return f"{text}; the same code differed by ±{null}"
 
 
 def for_files(verdict: Verdict) -> Verdict:
@@ -219,11 +313,18 @@ def _worded(verdict: Verdict, remedy: str) -> Verdict:
         least=evidence.least_count,
         sessions=display.plural(missing, "more session"),
         files=display.plural(missing, "more run file"),
+        commit=_commit(verdict),
     )
     detail = tuple(_details(verdict, evidence))
     if not (text or detail):  # nearly all
         return verdict
     return replace(verdict, detail=detail, remedy=text)
+
+
+def _commit(verdict: Verdict) -> str:
+    """Return the commit of the newest stored session, or what stands for one."""
+    span = verdict.baseline
+    return display.commit(None if span is None else span.last_commit) or "REV"
 
 
 def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
@@ -233,9 +334,12 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
         yield _why_unmeasured(verdict, evidence)
     elif evidence.gap is not None:
         yield evidence.gap.reason
+    if verdict.cause in _WITHOUT_VALUE:
+        yield _WITHOUT_VALUE[verdict.cause]
     yield from evidence.lines
+    again = "" if of_revision(verdict) else " again"
     for gap in evidence.lacking:
-        yield f"{gap.metric} was not measured again: {gap.reason}"
+        yield f"{gap.metric} was not measured{again}: {gap.reason}"
     yield from _compared(verdict, evidence)
     if reason is Reason.CHILD_GAVE_NO_VALUE and not evidence.lines:
         yield f"no fresh process measured {verdict.metric}"
@@ -245,12 +349,15 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     """Yield how the stored sessions differ from this one, or that they are too few."""
     for name, (then, now) in evidence.differences.items():
         yield f"{name}: {then} -> {now}"
+    then, of_what = "stored", "sessions"
+    if of_revision(verdict):
+        then, of_what = "revision", "processes"
     if evidence.stored_sources:
-        yield f"stored: {', '.join(evidence.stored_sources)}"
+        yield f"{then}: {', '.join(evidence.stored_sources)}"
     if evidence.kernels is not None:
-        stored, run = evidence.kernels
-        yield f"stored: {_kernels(stored)} sessions"
-        yield f"now: {_kernels(run)} processes"
+        old, new = evidence.kernels
+        yield f"{then}: {_kernels(old)} {of_what}"
+        yield f"now: {_kernels(new)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
     if evidence.left_out is not None:
@@ -311,6 +418,10 @@ def building(verdict: Verdict) -> str:
 def sentence(verdict: Verdict) -> str:
     """Return the sentence of a verdict's reason, with its direction where that is known."""
     text, moved = REASONS[verdict.reason], verdict.change
+    if of_revision(verdict):
+        if verdict.cause is Cause.KERNEL_PER_SIDE:
+            return "Each side kept another kernel."
+        return _OF_REVISION.get(verdict.reason, text)
     if verdict.reason is not Reason.NOT_CONFIRMED or moved is None:
         return text
     if moved.p_worse is None or moved.p_better is None:

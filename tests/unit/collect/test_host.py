@@ -1053,3 +1053,67 @@ def test_a_real_call_has_a_positive_time() -> None:
     assert all(sample > 0 for sample in timing.samples)
     assert sum(timing.samples) * timing.iterations_count <= elapsed_s
     assert timing.void is None
+
+
+# -------------------------------------------------------------------- turns
+
+
+class Turns:
+    """Notes when a turn is asked for; another has enough after some of them."""
+
+    def __init__(self, clock: FakeClock, *, until: int) -> None:
+        self.clock = clock
+        self.until = until
+        self.asked: list[bool] = []
+
+    def take(self, enough: bool) -> bool:
+        self.clock.advance(7 * MS)  # of others' samples
+        self.asked.append(enough)
+        return not enough or len(self.asked) < self.until
+
+
+def test_a_turn_is_taken_before_each_sample(clock: FakeClock) -> None:
+    """The wait for it lies in none; warm-up asks for none."""
+    turns = Turns(clock, until=0)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take)
+    timing = host.measure(
+        TimedCall(fn=clock.taking(then_ns=MS), budget_s=1), stop=StopAt(10)
+    )
+
+    assert timing.samples == pytest.approx([0.001] * 10)
+    assert turns.asked == [False] * 10 + [True]
+
+
+def test_samples_are_taken_until_others_have_enough(clock: FakeClock) -> None:
+    """All count; a stop rule that has had enough is not asked again."""
+    turns, stop = Turns(clock, until=25), StopAt(10)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take)
+    timing = host.measure(TimedCall(fn=clock.taking(then_ns=MS), budget_s=1), stop=stop)
+
+    assert len(timing.samples) == 24
+    assert stop.asked == [10]
+
+
+@pytest.mark.parametrize(
+    ("how", "count"), [({"iterations": 12}, 12), ({"budget_s": 0.1}, 14)]
+)
+def test_others_cannot_make_it_take_more_than_its_test_allows(
+    clock: FakeClock, how: dict[str, float], count: int
+) -> None:
+    """Fixed iterations are fixed, and a budget is spent by waiting, too."""
+    turns = Turns(clock, until=99)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take)
+    request = TimedCall(fn=clock.taking(then_ns=MS), **{"budget_s": 1, **how})  # type: ignore[arg-type] # one is an int
+
+    assert len(host.measure(request, stop=StopAt(10)).samples) == count
+
+
+def test_a_turn_is_taken_before_each_pair(clock: FakeClock) -> None:
+    """The two of a pair lie in one turn."""
+    turns = Turns(clock, until=0)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take)
+    request = TimedCall(fn=clock.taking(then_ns=MS), budget_s=1)
+    first, second = host.interleave(request, request, stop=StopAt(10))
+
+    assert len(first.samples) == len(second.samples) == 10
+    assert turns.asked == [False] * 10 + [True]

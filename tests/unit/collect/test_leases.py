@@ -21,8 +21,10 @@ from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
     Presence,
     ProcessActivity,
+    ProcessState,
     descends_from,
     exclusive,
+    exclusive_machine,
     lease_folder,
 )
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
@@ -239,6 +241,35 @@ def test_processes_know_what_others_do(tmp_path: Path) -> None:
     assert gone == ()
     assert len(left) == 2  # of this process
     assert [*(tmp_path / "gpu-a.users").iterdir()] == []
+
+
+# as HOLDER, of the whole machine
+MACHINE_HOLDER = HOLDER.replace("import exclusive", "import exclusive_machine").replace(
+    "exclusive(name, ", "exclusive_machine("
+)
+
+
+def test_the_machine_is_had_by_one_run(tmp_path: Path) -> None:
+    """Who has it is told once, and named where it is not given back; no GPU is held."""
+    holders: list[ProcessState] = []
+    with started(MACHINE_HOLDER, "-", tmp_path, "block 1") as holder:
+        assert holder.stdout is not None
+        assert holder.stdout.readline() == "held\n"
+        with (
+            pytest.raises(DeviceHeldError, match=r"has held this machine for 1\.2 s"),
+            exclusive_machine(
+                test="block 2", folder=tmp_path, timeout_s=1.2, waiting=holders.append
+            ),
+        ):
+            pass
+        with exclusive("0", folder=tmp_path, timeout_s=0):
+            pass
+        assert [(h.pid, h.test) for h in holders] == [(holder.pid, "block 1")]
+        holder.communicate("", timeout=AMPLE_S)
+    with exclusive_machine(
+        test="block 2", folder=tmp_path, timeout_s=0, waiting=holders.append
+    ):
+        assert len(holders) == 1
 
 
 @pytest.mark.skipif(sys.platform == "win32", reason="has no such modes")

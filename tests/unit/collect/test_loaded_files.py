@@ -17,6 +17,7 @@ from pytest_gpuperf.collect.loaded_files import (
     LoadedFile,
     Recording,
     content_digest,
+    read,
 )
 
 linux = pytest.mark.skipif(sys.platform != "linux", reason="reads /proc and glibc")
@@ -296,3 +297,40 @@ def test_what_is_not_there_has_no_digest(tmp_path: Path) -> None:
     """Nor has a name that no file can have."""
     assert content_digest(tmp_path / "no") is None
     assert content_digest(tmp_path / ("x" * 5000)) is None
+
+
+def test_a_step_comes_before_the_program(tmp_path: Path) -> None:
+    """A module of the parent's, loaded by its path, with the arguments it was given."""
+    step = tmp_path / "step.py"
+    step.write_text("import sys\ndef start(name): sys.path.insert(0, name)\n")
+    recording = Recording(tmp_path / "r", None, first=[(str(step), ("/first",))])
+
+    done = subprocess.run(
+        [sys.executable, "-c", "import sys; print(sys.path)"],
+        env={**os.environ, **recording.variables({})},
+        capture_output=True,
+        encoding="utf-8",
+        check=True,
+    )
+
+    assert "'/first'" in done.stdout
+    assert str(tmp_path / "r") not in done.stdout
+
+
+def test_without_a_root_only_loaded_files_are_recorded(tmp_path: Path) -> None:
+    """No audit hook slows the program down."""
+    (tmp_path / "data").write_text("x")
+    (tmp_path / "m.py").write_text("open('data').read()")
+    recording = Recording(tmp_path / "r", None)
+
+    subprocess.run(
+        [sys.executable, "-c", "import sys; sys.path.insert(0, ''); import m"],
+        cwd=tmp_path,
+        env={**os.environ, **recording.variables({})},
+        check=True,
+    )
+
+    ((_, files),) = read(tmp_path / "r")
+    kinds = {file.path: file.kind for file in files}
+    assert kinds[str(tmp_path / "m.py")] is FileKind.MODULE
+    assert str(tmp_path / "data") not in kinds

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -16,7 +17,12 @@ import pytest
 
 from fakes.processes import ended
 from fakes.runner import FakeRunner, finished
-from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
+from pytest_gpuperf.collect.runner import (
+    Finished,
+    LiveProcess,
+    ProcessRunner,
+    Runner,
+)
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
 
 AMPLE_S = 60.0
@@ -358,3 +364,107 @@ def test_the_double_has_the_shape_of_the_runner(tmp_path: Path) -> None:
     assert [answer.exit_code for answer in answers] == [0, 0]
     assert fake.calls[0].argv == tuple(python("pass"))
     assert fake.calls[0].stdin == b"x"
+
+
+# --------------------------------------------------- started, and not waited for
+
+STARTS = """
+import sys, time
+from pytest_gpuperf.collect.runner import ProcessRunner
+process = ProcessRunner().start([sys.executable, "-c", *sys.argv[2:]], log=sys.argv[1])
+time.sleep(600)
+"""
+
+
+def ended_code(process: LiveProcess) -> int | None:
+    """Return how a process ends, once it has."""
+    deadline = time.monotonic() + AMPLE_S
+    while process.exit_code is None and time.monotonic() < deadline:
+        time.sleep(0.01)
+    return process.exit_code
+
+
+def test_a_process_is_started_and_not_waited_for(tmp_path: Path) -> None:
+    """It reads nothing; both of its streams are in its log when it has ended."""
+    log = tmp_path / "log"
+    source = (
+        "import sys; print(repr(sys.stdin.read()), flush=True);"
+        "print('err', file=sys.stderr); sys.exit(3)"
+    )
+    process = ProcessRunner().start(python(source), log=str(log), cwd=str(tmp_path))
+
+    assert ended_code(process) == 3
+    process.end()
+    process.end()
+    assert log.read_bytes().split() == [b"''", b"err"]
+
+
+def test_several_processes_run_at_once(tmp_path: Path) -> None:
+    """Each waits for a file that the other writes."""
+    source = (
+        "import os, sys, time; open(sys.argv[1], 'w').close()\n"
+        "while not os.path.exists(sys.argv[2]): time.sleep(.01)"
+    )
+    runner, names = ProcessRunner(), ["a", "b"]
+    processes = [
+        runner.start(
+            python(source, *order), log=str(tmp_path / "log"), cwd=str(tmp_path)
+        )
+        for order in (names, names[::-1])
+    ]
+
+    assert [ended_code(process) for process in processes] == [0, 0]
+    for process in processes:
+        process.end()
+
+
+@needs_groups
+def test_a_descriptor_is_shared(tmp_path: Path) -> None:
+    """Those that are named, and no other."""
+    ours, theirs = socket.socketpair()
+    source = "import os, sys; os.write(int(sys.argv[1]), b'hello')"
+    with ours, theirs:
+        process = ProcessRunner().start(
+            python(source, str(theirs.fileno())),
+            log=str(tmp_path / "log"),
+            descriptors=(theirs.fileno(),),
+        )
+        theirs.close()
+        assert ours.recv(99) == b"hello"
+        assert ours.recv(99) == b""  # nobody else has the other end
+        process.end()
+
+
+@needs_groups
+def test_who_is_ended_ends_with_all_that_it_started(tmp_path: Path) -> None:
+    """Its status is that of the signal."""
+    pid_file = tmp_path / "pid"
+    process = ProcessRunner().start(
+        python(family(), str(pid_file)), log=str(tmp_path / "log")
+    )
+    pid = told_pid(pid_file)
+    process.end()
+
+    assert process.exit_code == -signal.SIGKILL
+    assert ended(pid)
+
+
+@needs_groups
+def test_a_killed_parent_leaves_no_started_process(tmp_path: Path) -> None:
+    """As with one that is waited for."""
+    pid_file = tmp_path / "pid"
+    with subprocess.Popen(
+        python(STARTS, str(tmp_path / "log"), family(), str(pid_file)),
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        start_new_session=True,
+    ) as parent:
+        grandchild = told_pid(pid_file)
+        os.killpg(parent.pid, signal.SIGKILL)
+
+    assert ended(grandchild)
+
+
+def test_a_tool_that_is_not_there_cannot_be_started(tmp_path: Path) -> None:
+    """It is named, as by `run`."""
+    with pytest.raises(CollectorUnavailableError, match="gpuperf-no-such-tool"):
+        ProcessRunner().start(["gpuperf-no-such-tool"], log=str(tmp_path / "log"))

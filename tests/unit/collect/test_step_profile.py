@@ -67,6 +67,29 @@ def test_a_step_is_what_lies_between_its_ends() -> None:
     assert loop.waiting is None
 
 
+def test_a_turn_is_taken_after_each_step() -> None:
+    """The wait for it is in no step, and in no wait."""
+    clock = FakeClock()
+    asked: list[bool] = []
+
+    def take_turn(enough: bool) -> bool:
+        clock.advance(50 * MS)
+        asked.append(enough)
+        return True
+
+    recorder = StepRecorder(clock, NoDevice(), compiler=NO_TORCH, warmup_count=0)
+    recorder.begin(take_turn)
+    for _ in range(3):
+        clock.advance(2 * MS)
+        with recorder.step():
+            clock.advance(10 * MS)
+    loop = recorder.end()
+
+    assert asked == [False] * 3
+    assert [step.wait_s for step in loop.steps] == pytest.approx([0.002] * 3)
+    assert [step.duration_s for step in loop.steps] == pytest.approx([0.010] * 3)
+
+
 def test_spans_nest_and_know_their_parent() -> None:
     """Each in the one around it, in the order in which they began."""
     bed = Bed()

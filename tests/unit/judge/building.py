@@ -2,14 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pytest_gpuperf.compute.spread import Spread
+from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.judge.case import Case, Confirmation, Stored
+from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import Kind, Record, RecordKey, SessionValue
+from pytest_gpuperf.model.record import (
+    REFERENCES,
+    Kind,
+    Record,
+    RecordKey,
+    SessionValue,
+)
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
 
@@ -109,3 +117,62 @@ def confirmation(
     made = tuple(choices) if choices is not None else ("A",) * len(values)
     value = processes(values, half_widths=widths) if values else None
     return Confirmation(value=value, choices=made, **fields)
+
+
+Four = Sequence[
+    "float | None"
+]  # two processes of the revision, two of the working tree
+PLACES = ((Side.OLD, 0), (Side.OLD, 1), (Side.NEW, 0), (Side.NEW, 1))
+
+
+def blocks_of(
+    tests: Mapping[str, Sequence[Four]],
+    *,
+    references: Mapping[str, Sequence[Four]] | None = None,
+    choices: Mapping[str, Sequence[Sequence[str | None]]] | None = None,
+    failures: Mapping[Side, Mapping[str, str]] | None = None,
+    metric: str = "time",
+    **fields: Any,
+) -> list[Block]:
+    """
+    Blocks of some tests, by id: in each the values of four processes.
+
+    A value of None is a process in which the test gave none.
+    """
+    count = max(map(len, tests.values()))
+    return [
+        Block(
+            index=number,
+            runs=tuple(
+                SideRun(
+                    side=side,
+                    index=index,
+                    records=tuple(
+                        record(
+                            estimate(value, metric, source="host"),
+                            key=RecordKey(test_id=test_id),
+                            choice=(choices or {}).get(test_id, CALM)[number][place],
+                            **fields,
+                        )
+                        for test_id, several in tests.items()
+                        if number < len(several)
+                        and (value := several[number][place]) is not None
+                    ),
+                    references=tuple(
+                        record(
+                            estimate(value, source="host"),
+                            key=RecordKey(test_id=REFERENCES, name=name),
+                        )
+                        for name, several in (references or {}).items()
+                        if (value := several[number][place]) is not None
+                    ),
+                    failures=(failures or {}).get(side, {}),
+                )
+                for place, (side, index) in enumerate(PLACES)
+            ),
+        )
+        for number in range(count)
+    ]
+
+
+CALM = ((None,) * 4,) * 32  # nobody saw which kernels ran

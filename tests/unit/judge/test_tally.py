@@ -10,12 +10,14 @@ from fakes import runs
 from pytest_gpuperf.config import Config, Update
 from pytest_gpuperf.judge.tally import (
     PRECEDENCE,
+    Complaint,
     accepted_outcomes,
     complaints,
-    fatal_outcomes,
+    is_fatal,
     tally,
     worst,
 )
+from pytest_gpuperf.model.against import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 
@@ -308,9 +310,41 @@ def test_what_fails_a_test_is_what_the_run_was_asked_to_judge(
     options: dict[str, Any], fatal: str
 ) -> None:
     """A store that was only found shows; an update of all accepts what regressed."""
-    found = fatal_outcomes(Config(root=".", **options))
+    config = Config(root=".", **options)
+    found = {
+        outcome
+        for outcome in Outcome
+        if is_fatal(replace(runs.REGRESSED, outcome=outcome), config)
+    }
 
     assert found == {Outcome(name) for name in fatal.split()}
+
+
+def test_what_regressed_against_a_revision_fails_whatever_the_store() -> None:
+    """It was named to gate; an update of all accepts changes of the baseline alone."""
+    by_revision = replace(
+        runs.REGRESSED, baseline=None, against=AgainstEvidence(block_count=4)
+    )
+    config = Config(root=".", baseline_named=True, update=Update.ALL)
+
+    assert is_fatal(by_revision, config)
+    assert is_fatal(by_revision, Config(root="."))
+    assert not is_fatal(replace(by_revision, outcome=Outcome.INCONCLUSIVE), config)
+
+
+def test_a_revision_with_which_nothing_was_compared_fails_the_run() -> None:
+    """Undecided by noise is compared; without any verdict of it the gate was off."""
+    config = Config(root=".", against="main")
+    by_revision = replace(
+        runs.REGRESSED, baseline=None, against=AgainstEvidence(block_count=4)
+    )
+    without = replace(by_revision, outcome=Outcome.INCOMPARABLE, change=None)
+    for verdicts in ((), (runs.REGRESSED,), (without,)):
+        run = runs.run(verdicts=verdicts)
+        assert [*complaints(run, tally(run), config)] == [Complaint.NOTHING_AGAINST]
+
+    run = runs.run(verdicts=(without, by_revision))
+    assert [*complaints(run, tally(run), config)] == []
 
 
 def test_more_than_all_were_never_expected() -> None:

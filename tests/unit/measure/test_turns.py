@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import threading
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager
@@ -23,7 +24,7 @@ from pytest_gpuperf.collect.leases import (
 from pytest_gpuperf.config import Config, Lock
 from pytest_gpuperf.errors import ConfigError, DeviceHeldError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.measure.turns import Turns
+from pytest_gpuperf.measure.turns import Turns, without_siblings
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.telemetry import DeviceDeltas, Sharing
 
@@ -41,6 +42,7 @@ class Place:
         lock: Lock = Lock.EXCLUSIVE,
         in_use: bool = True,
         option_texts: Mapping[str, str] | None = None,
+        in_block: bool = False,
     ) -> None:
         self.folder = folder
         self.clock = FakeClock()
@@ -61,7 +63,9 @@ class Place:
             query=lambda: query,
         )
         self.modules: set[str] = set()
-        self.turns = Turns(self.site, modules=self.modules, driver=lambda: None)
+        self.turns = Turns(
+            self.site, modules=self.modules, driver=lambda: None, in_block=in_block
+        )
 
     def free(self, uuid: str) -> bool:
         """Return whether another thread could have a GPU at once."""
@@ -326,3 +330,28 @@ def test_a_place_that_is_gone_is_lost_too(folder: Path) -> None:
         pass
 
     assert "lock" in place.site.lost
+
+
+def test_processes_of_a_block_are_one_user(folder: Path) -> None:
+    """Their parent holds the GPU for all; what it has not started is foreign to them."""
+    place, other = (Place(folder, in_block=True) for _ in range(2))
+    with holding(ONE), place.turns.measuring(TEST), other.turns.measuring(OTHERS):
+        users = place.turns.other_users(deltas(os.getpid(), os.getppid()))
+        foreign = place.turns.other_users(deltas(os.getpid(), 1))
+    place.turns.close()
+    other.turns.close()
+
+    assert (users.void, foreign.void) == (None, None)
+    assert users.deltas is not None
+    assert users.deltas.sharing is Sharing.ALONE
+    assert foreign.deltas is not None
+    assert foreign.deltas.foreign_pids == (1,)
+
+
+def test_sensors_of_a_block_name_no_sibling() -> None:
+    """Also where no turns are taken on the GPU."""
+    alone = without_siblings(deltas(os.getpid()))
+
+    assert alone is not None
+    assert alone.sharing is Sharing.ALONE
+    assert without_siblings(None) is None

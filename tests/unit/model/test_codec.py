@@ -18,6 +18,7 @@ from fakes import runs
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.codec import decode_run, encode_run, from_text, to_text
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Void, VoidCode
 from pytest_gpuperf.model.run import Measured, Run
@@ -202,7 +203,7 @@ def test_no_text_breaks_the_reader(text: str) -> None:
         codec.from_text(text, Work)
 
 
-@pytest.mark.parametrize("found", ["pytest-gpuperf/run/2", "pytest-benchmark", 7])
+@pytest.mark.parametrize("found", ["pytest-gpuperf/run/3", "pytest-benchmark", 7])
 def test_another_schema_is_named(found: object) -> None:
     """A file of another version says so before any of its fields is looked at."""
     text = json.dumps({"schema": found, "records": 5}).encode()
@@ -214,6 +215,20 @@ def test_another_schema_is_named(found: object) -> None:
     assert caught.value.supported == codec.SCHEMA_VERSION
     assert caught.value.path == "run.json"
     assert "version of pytest-gpuperf" in caught.value.remedy
+
+
+def test_a_run_of_the_first_schema_is_still_read() -> None:
+    """It is one that was compared with no revision."""
+    loose = _loose()
+    loose["schema"] = "pytest-gpuperf/run/1"
+    loose.pop("against")
+    for verdict in loose["verdicts"]:
+        verdict.pop("against")
+
+    read = decode_run(json.dumps(loose).encode())
+
+    assert read == replace(EXAMPLE, schema="pytest-gpuperf/run/1")
+    assert read.against is None
 
 
 def test_a_later_field_is_let_through() -> None:

@@ -16,10 +16,12 @@ from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.timing.contract import Contract
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.against import Block, changed_tests, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
 from pytest_gpuperf.judge.regression import first_look, settle, with_suite
+from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.codec import decode_run, encode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import Kind, Record, Void
@@ -29,7 +31,7 @@ from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.explanation import explanation, longrepr_lines
 from pytest_gpuperf.report.terminal import table_lines
 from pytest_gpuperf.report.words import for_pytest
-from unit.judge.building import case, confirmation, estimate, stored
+from unit.judge.building import blocks_of, case, confirmation, estimate, stored
 
 SHOWN = re.compile(r"^### (\S+)$.*?\n\n((?:    [^\n]*\n)+)", re.MULTILINE | re.DOTALL)
 PAGE = Path(__file__).parents[3] / "docs" / "messages.md"
@@ -52,8 +54,9 @@ def block(verdict: Verdict, name: str = GEMM) -> str:
             span = replace(
                 span, last_unix_s=span.first_unix_s, last_commit=span.first_commit
             )
+    placed = replace(verdict, key=runs.key(name), baseline=span)
     shown = explanation(
-        replace(verdict, key=runs.key(name), baseline=span),
+        for_pytest(placed),  # the remedy names the newest commit
         name=name,
         options=None,
         width=_WIDTH,
@@ -115,6 +118,16 @@ def left_behind() -> Verdict:
     return for_pytest(verdict)
 
 
+def beside(*blocks: Block) -> Verdict:
+    """Return the verdict of a comparison with a revision that ends here."""
+    (verdict,) = look_at(blocks, {"t": {"time": 0.05}}, final=True).verdicts
+    return for_pytest(verdict)
+
+
+NOISY = [(168, 175, 172, 190), (170, 166, 181, 169), (171, 180, 175, 183)] * 2
+IMPORT_ERROR = "E   ImportError: cannot import name 'gemm' from 'linear'"
+
+
 EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.WITHIN_LIMIT: lambda: row(
         held("time <= 60 us", runs.time_of(41.2 * US)), "test_rmsnorm[8192]"
@@ -174,6 +187,18 @@ EXAMPLES: dict[Reason, Callable[[], str]] = {
     Reason.INCOMPLETE_RUN: lambda: block(
         judged(case(AGAIN[0], THEN), confirmation(*AGAIN), complete=False)
     ),
+    Reason.TOO_FEW_BLOCKS: lambda: block(
+        beside(*blocks_of({"t": [[us * US for us in four] for four in NOISY]}))
+    ),
+    Reason.SIDE_WITHOUT_VALUE: lambda: block(
+        beside(
+            *blocks_of(
+                {"t": [(None, None, 183 * US, 183 * US)]},
+                failures={Side.OLD: {"t": IMPORT_ERROR}},
+            )
+        )
+    ),
+    Reason.TEST_CHANGED: lambda: block(for_pytest(changed_tests(["t"])[0])),
     Reason.NOT_MEASURED: lambda: skip(held("registers <= 64", estimate(71 * US))),
     Reason.CHILD_GAVE_NO_VALUE: lambda: block(
         judged(
@@ -218,7 +243,7 @@ ERRORS: dict[str, Callable[[], str]] = {
     "record": lambda: wrapped(raised(lambda: decode_run(WRONG, path="run.json"))),
     "schema-version": lambda: wrapped(
         raised(
-            lambda: decode_run(b'{"schema":"pytest-gpuperf/run/2"}', path="run.json")
+            lambda: decode_run(b'{"schema":"pytest-gpuperf/run/3"}', path="run.json")
         )
     ),
     "baseline-missing": lambda: wrapped(

@@ -8,9 +8,10 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.tally import Complaint, tally
+from pytest_gpuperf.model.against import Against, AgainstEvidence, Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.gap import GapCode
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.run import HeaderNote, MachineShift
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
@@ -642,6 +643,29 @@ def test_the_last_line_adds_up_to_all_tests() -> None:
     )
 
 
+def test_a_comparison_says_how_far_it_is() -> None:
+    """What it makes, which block begins, and what the blocks so far have decided."""
+    begun = Progress(revision="main", text="making the two sides")
+    block = Progress(
+        revision="main",
+        block_count=4,
+        most_blocks=16,
+        open_count=1,
+        test_count=3,
+        left_s=240.0,
+    )
+    looked = replace(block, looked=True, elapsed_s=31.2)
+    lines = [terminal.comparison_line(p) for p in (begun, block, looked)]
+    ended = replace(looked, open_count=0, left_s=100.0)
+
+    assert lines == [
+        "gpuperf: against main: making the two sides",
+        "gpuperf: against main: block 5 of at most 16, 1 test open, at most 4 min left",
+        "gpuperf: against main: 4 blocks in 31 s, 2 of 3 tests decided, at most 4 min left",
+    ]
+    assert terminal.comparison_line(ended).endswith("3 of 3 tests decided")
+
+
 def test_a_run_that_fails_as_a_whole_says_why() -> None:
     """Each complaint has its sentence, with the option that made it one."""
     counted = tally(runs.run(verdicts=(runs.REGRESSED,), expected=4, missing=("lost",)))
@@ -651,6 +675,9 @@ def test_a_run_that_fails_as_a_whole_says_why() -> None:
         Complaint.NOTHING_COMPARED: (
             "a baseline was named, but no test was compared with it: see the reasons "
             "above, or store sessions with --gpuperf-update=new"
+        ),
+        Complaint.NOTHING_AGAINST: (
+            "no test was compared with the revision: see the reasons above"
         ),
         Complaint.TOO_FEW_JUDGED: (
             "judged 1 of 4 tests; --gpuperf-min-judged requires more"
@@ -676,3 +703,88 @@ def test_no_name_reaches_the_terminal_raw() -> None:
 
     assert "\x1b" not in text
     assert "\u202e" not in text
+
+
+BLOCKS = AgainstEvidence(block_count=8, null_fraction=0.008)
+SLOWER = replace(
+    runs.REGRESSED, baseline=None, confirmations=(), detail=(), against=BLOCKS
+)
+
+
+def test_a_comparison_with_a_revision_has_a_column_and_a_block_of_its_own() -> None:
+    """Was, now, difference, blocks, and what the same code differed by; no acceptance."""
+    faster = runs.changed(
+        "test_gemm[4096]",
+        Outcome.UNCHANGED,
+        Reason.WITHIN_NOISE,
+        runs.change(0.012, 172e-6),
+        baseline=runs.SPAN,
+    )
+    record = runs.record("test_gemm[4096]", runs.time_of(172e-6))
+    against = Against(
+        revision="v1.2",
+        commit="3f2a1c9d5b",
+        modules=("linear.gemm",),
+        block_count=8,
+        elapsed_s=95.0,
+        null_fraction=0.011,
+    )
+    run = replace(runs.run((record,), (faster, SLOWER)), against=against)
+
+    assert screen(terminal.summary(run)) == drawn(
+        """
+        test             time    ±       vs baseline  vs revision  verdict
+        test_gemm[4096]  172 us  ±0.3 %  +1.2 %       +7.9 %       REGRESSED
+        REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, these blocks see
+            >= 1.6 %
+            8 blocks; the same code differed by ±0.8 %
+            reproduce: pytest "tests/test_gemm.py::test_gemm[4096]"
+        against v1.2 (3f2a1c9): 8 blocks in 95.0 s; the same code differed by ±1.1 %; linear.gemm differs
+        judged 1 of 1: 1 regressed
+        """
+    )
+
+
+@pytest.mark.parametrize(
+    ("against", "text"),
+    [
+        (
+            Against(revision="HEAD", block_count=1),
+            "against HEAD: 1 block in 0 s; no module of the project differs",
+        ),
+        (
+            Against(revision="v1", modules=("a", "b"), block_count=4, elapsed_s=2),
+            "against v1: 4 blocks in 2.00 s; a, b differ",
+        ),
+        (
+            Against(
+                revision="v1",
+                gap=Gap(
+                    code=GapCode.FAILED, reason="both load one file", remedy="build"
+                ),
+            ),
+            "against v1: both load one file; build",
+        ),
+        (
+            Against(revision="v1", only_old=("t::old",), only_new=("t::new", "t::x")),
+            "in the revision alone: t::old\nin the working tree alone: t::new, t::x",
+        ),
+    ],
+)
+def test_what_a_revision_was_compared_by_is_told_once(
+    against: Against, text: str
+) -> None:
+    """And why it could not be."""
+    run = replace(runs.run(), against=against)
+
+    assert screen(terminal.summary(run)) == f"{text}\njudged 0 of 0"
+
+
+def test_blocks_that_differ_do_not_make_a_machine_too_noisy() -> None:
+    """They answer for exactly that: sessions are another matter."""
+    noisy = replace(runs.change(0.079, 183e-6), session_spread=0.4)
+    run = runs.run((), (replace(SLOWER, change=noisy),))
+
+    assert tally(run).noise_fraction is None
+    stored = replace(SLOWER, change=noisy, against=None)
+    assert tally(runs.run((), (stored,))).noise_fraction == 0.4

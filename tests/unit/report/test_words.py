@@ -7,6 +7,7 @@ from typing import Any
 import pytest
 
 from fakes import runs
+from pytest_gpuperf.model.against import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Unmeasured
@@ -94,6 +95,7 @@ def verdict(
     *,
     sessions: int = 0,
     outcome: Outcome = Outcome.INCONCLUSIVE,
+    against: AgainstEvidence | None = None,
     **evidence: Any,
 ) -> Verdict:
     """Return a verdict as judge gives it, without a word."""
@@ -105,6 +107,7 @@ def verdict(
         cause=cause,
         baseline=replace(runs.SPAN, session_count=sessions) if sessions else None,
         evidence=VerdictEvidence(**evidence) if evidence else None,
+        against=against,
     )
 
 
@@ -112,6 +115,11 @@ GAP = Unmeasured(metric="time", reason="another program holds it", remedy="wait"
 OLD, NEW = "0123456789abcdef", "fedcba9876543210"
 STORE = "store this session with --gpuperf-update=new"
 OVER = "measure it again when that is over"
+PIN = "pin the kernel, as by a fixed autotuning configuration"
+BY_REVISION = "compare it with a revision on this machine (--gpuperf-against=9be01d4)"
+BY_ANY_REVISION = BY_REVISION.replace("9be01d4", "REV")
+
+BESIDE = AgainstEvidence(block_count=0)
 
 # reason, cause and evidence; what stands below the verdict; what to do in pytest, and
 # with files
@@ -255,13 +263,13 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.TOO_FEW_SESSIONS, sessions=1, least_count=3),
         ("1 of 3 sessions stored",),
-        "store 2 more sessions with --gpuperf-update=new",
+        f"store 2 more sessions with --gpuperf-update=new, or {BY_REVISION}",
         "name 2 more run files",
     ),
     (
         verdict(Reason.TOO_FEW_SESSIONS, sessions=2, least_count=3),
         ("2 of 3 sessions stored",),
-        "store 1 more session with --gpuperf-update=new",
+        f"store 1 more session with --gpuperf-update=new, or {BY_REVISION}",
         "name 1 more run file",
     ),
     (
@@ -276,7 +284,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "stored: kernels 01234567 in 5 of 6 sessions",
             "now: kernels fedcba98 in 2 of 3 processes",
         ),
-        "pin the kernel, as by a fixed autotuning configuration, or store more sessions",
+        f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
         "pin the kernel, or name more run files",
     ),
     (
@@ -291,7 +299,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             "stored: unknown kernels in 6 of 6 sessions",
             "now: kernels fedcba98 in 3 of 3 processes",
         ),
-        "pin the kernel, as by a fixed autotuning configuration, or store more sessions",
+        f"{PIN}, store more sessions, or {BY_ANY_REVISION}",
         "pin the kernel, or name more run files",
     ),
     (
@@ -329,15 +337,15 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_SIGNIFICANT),
         (),
-        "measure it in more processes with --gpuperf-runs=5",
+        f"measure it in more processes with --gpuperf-runs=5, or {BY_ANY_REVISION}",
         "name more run files",
     ),
     (
         verdict(Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE),
         (),
         (
-            "measure where nothing else runs: sessions of this machine differ by more "
-            "than a stored baseline can see through"
+            f"{BY_ANY_REVISION}, or measure where nothing else runs: sessions of this "
+            "machine differ by more than a stored baseline can see through"
         ),
         "name more run files",
     ),
@@ -347,7 +355,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
             left_out=LeftOut(session_id="s0", started_unix_s=86_400.0, ratio=3.04),
         ),
         ("left out: the session of 1970-01-02, 3.0 x the others",),
-        "measure it in more processes with --gpuperf-runs=5",
+        f"measure it in more processes with --gpuperf-runs=5, or {BY_ANY_REVISION}",
         "name more run files",
     ),
     (
@@ -364,7 +372,146 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ),
         "",
     ),
+    (
+        verdict(
+            Reason.OTHER_KERNEL,
+            Cause.KERNEL_PER_SIDE,
+            against=BESIDE,
+            kernels=(
+                KernelChoice(choice=OLD, count=8, total_count=8),
+                KernelChoice(choice=NEW, count=7, total_count=7),
+            ),
+        ),
+        (
+            "revision: kernels 01234567 in 8 of 8 processes",
+            "now: kernels fedcba98 in 7 of 7 processes",
+        ),
+        f"{PIN}; if the change picks another one on purpose, limit its time",
+        "pin the kernel, or name more run files",
+    ),
+    (
+        verdict(
+            Reason.SIDE_WITHOUT_VALUE,
+            Cause.OLD_SIDE,
+            against=BESIDE,
+            lines=("E boom",),
+            lacking=(GAP,),
+        ),
+        (
+            "the revision gave no value",
+            "E boom",
+            "time was not measured: another program holds it",
+        ),
+        "name a revision in which the test runs",
+        "",
+    ),
+    (
+        verdict(Reason.SIDE_WITHOUT_VALUE, Cause.NEW_SIDE, against=BESIDE),
+        ("the working tree gave no value",),
+        "make the test pass when it runs alone",
+        "",
+    ),
+    (
+        verdict(Reason.SIDE_WITHOUT_VALUE, Cause.BOTH_SIDES, against=BESIDE),
+        ("neither side gave a value",),
+        "make the test pass when it runs alone",
+        "",
+    ),
+    (
+        verdict(Reason.TEST_CHANGED, against=BESIDE),
+        (),
+        "run today's tests on both sides with --gpuperf-against-tests=mine",
+        "",
+    ),
+    (
+        verdict(Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT, against=BESIDE),
+        (),
+        "measure it where less else runs, or give it a wider limit",
+        "",
+    ),
+    (
+        verdict(Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY, against=BESIDE),
+        (),
+        "give it more time with --gpuperf-budget",
+        "",
+    ),
 ]
+
+# the same of reasons that a baseline has, too
+OF_REVISION = [
+    (
+        verdict(
+            Reason.FINGERPRINT_DIFFERS, against=BESIDE, differences={"gpu": ("a", "b")}
+        ),
+        "judge all the same with --gpuperf-compare-across=gpu",
+        "The revision was measured on other hardware, or in another way.",
+    ),
+    (
+        verdict(Reason.OTHER_SOURCE, against=BESIDE, stored_sources=("host",)),
+        "name one collector for both sides with --gpuperf-collectors",
+        (
+            "The revision was measured by another collector, and values of different "
+            "collectors are not compared."
+        ),
+    ),
+    (
+        verdict(Reason.OTHER_KERNEL, against=BESIDE),
+        PIN,
+        "The two sides never ran the same kernels.",
+    ),
+    (
+        verdict(Reason.OTHER_KERNEL, Cause.KERNEL_PER_SIDE, against=BESIDE),
+        f"{PIN}; if the change picks another one on purpose, limit its time",
+        "Each side kept another kernel.",
+    ),
+    (
+        verdict(Reason.VOID, against=BESIDE),
+        OVER,
+        words.REASONS[Reason.VOID],
+    ),
+    (
+        verdict(Reason.SLOWER_THAN_LIMIT, against=BESIDE, outcome=Outcome.REGRESSED),
+        "",
+        "It is worse than the revision by more than the limit.",
+    ),
+    (
+        verdict(Reason.FASTER_THAN_LIMIT, against=BESIDE, outcome=Outcome.IMPROVED),
+        "",
+        "It is better than the revision by more than the limit.",
+    ),
+    (
+        verdict(Reason.EQUAL, against=BESIDE, outcome=Outcome.UNCHANGED),
+        "",
+        "It equals the value of the revision.",
+    ),
+]
+
+
+@pytest.mark.parametrize(("judged", "remedy", "sentence"), OF_REVISION)
+def test_nothing_is_stored_of_a_revision(
+    judged: Verdict, remedy: str, sentence: str
+) -> None:
+    """Neither sentence nor remedy speaks of a baseline or of sessions."""
+    assert words.for_pytest(judged).remedy == remedy
+    assert words.sentence(judged) == sentence
+    # a baseline whose suspect a revision decided keeps its own words
+    both = replace(judged, baseline=runs.SPAN, cause=None)
+    assert words.sentence(both) == words.REASONS[judged.reason]
+
+
+def test_a_verdict_of_blocks_says_what_the_same_code_differed_by() -> None:
+    """Its own null; where there is none, the blocks alone."""
+    said = [
+        words.blocks(verdict(Reason.EQUAL, against=against))
+        for against in (
+            None,
+            BESIDE,
+            AgainstEvidence(block_count=1),
+            AgainstEvidence(block_count=8, null_fraction=0.0083),
+        )
+    ]
+
+    assert said == ["", "", "1 block", "8 blocks; the same code differed by ±0.8 %"]
 
 
 @pytest.mark.parametrize(("judged", "detail", "in_pytest", "with_files"), CASES)

@@ -10,15 +10,23 @@ the header says it once (registry).
 from __future__ import annotations
 
 import gc
+import operator
 import statistics
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from itertools import pairwise
+from math import inf
 from types import TracebackType
 from typing import final
 
-from pytest_gpuperf.collect.base import DeviceTimer, StopRule, TimedCall, Timing
+from pytest_gpuperf.collect.base import (
+    DeviceTimer,
+    StopRule,
+    TakeTurn,
+    TimedCall,
+    Timing,
+)
 from pytest_gpuperf.collect.clock import NS_PER_S, Clock
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.readings import (
@@ -60,6 +68,10 @@ class HostCollector:
 
         sm_clock_hz: Returns the SM clock now [Hz], or None where it is not known; None:
             the clock cannot be read. Called after each sample, never in one.
+
+        take_turn: Called before each sample, with whether there are enough: waits until
+            it may be taken, and returns whether it is to be. By itself a process waits for
+            nobody, and takes no sample more than enough.
     """
 
     name = Source.HOST
@@ -71,11 +83,13 @@ class HostCollector:
         timers: Sequence[DeviceTimer] = (),
         *,
         sm_clock_hz: Callable[[], float | None] | None = None,
+        take_turn: TakeTurn = operator.not_,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
         self._timers = tuple(timers)
         self._sm_clock_hz = sm_clock_hz
+        self._take_turn = take_turn
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
 
@@ -99,7 +113,7 @@ class HostCollector:
         with self._instruments() as instruments:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
-            _fill((sampler,), (request,), stop, instruments)
+            _fill((sampler,), (request,), stop, instruments, self._take_turn)
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
 
     def interleave(
@@ -136,7 +150,7 @@ class HostCollector:
             )
             for sampler in samplers:
                 sampler.warm_up()
-            _fill(samplers, (first, second), stop, instruments)
+            _fill(samplers, (first, second), stop, instruments, self._take_turn)
             chosen = _counted(samplers, instruments.timers, ended=True)
             return samplers[0].timing(chosen), samplers[1].timing(chosen)
 
@@ -273,6 +287,7 @@ def _fill(
     requests: Sequence[TimedCall],
     stop: StopRule,
     instruments: Instruments,
+    take_turn: TakeTurn,
 ) -> None:
     """Take samples of each callable by turns until there are enough."""
     __tracebackhide__ = True
@@ -280,9 +295,10 @@ def _fill(
     budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
     minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
     fixed = requests[0].iterations
-    begun_ns = now_ns()
-    check_at = _LEAST_SAMPLES
+    check_at: float = _LEAST_SAMPLES
     order = list(samplers)
+    take_turn(False)  # noqa: FBT003 - there is no sample yet
+    begun_ns = now_ns()
     while True:
         _sample_by_turns(samplers, order)
         order.reverse()
@@ -290,21 +306,20 @@ def _fill(
         if fixed is not None:  # refused ones too: all ranks must call equally often
             if count + refused >= fixed:
                 return
-            continue
-        spent_ns = now_ns() - begun_ns
-        if _exhausted(count, refused, spent_ns >= budget_ns):
-            return
-        if count >= check_at and spent_ns >= minimum_ns:
-            next_check = _next_check(samplers, stop, instruments.timers)
-            if next_check is None:
+        else:
+            spent_ns = now_ns() - begun_ns
+            if _exhausted(count, refused, spent_ns >= budget_ns):
                 return
-            check_at = next_check
+            if count >= check_at and spent_ns >= minimum_ns:
+                check_at = _next_check(samplers, stop, instruments.timers)
+        if not take_turn(check_at == inf):
+            return
 
 
 def _next_check(
     samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
-) -> int | None:
-    """Return how many samples there must be to ask again; None: there are enough."""
+) -> float:
+    """Return how many samples there must be to ask again; infinite: there are enough."""
     chosen = _counted(samplers, timers)
     best, count = chosen.sources[0], len(samplers[0].readings)
     missing_count = _LEAST_SAMPLES - len(chosen.places)
@@ -313,7 +328,7 @@ def _next_check(
     enough = all(
         stop.enough(chosen.values(sampler.readings, best)) for sampler in samplers
     )
-    return None if enough else int(count * _CHECK_GROWTH)
+    return inf if enough else int(count * _CHECK_GROWTH)
 
 
 def _counted(

@@ -1,0 +1,260 @@
+"""The commands that compare with a revision: `compare --against` and `bisect`."""
+
+from __future__ import annotations
+
+import importlib.util
+import json
+import os
+import sys
+import tempfile
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import (
+    GOOD,
+    INTERRUPTED,
+    UNDECIDED,
+    UNREADABLE,
+    WORSE,
+    WRONG_USAGE,
+    print_bytes,
+    read_run,
+    say,
+)
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.environment import new_session
+from pytest_gpuperf.collect.runner import run_here
+from pytest_gpuperf.config import Config
+from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.model.verdict import JUDGED
+from pytest_gpuperf.options import CHILD_VARIABLE
+from pytest_gpuperf.pipeline import bisection as search
+from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.runs import run_bytes
+from pytest_gpuperf.report.terminal import comparison_line
+
+if TYPE_CHECKING:
+    import argparse
+    from collections.abc import Sequence
+
+    from pytest_gpuperf.model.against import Progress
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["bisect", "compare_with_revision"]
+
+# of pytest: passed, failed, interrupted, broke down, was used wrongly, found no test
+_CODES = {
+    0: GOOD,
+    1: WORSE,
+    2: INTERRUPTED,
+    3: UNREADABLE,
+    4: WRONG_USAGE,
+    5: WRONG_USAGE,
+}
+_ENDINGS = {
+    search.Ending.FOUND: GOOD,
+    search.Ending.NO_REGRESSION: WORSE,
+    search.Ending.NARROWED: UNDECIDED,
+    search.Ending.UNDECIDED: UNDECIDED,
+    search.Ending.INTERRUPTED: INTERRUPTED,
+}
+_TIMEOUT_S = 600.0  # of one process that measures one test
+_SHOWN = 12  # digits of a commit
+
+
+def compare_with_revision(arguments: argparse.Namespace) -> int:
+    """Run pytest here with a revision to compare with; return the exit code."""
+    with tempfile.TemporaryDirectory(prefix="gpuperf-compare-") as scratch:
+        report = Path(scratch, "run.json")
+        argv = [
+            sys.executable,
+            "-m",
+            "pytest",
+            f"--gpuperf-against={arguments.against}",
+        ]
+        if "max_regression" in arguments:
+            argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
+        argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
+        form = arguments.format
+        code = _CODES.get(run_here(argv, quiet=form != "text"), UNREADABLE)
+        run = _run_of(report)
+        if run is None:
+            return code
+        if form != "text":
+            print_bytes(run_bytes(run, form))
+        if run.against is not None and run.against.gap is not None and code == WORSE:
+            judged = any(v.of_revision and v.outcome in JUDGED for v in run.verdicts)
+            return code if judged else UNREADABLE
+        decided = any(verdict.outcome in JUDGED for verdict in run.verdicts)
+        return UNDECIDED if arguments.strict and not code and not decided else code
+
+
+def _option(share: float | None) -> str:
+    """Return the largest change that passes, as pytest's option has it."""
+    return "off" if share is None else f"{share * 100:.10g}%"
+
+
+def _run_of(report: Path) -> Run | None:
+    """Return the run that pytest has written; None: it wrote none."""
+    try:
+        return read_run(str(report))
+    except RecordError:
+        return None
+
+
+def bisect(arguments: argparse.Namespace) -> int:
+    """Print the commit that made a test slower; return the exit code."""
+    config = Config(
+        root=str(Path.cwd()),
+        budget_s=arguments.budget,
+        build_command=arguments.build,
+    )
+    identity = ProcessIdentity(session=new_session(SystemClock()))
+    site = Site.in_process(config, identity)
+    request = search.BisectRequest(
+        test_id=arguments.test,
+        good=arguments.good,
+        bad=arguments.bad,
+        metric=arguments.metric,
+        limit=arguments.max_regression,
+        options=tuple(arguments.options),
+        tests_mine=arguments.tests == "mine",
+        build_command=arguments.build,
+        carry=tuple(arguments.carry),
+    )
+    progress = _Progress()
+    answer = search.bisect(
+        request,
+        site=site,
+        command=_command_line(arguments.test, arguments.options),
+        timeout_s=_TIMEOUT_S,
+        tell=progress.tried,
+        progress=progress.block,
+        restart=arguments.restart,
+    )
+    progress.end()
+    if arguments.format == "json":
+        print_bytes(f"{json.dumps(_facts(answer), indent=1)}\n".encode())
+    else:
+        print_bytes("".join(f"{line}\n" for line in _lines(answer, arguments)).encode())
+    return _ENDINGS[answer.ending]
+
+
+def _command_line(test_id: str, options: Sequence[str]) -> CommandLine:
+    """Return how pytest is started for one test."""
+    autoload = not os.environ.get("PYTEST_DISABLE_PLUGIN_AUTOLOAD")
+    plugins = {"cacheprovider"}
+    if autoload and importlib.util.find_spec("xdist") is not None:
+        plugins.add("xdist")
+    path = test_id.partition("::")[0]
+    return CommandLine(
+        args=(*options, path),
+        folder=str(Path.cwd()),
+        variable=CHILD_VARIABLE,
+        paths=(path,),
+        plugins=frozenset(plugins),
+        fresh_caches=True,
+    )
+
+
+class _Progress:
+    """Says on standard error how far a search is."""
+
+    def __init__(self) -> None:
+        self._on_line = False
+
+    def block(self, progress: Progress) -> None:
+        """Say how far a comparison is, over the same line, where a person looks on."""
+        if sys.stderr is None or not sys.stderr.isatty():
+            return
+        sys.stderr.write(f"\r\x1b[K{comparison_line(progress)}")
+        sys.stderr.flush()
+        self._on_line = True
+
+    def tried(self, trial: search.Trial, commit: search.Commit, left: int) -> None:
+        """Say what a comparison said of a commit."""
+        self.end()
+        say(
+            [f"{_named(commit)}: {_said(trial)}; {display.plural(left, 'commit')} left"]
+        )
+
+    def end(self) -> None:
+        """End the line that is written over."""
+        if self._on_line:
+            sys.stderr.write("\r\x1b[K")
+        self._on_line = False
+
+
+def _named(commit: search.Commit) -> str:
+    """Return a commit as a person knows it."""
+    return f"{commit.id[:_SHOWN]} {commit.subject}"
+
+
+def _said(trial: search.Trial) -> str:
+    """Return what a comparison said, in words."""
+    if trial.outcome is search.TrialOutcome.SKIPPED:
+        return f"skipped ({trial.reason})"
+    blocks = display.plural(trial.block_count, "block")
+    return f"{trial.outcome.value}, {_change(trial)} after {blocks}"
+
+
+def _change(trial: search.Trial | None) -> str:
+    """Return a change with its interval."""
+    change = None if trial is None else trial.change
+    if change is None or change.effect is None:
+        return "no change measured"
+    text = display.change(change.effect)
+    if change.low is None or change.high is None:
+        return text
+    return f"{text} ({display.change_interval(change.low, change.high)})"
+
+
+def _lines(answer: search.Answer, arguments: argparse.Namespace) -> list[str]:
+    """Return an answer in words."""
+    between = f"{arguments.good}..{arguments.bad}"
+    what = f"{arguments.test} {arguments.metric}"
+    if answer.ending is search.Ending.INTERRUPTED:
+        tried = display.plural(len(answer.trials), "comparison")
+        return [f"interrupted after {tried}: the same command goes on from there"]
+    if answer.ending is search.Ending.NO_REGRESSION:
+        return [f"no regression in {between}: {what} {_change(answer.trial)}"]
+    if answer.ending is search.Ending.FOUND:
+        head = f"{answer.commits[0].id} is the first slow commit"
+        return [
+            head,
+            f"    {answer.commits[0].subject}",
+            f"    {what} {_change(answer.trial)}",
+        ]
+    if answer.ending is search.Ending.NARROWED:
+        head = "the first slow commit is one of these; the others could not be tried"
+        return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
+    said = "" if answer.trial is None else f": {_said(answer.trial)}"
+    if answer.commits:
+        head = (
+            f"perhaps {_named(answer.commits[0])}: held against the commit before it,"
+        )
+        return [f"undecided: {head[:-1]}{said}"]
+    return [f"undecided: whether there is a regression in {between}{said}"]
+
+
+def _facts(answer: search.Answer) -> dict[str, object]:
+    """Return an answer for JSON."""
+    change = None if answer.trial is None else answer.trial.change
+    return {
+        "ending": answer.ending.value,
+        "commits": [{"id": c.id, "subject": c.subject} for c in answer.commits],
+        "effect": None if change is None else change.effect,
+        "interval": None if change is None else [change.low, change.high],
+        "trials": [
+            {
+                "commit": trial.commit_id,
+                "outcome": trial.outcome.value,
+                "effect": None if trial.change is None else trial.change.effect,
+                "blocks": trial.block_count,
+                "reason": trial.reason,
+            }
+            for trial in answer.trials
+        ],
+    }

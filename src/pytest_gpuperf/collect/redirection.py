@@ -1,0 +1,97 @@
+"""Python's ways of finding modules, turned from one tree of a project to another.
+
+It runs in every Python process of a side, before the program and after the `.pth` files
+of the environment. Standard library only: it is loaded by its path, also in a Python that
+does not have the package.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+__all__ = ["inside", "moved", "start"]
+
+# where the finders of editable installs keep the folders of a project
+_MODULE_TABLES = ("MAPPING", "NAMESPACES")  # setuptools
+_FINDER_TABLES = (
+    "_redirections",  # editables, of hatchling
+    "known_source_files",  # scikit-build-core
+)
+_BUILT = 2  # the level
+_BUILDERS = ("mesonpy", "scikitbuild", "scikit_build")  # finders that build on import
+
+
+def inside(path: str, *folders: str) -> bool:
+    """Return whether a path is one of some folders, or lies in one."""
+    return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
+
+
+def moved(path: str, own: str, other: str, kept: Sequence[str]) -> str:
+    """
+    Return the place in the own tree of a path in the other one; any other path as it is.
+
+    Args:
+        path: An absolute path.
+
+        own: The root of the tree to look in.
+
+        other: The root of the tree not to look in.
+
+        kept: Folders of the other tree that are for both: an environment, or the own tree.
+    """
+    real = os.path.realpath(path)
+    if inside(real, other) and not inside(real, *kept):
+        return own + real[len(other) :]
+    return path
+
+
+def start(
+    own: str, other: str, kept: Sequence[str], front: Sequence[str], level: int
+) -> None:
+    """
+    Find the modules of a project in its own tree.
+
+    Args:
+        own: The root of that tree.
+
+        other: The root of the other side's tree.
+
+        kept: As for `moved`.
+
+        front: The folders to look in first.
+
+        level: 2: the project was built into one of them, and a finder that builds the
+            other tree on import is taken out.
+    """
+
+    def move(path: Any) -> Any:  # noqa: ANN401 - a table of others holds anything
+        is_path = isinstance(path, str) and os.path.isabs(path)  # noqa: PTH117 - a Path for each entry costs start-up
+        return moved(path, own, other, kept) if is_path else path
+
+    sys.path[:] = [move(entry) for entry in sys.path]
+    for table in _tables():
+        for name, value in table.items():
+            is_list = isinstance(value, (list, tuple))
+            table[name] = [*map(move, value)] if is_list else move(value)
+    if level >= _BUILT:
+        sys.meta_path[:] = [f for f in sys.meta_path if not _builds(f)]
+    sys.path[:0] = [folder for folder in front if folder not in sys.path]
+
+
+def _tables() -> Iterator[dict[str, Any]]:
+    """Yield the tables of the finders that are active."""
+    for finder in sys.meta_path:
+        module = sys.modules.get(getattr(finder, "__module__", ""))
+        tables = [getattr(module, name, None) for name in _MODULE_TABLES]
+        tables += [getattr(finder, name, None) for name in _FINDER_TABLES]
+        yield from (table for table in tables if isinstance(table, dict))
+
+
+def _builds(finder: object) -> bool:
+    """Return whether a finder builds a project when it is imported."""
+    module = getattr(finder, "__module__", type(finder).__module__)
+    name = f"{module} {type(finder).__module__}".lower()
+    return any(builder in name for builder in _BUILDERS)

@@ -1,0 +1,464 @@
+"""A worktree of a revision: made without network and hooks, and always removed again.
+
+    repository = Repository.at(folder, runner)
+    with worktree(repository, repository.commit_of("main")) as tree:
+        ...  # tree.path has the files of that commit
+
+The working tree and its index are never written to. What a killed run has left is removed
+by the next one; a lock file, which the kernel releases with the process that holds it,
+says whether a run is still alive.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import glob
+import os
+import re
+import shutil
+import tempfile
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+
+from filelock import FileLock, Timeout
+
+from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
+from pytest_gpuperf.model.frozen import Frozen
+
+__all__ = ["Repository", "Worktree", "worktree"]
+
+_GIT_S = 600.0  # a checkout of a large repository on a slow disk
+_NO_HOOKS = ("-c", "core.hooksPath=/dev/null")
+_NO_LFS = (
+    *("-c", "filter.lfs.process="),
+    *("-c", "filter.lfs.smudge="),
+    *("-c", "filter.lfs.required=false"),
+)
+_SETTINGS = {
+    "LC_ALL": "C",  # its messages are shown as they are
+    "GIT_TERMINAL_PROMPT": "0",
+    "GIT_OPTIONAL_LOCKS": "0",  # the index is not written to
+}
+_PREFIX = "gpuperf-against-"  # of our folders in the temporary folder
+_LOCK, _OWNER, _TREE = "lock", "repository", "old"
+_SUBMODULE = "160000"  # the mode of a submodule's entry in an index
+_COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
+_DEEPEN = (
+    100  # commits that a shallow clone is told to fetch where nothing says how many
+)
+
+
+class Worktree(Frozen, frozen=True, kw_only=True):
+    """
+    The files of a revision in a folder of their own.
+
+    Attributes:
+        path: The root of the files.
+
+        scratch: The folder that is removed with it, for what else belongs to the run.
+
+        carried: The files that were copied from the working tree, relative to the root.
+
+        remarks: What is not as in a clone, one sentence each.
+    """
+
+    path: str
+    scratch: str
+    carried: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+
+
+class Repository:
+    """
+    A git repository with a working tree.
+
+    Args:
+        root: The root of the working tree.
+
+        runner: Starts git.
+
+        revision: The revision that errors name.
+    """
+
+    def __init__(self, root: str, runner: Runner, *, revision: str = "") -> None:
+        self.root = root
+        self._runner = runner
+        self._revision = revision
+
+    @classmethod
+    def at(cls, folder: str, runner: Runner, *, revision: str = "") -> Repository:
+        """
+        Return the repository that a folder lies in.
+
+        Raises:
+            RevisionError: There is none, it has no working tree, or git is missing.
+        """
+        finder = cls(folder, runner, revision=revision)
+        inside = finder.run("rev-parse", "--is-inside-work-tree")
+        if inside.exit_code:
+            raise finder.error(
+                f"{folder} is not in a git repository that can be read "
+                f"({_last_line(inside)})",
+                "start it in a clone of the project",
+            )
+        if _text(inside) != "true":
+            raise finder.error(
+                f"{folder} is in a repository without a working tree",
+                "start it in a clone that is not bare",
+            )
+        root = os.path.realpath(finder.text("rev-parse", "--show-toplevel"))
+        return cls(root, runner, revision=revision)
+
+    def run(self, *args: str, stdin: bytes = b"") -> Finished:
+        """
+        Run git in the root, without the variables that a hook of git sets.
+
+        Raises:
+            RevisionError: git cannot be started.
+        """
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("GIT_")}
+        argv = ("git", *_NO_HOOKS, *args)
+        try:
+            return self._runner.run(
+                argv,
+                timeout_s=_GIT_S,
+                cwd=self.root,
+                env=environment | _SETTINGS,
+                stdin=stdin,
+            )
+        except CollectorUnavailableError as error:
+            raise self.error(error.message, error.remedy) from error
+
+    def text(self, *args: str) -> str:
+        """
+        Return what a command of git prints.
+
+        Raises:
+            RevisionError: It fails.
+        """
+        finished = self.run(*args)
+        if finished.exit_code:
+            message = f"git {' '.join(args)} failed in {self.root}: "
+            raise self.error(
+                message + _last_line(finished), f"run it in {self.root} and mend it"
+            )
+        return _text(finished)
+
+    def paths(self, *args: str) -> tuple[str, ...]:
+        """Return the paths that a command of git prints with -z."""
+        name, *rest = args
+        return tuple(path for path in self.text(name, "-z", *rest).split("\0") if path)
+
+    def error(self, message: str, remedy: str) -> RevisionError:
+        """Return an error of the revision."""
+        return RevisionError(message, remedy=remedy, revision=self._revision)
+
+    def within(self, root: str) -> Repository:
+        """Return another tree: a worktree of this repository, or a submodule."""
+        return Repository(root, self._runner, revision=self._revision)
+
+    @property
+    def common_folder(self) -> str:
+        """The folder of the repository itself, the same for all of its worktrees."""
+        folder = self.text("rev-parse", "--git-common-dir")
+        return os.path.realpath(Path(self.root, folder))
+
+    def tracked(self) -> frozenset[str]:
+        """Return the files that git has of this tree, those of submodules included."""
+        return frozenset(self.paths("ls-files", "--recurse-submodules"))
+
+    def listed(self) -> tuple[str, ...]:
+        """Return the files that git has or would add, those of submodules included."""
+        listed = self.paths("ls-files", "--cached", "--others", "--exclude-standard")
+        inner = dict(self.submodules())
+        files = [path for path in listed if path not in inner]
+        for folder in inner:
+            if Path(self.root, folder, ".git").exists():
+                module = self.within(str(Path(self.root, folder)))
+                files += [f"{folder}/{path}" for path in module.listed()]
+        return tuple(files)
+
+    def differing(self, commit: str) -> frozenset[str]:
+        """
+        Return the files of the working tree that are not as in a commit.
+
+        A submodule that differs ends with a slash.
+        """
+        diff = ("diff", "--no-ext-diff", "--no-renames", "--name-only")
+        new = ("ls-files", "--others", "--exclude-standard")
+        paths = (*self.paths(*diff, commit), *self.paths(*new))
+        folders = {path for path, _ in self.submodules()}
+        return frozenset(f"{p}/" if p in folders else p for p in paths)
+
+    def ignored(self, paths: Sequence[str]) -> frozenset[str]:
+        """Return which of some paths git ignores."""
+        if not paths:
+            return frozenset()
+        stdin = os.fsencode("\0".join(paths))
+        finished = self.run("check-ignore", "-z", "--stdin", stdin=stdin)
+        return frozenset(filter(None, _text(finished).split("\0")))
+
+    def commit_of(self, revision: str) -> str:
+        """
+        Return the commit that a revision names.
+
+        Raises:
+            RevisionError: It names none, several, or something else.
+        """
+        if not revision or revision.startswith("-"):
+            message = f"{revision!r} is not a revision"
+            raise self.error(message, "give a branch, a tag or a commit")
+        finished = self.run(
+            *("-c", "core.warnAmbiguousRefs=true"),
+            *("rev-parse", "--verify", "--end-of-options", f"{revision}^{{commit}}"),
+        )
+        # git resolves a name of two things to one of them, and warns
+        if b"is ambiguous" in finished.stderr:
+            raise self._ambiguous(revision)
+        if finished.exit_code:
+            raise self._unknown(revision)
+        return _text(finished)
+
+    def _ambiguous(self, revision: str) -> RevisionError:
+        """Return that a revision names several things, and which."""
+        refs = self.run("for-each-ref", "--format=%(refname)", *_refs_named(revision))
+        names = _text(refs).split()
+        if not names:
+            objects = self.run("rev-parse", f"--disambiguate={revision}")
+            names = _text(objects).split()
+        message = f"{revision} is ambiguous in {self.root}: {', '.join(names)}"
+        return self.error(message, "write out the one that is meant")
+
+    def _unknown(self, revision: str) -> RevisionError:
+        """Return that a revision is not a commit, and what may help."""
+        kind = _text(self.run("cat-file", "-t", revision))
+        if kind:
+            message = f"{revision} is a {kind} of {self.root}, not a commit"
+            return self.error(message, "give a branch, a tag or a commit")
+        message = f"{revision} is not a commit of {self.root}"
+        if _text(self.run("rev-parse", "--is-shallow-repository")) == "true":
+            steps = re.search(r"~(\d+)$", revision)
+            count = int(steps[1]) if steps else _DEEPEN
+            return self.error(
+                f"{message}, which is a shallow clone",
+                f"fetch more of its history: git fetch --deepen={count}",
+            )
+        remote = ("--format=%(refname:short)", f"refs/remotes/*/{revision}")
+        names = _text(self.run("for-each-ref", *remote)).split()
+        if names:
+            return self.error(message, f"name the remote's branch: {names[0]}")
+        return self.error(message, "fetch it, or give a branch, a tag or a commit")
+
+    def submodules(self) -> Iterator[tuple[str, str]]:
+        """Yield the path and the commit of each submodule."""
+        for line in self.paths("ls-files", "--stage"):
+            fields, _, path = line.partition("\t")
+            mode, commit, _ = fields.split()
+            if mode == _SUBMODULE:
+                yield path, commit
+
+
+@contextlib.contextmanager
+def worktree(
+    repository: Repository, commit: str, *, carry: Sequence[str] = ()
+) -> Iterator[Worktree]:
+    """
+    Check a commit out in a fresh folder, which is removed at the end.
+
+    Args:
+        repository: Whose commit it is.
+
+        commit: The commit, as `commit_of` returns it.
+
+        carry: Files to copy from the working tree, as patterns relative to its root:
+            generated ones, which git does not have.
+
+    Raises:
+        RevisionError: It cannot be checked out; nothing is left.
+    """
+    parent = _parent(repository)
+    owner = repository.common_folder
+    _sweep(repository, parent, owner)
+    try:
+        scratch = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
+    except OSError as error:
+        raise _no_room(repository, parent, error) from error
+    lock = FileLock(scratch / _LOCK)
+    try:
+        with lock.acquire(timeout=0):
+            (scratch / _OWNER).write_bytes(os.fsencode(owner))
+            yield _checked_out(repository, scratch, commit, carry)
+    except OSError as error:
+        if error.errno != errno.ENOSPC:
+            raise
+        raise _no_room(repository, str(scratch), error) from error
+    finally:
+        _remove(repository, scratch)
+
+
+def _parent(repository: Repository) -> str:
+    """Return the folder in which ours is made."""
+    parent = os.path.realpath(tempfile.gettempdir())
+    remedy = "set TMPDIR to another folder"
+    if os.pathsep in parent:  # Python's path is a list with that between its entries
+        message = f"the temporary folder {parent} has {os.pathsep!r} in its name"
+        raise repository.error(message, remedy)
+    if Path(parent).is_relative_to(repository.root):
+        message = f"the temporary folder {parent} is part of the working tree"
+        raise repository.error(message, remedy)
+    return parent
+
+
+def _no_room(repository: Repository, folder: str, error: OSError) -> RevisionError:
+    """Return that a folder cannot take the files of a revision."""
+    message = f"{folder} cannot take the revision's files ({error.strerror})"
+    return repository.error(message, "make room there, or set TMPDIR elsewhere")
+
+
+def _checked_out(
+    repository: Repository, scratch: Path, commit: str, carry: Sequence[str]
+) -> Worktree:
+    """Check out a commit with its submodules, and copy the carried files."""
+    tree = repository.within(str(scratch / _TREE))
+    add = ("worktree", "add", "--detach", "--lock")
+    finished = repository.run(*add, tree.root, commit)
+    remarks = []
+    if finished.exit_code and b"smudge" in finished.stderr:
+        finished = repository.run(
+            *_NO_LFS, *add, "--force", "--force", tree.root, commit
+        )
+        remarks.append(
+            "files of git LFS are pointers on the old side: their contents are not in "
+            "this clone"
+        )
+    if finished.exit_code:
+        remedy = "see what git says"
+        if os.strerror(errno.ENOSPC).encode() in finished.stderr:
+            remedy = "make room there, or set TMPDIR to another folder"
+        message = f"git cannot check out {commit[:12]} in {tree.root}: "
+        raise repository.error(message + _last_line(finished), remedy)
+    remarks += _add_submodules(repository, tree)
+    return Worktree(
+        path=tree.root,
+        scratch=str(scratch),
+        carried=_carry(repository, tree, carry),
+        remarks=tuple(remarks),
+    )
+
+
+def _add_submodules(outer: Repository, tree: Repository) -> list[str]:
+    """Check out the submodules that the working tree has, from its own objects."""
+    remarks = []
+    for path, commit in tree.submodules():
+        origin = outer.within(str(Path(outer.root, path)))
+        if not Path(origin.root, ".git").exists():
+            remarks.append(
+                f"the submodule {path} is empty: the working tree has it not"
+            )
+            continue
+        target = tree.within(str(Path(tree.root, path)))
+        added = origin.run("worktree", "add", "--detach", target.root, commit)
+        if added.exit_code:
+            message = f"the submodule {path} cannot be checked out at {commit[:12]}: "
+            remedy = f"fetch that commit: git -C {path} fetch"
+            raise outer.error(message + _last_line(added), remedy)
+        remarks += _add_submodules(origin, target)
+    return remarks
+
+
+def _carry(
+    repository: Repository, tree: Repository, carry: Sequence[str]
+) -> tuple[str, ...]:
+    """Copy generated files; never compiled ones, nor what git has. Return which."""
+    root, carried = Path(repository.root), []
+    tracked = repository.tracked() if carry else frozenset()
+    for pattern in carry:
+        names = glob.glob(pattern, root_dir=root, recursive=True)  # noqa: PTH207 - that of Path raises for an absolute pattern
+        sources = [root / name for name in names if (root / name).is_file()]
+        if not sources or not all(_is_inside(path, root) for path in sources):
+            message = f"{pattern} cannot be carried to the other side: "
+            reason = "the working tree has no such file"
+            raise repository.error(message + reason, "correct the path")
+        for source in sources:
+            name = str(source.relative_to(root))
+            if name in tracked or source.suffix in _COMPILED:
+                message = f"{name} cannot be carried to the other side: "
+                remedy = "carry only generated files, and build others on both sides"
+                raise repository.error(f"{message}it is code of this one", remedy)
+            target = Path(tree.root, name)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(source, target)
+            carried.append(name)
+    return tuple(carried)
+
+
+def _is_inside(path: Path, root: Path) -> bool:
+    """Return whether a file lies below a folder, its links followed."""
+    return path.resolve().is_relative_to(root)
+
+
+def _sweep(repository: Repository, parent: str, owner: str) -> None:
+    """Remove what killed runs of this repository have left."""
+    for scratch in Path(parent).glob(f"{_PREFIX}*"):
+        # another user's cannot be read, and one that is being made has no owner yet
+        with contextlib.suppress(OSError, Timeout):
+            if not _is_ours(scratch, owner):
+                continue
+            with FileLock(scratch / _LOCK).acquire(timeout=0):
+                _remove(repository, scratch)
+    for path in _worktrees(repository):
+        if path.parent.name.startswith(_PREFIX) and not path.parent.exists():
+            repository.run("worktree", "unlock", str(path))
+            repository.run("worktree", "prune")
+
+
+def _is_ours(scratch: Path, owner: str) -> bool:
+    """Return whether this user made a folder for a repository."""
+    is_users = not hasattr(os, "getuid") or scratch.lstat().st_uid == os.getuid()
+    return is_users and (scratch / _OWNER).read_bytes() == os.fsencode(owner)
+
+
+def _worktrees(repository: Repository) -> list[Path]:
+    """Return the folders of a repository's worktrees, also those that are gone."""
+    lines = _text(repository.run("worktree", "list", "--porcelain")).splitlines()
+    word = "worktree "
+    return [Path(line[len(word) :]) for line in lines if line.startswith(word)]
+
+
+def _remove(repository: Repository, scratch: Path) -> None:
+    """Remove one of our folders with its worktrees; what is gone already is no error."""
+    tree = str(scratch / _TREE)
+    repository.run("worktree", "unlock", tree)
+    # twice: git keeps one that is locked or has submodules
+    repository.run("worktree", "remove", "--force", "--force", tree)
+    shutil.rmtree(scratch, ignore_errors=True)
+    repository.run("worktree", "prune")
+    _prune_submodules(repository)
+
+
+def _prune_submodules(repository: Repository) -> None:
+    """Let the submodules forget the worktrees that are gone."""
+    for path, _ in repository.submodules():
+        inner = repository.within(str(Path(repository.root, path)))
+        if Path(inner.root, ".git").exists():
+            inner.run("worktree", "prune")
+            _prune_submodules(inner)
+
+
+def _refs_named(revision: str) -> tuple[str, ...]:
+    """Return where git looks for a name, as `git help revisions` says."""
+    return tuple(f"refs/{kind}{revision}" for kind in ("tags/", "heads/", "remotes/"))
+
+
+def _text(finished: Finished) -> str:
+    """Return what git has printed, without the end of the line."""
+    return os.fsdecode(finished.stdout).rstrip("\n")
+
+
+def _last_line(finished: Finished) -> str:
+    """Return the line in which git says what is wrong."""
+    lines = finished.log_tail.splitlines()
+    marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    return (marked or lines or [f"exit {finished.exit_code}"])[-1]

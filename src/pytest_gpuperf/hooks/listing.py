@@ -1,0 +1,84 @@
+"""Writes down which tests a command line collects, and runs none: for a parent process."""
+
+from __future__ import annotations
+
+import inspect
+import os
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import options
+from pytest_gpuperf.collect.loaded_files import digest_of
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.pipeline.collection import (
+    LISTING_VARIABLE,
+    CollectedTest,
+    Listing,
+)
+
+__all__ = [
+    "pytest_collection_modifyitems",
+    "pytest_collectreport",
+    "pytest_exception_interact",
+]
+
+_FAILURE_LINES = 12  # of a module that cannot be collected
+_failures: dict[str, str] = {}
+_errors: list[BaseException] = []
+
+
+def pytest_exception_interact(
+    call: pytest.CallInfo[object], report: pytest.CollectReport | pytest.TestReport
+) -> None:
+    """Keep what was raised while something was collected."""
+    if isinstance(report, pytest.CollectReport) and call.excinfo is not None:
+        _errors.append(call.excinfo.value)
+
+
+def pytest_collectreport(report: pytest.CollectReport) -> None:
+    """Keep why something could not be collected."""
+    if report.failed:
+        lines = report.longreprtext.splitlines()[-_FAILURE_LINES:]
+        _failures[report.nodeid] = _encodable("\n".join(lines))
+
+
+@pytest.hookimpl(trylast=True)  # after whoever deselects
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Write down the tests that are left, and leave none to run."""
+    tests = tuple(
+        CollectedTest(
+            test_id=_encodable(item.nodeid),
+            source=_source_of(item),
+            measures=options.measures(item),
+        )
+        for item in items
+    )
+    listing = Listing(
+        tests=tests,
+        failures=_failures,
+        is_import_error=all(map(_is_import_error, _errors)),
+    )
+    text = codec.to_text(listing)
+    Path(os.environ[LISTING_VARIABLE]).write_text(text, encoding="utf-8")
+    items.clear()
+
+
+def _source_of(item: pytest.Item) -> str:
+    """Return the digest of a test's own source: its function, else its file."""
+    function = getattr(item, "function", None)
+    try:
+        text = inspect.getsource(inspect.unwrap(function)).encode()  # type: ignore[arg-type] # None raises the TypeError
+    except (OSError, TypeError, ValueError):
+        text = item.path.read_bytes() if item.path.is_file() else b""
+    return digest_of(text)
+
+
+def _is_import_error(error: BaseException) -> bool:
+    """Return whether an import found nothing; pytest wraps what a test module raises."""
+    return isinstance(error.__cause__ or error, ImportError)
+
+
+def _encodable(text: str) -> str:
+    """Return a text without lone surrogates, which no file can hold."""
+    return text.encode(errors="backslashreplace").decode()

@@ -1,0 +1,328 @@
+"""Slower or not than a revision: blocks of fresh processes of both sides, in looks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from statistics import median
+
+from pytest_gpuperf.compute.blocks import BlockChange, block_changes
+from pytest_gpuperf.compute.change import holm
+from pytest_gpuperf.judge.rule import verdict_of, worsening_of
+from pytest_gpuperf.judge.sides import Block, Pair, SideRun, pairs_of
+from pytest_gpuperf.model.against import AgainstEvidence
+from pytest_gpuperf.model.change import Level
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import RecordKey
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+
+__all__ = [
+    "AgainstLook",
+    "AgainstPolicy",
+    "Block",
+    "SideRun",
+    "changed_tests",
+    "look_at",
+]
+
+
+class AgainstPolicy(Frozen, frozen=True, kw_only=True):
+    """
+    The constants of the rule; docs/judging.md section 3 where nothing else is said.
+
+    Attributes:
+        look_blocks: After how many blocks it is decided, ascending.
+
+        levels: The nominal chance of a false alarm in the whole run, of each look.
+
+        noise_threshold: A change too small to mean anything [fraction].
+
+        power: How often the detectable effect is found.
+
+        across: Hard facts that may differ.
+    """
+
+    look_blocks: tuple[int, ...] = (4, 8, 16)
+    levels: tuple[float, ...] = (0.003, 0.005, 0.008)
+    noise_threshold: float = 0.005
+    power: float = 0.9
+    across: frozenset[str] = frozenset()
+
+
+class AgainstLook(Frozen, frozen=True, kw_only=True):
+    """
+    What some blocks say.
+
+    Attributes:
+        verdicts: One for each test and metric: of what is undecided it is the one that it
+            would have if there were no more blocks.
+
+        undecided: Ids of the tests that need more blocks, in the order they were given.
+
+        pair_count: The (test, metric) pairs that share the level: to be handed to the
+            next look.
+
+        null_fraction: The usual one of the tests; None: no test says.
+    """
+
+    verdicts: tuple[Verdict, ...] = ()
+    undecided: tuple[str, ...] = ()
+    pair_count: int = 0
+    null_fraction: float | None = None
+
+
+def look_at(
+    blocks: Sequence[Block],
+    gates: Mapping[str, Mapping[str, float | None]],
+    policy: AgainstPolicy | None = None,
+    *,
+    pair_count: int | None = None,
+    final: bool = False,
+) -> AgainstLook:
+    """
+    Return what the blocks so far say; no look remembers an earlier one.
+
+    Args:
+        blocks: All blocks, in order; tests that were decided may be missing in later ones.
+
+        gates: The largest change by metric [fraction] of each test that entered, by id;
+            None: it is only shown.
+
+        policy: The rule's constants.
+
+        pair_count: Pairs of test and metric that share the level, as the first look
+            returned it, or more; None: those of `gates` that were measured.
+
+        final: Whether there will be no more blocks.
+    """
+    policy = policy or AgainstPolicy()
+    blocks = blocks[: policy.look_blocks[-1]]
+    if not blocks:
+        return AgainstLook(undecided=() if final else tuple(gates))
+    pairs = pairs_of(blocks, gates, across=policy.across)
+    noisy = [pair for pair in pairs if pair.verdict is None]
+    count = max(sum(pair.is_gated for pair in noisy), pair_count or 0)
+    rulings = _rulings(noisy, len(blocks), policy, pair_count=count, final=final)
+    spent = len(blocks) == policy.look_blocks[-1]
+    ruled = iter(rulings)
+    open_ids = {
+        pair.case.key.test_id
+        for pair, ruling in zip(noisy, rulings, strict=True)
+        if pair.is_gated and ruling.outcome is None
+    }
+    nulls = [null for ruling in rulings if (null := ruling.null_fraction) is not None]
+    verdicts = (
+        pair.verdict or _verdict(pair, next(ruled), spent=spent) for pair in pairs
+    )
+    return AgainstLook(
+        verdicts=tuple(verdict for verdict in verdicts if verdict is not None),
+        undecided=()
+        if final or spent
+        else tuple(test_id for test_id in gates if test_id in open_ids),
+        pair_count=count,
+        null_fraction=median(nulls) if nulls else None,
+    )
+
+
+def changed_tests(test_ids: Iterable[str]) -> tuple[Verdict, ...]:
+    """Return a verdict for each test whose source is not that of the revision."""
+    return tuple(
+        Verdict(
+            key=RecordKey(test_id=test_id),
+            metric="time",
+            outcome=Outcome.INCOMPARABLE,
+            reason=Reason.TEST_CHANGED,
+            against=AgainstEvidence(block_count=0),
+        )
+        for test_id in test_ids
+    )
+
+
+class _Ruling(Frozen, frozen=True, kw_only=True):
+    """
+    What blocks say of a pair.
+
+    Attributes:
+        change: The change of all blocks so far, or of those that decided; None: no block
+            has one.
+
+        outcome: What was decided; None: nothing yet.
+
+        reason: Why.
+
+        cause: Which case of the reason it is.
+    """
+
+    change: BlockChange | None = None
+    outcome: Outcome | None = None
+    reason: Reason | None = None
+    cause: Cause | None = None
+
+    @property
+    def null_fraction(self) -> float | None:
+        """What the same code differed by; None: not known."""
+        return None if self.change is None else self.change.evidence.null_fraction
+
+
+def _rulings(
+    pairs: Sequence[Pair],
+    block_count: int,
+    policy: AgainstPolicy,
+    *,
+    pair_count: int,
+    final: bool,
+) -> list[_Ruling]:
+    """Return what the looks have decided, and what the last one shows, by pair."""
+    rulings = [_Ruling()] * len(pairs)
+    for look_blocks, alpha, decides in _looks(block_count, policy, final=final):
+        level = Level(
+            alpha=alpha,
+            pair_count=max(1, pair_count),
+            noise_threshold=policy.noise_threshold,
+            power=policy.power,
+        )
+        values = [pair.until(look_blocks) for pair in pairs]
+        changes = iter(block_changes([v for v in values if v is not None], level))
+        latest = [None if v is None else next(changes) for v in values]
+        rulings = [
+            _Ruling(change=change) if ruling.outcome is None else ruling
+            for ruling, change in zip(rulings, latest, strict=True)
+        ]
+        if decides:
+            least = policy.look_blocks[0]
+            rulings = _decided(pairs, rulings, level, least_blocks=least)
+    return rulings
+
+
+def _looks(
+    block_count: int, policy: AgainstPolicy, *, final: bool
+) -> Iterator[tuple[int, float, bool]]:
+    """Yield the blocks and the level of each look so far, and whether it decides."""
+    for look_blocks, alpha in zip(policy.look_blocks, policy.levels, strict=True):
+        if look_blocks < block_count:
+            yield look_blocks, alpha, True
+            continue
+        # an early end does not depend on what was seen: it is the next look, before its time
+        due = look_blocks == block_count
+        yield block_count, alpha, due or final
+        return
+
+
+def _decided(
+    pairs: Sequence[Pair],
+    rulings: Sequence[_Ruling],
+    level: Level,
+    *,
+    least_blocks: int,
+) -> list[_Ruling]:
+    """Return the rulings of one look: those of earlier looks stand."""
+    judged = [
+        pair.is_gated
+        and ruling.outcome is None
+        and ruling.change is not None
+        and ruling.change.evidence.block_count >= least_blocks
+        for pair, ruling in zip(pairs, rulings, strict=True)
+    ]
+    worse = _adjusted(rulings, judged, level, Outcome.REGRESSED)
+    better = _adjusted(rulings, judged, level, Outcome.IMPROVED)
+    return [
+        _decision(
+            pair,
+            ruling,
+            is_worse=worse[place] < level.alpha,
+            is_better=better[place] < level.alpha,
+        )
+        if judged[place]
+        else _frozen(pair, ruling)
+        for place, (pair, ruling) in enumerate(zip(pairs, rulings, strict=True))
+    ]
+
+
+def _adjusted(
+    rulings: Sequence[_Ruling], judged: Sequence[bool], level: Level, outcome: Outcome
+) -> list[float]:
+    """Return the chance of each change in one direction, adjusted over all pairs."""
+    earlier = sum(ruling.outcome is outcome for ruling in rulings)
+    chances = [
+        _chance(ruling, outcome)
+        for ruling, is_judged in zip(rulings, judged, strict=True)
+        if is_judged
+    ]
+    adjusted = iter(holm(chances, count=level.pair_count - earlier))
+    return [next(adjusted) if is_judged else 1.0 for is_judged in judged]
+
+
+def _chance(ruling: _Ruling, outcome: Outcome) -> float:
+    """Return the chance of a change in one direction if there was none."""
+    if ruling.change is None:
+        return 1.0
+    change = ruling.change.change
+    chance = change.p_worse if outcome is Outcome.REGRESSED else change.p_better
+    return 1.0 if chance is None else chance
+
+
+def _decision(
+    pair: Pair, ruling: _Ruling, *, is_worse: bool, is_better: bool
+) -> _Ruling:
+    """Return the ruling of a look with what it decides, if it does."""
+    if ruling.change is None:
+        return ruling
+    limit = pair.case.limit or 0.0
+    worsening = worsening_of(pair.case, ruling.change.change)
+    if is_worse and worsening > limit:
+        outcome, reason = Outcome.REGRESSED, Reason.SLOWER_THAN_LIMIT
+    elif is_better and worsening < -limit:
+        outcome, reason = Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT
+    elif ruling.change.within:
+        equal = worsening == 0
+        outcome = Outcome.UNCHANGED
+        reason = Reason.EQUAL if equal else Reason.WITHIN_NOISE
+    else:
+        return ruling
+    return replace(ruling, outcome=outcome, reason=reason)
+
+
+def _frozen(pair: Pair, ruling: _Ruling) -> _Ruling:
+    """Return the ruling of a pair without blocks, if each side kept another choice."""
+    if not (pair.is_frozen and pair.is_gated):
+        return ruling
+    return replace(
+        ruling,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.OTHER_KERNEL,
+        cause=Cause.KERNEL_PER_SIDE,
+    )
+
+
+def _verdict(pair: Pair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
+    """Return the verdict of a pair; None: nothing is decided, and nothing shown."""
+    outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
+    if not pair.is_gated:
+        if ruling.change is None:
+            return None
+        outcome, reason = Outcome.UNCHANGED, Reason.WITHIN_NOISE
+        if ruling.change.change.effect == 0:
+            reason = Reason.EQUAL
+    elif outcome is None or reason is None:
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL
+        if ruling.change is not None:
+            reason = Reason.TOO_FEW_BLOCKS
+            cause = Cause.BLOCKS_SPENT if spent else Cause.ENDED_EARLY
+    kernels = pair.kernels if reason is Reason.OTHER_KERNEL else None
+    verdict = verdict_of(
+        pair.case,
+        outcome,
+        reason,
+        cause=cause,
+        evidence=None if kernels is None else VerdictEvidence(kernels=kernels),
+        change=None if ruling.change is None else ruling.change.change,
+    )
+    evidence = AgainstEvidence(block_count=0)
+    if ruling.change is not None:
+        evidence = ruling.change.evidence
+    return replace(verdict, against=evidence)

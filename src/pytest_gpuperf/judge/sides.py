@@ -1,0 +1,414 @@
+"""What the processes of both sides give of each test and metric."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+
+from pytest_gpuperf.compute.blocks import (
+    Process,
+    ProcessValue,
+    SideValues,
+    reference_moves,
+)
+from pytest_gpuperf.compute.change import exact_change, is_exact
+from pytest_gpuperf.judge.case import Case, Policy, Stored, case_of
+from pytest_gpuperf.judge.rule import (
+    by_equality,
+    comparison_of,
+    early_verdict,
+    verdict_of,
+    worsening_of,
+)
+from pytest_gpuperf.model.against import AgainstEvidence, Side
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.metric import metric_of
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Record,
+    RecordKey,
+    SessionValue,
+    StoredRecord,
+)
+from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.verdict import (
+    Cause,
+    KernelChoice,
+    Outcome,
+    Reason,
+    Verdict,
+    VerdictEvidence,
+)
+
+__all__ = ["Block", "Pair", "SideRun", "pairs_of"]
+
+_POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
+_NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
+_CAUSES = {
+    frozenset({Side.OLD}): Cause.OLD_SIDE,
+    frozenset({Side.NEW}): Cause.NEW_SIDE,
+    frozenset(Side): Cause.BOTH_SIDES,
+}
+
+
+class SideRun(Frozen, frozen=True, kw_only=True):
+    """
+    What one process of a block measured.
+
+    Attributes:
+        side: Whose files it ran.
+
+        index: Its number among the processes of its side in the block, from 0.
+
+        records: What it measured of tests.
+
+        references: What it timed of reference workloads.
+
+        failures: The last lines of a test that gave no value in it, by test id; "": it
+            gave none, and nobody knows why.
+    """
+
+    side: Side
+    index: int
+    records: tuple[Record, ...] = ()
+    references: tuple[Record, ...] = ()
+    failures: Mapping[str, str] = {}
+
+
+class Block(Frozen, frozen=True, kw_only=True):
+    """
+    The processes of both sides that took turns: usually two of each.
+
+    Attributes:
+        index: Its number, from 0.
+
+        runs: What each process measured, in any order.
+    """
+
+    index: int
+    runs: tuple[SideRun, ...]
+
+
+class Pair(Frozen, frozen=True, kw_only=True):
+    """
+    One metric of one measurement on both sides.
+
+    Attributes:
+        case: It, with nothing stored.
+
+        verdict: What decides it without noise; None: blocks do.
+
+        values: The values of the choices of kernels that both sides made; None: there is
+            a verdict, or no such choice.
+
+        kernels: What most processes ran, of the revision and of the working tree.
+
+        is_frozen: Whether each side always made one choice, and not the other's.
+    """
+
+    case: Case
+    verdict: Verdict | None = None
+    values: SideValues | None = None
+    kernels: tuple[KernelChoice, KernelChoice] | None = None
+    is_frozen: bool = False
+
+    @property
+    def is_gated(self) -> bool:
+        """Whether a limit stands for it."""
+        return self.case.limit is not None
+
+    def until(self, block_count: int) -> SideValues | None:
+        """Return the values of the first blocks; None: they have none of both sides."""
+        if self.values is None:
+            return None
+        values = [v for v in self.values.values if v.process.block < block_count]
+        return _side_values(self.case, values, self.values.moves)
+
+
+def pairs_of(
+    blocks: Sequence[Block],
+    gates: Mapping[str, Mapping[str, float | None]],
+    *,
+    across: Collection[str],
+) -> list[Pair]:
+    """
+    Return what is compared, by test.
+
+    Args:
+        blocks: All blocks, in order.
+
+        gates: The largest change by metric [fraction] of each test, by id; None: it is
+            only shown.
+
+        across: Hard facts that may differ.
+    """
+    runs = [
+        (Process(block=number, side=run.side, index=run.index), run)
+        for number, block in enumerate(blocks)
+        for run in block.runs
+    ]
+    records: dict[str, dict[RecordKey, list[_Taken]]] = {}
+    for process, run in sorted(runs, key=lambda pair: pair[0]):
+        for record in run.records:
+            keys = records.setdefault(record.key.test_id, {})
+            keys.setdefault(record.key, []).append((process, record))
+    moves = _moves(runs)
+    pairs: list[Pair] = []
+    for test_id, limits in gates.items():
+        keys = records.get(test_id, {})
+        failures = _failures(test_id, runs)
+        for key, metric, limit in _compared(test_id, keys, limits):
+            case = Case(
+                key=key,
+                metric=metric_of(metric),
+                limit=limit,
+                estimate=None,
+                current=None,
+            )
+            both = _Both(case=case, taken=keys.get(key, ()), failures=failures)
+            pair = _pair(both, moves, across)
+            if pair.is_gated or pair.values is not None or _is_shown(pair):
+                pairs.append(pair)
+    return pairs
+
+
+_Taken = tuple[Process, Record]
+_Moves = Mapping[BoundClass, Mapping[Process, float]]
+
+
+class _Both(Frozen, frozen=True, kw_only=True):
+    """
+    One metric of one measurement, as all processes give it.
+
+    Attributes:
+        case: It, without values.
+
+        taken: The record of each process.
+
+        failures: The last lines of a process in which the test gave no value, by side.
+    """
+
+    case: Case
+    taken: Sequence[_Taken]
+    failures: Mapping[Side, str]
+
+    def of_side(self, side: Side) -> list[Record]:
+        """Return the records of one side that have a value, void ones too."""
+        name = self.case.metric.name
+        return [r for p, r in self.taken if p.side is side and _has(r, name)]
+
+
+def _is_shown(pair: Pair) -> bool:
+    """Return whether a pair without a limit has a change to show."""
+    return pair.verdict is not None and pair.verdict.change is not None
+
+
+def _compared(
+    test_id: str,
+    keys: Mapping[RecordKey, Sequence[_Taken]],
+    limits: Mapping[str, float | None],
+) -> Iterator[tuple[RecordKey, str, float | None]]:
+    """Yield what is compared of a test; a metric that it nowhere has, once."""
+    for metric, limit in limits.items():
+        about = [
+            key
+            for key, taken in keys.items()
+            if any(_has(r, metric) or _lacks(r, metric) for _, r in taken)
+        ]
+        if about:
+            yield from ((key, metric, limit) for key in about)
+        elif limit is not None and (metric != "time" or not keys):
+            yield RecordKey(test_id=test_id), metric, limit
+
+
+def _has(record: Record, metric: str) -> bool:
+    """Return whether a record has a metric that is not of one kernel alone."""
+    return any(e.metric == metric and e.kernel is None for e in record.estimates)
+
+
+def _lacks(record: Record, metric: str) -> bool:
+    """Return whether a record says why it has no value of a metric."""
+    return any(gap.metric == metric for gap in record.unmeasured)
+
+
+def _failures(test_id: str, runs: Iterable[tuple[Process, SideRun]]) -> dict[Side, str]:
+    """Return the last lines of a process in which a test gave no value, by side."""
+    failures: dict[Side, str] = {}
+    for _, run in runs:
+        if test_id in run.failures:
+            failures[run.side] = failures.get(run.side) or run.failures[test_id]
+    return failures
+
+
+def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
+    """Return how far the machine moved each process, by class."""
+    times: dict[BoundClass, dict[str, dict[Process, float]]] = {}
+    for process, run in runs:
+        for record in run.references:
+            for estimate in record.estimates if record.void is None else ():
+                workloads = times.setdefault(record.bound_class, {})
+                by_process = workloads.setdefault(record.key.name, {})
+                by_process[process] = estimate.value
+    return {name: reference_moves(workloads) for name, workloads in times.items()}
+
+
+def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> Pair:
+    """Return both sides of a metric: as values, or with the verdict that needs none."""
+    empty = frozenset(side for side in Side if not both.of_side(side))
+    if empty:
+        return Pair(case=both.case, verdict=_without_values(both, empty))
+    old = [r for r in both.of_side(Side.OLD) if r.void is None]
+    if not old:
+        return Pair(case=both.case, verdict=_void(both))
+    case = case_of(
+        both.of_side(Side.NEW),
+        [_stored(record) for record in old],
+        metric=both.case.metric.name,
+        limit=both.case.limit,
+        session_id="",
+        across=across,
+    )
+    early = early_verdict(case, _POLICY, None)
+    case = replace(case, stored=())
+    if early is not None:
+        return Pair(case=case, verdict=_against(early))
+    class_moves = moves.get(case.bound_class, {})
+    return _of_values(case, _values(case, both.taken), class_moves)
+
+
+def _of_values(
+    case: Case, values: Sequence[ProcessValue], moves: Mapping[Process, float]
+) -> Pair:
+    """Return a pair of the choices that both sides made; judged here if it is exact."""
+    old, new = (
+        Counter(v.choice for v in values if v.process.side is side) for side in Side
+    )
+    shared = [value for value in values if value.choice in old.keys() & new.keys()]
+    sides = _side_values(case, shared, moves)
+    if sides is not None and is_exact(sides.comparison):
+        return Pair(case=case, verdict=_exact_verdict(case, sides))
+    return Pair(
+        case=case,
+        values=sides,
+        kernels=(_most(old), _most(new)),
+        is_frozen=not shared and len(old) == len(new) == 1,
+    )
+
+
+def _values(case: Case, taken: Iterable[_Taken]) -> list[ProcessValue]:
+    """Return the value of each process, from the source that both sides have."""
+    like = case.estimate
+    return [
+        ProcessValue(process=process, value=estimate.value, choice=record.choice)
+        for process, record in taken
+        if record.void is None
+        for estimate in record.estimates
+        if like is not None
+        and estimate.kernel is None
+        and (estimate.metric, estimate.source, estimate.unit)
+        == (like.metric, like.source, like.unit)
+    ]
+
+
+def _side_values(
+    case: Case, values: Sequence[ProcessValue], moves: Mapping[Process, float]
+) -> SideValues | None:
+    """Return values as a comparison of two sides; None: one of them has none."""
+    old, new = (
+        tuple(v.value for v in values if v.process.side is side) for side in Side
+    )
+    if case.current is None or not (old and new):
+        return None
+    then = replace(case.current, run_values=old, half_widths=())
+    now = replace(case.current, run_values=new, half_widths=())
+    stored = Stored(value=then, session=_NOWHERE, choice=case.choice)
+    comparison = comparison_of(replace(case, current=now, stored=(stored,)), _POLICY)
+    if comparison is None:
+        return None
+    return SideValues(comparison=comparison, values=tuple(values), moves=moves)
+
+
+def _most(choices: Counter[str | None]) -> KernelChoice:
+    """Return the choice that most processes of a side made."""
+    choice, count = choices.most_common(1)[0]
+    return KernelChoice(choice=choice, count=count, total_count=choices.total())
+
+
+def _stored(record: Record) -> StoredRecord:
+    """Return what a process of the revision measured as a stored session."""
+    return StoredRecord(
+        key=record.key,
+        session=_NOWHERE,
+        values=tuple(
+            SessionValue.of([e]) for e in record.estimates if e.kernel is None
+        ),
+        choice=record.choice,
+        facts=record.facts,
+        soft_facts=record.soft_facts,
+    )
+
+
+# verdicts that need no blocks
+
+
+def _exact_verdict(case: Case, sides: SideValues) -> Verdict:
+    """Return what a count decides: equal code gives equal values."""
+    comparison = sides.comparison
+    change = exact_change(comparison)
+    limit = math.inf if case.limit is None else case.limit
+    outcome, reason = by_equality(worsening_of(case, change), limit)
+    block_count = len({value.process.block for value in sides.values})
+    evidence = AgainstEvidence(
+        block_count=block_count,
+        old_values=comparison.stored[0].run_values,
+        new_values=comparison.current.run_values,
+    )
+    verdict = verdict_of(case, outcome, reason, change=change)
+    return replace(verdict, against=evidence)
+
+
+def _without_values(both: _Both, empty: frozenset[Side]) -> Verdict:
+    """Return the verdict of a metric that a side does not have."""
+    gaps = [
+        gap
+        for process, record in both.taken
+        if process.side in empty
+        for gap in record.unmeasured
+        if gap.metric == both.case.metric.name
+    ]
+    failures = [both.failures[side] for side in Side if side in both.failures]
+    if len(empty) == len(Side) and not failures:
+        evidence = VerdictEvidence(gap=next(iter(gaps), None))
+        verdict = verdict_of(
+            both.case, Outcome.UNMEASURED, Reason.NOT_MEASURED, evidence=evidence
+        )
+        return _against(verdict)
+    lines = [line for text in failures for line in text.splitlines()]
+    verdict = verdict_of(
+        both.case,
+        Outcome.INCOMPARABLE,
+        Reason.SIDE_WITHOUT_VALUE,
+        cause=_CAUSES[empty],
+        evidence=VerdictEvidence(lines=tuple(lines), lacking=tuple(gaps[:1])),
+    )
+    return _against(verdict)
+
+
+def _void(both: _Both) -> Verdict:
+    """Return the verdict of a metric whose values of the revision are all void."""
+    void = next(r.void for r in both.of_side(Side.OLD) if r.void is not None)
+    gap = Unmeasured.of_metric(both.case.metric.name, void.gap)
+    verdict = verdict_of(
+        both.case,
+        Outcome.INCONCLUSIVE,
+        Reason.VOID,
+        evidence=VerdictEvidence(gap=gap),
+    )
+    return _against(verdict)
+
+
+def _against(verdict: Verdict) -> Verdict:
+    """Return a verdict against a revision that has no blocks."""
+    return replace(verdict, baseline=None, against=AgainstEvidence(block_count=0))

@@ -1,0 +1,464 @@
+"""The working tree held against a revision: blocks in looks, until all is decided."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+from functools import partial
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.config import AgainstTests, ConfirmBy
+from pytest_gpuperf.errors import GpuPerfError
+from pytest_gpuperf.judge.against import (
+    AgainstLook,
+    AgainstPolicy,
+    Block,
+    changed_tests,
+    look_at,
+)
+from pytest_gpuperf.model.against import Against, Progress
+from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+from pytest_gpuperf.pipeline.sides import SidesRequest, open_sides, proof
+from pytest_gpuperf.pipeline.verdicts import gates
+from pytest_gpuperf.report.display import plural
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.judge.controls import FirstLook
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.record import RecordKey
+    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.repeat import CommandLine
+    from pytest_gpuperf.pipeline.sides import Sides
+    from pytest_gpuperf.pipeline.suite import Suite
+
+__all__ = [
+    "Comparison",
+    "Confirmed",
+    "Limits",
+    "compare",
+    "compare_suite",
+    "confirm_suspects",
+]
+
+Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
+_SHORT = 12  # digits of a commit that name it in any repository
+_UNKNOWN = Gap(
+    code=GapCode.NOT_STATED,
+    reason="the newest comparable session does not name a commit, or had edited files",
+    remedy="store sessions of committed code, or confirm with --gpuperf-confirm-by=fresh",
+)
+
+
+class Comparison(Frozen, frozen=True, kw_only=True):
+    """
+    What a comparison with a revision gave.
+
+    Attributes:
+        against: What the whole of it says.
+
+        verdicts: One for each test and metric; empty where nothing was compared.
+
+        remarks: What else the user should know, a sentence each.
+
+        interrupted: Whether Ctrl-C ended it.
+    """
+
+    against: Against
+    verdicts: tuple[Verdict, ...] = ()
+    remarks: tuple[str, ...] = ()
+    interrupted: bool = False
+
+
+def compare(
+    request: SidesRequest,
+    limits: Limits,
+    *,
+    site: Site,
+    command: CommandLine,
+    timeout_s: float,
+    tell: Callable[[Progress], object] = lambda _: None,
+    policy: AgainstPolicy | None = None,
+) -> Comparison:
+    """
+    Compare tests of a revision with those of the working tree.
+
+    Args:
+        request: What is compared with what.
+
+        limits: The largest change by metric [fraction] of each test, by id.
+
+        site: The process that compares; its config has the budget.
+
+        command: How it was started.
+
+        timeout_s: How long a process may take [s].
+
+        tell: Told of each block and each look.
+
+        policy: The rule's constants.
+    """
+    looks = _Looks(
+        request.revision,
+        limits,
+        site=site,
+        timeout_s=timeout_s,
+        tell=tell,
+        policy=policy or AgainstPolicy(across=site.config.compare_across),
+    )
+    against = Against(revision=request.revision)
+    remarks: tuple[str, ...] = ()
+    interrupted = False
+    try:
+        tell(looks.progress(text="making the two sides"))
+        with open_sides(request, command, site.runner) as sides:
+            remarks = sides.remarks
+            against = replace(
+                against,
+                commit=sides.commit,
+                level=sides.level,
+                modules=sides.modules,
+                changed=sides.changed,
+                only_old=sides.only_old,
+                only_new=sides.only_new,
+            )
+            interrupted = looks.take(sides, command.variable)
+    except GpuPerfError as error:
+        looks.void(Gap.of(error))
+    except KeyboardInterrupt:  # before the first block, or while they are removed
+        interrupted = True
+    if interrupted:
+        looks.gap = looks.gap or _incomplete("it was interrupted")
+    return Comparison(
+        against=replace(
+            against,
+            block_count=len(looks.blocks),
+            elapsed_s=looks.elapsed_s(),
+            null_fraction=looks.null_fraction(),
+            gap=looks.gap,
+        ),
+        verdicts=(*looks.verdicts(), *changed_tests(against.changed)),
+        remarks=remarks,
+        interrupted=interrupted,
+    )
+
+
+def compare_suite(
+    suite: Suite, revision: str, *, complete: bool
+) -> tuple[Verdict, ...]:
+    """
+    Compare the gated tests of a run with a revision.
+
+    Args:
+        suite: The run; it is told what the whole comparison says.
+
+        revision: The revision, as it was named.
+
+        complete: Whether every test reported; else nothing is compared.
+
+    Returns:
+        One verdict for each test and metric; empty where nothing was compared.
+    """
+    limits = {
+        test_id: gated
+        for test_id, measured in suite.results.items()
+        if test_id in suite.passed and (gated := _gated(gates(measured, suite.config)))
+    }
+    if not complete:
+        comparison = _not_compared(revision, "the run ended early", "run it again")
+    elif not limits:
+        comparison = _not_compared(
+            revision, "no test passed that has a gate", "see --gpuperf-max-regression"
+        )
+    else:
+        comparison = _compare(suite, revision, limits)
+    suite.against = comparison.against
+    return comparison.verdicts
+
+
+class Confirmed(Frozen, frozen=True, kw_only=True):
+    """
+    What comparisons with stored commits said of suspects.
+
+    Attributes:
+        verdicts: By measurement and metric.
+
+        test_ids: The suspects that fresh processes of the working tree do not decide.
+    """
+
+    verdicts: Mapping[tuple[RecordKey, str], Verdict] = {}
+    test_ids: frozenset[str] = frozenset()
+
+
+def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
+    """
+    Compare suspects with the commits of their newest comparable sessions.
+
+    Args:
+        suite: The run; it is told why this is not possible, where it is not.
+
+        first: The first look at it.
+    """
+    if suite.config.confirm_by is ConfirmBy.FRESH or suite.config.replay is not None:
+        return Confirmed()
+    verdicts: dict[tuple[RecordKey, str], Verdict] = {}
+    test_ids: set[str] = set()
+    for commit, limits in _suspects_by_commit(first).items():
+        comparison = _compare_with_stored(suite, commit, limits)
+        verdicts |= {(v.key, v.metric): v for v in comparison.verdicts}
+        if comparison.verdicts or suite.config.confirm_by is ConfirmBy.AGAINST:
+            test_ids.update(limits)
+    return Confirmed(verdicts=verdicts, test_ids=frozenset(test_ids))
+
+
+def _compare_with_stored(
+    suite: Suite, commit: str | None, limits: Limits
+) -> Comparison:
+    """Compare suspects with a stored commit; tell the run why that is not possible."""
+    if commit is None:
+        comparison = Comparison(against=Against(revision="", gap=_UNKNOWN))
+    else:
+        comparison = _compare(suite, commit[:_SHORT], limits)
+        suite.against = comparison.against
+    gap = comparison.against.gap
+    if gap is not None and not comparison.verdicts:
+        tests = plural(len(limits), "suspect")
+        text = f"gpuperf: {tests} not compared with a revision: {gap.reason}"
+        if suite.config.confirm_by is ConfirmBy.AGAINST:
+            suite.complain(f"{text}; {gap.remedy}")
+        else:
+            suite.remark(f"{text}; fresh processes decide")
+    return comparison
+
+
+def _suspects_by_commit(
+    first: FirstLook,
+) -> dict[str | None, dict[str, dict[str, float | None]]]:
+    """Return the suspected metrics of each suspect, by the commit that it is held against."""
+    by_commit: dict[str | None, dict[str, dict[str, float | None]]] = {}
+    suspects = frozenset(first.suspects)
+    for case, look in zip(first.cases, first.looks, strict=True):
+        if not look.suspect or case.key.test_id not in suspects:
+            continue
+        session = case.stored[-1].session
+        commit = None if session.dirty else session.commit
+        limits = by_commit.setdefault(commit, {})
+        limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
+    return by_commit
+
+
+def _compare(suite: Suite, revision: str, limits: Limits) -> Comparison:
+    """Compare tests of a run with a revision."""
+    config = suite.config
+    request = SidesRequest(
+        revision=revision,
+        test_ids=tuple(limits),
+        identity=suite.site.identity,
+        tests_mine=config.against_tests is AgainstTests.MINE,
+        build_command=config.build_command,
+        carry=config.carry,
+        timeout_s=suite.timeout_s(),
+    )
+    comparison = compare(
+        request,
+        limits,
+        site=suite.site,
+        command=suite.command,
+        timeout_s=suite.timeout_s(),
+        tell=suite.tell,
+    )
+    for text in comparison.remarks:
+        suite.remark(f"gpuperf: {text}")
+    if comparison.interrupted:
+        suite.stop()
+    return comparison
+
+
+def _gated(limits: Mapping[str, float | None]) -> dict[str, float | None]:
+    """Return the limits that can fail a test; empty: it has none."""
+    return {metric: limit for metric, limit in limits.items() if limit is not None}
+
+
+def _not_compared(revision: str, reason: str, remedy: str) -> Comparison:
+    """Return a comparison of which nothing was begun."""
+    gap = Gap(code=GapCode.NOT_ASKED, reason=reason, remedy=remedy)
+    return Comparison(against=Against(revision=revision, gap=gap))
+
+
+class _Looks:
+    """
+    The blocks of one comparison, judged as they come.
+
+    Attributes:
+        blocks: Those that have ended.
+
+        gap: Why it has not come to its end; None: it has, or goes on.
+    """
+
+    def __init__(
+        self,
+        revision: str,
+        limits: Limits,
+        *,
+        site: Site,
+        timeout_s: float,
+        tell: Callable[[Progress], object],
+        policy: AgainstPolicy,
+    ) -> None:
+        self.blocks: list[Block] = []
+        self.gap: Gap | None = None
+        self._revision = revision
+        self._limits = limits
+        self._site = site
+        self._timeout_s = timeout_s
+        self._tell = tell
+        self._policy = policy
+        self._compared: tuple[str, ...] = ()
+        self._look: AgainstLook | None = None
+        self._begun_ns = site.clock.now_ns()
+        self._measured_ns: int | None = None  # since when blocks are run
+        self._waited_ns = 0  # of that time, for others
+        self._waiting_ns: int | None = None  # since when it waits now
+
+    def take(self, sides: Sides, variable: str) -> bool:
+        """Run blocks and judge them; return whether Ctrl-C has ended them."""
+        self._compared = sides.test_ids
+        if not self._compared:
+            return False
+        self._measured_ns = self._site.clock.now_ns()
+        request = BlockRequest(
+            variable=variable,
+            timeout_s=self._timeout_s,
+            check=partial(proof, sides),
+            tell=self._hear,
+        )
+        for block_count in self._policy.look_blocks:
+            interrupted = self._measure(sides, request, block_count)
+            self._judge(final=self.gap is not None)
+            if interrupted or self.gap is not None or not self._open():
+                return interrupted
+        return False
+
+    def void(self, gap: Gap) -> None:
+        """End without verdicts: what was measured must not count."""
+        self.gap = gap
+        self._compared = ()
+        self._look = None
+
+    def verdicts(self) -> tuple[Verdict, ...]:
+        """Return what was decided, and of what was not the last that is known."""
+        return () if self._look is None else self._look.verdicts
+
+    def null_fraction(self) -> float | None:
+        """Return what the same code differs by here; None: no test says."""
+        return None if self._look is None else self._look.null_fraction
+
+    def elapsed_s(self) -> float:
+        """Return how long the whole comparison has taken [s]."""
+        return (self._site.clock.now_ns() - self._begun_ns) / NS_PER_S
+
+    def progress(self, *, looked: bool = False, text: str = "") -> Progress:
+        """Return how far it is."""
+        most_blocks = self._policy.look_blocks[-1]
+        left_s = None
+        if self.blocks and self.gap is None:
+            more_s = self._block_s() * (most_blocks - len(self.blocks))
+            left_s = min(more_s, max(0.0, self._site.config.budget_s - self._spent_s()))
+        return Progress(
+            revision=self._revision,
+            block_count=len(self.blocks),
+            most_blocks=most_blocks,
+            open_count=self._open_count(),
+            test_count=len(self._compared),
+            elapsed_s=self.elapsed_s(),
+            left_s=left_s,
+            looked=looked,
+            text=text,
+        )
+
+    def _open_count(self) -> int:
+        """Return how many tests are undecided, those that will stay so included."""
+        verdicts = self.verdicts()
+        if not verdicts:
+            return len(self._compared)
+        undecided = (v for v in verdicts if v.outcome is Outcome.INCONCLUSIVE)
+        return len({verdict.key.test_id for verdict in undecided})
+
+    def _measure(self, sides: Sides, request: BlockRequest, block_count: int) -> bool:
+        """Run blocks until there are so many; return whether Ctrl-C has ended them."""
+        while len(self.blocks) < block_count and self.gap is None:
+            if self._spent_s() + self._block_s() > self._site.config.budget_s:
+                self.gap = self._over_budget()
+                return False
+            self._tell(self.progress())
+            self._waiting_ns = None
+            try:
+                block = run_block(
+                    sides,
+                    self._open(),
+                    len(self.blocks),
+                    site=self._site,
+                    request=request,
+                )
+            except KeyboardInterrupt:
+                self.gap = _incomplete("it was interrupted")
+                return True
+            if isinstance(block, Gap):
+                self.void(block)
+            else:
+                self.blocks.append(block)
+        return False
+
+    def _judge(self, *, final: bool) -> None:
+        """Decide what the blocks so far can."""
+        if not self.blocks or not self._compared:
+            return
+        with collector_paused():
+            self._look = look_at(
+                self.blocks,
+                {test_id: self._limits[test_id] for test_id in self._compared},
+                self._policy,
+                pair_count=None if self._look is None else self._look.pair_count,
+                final=final,
+            )
+        self._tell(self.progress(looked=True))
+
+    def _open(self) -> tuple[str, ...]:
+        """Return the tests that are undecided."""
+        return self._compared if self._look is None else self._look.undecided
+
+    def _spent_s(self) -> float:
+        """Return how long blocks have been run, without waiting for others [s]."""
+        if self._measured_ns is None:
+            return 0.0
+        now_ns = self._site.clock.now_ns()
+        return (now_ns - self._measured_ns - self._waited_ns) / NS_PER_S
+
+    def _hear(self, text: str) -> None:
+        """Take what a block does instead of measuring; "": it measures again."""
+        now_ns = self._site.clock.now_ns()
+        if not text and self._waiting_ns is not None:
+            self._waited_ns += now_ns - self._waiting_ns
+        self._waiting_ns = now_ns if text else None
+        self._tell(self.progress(text=text))
+
+    def _block_s(self) -> float:
+        """Return how long a block takes [s]; 0 before the first one has ended."""
+        return self._spent_s() / len(self.blocks) if self.blocks else 0.0
+
+    def _over_budget(self) -> Gap:
+        """Return that there is no time for one more block."""
+        blocks = plural(len(self.blocks), "block")
+        budget_s = self._site.config.budget_s
+        return Gap(
+            code=GapCode.INCOMPLETE,
+            reason=f"the budget of {budget_s:g} s was spent after {blocks}",
+            remedy="give it more (--gpuperf-budget), or select fewer tests",
+        )
+
+
+def _incomplete(reason: str) -> Gap:
+    """Return that somebody ended a comparison."""
+    return Gap(code=GapCode.INCOMPLETE, reason=reason, remedy="run it again")

@@ -1,0 +1,507 @@
+"""Which commit made a test slower: comparisons with the good commit, by halves.
+
+Each commit is held against the good one in a worktree of its own. Half of the whole
+change is the line between the two kinds of commits.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import os
+from collections.abc import Callable, Sequence
+from enum import Enum
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.worktree import Repository, worktree
+from pytest_gpuperf.errors import (
+    CollectError,
+    ConfigError,
+    RecordError,
+    RevisionError,
+)
+from pytest_gpuperf.judge.against import AgainstPolicy
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.pipeline.against import compare
+from pytest_gpuperf.pipeline.sides import SidesRequest
+from pytest_gpuperf.report.runs import write_whole
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.against import Progress
+    from pytest_gpuperf.model.change import Change
+    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.pipeline.repeat import CommandLine
+
+__all__ = [
+    "Answer",
+    "BisectRequest",
+    "Commit",
+    "Ending",
+    "Search",
+    "Trial",
+    "TrialOutcome",
+    "bisect",
+]
+
+_STATE = "gpuperf-bisect.json"  # in git's own folder, as git's bisect keeps its state
+_SCHEMA = "pytest-gpuperf/bisect/1"
+
+
+class TrialOutcome(str, Enum):
+    """What a comparison of a commit with the good one says of it."""
+
+    GOOD = "good"
+    BAD = "bad"
+    SKIPPED = "skipped"  # it says nothing
+
+
+class Ending(str, Enum):
+    """How a search ended."""
+
+    FOUND = "found"
+    NARROWED = "narrowed"  # to several commits: those between were skipped
+    NO_REGRESSION = "no-regression"
+    UNDECIDED = "undecided"
+    INTERRUPTED = "interrupted"
+
+
+class Commit(Frozen, frozen=True, kw_only=True):
+    """
+    A commit of the history.
+
+    Attributes:
+        id: Its full id.
+
+        subject: The first line of its message.
+    """
+
+    id: str
+    subject: str
+
+
+class BisectRequest(Frozen, frozen=True, kw_only=True):
+    """
+    What is searched.
+
+    Attributes:
+        test_id: The test, as pytest names it.
+
+        good: A revision that is fast.
+
+        bad: A later one that is slow.
+
+        metric: What got worse.
+
+        limit: The smallest change that counts as a regression [fraction].
+
+        options: What else pytest is started with.
+
+        tests_mine: Whether each commit's tests run on both sides.
+
+        build_command: Builds a side, in its folder; None: its package's own build.
+
+        carry: Files that git ignores and a side needs.
+    """
+
+    test_id: str
+    good: str
+    bad: str
+    metric: str = "time"
+    limit: float = 0.05
+    options: tuple[str, ...] = ()
+    tests_mine: bool = False
+    build_command: str | None = None
+    carry: tuple[str, ...] = ()
+
+
+class Trial(Frozen, frozen=True, kw_only=True):
+    """
+    One commit held against an earlier one.
+
+    Attributes:
+        commit_id: The commit.
+
+        outcome: What is said of it.
+
+        change: The change; None: nothing was measured.
+
+        block_count: Blocks that it took.
+
+        reason: Why it was skipped; "": it was not.
+    """
+
+    commit_id: str
+    outcome: TrialOutcome
+    change: Change | None = None
+    block_count: int = 0
+    reason: str = ""
+
+
+class Search(Frozen, frozen=True, kw_only=True):
+    """
+    How far a search is, as its state file keeps it.
+
+    Attributes:
+        schema: The file's schema.
+
+        request: What is searched, its revisions as full commits.
+
+        trials: The commits that were tried: the bad one first.
+    """
+
+    schema: str
+    request: BisectRequest
+    trials: tuple[Trial, ...] = ()
+
+
+class Answer(Frozen, frozen=True, kw_only=True):
+    """
+    What a search came to.
+
+    Attributes:
+        ending: How it ended.
+
+        commits: The commit that is to blame; several: one of them is; empty: none.
+
+        trial: The comparison behind it: of the commit with the one before it, else of
+            the bad one with the good one.
+
+        trials: All comparisons.
+    """
+
+    ending: Ending
+    commits: tuple[Commit, ...] = ()
+    trial: Trial | None = None
+    trials: tuple[Trial, ...] = ()
+
+
+def bisect(
+    request: BisectRequest,
+    *,
+    site: Site,
+    command: CommandLine,
+    timeout_s: float,
+    tell: Callable[[Trial, Commit, int], object] = lambda *_: None,
+    progress: Callable[[Progress], object] = lambda _: None,
+    restart: bool = False,
+) -> Answer:
+    """
+    Find the commit that made a test slower.
+
+    Args:
+        request: What is searched.
+
+        site: This process.
+
+        command: How pytest is started in the folder of this process.
+
+        timeout_s: How long a process may take [s].
+
+        tell: Told of each trial, its commit, and how many commits are left.
+
+        progress: Told how far each comparison is.
+
+        restart: Whether to forget an earlier search of the same kind.
+
+    Raises:
+        RevisionError: A revision is not there, or the good one is no ancestor.
+
+        ConfigError: There is no commit between them.
+    """
+    repository = Repository.at(command.folder, site.runner)
+    request = replace(
+        request,
+        good=repository.commit_of(request.good),
+        bad=repository.commit_of(request.bad),
+    )
+    commits = _commits(repository, request)
+    state = _State(repository, request, restart=restart)
+    trier = _Trier(
+        request,
+        repository=repository,
+        site=site,
+        command=command,
+        timeout_s=timeout_s,
+        progress=progress,
+        trial_count=math.ceil(math.log2(len(commits))) + 2,
+    )
+    try:
+        answer = _search(commits, state, trier, tell)
+    except KeyboardInterrupt:
+        return Answer(ending=Ending.INTERRUPTED, trials=state.trials)
+    state.forget()
+    return replace(answer, trials=state.trials)
+
+
+def _commits(repository: Repository, request: BisectRequest) -> list[Commit]:
+    """Return the commits after the good one up to the bad one, oldest first."""
+    lines = repository.text(
+        *("log", "--reverse", "--first-parent", "--format=%H %s"),
+        f"{request.good}..{request.bad}",
+    ).splitlines()
+    commits = [
+        Commit(id=commit_id, subject=subject)
+        for commit_id, _, subject in (line.partition(" ") for line in lines)
+    ]
+    ancestor = repository.run("merge-base", "--is-ancestor", request.good, request.bad)
+    if ancestor.exit_code:
+        message = f"{request.good[:12]} is not an ancestor of {request.bad[:12]}"
+        raise RevisionError(
+            message,
+            remedy="name a good commit of the bad one's own history",
+            revision=request.good,
+        )
+    if not commits:
+        message = "the good and the bad revision are one commit"
+        raise ConfigError(message, remedy="name an earlier good one")
+    return commits
+
+
+def _search(
+    commits: Sequence[Commit],
+    state: _State,
+    trier: _Trier,
+    tell: Callable[[Trial, Commit, int], object],
+) -> Answer:
+    """Return the answer; try commits until only one is left that can be to blame."""
+
+    def tried(index: int, limit: float) -> Trial:
+        trial = state.trial(commits[index].id)
+        if trial is None:
+            trial = trier.tried(commits[index].id, limit)
+            state.add(trial)
+        low, high = _bounds(commits, state)
+        tell(trial, commits[index], high - low)
+        return trial
+
+    whole = tried(len(commits) - 1, trier.request.limit)
+    if whole.outcome is not TrialOutcome.BAD:
+        skipped = whole.outcome is TrialOutcome.SKIPPED
+        ending = Ending.UNDECIDED if skipped else Ending.NO_REGRESSION
+        return Answer(ending=ending, trial=whole)
+    effect = 0.0 if whole.change is None else whole.change.effect or 0.0
+    half = abs(math.sqrt(1 + effect) - 1)
+    while (index := _next(commits, state)) is not None:
+        tried(index, half)
+    low, high = _bounds(commits, state)
+    if high - low > 1:
+        between = tuple(commits[low + 1 : high + 1])
+        return Answer(ending=Ending.NARROWED, commits=between, trial=whole)
+    last = whole
+    if low >= 0:  # the one before it is not the good one, which it was held against
+        last = trier.tried(commits[high].id, half, before=commits[low].id)
+    found = last.outcome is TrialOutcome.BAD
+    ending = Ending.FOUND if found else Ending.UNDECIDED
+    return Answer(ending=ending, commits=(commits[high],), trial=last)
+
+
+def _bounds(commits: Sequence[Commit], state: _State) -> tuple[int, int]:
+    """Return the places of the last good commit (-1: the good one itself) and the first bad."""
+    outcomes = [state.outcome(commit.id) for commit in commits]
+    bad = [i for i, o in enumerate(outcomes) if o is TrialOutcome.BAD]
+    high = min(bad, default=len(commits) - 1)
+    good = [i for i, o in enumerate(outcomes[:high]) if o is TrialOutcome.GOOD]
+    return max(good, default=-1), high
+
+
+def _next(commits: Sequence[Commit], state: _State) -> int | None:
+    """Return the untried commit that is nearest to the middle; None: there is none."""
+    low, high = _bounds(commits, state)
+    untried = [
+        index
+        for index in range(low + 1, high)
+        if state.outcome(commits[index].id) is None
+    ]
+    middle = (low + high) / 2
+    return min(untried, key=lambda index: abs(index - middle), default=None)
+
+
+class _Trier:
+    """
+    Holds commits against the good one.
+
+    Args:
+        request: What is searched.
+
+        repository: Whose commits they are.
+
+        site: This process.
+
+        command: How pytest is started in its folder.
+
+        timeout_s: How long a process may take [s].
+
+        progress: Told how far each comparison is.
+
+        trial_count: Comparisons that the error is spent over.
+    """
+
+    def __init__(
+        self,
+        request: BisectRequest,
+        *,
+        repository: Repository,
+        site: Site,
+        command: CommandLine,
+        timeout_s: float,
+        progress: Callable[[Progress], object],
+        trial_count: int,
+    ) -> None:
+        self.request = request
+        self._repository = repository
+        self._site = site
+        self._command = command
+        self._timeout_s = timeout_s
+        self._progress = progress
+        policy = AgainstPolicy()
+        levels = tuple(level / trial_count for level in policy.levels)
+        self._policy = replace(policy, levels=levels)
+
+    def tried(self, commit_id: str, limit: float, before: str | None = None) -> Trial:
+        """
+        Return what a comparison says of a commit.
+
+        Args:
+            commit_id: The commit.
+
+            limit: The change from which on it is bad [fraction].
+
+            before: The commit that it is held against; None: the good one.
+
+        Raises:
+            KeyboardInterrupt: Ctrl-C ended it.
+        """
+        request = self.request
+        try:
+            with worktree(self._repository, commit_id, carry=request.carry) as tree:
+                comparison = compare(
+                    SidesRequest(
+                        revision=before or request.good,
+                        test_ids=(request.test_id,),
+                        identity=self._site.identity,
+                        tests_mine=request.tests_mine,
+                        build_command=request.build_command,
+                        carry=request.carry,
+                        timeout_s=self._timeout_s,
+                    ),
+                    {request.test_id: {request.metric: limit}},
+                    site=self._site,
+                    command=self._below(tree.path),
+                    timeout_s=self._timeout_s,
+                    tell=self._progress,
+                    policy=self._policy,
+                )
+        except CollectError as error:
+            return _skipped(commit_id, error.message)
+        if comparison.interrupted:
+            raise KeyboardInterrupt
+        gap = comparison.against.gap
+        reason = "" if gap is None else gap.reason
+        if request.test_id in comparison.against.changed:
+            reason = "the test itself differs: see --tests=mine"
+        return _trial(
+            commit_id, comparison.verdicts, comparison.against.block_count, reason
+        )
+
+    def _below(self, root: str) -> CommandLine:
+        """Return how pytest is started in the same folder of another tree."""
+        inside = os.path.relpath(
+            os.path.realpath(self._command.folder), self._repository.root
+        )
+        folder = os.path.normpath(Path(root, inside))
+        return replace(self._command, folder=folder)
+
+
+def _trial(
+    commit_id: str, verdicts: Sequence[Verdict], block_count: int, reason: str
+) -> Trial:
+    """Return what the verdict of a comparison says of a commit."""
+    if not verdicts:
+        return _skipped(commit_id, reason or "the test gave no value")
+    verdict = verdicts[0]
+    outcomes = {
+        Outcome.REGRESSED: TrialOutcome.BAD,
+        Outcome.UNCHANGED: TrialOutcome.GOOD,
+        Outcome.IMPROVED: TrialOutcome.GOOD,
+    }
+    outcome = outcomes.get(verdict.outcome, TrialOutcome.SKIPPED)
+    if outcome is TrialOutcome.SKIPPED:
+        reason = reason or f"{verdict.outcome.value}: {verdict.reason.value}"
+    else:
+        reason = ""
+    return Trial(
+        commit_id=commit_id,
+        outcome=outcome,
+        change=verdict.change,
+        block_count=block_count,
+        reason=reason,
+    )
+
+
+def _skipped(commit_id: str, reason: str) -> Trial:
+    """Return that nothing is said of a commit."""
+    return Trial(commit_id=commit_id, outcome=TrialOutcome.SKIPPED, reason=reason)
+
+
+class _State:
+    """
+    The trials of a search, kept in a file after each.
+
+    Args:
+        repository: Whose folder has the file.
+
+        request: What is searched, its revisions as full commits.
+
+        restart: Whether to forget an earlier search.
+    """
+
+    def __init__(
+        self, repository: Repository, request: BisectRequest, *, restart: bool
+    ) -> None:
+        place = repository.text("rev-parse", "--git-path", _STATE)
+        self._path = Path(repository.root, place)
+        self._search = Search(schema=_SCHEMA, request=request)
+        if not restart:
+            self._resume()
+
+    @property
+    def trials(self) -> tuple[Trial, ...]:
+        """All trials so far."""
+        return self._search.trials
+
+    def trial(self, commit_id: str) -> Trial | None:
+        """Return the trial of a commit; None: it was not tried."""
+        return next((t for t in self.trials if t.commit_id == commit_id), None)
+
+    def outcome(self, commit_id: str) -> TrialOutcome | None:
+        """Return what was said of a commit; None: it was not tried."""
+        trial = self.trial(commit_id)
+        return None if trial is None else trial.outcome
+
+    def add(self, trial: Trial) -> None:
+        """
+        Keep a trial.
+
+        Raises:
+            ReportError: The file cannot be written.
+        """
+        self._search = replace(self._search, trials=(*self.trials, trial))
+        write_whole(str(self._path), codec.to_text(self._search).encode())
+
+    def forget(self) -> None:
+        """Remove the file: the search has come to its end."""
+        with contextlib.suppress(OSError):
+            self._path.unlink()
+
+    def _resume(self) -> None:
+        """Take the trials of an interrupted search of the same; leave any other's."""
+        try:
+            search = codec.from_text(self._path.read_bytes(), Search)
+        except (OSError, RecordError):  # none, or of another version
+            return
+        if search.schema == _SCHEMA and search.request == self._search.request:
+            self._search = search

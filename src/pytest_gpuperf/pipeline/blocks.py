@@ -1,0 +1,406 @@
+"""A block: fresh processes of both sides that measure the same tests by turns."""
+
+from __future__ import annotations
+
+import contextlib
+import socket
+import tempfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Protocol
+
+from pytest_gpuperf.collect import host_memory
+from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
+from pytest_gpuperf.config import Lock
+from pytest_gpuperf.errors import CollectError, DeviceHeldError
+from pytest_gpuperf.judge.against import Block, SideRun
+from pytest_gpuperf.measure.references import reference_records
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import Role
+from pytest_gpuperf.pipeline.repeat import ChildSpec, answers_in, empty_caches
+from pytest_gpuperf.pipeline.turn_server import Connection, TurnServer
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.leases import ProcessState
+    from pytest_gpuperf.measure.site import Site
+    from pytest_gpuperf.model.record import Record
+    from pytest_gpuperf.model.run import ChildAnswer
+
+__all__ = ["BlockRequest", "SideCommand", "TwoSides", "run_block"]
+
+_PAIR = 2  # one of each side
+_SHOWN_LINES = 15  # of what a failed process printed
+_NO_SOCKETS = Gap(
+    code=GapCode.UNSUPPORTED,
+    reason="this system has no Unix sockets, over which processes take turns",
+    remedy="compare with a stored baseline, or run it on Linux or macOS",
+)
+
+
+class SideCommand(Protocol):
+    """How a process of one side is started."""
+
+    @property
+    def side(self) -> Side:
+        """Whose files it runs."""
+
+    @property
+    def folder(self) -> str:
+        """Where it is started."""
+
+    def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
+        """Return its command line; what it writes goes to `scratch`."""
+
+    def environment(self, scratch: str, hash_seed: int) -> Mapping[str, str]:
+        """Return its whole environment."""
+
+
+class TwoSides(Protocol):
+    """The two sides of a comparison."""
+
+    @property
+    def old(self) -> SideCommand:
+        """The revision."""
+
+    @property
+    def new(self) -> SideCommand:
+        """The working tree."""
+
+
+class BlockRequest(Frozen, frozen=True, kw_only=True):
+    """
+    How all blocks of a comparison are run.
+
+    Attributes:
+        variable: The environment variable that names a child's file.
+
+        timeout_s: How long a process may work without being heard of [s].
+
+        check: Called with a side and the scratch folder of a process that has ended:
+            returns why its values must not be compared; None: they may.
+
+        tell: Takes sentences about what happens, as that another run is waited for; "":
+            it is waited for no more.
+
+        at_once: Processes that are alive at once, at most: 4, 2 or 1.
+
+        fits: Returns whether memory holds so many processes; two are alive at once where
+            it does not hold four.
+    """
+
+    variable: str
+    timeout_s: float
+    check: Callable[[Side, str], Gap | None]
+    tell: Callable[[str], object]
+    at_once: int = 4
+    fits: Callable[[int], bool] = host_memory.fits
+
+
+def run_block(
+    sides: TwoSides,
+    test_ids: Sequence[str],
+    index: int,
+    *,
+    site: Site,
+    request: BlockRequest,
+) -> Block | Gap:
+    """
+    Measure tests in two fresh processes of each side, which take turns.
+
+    Args:
+        sides: How a process of each is started.
+
+        test_ids: The tests, in the order to run them.
+
+        index: The number of the block, from 0; odd ones begin with the new side.
+
+        site: The process that starts them.
+
+        request: What all blocks have in common.
+
+    Returns:
+        The block; or why there is none: a process ran other files than its side's, this
+        system has no Unix sockets, or the temporary folder cannot be written.
+
+    Raises:
+        DeviceHeldError: Another run held the machine or the GPU all the time.
+
+        CollectorUnavailableError: A side's program cannot be started.
+    """
+    if not hasattr(socket, "AF_UNIX"):
+        return _NO_SOCKETS
+    runs: list[SideRun] = []
+    try:
+        with (
+            _alone(site, index, request.tell),
+            tempfile.TemporaryDirectory(
+                prefix="gpuperf-block-", ignore_cleanup_errors=True
+            ) as folder,
+        ):
+            for members in _members(sides, index, folder, _at_once(request)):
+                group = _Group(members, test_ids, site, request)
+                measured = group.measured()
+                if isinstance(measured, Gap):
+                    return measured
+                runs += measured
+    except OSError as error:
+        return Gap(
+            code=GapCode.FAILED,
+            reason=f"a block cannot be run ({error})",
+            remedy="make room in the temporary folder, or set TMPDIR to another",
+        )
+    return Block(index=index, runs=tuple(runs))
+
+
+@contextlib.contextmanager
+def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[None]:
+    """Keep other runs off the machine and the GPU, where that was not switched off."""
+    config, device = site.config, site.device()
+    test, timeout_s = f"block {index + 1} of an A/B comparison", config.lock_timeout_s
+
+    waited = False
+
+    def waiting(holder: ProcessState) -> None:
+        nonlocal waited
+        waited = True
+        tell(f"waiting for process {holder.pid} ({holder.test})")
+
+    with contextlib.ExitStack() as held:
+        if config.lock is Lock.EXCLUSIVE:
+            try:
+                held.enter_context(
+                    exclusive_machine(test=test, timeout_s=timeout_s, waiting=waiting)
+                )
+                if device is not None:
+                    held.enter_context(
+                        exclusive(device.uuid, test=test, timeout_s=timeout_s)
+                    )
+            except DeviceHeldError:
+                raise
+            except CollectError as error:
+                tell(
+                    f"other runs are not kept from disturbing this one: {error.message}"
+                )
+        if waited:
+            tell("")
+        yield
+
+
+def _at_once(request: BlockRequest) -> int:
+    """Return how many processes are to be alive at once."""
+    if request.at_once <= _PAIR or request.fits(request.at_once):
+        return request.at_once
+    request.tell(
+        f"memory does not hold {request.at_once} processes: one of each side takes turns"
+    )
+    return _PAIR
+
+
+class _Member(Frozen, frozen=True, kw_only=True):
+    """
+    A process that is to be started.
+
+    Attributes:
+        command: How.
+
+        index: Its number among those of its side.
+
+        block: The number of the block, from 0; the seed of its hashes, too.
+
+        caches: Of its side, by environment variable.
+
+        scratch: Its folder.
+    """
+
+    command: SideCommand
+    index: int
+    block: int
+    caches: Mapping[str, str]
+    scratch: str
+
+    @property
+    def name(self) -> str:
+        """What it is called in sentences."""
+        return f"{self.command.side.value} {self.index + 1}"
+
+
+def _members(
+    sides: TwoSides, index: int, folder: str, at_once: int
+) -> Iterator[list[_Member]]:
+    """Yield the processes that are alive at once, in the order of their first round."""
+    caches = {side: empty_caches(str(Path(folder, side.value))) for side in Side}
+    first, second = (sides.old, sides.new) if index % 2 == 0 else (sides.new, sides.old)
+    places = ((first, 0), (second, 0), (second, 1), (first, 1))
+    members = []
+    for command, number in places:
+        scratch = Path(folder, f"{command.side.value}-{number}")
+        scratch.mkdir()
+        members.append(
+            _Member(
+                command=command,
+                index=number,
+                block=index,
+                caches=caches[command.side],
+                scratch=str(scratch),
+            )
+        )
+    for begin in range(0, len(members), at_once):
+        yield members[begin : begin + at_once]
+
+
+class _Group:
+    """
+    Processes that are alive at once.
+
+    Args:
+        members: The processes, in the order of a round.
+
+        test_ids: The tests, in the order to run them.
+
+        site: The process that starts them.
+
+        request: What all blocks have in common.
+    """
+
+    def __init__(
+        self,
+        members: Sequence[_Member],
+        test_ids: Sequence[str],
+        site: Site,
+        request: BlockRequest,
+    ) -> None:
+        self._members = members
+        self._test_ids = tuple(test_ids)
+        self._site = site
+        self._request = request
+
+    def measured(self) -> list[SideRun] | Gap:
+        """Return what each process measured, or why nothing may be compared."""
+        connections: dict[str, Connection] = {}
+        with contextlib.ExitStack() as closing:
+            for member in self._members:
+                connections[member.name] = self._started(member, closing)
+            sentences = TurnServer(
+                connections,
+                self._test_ids,
+                clock=self._site.clock,
+                timeout_s=self._request.timeout_s,
+            ).serve()
+        for sentence in sentences:
+            self._request.tell(sentence)
+        runs: list[SideRun] = []
+        for member in self._members:
+            run = self._run_of(member, _fate(connections[member.name]))
+            if isinstance(run, Gap):
+                return run
+            runs.append(run)
+        return runs
+
+    def _started(self, member: _Member, closing: contextlib.ExitStack) -> Connection:
+        """Start a process; it has ended when `closing` has."""
+        ours, theirs = socket.socketpair()
+        closing.callback(ours.close)
+        with theirs:
+            spec = ChildSpec(
+                test_ids=self._test_ids,
+                identity=replace(
+                    self._site.identity,
+                    writer=f"{member.name} of block {member.block + 1}",
+                    role=Role.CONFIRM,
+                    process_index=member.index + 1,
+                    spool=None,
+                    expected=None,
+                ),
+                out=_answers_file(member),
+                turns=theirs.fileno(),
+            )
+            spec_file = Path(member.scratch, "spec.json")
+            spec_file.write_text(codec.to_text(spec), encoding="utf-8")
+            process = self._site.runner.start(
+                member.command.argv(member.scratch),
+                log=_log_file(member),
+                cwd=member.command.folder,
+                env={
+                    **member.command.environment(member.scratch, member.block),
+                    **member.caches,
+                    self._request.variable: str(spec_file),
+                },
+                descriptors=(theirs.fileno(),),
+            )
+        closing.callback(process.end)
+        return Connection(process=process, socket=ours)
+
+    def _run_of(self, member: _Member, fate: str) -> SideRun | Gap:
+        """Return what a process measured; nothing where its files cannot be checked."""
+        side = member.command.side
+        answers = answers_in(_answers_file(member))
+        if not fate:
+            gap = self._request.check(side, member.scratch)
+            if gap is not None:
+                return gap
+        valid = [
+            answers[test_id]
+            for test_id in self._test_ids
+            if not fate and test_id in answers and not answers[test_id].failure
+        ]
+        return SideRun(
+            side=side,
+            index=member.index,
+            records=tuple(record for answer in valid for record in answer.records),
+            references=self._references(member, valid),
+            failures=self._failures(answers, fate or _tail(member)),
+        )
+
+    def _failures(
+        self, answers: Mapping[str, ChildAnswer], reason: str
+    ) -> dict[str, str]:
+        """Return why tests gave no value, by test; `reason`: of what was not reached."""
+        failures: dict[str, str] = {}
+        for test_id in self._test_ids:
+            answer = answers.get(test_id)
+            if answer is None:
+                failures[test_id] = reason
+            elif answer.failure:
+                failures[test_id] = answer.failure
+            elif not answer.records and answer.unmeasured:
+                failures[test_id] = answer.unmeasured[0].reason
+        return failures
+
+    def _references(
+        self, member: _Member, answers: Sequence[ChildAnswer]
+    ) -> tuple[Record, ...]:
+        """Return what a process timed of reference workloads."""
+        return reference_records(
+            (samples for answer in answers for samples in answer.references),
+            environment=self._site.environment,
+            role=Role.CONFIRM,
+            process_index=member.index + 1,
+        )
+
+
+def _answers_file(member: _Member) -> str:
+    """Return the file that a process answers in."""
+    return str(Path(member.scratch, "answers.jsonl"))
+
+
+def _log_file(member: _Member) -> str:
+    """Return the file that takes what a process prints."""
+    return str(Path(member.scratch, "log.txt"))
+
+
+def _fate(connection: Connection) -> str:
+    """Return why a process did not come to its own end; "": it did."""
+    exit_code = connection.process.exit_code or 0
+    if connection.fate or exit_code >= 0:
+        return connection.fate
+    where = f" after {connection.place}" if connection.place else ""
+    return f"the process was ended by signal {-exit_code}{where}"
+
+
+def _tail(member: _Member) -> str:
+    """Return the last lines that a process printed."""
+    text = Path(_log_file(member)).read_bytes().decode("utf-8", "replace")
+    return "\n".join(text.splitlines()[-_SHOWN_LINES:])

@@ -1,0 +1,285 @@
+"""The first level at which both sides of a comparison are proven to run their own files.
+
+0  each side's folder and its arguments
+1  the project's import roots in front, the other tree's paths rewritten
+2  both sides built into folders of their own
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.pipeline.collection import Collection
+from pytest_gpuperf.pipeline.proof import Project, Tree, is_test_file
+from pytest_gpuperf.pipeline.side_command import SideCommand
+
+__all__ = ["Demand", "Settled", "settle"]
+
+# what other import roots can mend
+_REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
+_BUILD = "build both sides with the ini option gpuperf_build_command"
+_CARRY = "name it in the ini option gpuperf_carry if it is generated"
+_COLLECT = "compare with a revision that can be imported and has these tests"
+_NO_CODE = "put the code that is measured into a module of the repository"
+
+
+class Demand(Frozen, frozen=True, kw_only=True):
+    """
+    What must be proven.
+
+    Attributes:
+        test_ids: The tests to compare.
+
+        tracked: What git has of each side, relative to its root.
+
+        differing: The files that differ between the trees, relative to the root.
+
+        kept: Environments, which are no code of the project.
+
+        scratch: The run's folder, which the old tree lies in.
+
+        is_built: Whether level 2 can be tried: the project can be built, and the user's
+            command does not build it in place.
+    """
+
+    test_ids: tuple[str, ...]
+    tracked: Mapping[Side, frozenset[str]]
+    differing: frozenset[str]
+    kept: tuple[str, ...]
+    scratch: str
+    is_built: bool = True
+
+
+class Settled(Frozen, frozen=True, kw_only=True):
+    """
+    Two sides at a level at which they are proven.
+
+    Attributes:
+        level: That level.
+
+        commands: How a process of each side is started there.
+
+        collections: What each side has collected.
+
+        project: Whose files are whose.
+    """
+
+    level: int
+    commands: Mapping[Side, SideCommand]
+    collections: Mapping[Side, Collection]
+    project: Project
+
+
+def settle(
+    commands: Mapping[Side, SideCommand],
+    demand: Demand,
+    *,
+    collect: Callable[[SideCommand], Collection],
+    build: Callable[[SideCommand], str],
+    ignored: Callable[[Sequence[str]], frozenset[str]],
+) -> Settled:
+    """
+    Return the sides at the first level that is proven.
+
+    Args:
+        commands: How a process of each side is started at level 0.
+
+        demand: What must be proven.
+
+        collect: Lets a side collect.
+
+        build: Builds a side, and returns the folder that holds it.
+
+        ignored: Returns which of some files of the working tree git ignores.
+
+    Raises:
+        SidesRefusedError: None is; the first finding of each is named.
+    """
+    search = _Search(commands, demand, ignored)
+    findings: dict[int, Gap] = {}
+    level: int | None = 0
+    while level is not None:
+        try:
+            settled = search.at(level, collect, build)
+        except SidesRefusedError as error:  # a side cannot be built
+            findings[level] = Gap.of(error)
+            break
+        finding = search.finding(settled)
+        if finding is None:
+            return settled
+        findings[level] = finding
+        level = _next_level(level, finding.code, is_built=demand.is_built)
+    raise _refused(findings)
+
+
+def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
+    """Return the next level that can mend what was found; None: there is none."""
+    if code is GapCode.FAILED or level > 1:
+        return None
+    if level == 0 and code in _REDIRECTED:
+        return 1
+    return 2 if is_built else None
+
+
+def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
+    """Return why no level is proven."""
+    lines = [f"level {level}: {gap.reason}" for level, gap in findings.items()]
+    message = "the two sides are not proven to run their own files: "
+    # a file that git does not have explains whatever else is wrong
+    codes = (GapCode.LOST_FILE, GapCode.FAILED, GapCode.NOT_COLLECTED)
+    gaps = list(findings.values())
+    chosen = next((gap for code in codes for gap in gaps if gap.code is code), gaps[0])
+    remedy = chosen.remedy
+    return SidesRefusedError(
+        message + "; ".join(lines), remedy=remedy, findings=tuple(lines)
+    )
+
+
+class _Search:
+    """
+    The levels, one after another.
+
+    Args:
+        commands: As for `settle`.
+
+        demand: As for `settle`.
+
+        ignored: As for `settle`.
+    """
+
+    def __init__(
+        self,
+        commands: Mapping[Side, SideCommand],
+        demand: Demand,
+        ignored: Callable[[Sequence[str]], frozenset[str]],
+    ) -> None:
+        self._commands = commands
+        self._demand = demand
+        self._ignored = ignored
+        self._usual: Settled | None = None  # level 0: what the user's own run does
+
+    def at(
+        self,
+        level: int,
+        collect: Callable[[SideCommand], Collection],
+        build: Callable[[SideCommand], str],
+    ) -> Settled:
+        """Return what both sides collect at a level."""
+        built = dict.fromkeys(self._commands, "")
+        fronts: dict[Side, tuple[str, ...]] = dict.fromkeys(self._commands, ())
+        for side, command in self._commands.items():
+            if level == 1:
+                fronts[side] = self._roots(command)
+            elif level:
+                built[side] = build(command)
+                fronts[side] = (built[side],)
+        commands = {
+            side: replace(command, level=level, front=fronts[side])
+            for side, command in self._commands.items()
+        }
+        settled = Settled(
+            level=level,
+            commands=commands,
+            collections={side: collect(c) for side, c in commands.items()},
+            project=self._project(built),
+        )
+        self._usual = self._usual or settled
+        return settled
+
+    def finding(self, settled: Settled) -> Gap | None:
+        """Return what shows that a level is not proven; None: it is."""
+        project, collections = settled.project, settled.collections
+        for side in Side:
+            loaded = collections[side].loaded
+            finding = project.foreign(side, loaded) or project.shared(side, loaded)
+            if finding is not None:
+                return finding
+        return (
+            self._ungenerated(settled)
+            or _uncollected(settled)
+            or self._lost(settled)
+            or self._no_code(settled)
+        )
+
+    def _project(self, built: Mapping[Side, str]) -> Project:
+        """Return the project, for files that are built where the level says."""
+        demand = self._demand
+        old, new = (
+            Tree(
+                root=self._commands[side].tree,
+                tracked=demand.tracked[side],
+                built=built[side],
+            )
+            for side in (Side.OLD, Side.NEW)
+        )
+        return Project(old, new, kept=demand.kept, scratch=demand.scratch)
+
+    def _roots(self, command: SideCommand) -> tuple[str, ...]:
+        """Return the import roots that a tree has, of those that the user's run uses."""
+        if self._usual is None:
+            return ()
+        loaded = self._usual.collections[Side.NEW].loaded
+        roots = self._usual.project.import_roots(loaded)
+        places = (Path(command.tree, root) for root in roots)
+        return tuple(str(place) for place in places if place.is_dir())
+
+    def _ungenerated(self, settled: Settled) -> Gap | None:
+        """Return that the old side lacks a file that git ignores; None: it has all."""
+        collections, root = settled.collections, self._commands[Side.NEW].tree
+        own = settled.project.files_of(Side.NEW, collections[Side.NEW].loaded)
+        names = {name for name, _ in collections[Side.OLD].loaded.files}
+        missing = {
+            str(Path(path).relative_to(root)): name
+            for name, path in own
+            if name not in names and Path(path).is_relative_to(root)
+        }
+        for path in sorted(self._ignored(sorted(missing))):
+            reason = f"the old side has no {missing[path]}: git does not have {path}"
+            remedy = _CARRY if path.endswith(".py") else _BUILD
+            return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=remedy)
+        return None
+
+    def _lost(self, settled: Settled) -> Gap | None:
+        """Return that the new side is not what the user's own run is; None: it is."""
+        new = settled.collections[Side.NEW]
+        missing = [test for test in self._demand.test_ids if test not in new.tests]
+        if self._usual is not None:
+            usual = self._usual.collections[Side.NEW].loaded
+            before, now = (
+                {name for name, _ in settled.project.modules_of(Side.NEW, loaded)}
+                for loaded in (usual, new.loaded)
+            )
+            missing += sorted(before - now)
+        if not missing:
+            return None
+        reason = f"the new side does not have {missing[0]}, which this run has"
+        return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_BUILD)
+
+    def _no_code(self, settled: Settled) -> Gap | None:
+        """Return that no code of the project is loaded, though it differs; None: some is."""
+        project = settled.project
+        own = project.files_of(Side.OLD, settled.collections[Side.OLD].loaded)
+        has_code = any(not is_test_file(path) for _, path in own)
+        differing = self._demand.differing
+        if has_code or not differing or any(map(is_test_file, differing)):
+            return None
+        reason = "the tests load no code of this repository"
+        return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=_NO_CODE)
+
+
+def _uncollected(settled: Settled) -> Gap | None:
+    """Return that a side cannot collect; None: both can."""
+    for side, collection in settled.collections.items():
+        if collection.failure:
+            is_import = collection.is_import_error
+            return Gap(
+                code=GapCode.NOT_COLLECTED if is_import else GapCode.FAILED,
+                reason=f"the {side.value} side: {collection.failure}",
+                remedy=_COLLECT if side is Side.OLD else _BUILD,
+            )
+    return None

@@ -1,0 +1,329 @@
+"""Whose files a process has loaded: the proof that a side runs its own.
+
+No layout of a project is detected: what counts is the files that a process reports.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from pathlib import Path, PurePosixPath
+
+from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile, content_digest
+from pytest_gpuperf.collect.redirection import inside
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Gap, GapCode
+
+__all__ = [
+    "FileState",
+    "Loaded",
+    "Project",
+    "Tree",
+    "edited",
+    "is_test_file",
+    "modules_that_differ",
+]
+
+_SOURCES = (  # of an extension module, whose file has another suffix
+    *(".c", ".cc", ".cpp", ".cu", ".cxx", ".f", ".f90", ".pyx", ".rs", ".zig"),
+)
+_CODE = (
+    *(".py", *_SOURCES, ".cl", ".cubin", ".cuh", ".fatbin", ".h", ".hip", ".hpp"),
+    *(".metal", ".mojo", ".pxd", ".ptx", ".s"),
+)
+_LIBRARY = os.path.realpath(Path(os.__file__).parent)  # its names are nobody's
+_INSTALLED = ("site-packages", "dist-packages")  # may lie in that folder
+_BUILD = "build both sides with the ini option gpuperf_build_command"
+_REPEAT = "leave the working tree as it is while it is measured, and run it again"
+
+
+class Loaded(Frozen, frozen=True, kw_only=True):
+    """
+    The code that the processes of one side have loaded.
+
+    Attributes:
+        modules: The name and the file, without links, of each module; two processes may
+            have found a module in two places.
+
+        libraries: The mapped libraries that are not modules.
+    """
+
+    modules: frozenset[tuple[str, str]]
+    libraries: frozenset[str] = frozenset()
+
+    @staticmethod
+    def of(files: Iterable[LoadedFile]) -> Loaded:
+        """Return what a recording of files says."""
+        files = list(files)
+        modules = {
+            (file.name, file.path)
+            for file in files
+            if file.kind is FileKind.MODULE and file.name != "__main__"
+        }
+        libraries = {file.path for file in files if file.kind is FileKind.LIBRARY}
+        return Loaded(
+            modules=frozenset(modules),
+            libraries=frozenset(libraries - {path for _, path in modules}),
+        )
+
+    @property
+    def files(self) -> list[tuple[str, str]]:
+        """Every file with what messages call it, in order."""
+        libraries = ((Path(path).name, path) for path in self.libraries)
+        return sorted([*self.modules, *libraries])
+
+
+class Tree(Frozen, frozen=True, kw_only=True):
+    """
+    The files of one side.
+
+    Attributes:
+        root: The root of its tree, without links.
+
+        tracked: What git has of it, relative to the root.
+
+        built: The folder that it was built into; "": none.
+    """
+
+    root: str
+    tracked: frozenset[str]
+    built: str = ""
+
+
+class FileState(Frozen, frozen=True, kw_only=True):
+    """
+    What a file was like.
+
+    Attributes:
+        size_bytes: Its size [B].
+
+        mtime_ns: When it was changed [ns since the epoch].
+
+        digest: Of its content; None: it cannot be read.
+    """
+
+    size_bytes: int
+    mtime_ns: int
+    digest: str | None
+
+    @staticmethod
+    def of(path: str) -> FileState:
+        """Return what a file is like now."""
+        try:
+            state = Path(path).stat()
+        except OSError:
+            return FileState(size_bytes=0, mtime_ns=0, digest=None)
+        return FileState(
+            size_bytes=state.st_size,
+            mtime_ns=state.st_mtime_ns,
+            digest=content_digest(Path(path)),
+        )
+
+
+class Project:
+    """
+    A project with two sides, and the names of its modules.
+
+    Args:
+        old: The revision's tree.
+
+        new: The working tree.
+
+        kept: Folders in the working tree that are no code of it: environments.
+
+        scratch: The run's folder, which the old tree lies in.
+    """
+
+    def __init__(
+        self, old: Tree, new: Tree, *, kept: tuple[str, ...], scratch: str
+    ) -> None:
+        self.trees = {Side.OLD: old, Side.NEW: new}
+        self._kept = kept
+        self._scratch = scratch
+        self._roots = {
+            s: _roots_by_stem(tree.tracked) for s, tree in self.trees.items()
+        }
+
+    def owner(self, path: str) -> Side | None:
+        """Return the side that a file belongs to; None: neither."""
+        for side, tree in self.trees.items():
+            if tree.built and inside(path, tree.built):
+                return side
+        if inside(path, self.trees[Side.OLD].root):
+            return Side.OLD
+        is_new = inside(path, self.trees[Side.NEW].root)
+        is_kept = inside(path, self._scratch, *self._kept)
+        return Side.NEW if is_new and not is_kept else None
+
+    def files_of(self, side: Side, loaded: Loaded) -> list[tuple[str, str]]:
+        """Return what was loaded of a side's own files, with its name."""
+        return [file for file in loaded.files if self.owner(file[1]) is side]
+
+    def modules_of(self, side: Side, loaded: Loaded) -> frozenset[tuple[str, str]]:
+        """Return the modules that are the project's, wherever they were loaded from."""
+        packages = {
+            name
+            for name, path in loaded.modules
+            if Path(path).name.startswith("__init__.")
+            and (self.owner(path) or self._import_roots(side, name, path))
+        }
+        return frozenset(
+            (name, path)
+            for name, path in loaded.modules
+            if self.owner(path)
+            or self._import_roots(side, name, path)
+            or any(parent in packages for parent in _parents(name))
+        )
+
+    def foreign(self, side: Side, loaded: Loaded) -> Gap | None:
+        """Return that a side loaded a file of the other one; None: it has not."""
+        for name, path in loaded.files:
+            owner = self.owner(path)
+            if owner and owner is not side:
+                reason = (
+                    f"the {side.value} side loaded {name} from {path}, a file of the "
+                )
+                return Gap(
+                    code=GapCode.FOREIGN_FILE,
+                    reason=f"{reason}{owner.value} side",
+                    remedy=_BUILD,
+                )
+        return None
+
+    def shared(self, side: Side, loaded: Loaded) -> Gap | None:
+        """Return that a module of the project is of neither tree; None: there is none."""
+        for name, path in sorted(self.modules_of(side, loaded)):
+            if self.owner(path) is None:
+                reason = (
+                    f"the {side.value} side loaded {name} from {path}, which both share"
+                )
+                return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=_BUILD)
+        return None
+
+    def import_roots(self, loaded: Loaded) -> tuple[str, ...]:
+        """Return where the project's modules are found, relative to the tree's root."""
+        roots: set[str] = set()
+        root = self.trees[Side.NEW].root
+        for name, path in loaded.modules:
+            if is_test_file(path):  # pytest finds them by their path
+                continue
+            if self.owner(path) is Side.NEW and inside(path, root):
+                stem = _stem(name, path)
+                place = Path(os.path.relpath(path, root))
+                bare = f"/{place.with_name(place.name.partition('.')[0]).as_posix()}"
+                if bare.endswith("/" + stem):
+                    roots.add(bare[: -len(stem)].strip("/"))
+            else:
+                roots |= self._import_roots(Side.NEW, name, path)
+        return tuple(sorted(roots))
+
+    def _import_roots(self, side: Side, name: str, path: str) -> frozenset[str]:
+        """Return where a side's tree has a file that could be a module of that name."""
+        is_installed = any(folder in path for folder in _INSTALLED)
+        if inside(path, _LIBRARY) and not is_installed:
+            return frozenset()
+        return self._roots[side].get(_stem(name, path), frozenset())
+
+
+def edited(
+    side: Side,
+    own: Iterable[tuple[str, str]],
+    states: Mapping[str, FileState],
+    *,
+    since_ns: int,
+) -> Gap | None:
+    """
+    Return that a side's file has changed while it was measured; None: none has.
+
+    Args:
+        side: The side.
+
+        own: Its files, with their names.
+
+        states: What they were like, by path.
+
+        since_ns: When that was [ns since the epoch], for files without a state.
+    """
+    for name, path in own:
+        before, now = states.get(path), FileState.of(path)
+        is_edited = now.mtime_ns > since_ns if before is None else now != before
+        if is_edited and (before is None or now.digest != before.digest):
+            reason = (
+                f"{name} of the {side.value} side was edited while it was measured: "
+            )
+            reason += path
+            return Gap(code=GapCode.EDITED_FILE, reason=reason, remedy=_REPEAT)
+    return None
+
+
+def modules_that_differ(
+    own: Iterable[tuple[str, str]], differing: Iterable[str]
+) -> tuple[str, ...]:
+    """
+    Return what differs: loaded modules by their names, other files with code by path.
+
+    Args:
+        own: The files that both sides have loaded, with their names.
+
+        differing: The files and submodules that differ between the trees, relative to
+            the root; submodules end with a slash.
+    """
+    stems: dict[str, set[str]] = {}
+    for name, path in own:
+        stem = _stem(name, path)
+        stems.setdefault(stem.rpartition("/")[2], set()).add(stem)
+    names = set()
+    for path in differing:
+        if is_test_file(path) and not path.endswith("conftest.py"):
+            continue
+        bare = path.rpartition(".")[0]
+        matches = {
+            stem
+            for stem in stems.get(bare.rpartition("/")[2], ())
+            if f"/{bare}".endswith(f"/{stem}")
+        }
+        named = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
+        is_code = path.endswith((*_CODE, "/"))
+        names |= named or ({path} if is_code else set())
+    return tuple(sorted(names))
+
+
+def is_test_file(path: str) -> bool:
+    """Return whether pytest finds a file by its name, with its own settings."""
+    name = PurePosixPath(path).name
+    is_named = name.startswith("test_") or name.endswith("_test.py")
+    return name == "conftest.py" or (is_named and name.endswith(".py"))
+
+
+def _stem(name: str, path: str) -> str:
+    """Return what a module's file is called below its import root, without suffix."""
+    stem = name.replace(".", "/")
+    return stem + "/__init__" if Path(path).name.startswith("__init__.") else stem
+
+
+def _parents(name: str) -> Iterator[str]:
+    """Yield the packages that a module lies in."""
+    while "." in name:
+        name = name.rpartition(".")[0]
+        yield name
+
+
+def _roots_by_stem(tracked: frozenset[str]) -> dict[str, frozenset[str]]:
+    """
+    Return the import roots of each module that the trees may have, by its stem.
+
+    A folder with an `__init__.py` is a package, not a root: what it vendors has the name
+    of another project's module.
+    """
+    packages = {p.rpartition("/")[0] for p in tracked if p.endswith("__init__.py")}
+    roots: dict[str, set[str]] = {}
+    for path in tracked:
+        if not path.endswith((".py", *_SOURCES)):
+            continue
+        parts = path.rpartition(".")[0].split("/")
+        for index in range(len(parts)):
+            root = "/".join(parts[:index])
+            if root not in packages or not root:
+                roots.setdefault("/".join(parts[index:]), set()).add(root)
+    return {stem: frozenset(found) for stem, found in roots.items()}

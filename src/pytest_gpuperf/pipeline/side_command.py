@@ -1,0 +1,138 @@
+"""How a process of one side is started, and what it says it has loaded."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path
+
+from pytest_gpuperf.collect import loaded_files, redirection
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.pipeline.proof import Loaded
+from pytest_gpuperf.pipeline.repeat import CommandLine, empty_caches
+
+__all__ = ["SideCommand"]
+
+# of git's hooks, of xdist and of coverage, which belong to the parent; and what makes
+# Python wait for a person or print
+_DROPPED = (
+    *("GIT_", "PYTEST_XDIST_", "PYTEST_CURRENT_TEST", "COV_CORE_", "COVERAGE_PROCESS_"),
+    *("PYTHONSTARTUP", "PYTHONINSPECT", "PYTHONPROFILEIMPORTTIME"),
+)
+_BOOT = "boot"  # in a process's folder: its sitecustomize, and what it recorded
+# what takes back options that spoil times, by the plugin that has them
+_UNDO = {
+    "pytest_cov": ("--no-cov",),  # tracing is not what is measured
+    "randomly": ("--randomly-seed=1",),  # the same data on both sides
+}
+
+
+class SideCommand(Frozen, frozen=True, kw_only=True):
+    """
+    How a process of one side is started.
+
+    Attributes:
+        side: Which side.
+
+        folder: The folder to start it in.
+
+        command: How the parent was started.
+
+        tree: The root of its own tree, without links.
+
+        other: The root of the other side's tree.
+
+        kept: Folders of the other tree that are for both: an environment in it.
+
+        scratch: A folder of its own, which lasts as long as the run.
+
+        front: The folders in which Python looks first, where cwd is not enough.
+
+        level: As `Sides.level`.
+    """
+
+    side: Side
+    folder: str
+    command: CommandLine
+    tree: str
+    other: str
+    kept: tuple[str, ...]
+    scratch: str
+    front: tuple[str, ...] = ()
+    level: int = 0
+
+    def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
+        """
+        Return the command of a process.
+
+        Args:
+            scratch: Its own folder, which exists; one for each process.
+
+            extra: More arguments of pytest.
+        """
+        command = self.command
+        undo = [w for n, words in _UNDO.items() if n in command.plugins for w in words]
+        args = tuple(mapped for arg in command.args if (mapped := self._argument(arg)))
+        end = args.index("--") if "--" in args else len(args)
+        args = (*args[:end], *undo, *extra, *args[end:])
+        # without a folder of its own, pytest would clear those of the user's last runs
+        return replace(command, args=args, own_basetemp=True).for_child(scratch)
+
+    def environment(self, scratch: str, hash_seed: int) -> dict[str, str]:
+        """
+        Return the whole environment of a process; the caller adds what is its own.
+
+        The process writes which files it loaded below `scratch`, where its caches of
+        compiled kernels are, too.
+
+        Args:
+            scratch: Its own folder, as for `argv`.
+
+            hash_seed: Of Python's hashes, 0 to 4294967295: one for a whole block.
+        """
+        inherited = self.inherited()
+        paths = inherited.get("PYTHONPATH", "").split(os.pathsep)
+        inherited["PYTHONPATH"] = os.pathsep.join(
+            self._moved(path) for path in paths if path
+        )
+        moved = (self.tree, self.other, self.kept, self.front, self.level)
+        first = [(redirection.__file__, moved)] if self.level else []
+        recording = loaded_files.Recording(Path(scratch, _BOOT), None, first=first)
+        return {
+            **inherited,
+            **empty_caches(scratch),
+            **recording.variables(inherited),
+            # a build of minutes, which must be of the own sources, and once is enough
+            "TORCH_EXTENSIONS_DIR": str(Path(self.scratch, "torch_extensions")),
+            "PWD": self.folder,
+            "PYTHONHASHSEED": str(hash_seed),
+        }
+
+    @staticmethod
+    def inherited() -> dict[str, str]:
+        """Return the parent's environment without what belongs to the parent alone."""
+        return {k: v for k, v in os.environ.items() if not k.startswith(_DROPPED)}
+
+    def has(self, argument: str) -> bool:
+        """Return whether this side has the file that an argument names."""
+        return Path(self.folder, self._moved(argument.partition("::")[0])).exists()
+
+    def loaded(self, scratch: str) -> Loaded:
+        """Return what the processes that got a folder have loaded, once they have ended."""
+        recorded = loaded_files.read(Path(scratch, _BOOT))
+        return Loaded.of(file for _, files in recorded for file in files)
+
+    def _argument(self, arg: str) -> str:
+        """Return an argument for this side; "": it names a test file that is not there."""
+        if arg in self.command.paths:  # which tests of a file run is said by their ids
+            return self._moved(arg.partition("::")[0]) if self.has(arg) else ""
+        name, equals, value = arg.rpartition("=")
+        return name + equals + self._moved(value)
+
+    def _moved(self, path: str) -> str:
+        """Return a path of the other tree in the own one, if it is there."""
+        if not Path(path).is_absolute() or self.side is Side.NEW:
+            return path
+        place = redirection.moved(path, self.tree, self.other, self.kept)
+        return place if Path(place).exists() else path

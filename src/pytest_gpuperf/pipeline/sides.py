@@ -1,0 +1,356 @@
+"""The two sides of a comparison with a revision, each proven to run its own files.
+
+Three levels are tried, and the first that is proven is used, on both sides alike: the
+folder alone; the own import roots in front; both sides built into folders of their own.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import sys
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.collect.redirection import inside
+from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
+from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.pipeline import proof as proofs
+from pytest_gpuperf.pipeline.building import (
+    Builder,
+    build_in_place,
+    cache_folder,
+    project_folder,
+)
+from pytest_gpuperf.pipeline.collection import CollectedTest, Collection, collect
+from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
+from pytest_gpuperf.pipeline.proof import FileState, Project
+from pytest_gpuperf.pipeline.side_command import SideCommand
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.runner import Runner
+    from pytest_gpuperf.measure.site import ProcessIdentity
+    from pytest_gpuperf.pipeline.repeat import CommandLine
+
+__all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
+
+_NAMED = 3  # tests or files that a message names
+_BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
+_TEST_FOLDERS = ("test", "tests", "testing")
+
+
+class SidesRequest(Frozen, frozen=True, kw_only=True):
+    """
+    What is compared with what.
+
+    Attributes:
+        revision: The revision as the user wrote it.
+
+        test_ids: The tests to compare, in order.
+
+        identity: This process's; its session is that of every process of a side.
+
+        tests_mine: Whether the working tree's tests run on both sides.
+
+        build_command: Builds a tree in place, a shell command run in its root; None: a
+            side is built only where nothing else separates the two.
+
+        carry: Generated files that git does not have, relative to the repository's root,
+            or patterns of them; they are copied to the revision's tree.
+
+        timeout_s: How long a process that only collects may take [s], and a build ten
+            times as long.
+
+        cache_folder: Where built sides are kept between runs; None: the user's cache.
+    """
+
+    revision: str
+    test_ids: tuple[str, ...]
+    identity: ProcessIdentity
+    tests_mine: bool = False
+    build_command: str | None = None
+    carry: tuple[str, ...] = ()
+    timeout_s: float = 300.0
+    cache_folder: str | None = None
+
+
+class Sides(Frozen, frozen=True, kw_only=True):
+    """
+    Two sides that are proven to run their own files.
+
+    Attributes:
+        revision: The old side's revision as the user wrote it.
+
+        commit: Its commit.
+
+        level: 0: each side's folder is enough; 1: its import roots come first; 2: it was
+            built into a folder of its own.
+
+        old: Starts a process of the revision.
+
+        new: Starts a process of the working tree.
+
+        test_ids: The tests to compare, in order: on both sides, and equal in source
+            unless the working tree's tests run on both.
+
+        changed: The tests whose source differs.
+
+        only_old: The tests that the working tree does not have.
+
+        only_new: The tests that the revision does not have.
+
+        modules: What differs between the sides: modules that a side loads by their names,
+            other files with code by their paths; empty: the two are the same code.
+
+        remarks: What else the user should know, one sentence each.
+
+        project: Whose files are whose.
+
+        collections: What each side has collected.
+
+        states: What the own files of both sides were like, by path.
+
+        opened_ns: When they were proven [ns since the epoch].
+    """
+
+    revision: str
+    commit: str
+    level: int
+    old: SideCommand
+    new: SideCommand
+    test_ids: tuple[str, ...]
+    changed: tuple[str, ...] = ()
+    only_old: tuple[str, ...] = ()
+    only_new: tuple[str, ...] = ()
+    modules: tuple[str, ...] = ()
+    remarks: tuple[str, ...] = ()
+    project: Project | None = None
+    collections: Mapping[Side, Collection] = {}
+    states: Mapping[str, FileState] = {}
+    opened_ns: int = 0
+
+    def of(self, side: Side) -> SideCommand:
+        """Return how a process of a side is started."""
+        return self.old if side is Side.OLD else self.new
+
+
+@contextlib.contextmanager
+def open_sides(
+    request: SidesRequest, command: CommandLine, runner: Runner
+) -> Iterator[Sides]:
+    """
+    Make the two sides, and remove what was made at the end, however that comes.
+
+    Args:
+        request: What is compared with what.
+
+        command: How this process was started.
+
+        runner: Starts git, builds, and the processes that only collect.
+
+    Raises:
+        RevisionError: There is no tree of the revision.
+
+        SidesRefusedError: The sides are not proven to run their own files.
+
+        CollectError: A process did not start, or did not end.
+    """
+    repository = Repository.at(command.folder, runner, revision=request.revision)
+    commit = repository.commit_of(request.revision)
+    with worktree(repository, commit, carry=request.carry) as tree:
+        commands = _commands(command, repository.root, tree)
+        _check_folder(commands[Side.OLD])
+        if request.tests_mine:
+            _copy_tests(commands, request.test_ids, repository.listed())
+        _check_paths(commands[Side.OLD])
+        differing = repository.differing(commit)
+        settled = settle(
+            commands,
+            Demand(
+                test_ids=request.test_ids,
+                tracked={
+                    side: repository.within(side_command.tree).tracked()
+                    for side, side_command in commands.items()
+                },
+                differing=differing,
+                kept=_environments(repository.root),
+                scratch=tree.scratch,
+                is_built=request.build_command is None
+                and all(project_folder(c.tree, c.folder) for c in commands.values()),
+            ),
+            collect=lambda side_command: collect(
+                side_command, request.identity, runner, timeout_s=request.timeout_s
+            ),
+            build=_built(request, repository, tree, commands, runner),
+            ignored=repository.ignored,
+        )
+        yield _sides(request, commit, settled, differing, remarks=tree.remarks)
+
+
+def _built(
+    request: SidesRequest,
+    repository: Repository,
+    tree: Worktree,
+    commands: Mapping[Side, SideCommand],
+    runner: Runner,
+) -> Callable[[SideCommand], str]:
+    """Build both trees by the user's command, if any; return what builds them elsewhere."""
+    timeout_s = request.timeout_s * _BUILD_FACTOR
+    if request.build_command is not None:
+        for command in commands.values():
+            build_in_place(request.build_command, command, runner, timeout_s=timeout_s)
+    return Builder(
+        repository,
+        carry=tree.carried,
+        runner=runner,
+        timeout_s=timeout_s,
+        cache=Path(request.cache_folder or cache_folder()),
+    ).build
+
+
+def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
+    """
+    Return why a process of a side must not count; None: its files are right.
+
+    Args:
+        sides: Both sides.
+
+        side: The process's.
+
+        scratch: The folder that `SideCommand.environment` got.
+    """
+    project = sides.project
+    if project is None:
+        return None
+    loaded = sides.of(side).loaded(scratch)
+    if not loaded.modules:
+        return Gap(
+            code=GapCode.NOT_STATED,
+            reason=f"a process of the {side.value} side did not say what it has loaded",
+            remedy="let its tests end without os._exit",
+        )
+    own = project.files_of(side, loaded)
+    return (
+        project.foreign(side, loaded)
+        or project.shared(side, loaded)
+        or proofs.edited(side, own, sides.states, since_ns=sides.opened_ns)
+    )
+
+
+def _commands(
+    command: CommandLine, root: str, tree: Worktree
+) -> dict[Side, SideCommand]:
+    """Return how a process of each side is started where nothing is redirected."""
+    below = os.path.relpath(os.path.realpath(command.folder), root)
+    roots = {Side.OLD: tree.path, Side.NEW: root}
+    others = {Side.OLD: root, Side.NEW: tree.path}
+    commands = {}
+    for side in Side:
+        scratch = Path(tree.scratch, f"side-{side.value}")
+        scratch.mkdir()
+        commands[side] = SideCommand(
+            side=side,
+            folder=os.path.normpath(Path(roots[side], below)),
+            command=command,
+            tree=roots[side],
+            other=others[side],
+            kept=_environments(root),
+            scratch=str(scratch),
+        )
+    return commands
+
+
+def _environments(root: str) -> tuple[str, ...]:
+    """Return the folders of this Python that lie in a tree; a tree may lie in one, too."""
+    folders = {os.path.realpath(folder) for folder in (sys.prefix, sys.base_prefix)}
+    return tuple(f for f in sorted(folders) if inside(f, root) and f != root)
+
+
+def _check_folder(old: SideCommand) -> None:
+    """Refuse a revision without the folder where pytest was started."""
+    if not Path(old.folder).is_dir():
+        message = f"the revision has no folder {os.path.relpath(old.folder, old.tree)}"
+        raise SidesRefusedError(message, remedy="compare with a revision that has it")
+
+
+def _check_paths(old: SideCommand) -> None:
+    """Refuse a revision that has nothing of what pytest was told to run."""
+    if old.command.paths and not any(map(old.has, old.command.paths)):
+        names = ", ".join(old.command.paths[:_NAMED])
+        message = f"the revision has none of the tests that were named: {names}"
+        remedy = (
+            "compare with a revision that has them, or --gpuperf-against-tests=mine"
+        )
+        raise SidesRefusedError(message, remedy=remedy)
+
+
+def _copy_tests(
+    commands: Mapping[Side, SideCommand], test_ids: Iterable[str], files: Iterable[str]
+) -> None:
+    """
+    Copy the working tree's tests over those of the revision.
+
+    A folder of tests is copied with its helpers and data; of other folders the test files
+    and each conftest.py.
+    """
+    old, new = commands[Side.OLD].tree, commands[Side.NEW].tree
+    places = {test_id.partition("::")[0] for test_id in test_ids}
+    for path in files:
+        is_named = any(f"/{path}".endswith(f"/{place}") for place in places)
+        in_tests = any(part in _TEST_FOLDERS for part in Path(path).parts[:-1])
+        is_test = is_named or in_tests or Path(path).name == "conftest.py"
+        if is_test and Path(new, path).is_file():
+            target = Path(old, path)
+            target.parent.mkdir(parents=True, exist_ok=True)
+            shutil.copy2(Path(new, path), target)
+
+
+def _sides(
+    request: SidesRequest,
+    commit: str,
+    settled: Settled,
+    differing: frozenset[str],
+    *,
+    remarks: tuple[str, ...],
+) -> Sides:
+    """Return two proven sides with what differs between them."""
+    old, new = (settled.collections[side].tests for side in (Side.OLD, Side.NEW))
+    common = [test_id for test_id in request.test_ids if test_id in old]
+    changed = {i for i in common if not _is_same(old[i], new[i])}
+    if request.tests_mine:
+        changed = set()
+    own = [
+        file
+        for side, collection in settled.collections.items()
+        for file in settled.project.files_of(side, collection.loaded)
+    ]
+    states = {path: FileState.of(path) for _, path in own}
+    marker = Path(settled.commands[Side.OLD].scratch, "proven")
+    marker.touch()
+    return Sides(
+        revision=request.revision,
+        commit=commit,
+        level=settled.level,
+        old=settled.commands[Side.OLD],
+        new=settled.commands[Side.NEW],
+        test_ids=tuple(i for i in common if i not in changed),
+        changed=tuple(i for i in common if i in changed),
+        only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
+        only_new=tuple(i for i in request.test_ids if i not in old),
+        modules=proofs.modules_that_differ(own, differing),
+        remarks=remarks,
+        project=settled.project,
+        collections=settled.collections,
+        states=states,
+        opened_ns=marker.stat().st_mtime_ns,
+    )
+
+
+def _is_same(old: CollectedTest, new: CollectedTest) -> bool:
+    """Return whether a test is the same on both sides."""
+    return old.source == new.source and old.measures

@@ -1,0 +1,307 @@
+"""Whole runs that compare with a revision, and the commands that start them."""
+
+from __future__ import annotations
+
+import json
+import shutil
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes.project import PLUGIN, XDIST, Project
+from fakes.repositories import without_git_variables
+
+# numbers of a module: what they are is no question of noise
+TESTS = """
+    import pytest
+    import work
+
+
+    @pytest.mark.gpuperf(max_regression={"x": "5 %"})
+    @pytest.mark.parametrize("name", ["slower", "same", "faster"])
+    def test_x(gpuperf, name):
+        gpuperf.record("x", work.VALUES[name], unit="s", better="lower")
+"""
+OLD = {"slower": 1.0, "same": 1.0, "faster": 1.0}
+NEW = {"slower": 1.3, "same": 1.0, "faster": 0.7}
+GIT = shutil.which("git") or "git"
+AGAINST = ("--gpuperf-against=HEAD", "--gpuperf-json=run.json")
+
+
+class Repository:
+    """A project in a git repository, whose commits differ in the numbers of a module."""
+
+    def __init__(self, project: Project) -> None:
+        self.project = project
+        project.write(TESTS)
+        project.write("[pytest]\n", "pytest.ini")
+        project.write("__pycache__\n*.json\n.gpuperf\n.pytest_cache\n", ".gitignore")
+        self.git("init", "-q", "-b", "main")
+
+    def git(self, *arguments: str) -> str:
+        """Run git in it, and return what it prints."""
+        who = ("-c", "user.name=A", "-c", "user.email=a@localhost")
+        done = subprocess.run(
+            [GIT, *who, *arguments],
+            cwd=self.project.path,
+            check=True,
+            capture_output=True,
+            encoding="utf-8",
+            env=without_git_variables(),
+        )
+        return done.stdout.strip()
+
+    def values(self, **values: float) -> None:
+        """Write the module."""
+        self.project.write(f"VALUES = {values!r}\n", "work.py")
+
+    def commit(self, subject: str, **values: float) -> str:
+        """Commit the project with these numbers; return the commit."""
+        self.values(**values)
+        self.git("add", ".")
+        self.git("commit", "-q", "--allow-empty", "-m", subject)
+        return self.git("rev-parse", "HEAD")
+
+    def is_clean(self) -> bool:
+        """Return whether no worktree is left."""
+        return len(self.git("worktree", "list").splitlines()) == 1
+
+    def outcomes(self) -> dict[str, tuple[str, str]]:
+        """Return outcome and reason of each verdict of the last run, by parameter."""
+        verdicts = self.project.report()["verdicts"]
+        return {
+            v["key"]["test_id"].partition("::")[2]: (v["outcome"], v["reason"])
+            for v in verdicts
+        }
+
+    def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
+        """Run `gpuperf`."""
+        return subprocess.run(
+            [sys.executable, "-m", "pytest_gpuperf", *arguments],
+            cwd=self.project.path,
+            capture_output=True,
+            check=False,
+            encoding="utf-8",
+            timeout=300,
+        )
+
+
+@pytest.fixture(name="repository")
+def repository_(project: Project, monkeypatch: pytest.MonkeyPatch) -> Repository:
+    """Return a project with one commit, whose runs wait for no other run."""
+    monkeypatch.setenv("GPUPERF_LOCK_DIR", str(project.path / ".git"))
+    repository = Repository(project)
+    repository.commit("as it was", **OLD)
+    return repository
+
+
+def test_each_test_is_held_against_the_revision(repository: Repository) -> None:
+    """Slower fails; a changed test is incomparable, a new one named; nothing is left."""
+    repository.project.write(
+        f"""{TESTS}
+
+    @pytest.mark.gpuperf(max_regression={{"x": "5 %"}})
+    def test_changed(gpuperf):
+        gpuperf.record("x", 1.0, unit="s", better="lower")
+    """
+    )
+    repository.commit("one more", **OLD)
+    path = repository.project.path / "test_it.py"
+    text = path.read_text("utf-8").replace("1.0, unit", "2.0, unit")
+    path.write_text(text + text[text.index("@pytest") :].replace("test_", "test_new_"))
+    repository.values(**NEW)
+    before = repository.git("status", "--porcelain")
+    ended = repository.project.spawn(*AGAINST)
+    run = repository.project.report()
+
+    assert ended.returncode == 1, ended.stdout
+    assert repository.outcomes() == {
+        "test_x[slower]": ("regressed", "slower-than-limit"),
+        "test_x[same]": ("unchanged", "equal"),
+        "test_x[faster]": ("improved", "faster-than-limit"),
+        "test_changed": ("incomparable", "test-changed"),
+    }
+    assert "test_new_x[slower]" in str(run["against"]["only_new"])
+    assert run["against"]["modules"] == ["work"]
+    assert run["against"]["block_count"] == 4
+    assert "gpuperf: against HEAD: making the two sides\n" in ended.stdout
+    assert "gpuperf: against HEAD: 4 blocks in " in ended.stdout
+    assert repository.is_clean()
+    assert repository.git("status", "--porcelain") == before
+
+
+def test_a_quiet_run_under_xdist_prints_its_result_alone(
+    repository: Repository,
+) -> None:
+    """The workers have ended when it begins; its selection is that of pytest."""
+    repository.values(**NEW)
+    ended = repository.project.spawn(*XDIST, "-n2", "-q", "-k", "same", *AGAINST)
+
+    assert ended.returncode == 0, ended.stdout
+    assert repository.outcomes() == {"test_x[same]": ("unchanged", "equal")}
+    assert "gpuperf: against" not in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("revision", "said"),
+    [
+        ("nowhere", "nowhere is not a commit of"),
+        ("HEAD^{tree}", "is a tree of"),
+        ("-x", "a revision does not begin with a dash"),
+    ],
+)
+def test_a_revision_that_is_none_ends_the_run_before_its_tests(
+    repository: Repository, revision: str, said: str
+) -> None:
+    """A usage error: nothing has run for minutes until somebody is told."""
+    ended = repository.project.run(f"--gpuperf-against={revision}")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert said in str(ended.errlines)
+
+
+def test_a_folder_without_repository_is_a_usage_error(project: Project) -> None:
+    """With what to do."""
+    project.write(TESTS)
+    project.write(f"VALUES = {OLD}\n", "work.py")
+    ended = project.run("--gpuperf-against=HEAD")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert "is not in a git repository" in str(ended.errlines)
+
+
+def test_a_revision_that_cannot_be_imported_fails_the_run(
+    repository: Repository,
+) -> None:
+    """No verdict, the reason, and exit status 1: the gate was off."""
+    repository.project.write("raise ZeroDivisionError\n", "work.py")
+    repository.git("commit", "-qam", "broken")
+    repository.values(**NEW)
+    ended = repository.project.spawn(*AGAINST)
+
+    assert ended.returncode == 1, ended.stdout
+    assert "ZeroDivisionError" in ended.stdout
+    assert "no test was compared with the revision" in ended.stdout
+    assert repository.outcomes() == {}
+    assert repository.is_clean()
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
+    repository: Repository, tmp_path: Path
+) -> None:
+    """Exit status 2, the tests reported, the file of the run written."""
+    repository.values(**NEW)
+    argv = [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST]
+    process = subprocess.Popen(
+        argv, cwd=repository.project.path, stdout=subprocess.PIPE, encoding="utf-8"
+    )
+    assert process.stdout is not None
+    for line in process.stdout:
+        if "making the two sides" in line:
+            break
+    process.send_signal(signal.SIGINT)
+    text = process.stdout.read()
+
+    assert process.wait(timeout=60) == pytest.ExitCode.INTERRUPTED, text
+    assert "it was interrupted" in text
+    assert "3 passed" in text
+    assert repository.project.report()["against"]["gap"]["code"] == "incomplete"
+    assert repository.is_clean()
+
+
+def test_a_suspect_is_decided_against_its_stored_commit(
+    repository: Repository,
+) -> None:
+    """One verdict, of the baseline: with its sessions and with the blocks."""
+    for _ in range(2):
+        assert repository.project.spawn("--gpuperf-update=all").returncode == 0
+    repository.values(**NEW)
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    ended = repository.project.spawn(*gate, "--gpuperf-confirm-by=against")
+    verdicts = {
+        v["key"]["test_id"].partition("[")[2]: v
+        for v in repository.project.report()["verdicts"]
+    }
+
+    assert ended.returncode == 1, ended.stdout
+    assert verdicts["slower]"]["outcome"] == "regressed"
+    assert verdicts["slower]"]["against"]["block_count"] == 4
+    assert verdicts["slower]"]["baseline"]["session_count"] == 2
+    assert verdicts["same]"]["outcome"] == "unchanged"
+    assert verdicts["same]"].get("against") is None
+    assert len(verdicts) == len(OLD)
+
+
+@pytest.mark.parametrize("how", ["auto", "against"])
+def test_without_the_stored_commit_fresh_processes_decide_or_the_run_fails(
+    project: Project, how: str
+) -> None:
+    """`auto` says so and goes on; `against` was asked for, and fails the run."""
+    project.write(TESTS)
+    project.write(f"VALUES = {OLD}\n", "work.py")
+    for _ in range(2):
+        assert project.spawn("--gpuperf-update=all").returncode == 0
+    project.write(f"VALUES = {NEW}\n", "work.py")
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    ended = project.spawn(*gate, "--gpuperf-confirm=2", f"--gpuperf-confirm-by={how}")
+    decided = how == "auto"
+
+    assert ended.returncode == 1, ended.stdout
+    assert "1 suspect not compared with a revision" in ended.stdout
+    assert ("fresh processes decide" in ended.stdout) == decided
+    assert (("test_x[slower]", "regressed") in project.outcomes()) == decided
+
+
+def test_the_command_is_the_same_as_the_option(repository: Repository) -> None:
+    """pytest's options stand behind --; JSON is the run's."""
+    repository.values(**NEW)
+    ended = repository.command(
+        *("compare", "--against", "HEAD", "test_it.py", "--format=json"),
+        *("--", *PLUGIN, "-k", "slower"),
+    )
+    run: dict[str, Any] = json.loads(ended.stdout)
+
+    assert ended.returncode == 1, ended.stderr
+    assert [v["outcome"] for v in run["verdicts"]] == ["regressed"]
+
+
+def test_a_regression_is_traced_to_its_commit(repository: Repository) -> None:
+    """A commit that cannot be imported is skipped; the answer has the change."""
+    good = repository.git("rev-parse", "HEAD")
+    repository.commit("harmless", **OLD)
+    repository.project.write("raise ZeroDivisionError\n", "work.py")
+    repository.git("commit", "-qam", "broken")
+    repository.commit("mended", **OLD)
+    culprit = repository.commit("a slower way", **NEW)
+    repository.commit("later", **NEW)
+    ended = repository.command(
+        *("bisect", "test_it.py::test_x[slower]", "--good", good, "--bad", "main"),
+        *("--metric=x", "--format=json", "--", *PLUGIN),
+    )
+    answer = json.loads(ended.stdout)
+
+    assert ended.returncode == 0, ended.stderr
+    assert answer["ending"] == "found"
+    assert answer["commits"] == [{"id": culprit, "subject": "a slower way"}]
+    assert answer["effect"] == pytest.approx(0.3)
+    assert not (repository.project.path / ".git" / "gpuperf-bisect.json").exists()
+    assert repository.is_clean()
+
+
+def test_where_nothing_got_slower_nothing_is_searched(repository: Repository) -> None:
+    """The first comparison is of both ends, and it is the answer."""
+    good = repository.git("rev-parse", "HEAD")
+    repository.commit("one", **OLD)
+    repository.commit("two", **OLD)
+    ended = repository.command(
+        *("bisect", "test_it.py::test_x[slower]", "--good", good),
+        *("--metric=x", "--", *PLUGIN),
+    )
+
+    assert ended.returncode == 1, ended.stderr
+    assert ended.stdout.startswith("no regression in ")

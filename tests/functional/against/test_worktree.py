@@ -1,0 +1,422 @@
+"""A worktree of a revision: only of a commit, never with the network, never left behind."""
+
+from __future__ import annotations
+
+import errno
+import os
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.repositories import Repo
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.runner import Finished, ProcessRunner
+from pytest_gpuperf.collect.worktree import Repository, worktree
+from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
+
+RUNNER = ProcessRunner()
+
+
+@pytest.fixture(autouse=True)
+def temporary(scratch: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Make the temporary folder one that can be looked at."""
+    monkeypatch.setenv("TMPDIR", str(scratch))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    for name in ("GIT_DIR", "GIT_WORK_TREE", "GIT_INDEX_FILE"):
+        monkeypatch.delenv(name, raising=False)
+    return scratch
+
+
+@pytest.fixture
+def two(repo: Repo) -> Repo:
+    """Return a repository with two commits of `a.py`."""
+    repo.two_commits("a.py", "N = @N@\n")
+    return repo
+
+
+def at(repo: Repo, folder: str = "") -> Repository:
+    return Repository.at(str(repo.root / folder), RUNNER, revision="REV")
+
+
+def refusal(repo: Repo, revision: str) -> str:
+    with pytest.raises(RevisionError) as caught:
+        at(repo).commit_of(revision)
+    return str(caught.value)
+
+
+def test_a_revision_is_checked_out_and_removed(two: Repo, temporary: Path) -> None:
+    """Its files lie in a fresh folder; afterwards nothing is left, and nothing changed."""
+    two.write("a.py", "edited\n")
+    two.write("new.py", "")
+    before = two.git("status", "--porcelain")
+
+    with worktree(at(two), at(two).commit_of("HEAD~1")) as tree:
+        assert Path(tree.path, "a.py").read_text() == "N = 1\n"
+        assert not Path(tree.path, "new.py").exists()
+        assert Path(tree.path).is_relative_to(temporary)
+
+    assert not list(temporary.iterdir())
+    assert two.git("worktree", "list").count("\n") == 0
+    assert two.git("status", "--porcelain") == before
+
+
+def test_it_is_removed_whatever_is_raised(two: Repo, temporary: Path) -> None:
+    """Ctrl-C, too."""
+    with pytest.raises(KeyboardInterrupt), worktree(at(two), at(two).commit_of("HEAD")):
+        raise KeyboardInterrupt
+
+    assert not list(temporary.iterdir())
+    assert two.git("worktree", "list").count("\n") == 0
+
+
+@pytest.mark.parametrize("revision", ["HEAD", "main", "HEAD~1", "@", "main^{commit}"])
+def test_a_commit_is_found_by_any_of_its_names(two: Repo, revision: str) -> None:
+    """As git finds it."""
+    expected = two.git("rev-parse", f"{revision}^{{commit}}")
+
+    assert at(two).commit_of(revision) == expected
+
+
+def test_a_tag_is_its_commit(two: Repo) -> None:
+    """An annotated tag is an object of its own."""
+    two.git("tag", "-a", "-m", "x", "v1", "HEAD~1")
+
+    assert at(two).commit_of("v1") == two.git("rev-parse", "HEAD~1")
+
+
+def test_what_is_not_a_revision_is_refused(two: Repo) -> None:
+    """The message names it, the repository and what to do."""
+    message = f"nowhere is not a commit of {two.root}; "
+
+    assert refusal(two, "nowhere").startswith(message)
+    assert "'' is not a revision" in refusal(two, "")
+    assert "a...b is not a commit" in refusal(two, "a...b")
+
+
+@pytest.mark.parametrize("revision", ["--upload-pack=x", "-h", "-"])
+def test_an_option_is_not_a_revision(two: Repo, revision: str) -> None:
+    """Git must not take it for one of its own."""
+    assert f"'{revision}' is not a revision" in refusal(two, revision)
+
+
+def test_a_tree_or_a_file_is_not_a_commit(two: Repo) -> None:
+    """It is called what it is."""
+    tree = two.git("rev-parse", "HEAD^{tree}")
+    file = two.git("rev-parse", "HEAD:a.py")
+
+    assert f"{tree} is a tree of {two.root}, not a commit" in refusal(two, tree)
+    assert f"{file} is a blob of {two.root}, not a commit" in refusal(two, file)
+
+
+def test_an_ambiguous_name_is_refused(two: Repo) -> None:
+    """Git would take the tag and warn; both are named."""
+    two.git("tag", "x", "HEAD~1")
+    two.git("branch", "x")
+
+    text = refusal(two, "x")
+
+    assert "x is ambiguous" in text
+    assert "refs/heads/x" in text
+    assert "refs/tags/x" in text
+
+
+def test_a_branch_of_the_remote_is_named(two: Repo) -> None:
+    """A hosted runner has `origin/dev` and no `dev`."""
+    two.git("update-ref", "refs/remotes/origin/dev", "HEAD~1")
+
+    assert "name the remote's branch: origin/dev" in refusal(two, "dev")
+
+
+@pytest.mark.parametrize(("revision", "count"), [("HEAD~7", 7), ("v1", 100)])
+def test_a_shallow_clone_is_told_how_to_deepen(
+    two: Repo, revision: str, count: int
+) -> None:
+    """With as many commits as are missing, where the revision says it."""
+    clone = two.outer / "clone"
+    two.git("clone", "-q", "--depth=1", f"file://{two.root}", str(clone))
+    two.root = clone
+
+    assert f"git fetch --deepen={count}" in refusal(two, revision)
+
+
+def test_a_folder_without_a_repository_is_refused(tmp_path: Path) -> None:
+    """The folder is named."""
+    with pytest.raises(RevisionError, match="is not in a git repository") as caught:
+        Repository.at(str(tmp_path), RUNNER, revision="HEAD")
+
+    assert str(tmp_path) in str(caught.value)
+    assert caught.value.revision == "HEAD"
+
+
+def test_a_bare_repository_is_refused(two: Repo) -> None:
+    """There is no working tree to compare with."""
+    bare = two.outer / "bare"
+    two.git("clone", "-q", "--bare", str(two.root), str(bare))
+
+    with pytest.raises(RevisionError, match="a repository without a working tree"):
+        Repository.at(str(bare), RUNNER)
+
+
+def test_a_machine_without_git_is_told() -> None:
+    """The runner's reason is the revision's."""
+    missing = CollectorUnavailableError("git cannot be started", remedy="install git")
+
+    with pytest.raises(RevisionError, match="git cannot be started; install git"):
+        Repository.at("/project", FakeRunner([missing]))
+
+
+def test_variables_of_a_git_hook_are_dropped(
+    two: Repo, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A hook that starts the tests has set GIT_DIR to another repository."""
+    monkeypatch.setenv("GIT_DIR", "/nowhere")
+
+    assert at(two).root == os.path.realpath(two.root)
+
+
+def test_a_subfolder_and_a_detached_head_are_as_good(two: Repo) -> None:
+    """The root is found; HEAD need not be a branch."""
+    two.git("checkout", "-q", "--detach", "HEAD~1")
+    two.write("b/c.py", "")
+
+    assert at(two, "b").root == os.path.realpath(two.root)
+    assert at(two).commit_of("HEAD") == two.git("rev-parse", "HEAD")
+
+
+def test_a_worktree_inside_a_worktree(two: Repo, temporary: Path) -> None:
+    """A linked worktree inside the main one is a working tree like any other."""
+    linked = two.root / "linked"
+    two.git("worktree", "add", "-q", "--detach", str(linked), "HEAD")
+    repository = Repository.at(str(linked), RUNNER)
+
+    with worktree(repository, repository.commit_of("HEAD~1")) as tree:
+        assert repository.root == os.path.realpath(linked)
+        assert Path(tree.path, "a.py").read_text() == "N = 1\n"
+
+    assert two.git("worktree", "list").count("\n") == 1
+    assert not list(temporary.iterdir())
+
+
+def test_two_runs_at_once(two: Repo, temporary: Path) -> None:
+    """Neither removes the other's folder: its lock is held."""
+    repository = at(two)
+    with worktree(repository, repository.commit_of("HEAD")) as first:
+        with worktree(repository, repository.commit_of("HEAD~1")) as second:
+            assert Path(first.path, "a.py").read_text() == "N = 2\n"
+            assert Path(second.path, "a.py").read_text() == "N = 1\n"
+        assert Path(first.path, "a.py").exists()
+
+    assert not list(temporary.iterdir())
+
+
+KILLED = """
+import os, signal, sys
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.worktree import Repository, worktree
+repository = Repository.at(sys.argv[1], ProcessRunner())
+with worktree(repository, repository.commit_of("HEAD")):
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def kill_a_run(repo: Repo) -> None:
+    argv = [sys.executable, "-c", KILLED, str(repo.root)]
+    done = subprocess.run(argv, check=False)
+    assert done.returncode == -signal.SIGKILL
+
+
+def test_what_a_killed_run_left_is_removed_by_the_next(
+    two: Repo, temporary: Path
+) -> None:
+    """The folder and git's entry, although the entry is locked."""
+    kill_a_run(two)
+    (left,) = temporary.iterdir()
+    assert two.git("worktree", "list").count("\n") == 1
+
+    with worktree(at(two), at(two).commit_of("HEAD")):
+        assert not left.exists()
+        assert two.git("worktree", "list").count("\n") == 1
+
+    assert not list(temporary.iterdir())
+
+
+def test_an_entry_whose_folder_was_deleted_is_removed(
+    two: Repo, temporary: Path
+) -> None:
+    """Git keeps a locked one for ever."""
+    kill_a_run(two)
+    shutil.rmtree(temporary)
+    temporary.mkdir()
+
+    with worktree(at(two), at(two).commit_of("HEAD")):
+        assert two.git("worktree", "list").count("\n") == 1
+
+
+def test_a_folder_that_is_not_ours_stays(
+    two: Repo, repo: Repo, temporary: Path
+) -> None:
+    """That of another repository, one without an owner, one that only looks like ours."""
+    other = Repo.make(two.outer, "other")
+    other.two_commits("a.py", "N = @N@\n")
+    kill_a_run(other)
+    (temporary / "gpuperf-against-mine").mkdir()
+    (temporary / "gpuperf-against-mine" / "notes").write_text("x")
+    (temporary / "unrelated").mkdir()
+    before = sorted(temporary.iterdir())
+
+    with worktree(at(two), at(two).commit_of("HEAD")):
+        pass
+
+    assert sorted(temporary.iterdir()) == before
+
+
+class Full(ProcessRunner):
+    """A runner whose git has no room to check out."""
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        if "add" in argv:
+            text = f"fatal: cannot create directory: {os.strerror(errno.ENOSPC)}"
+            return finished(128, stderr=text.encode())
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+
+
+def test_a_full_disk_is_named(two: Repo, temporary: Path) -> None:
+    """The folder and what to do are; nothing is left."""
+    repository = Repository.at(str(two.root), Full())
+
+    with pytest.raises(RevisionError) as caught, worktree(repository, "c" * 40):
+        pytest.fail("there is no worktree")
+
+    assert str(temporary) in str(caught.value)
+    assert "No space left on device; make room there" in str(caught.value)
+    assert not list(temporary.iterdir())
+
+
+def test_a_body_without_room_is_told(two: Repo, temporary: Path) -> None:
+    """What a run writes beside the worktree may not fit either."""
+    with (
+        pytest.raises(RevisionError, match="make room there, or set TMPDIR"),
+        worktree(at(two), at(two).commit_of("HEAD")),
+    ):
+        raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
+
+    assert not list(temporary.iterdir())
+
+
+def test_other_errors_of_the_body_are_its_own(two: Repo) -> None:
+    """Only a full disk is the worktree's."""
+    with pytest.raises(PermissionError), worktree(at(two), at(two).commit_of("HEAD")):
+        raise PermissionError(errno.EACCES, "x")
+
+
+@pytest.mark.parametrize("inside", [True, False])
+def test_the_temporary_folder_must_be_elsewhere(
+    two: Repo, monkeypatch: pytest.MonkeyPatch, *, inside: bool
+) -> None:
+    """Not in the working tree, and without what separates the entries of Python's path."""
+    folder = two.root / "tmp" if inside else two.outer / f"a{os.pathsep}b"
+    folder.mkdir()
+    monkeypatch.setenv("TMPDIR", str(folder))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+
+    with (
+        pytest.raises(RevisionError, match="set TMPDIR to another folder"),
+        worktree(at(two), at(two).commit_of("HEAD")),
+    ):
+        pytest.fail("there is no worktree")
+
+
+def test_a_generated_file_is_carried(two: Repo) -> None:
+    """By its path, or by a pattern."""
+    two.write("pkg/_version.py", "v = 2\n")
+    two.write("pkg/gen_a.py", "")
+    two.write(".gitignore", "_version.py\ngen_*.py\n")
+    carry = ("pkg/_version.py", "pkg/gen_*.py")
+
+    with worktree(at(two), at(two).commit_of("HEAD"), carry=carry) as tree:
+        assert Path(tree.path, "pkg/_version.py").read_text() == "v = 2\n"
+        assert Path(tree.path, "pkg/gen_a.py").exists()
+
+
+@pytest.mark.parametrize(
+    ("path", "text"),
+    [
+        ("nowhere.py", "the working tree has no such file"),
+        ("../outside.py", "the working tree has no such file"),
+        ("a.py", "it is code of this one"),
+        ("core.so", "it is code of this one"),
+    ],
+)
+def test_code_of_the_working_tree_is_not_carried(
+    two: Repo, temporary: Path, path: str, text: str
+) -> None:
+    """It would be measured on both sides."""
+    two.write("core.so", "")
+    two.write("../outside.py", "")
+
+    with (
+        pytest.raises(RevisionError, match=text),
+        worktree(at(two), at(two).commit_of("HEAD"), carry=(path,)),
+    ):
+        pytest.fail("there is no worktree")
+
+    assert not list(temporary.iterdir())
+
+
+def test_an_empty_submodule_is_remarked(two: Repo) -> None:
+    """The working tree has it not either: a clone without --recurse-submodules."""
+    origin = Repo.make(two.outer, "origin")
+    origin.two_commits("core.py")
+    two.git("submodule", "add", "-q", str(origin.root), "vendor")
+    two.commit()
+    clone = two.outer / "clone"
+    two.git("clone", "-q", str(two.root), str(clone))
+    repository = Repository.at(str(clone), RUNNER)
+
+    with worktree(repository, repository.commit_of("HEAD")) as tree:
+        assert tree.remarks == (
+            "the submodule vendor is empty: the working tree has it not",
+        )
+
+
+def test_a_submodule_that_lacks_the_commit_is_named(two: Repo) -> None:
+    """With the command that fetches it."""
+    origin = Repo.make(two.outer, "origin")
+    origin.two_commits("core.py")
+    two.git("submodule", "add", "-q", str(origin.root), "vendor")
+    two.git("update-index", "--cacheinfo", f"160000,{'1' * 40},vendor")
+    two.git("commit", "-q", "-m", "x")
+
+    with (
+        pytest.raises(RevisionError, match="git -C vendor fetch"),
+        worktree(at(two), at(two).commit_of("HEAD")),
+    ):
+        pytest.fail("there is no worktree")
+
+
+def test_what_differs_is_known(two: Repo) -> None:
+    """Changed, staged, untracked and removed files; never what git ignores."""
+    two.write("b.py", "x")
+    two.commit()
+    (two.root / "b.py").unlink()
+    two.write("a.py", "edited\n")
+    two.write("c.py", "")
+    two.write("_version.py", "")
+
+    assert at(two).differing(at(two).commit_of("HEAD")) == {"a.py", "b.py", "c.py"}
+    assert at(two).ignored(["_version.py", "a.py"]) == {"_version.py"}
+    assert at(two).ignored([]) == set()

@@ -1,0 +1,474 @@
+"""pipeline.blocks: processes of both sides measure by turns, whatever one of them does."""
+
+from __future__ import annotations
+
+import os
+import socket
+import tempfile
+import threading
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import pytest
+
+from fakes.block_processes import VARIABLE, ThreadProcess, ThreadRunner
+from fakes.runner import FakeRunner
+from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.devices import DeviceQuery
+from pytest_gpuperf.collect.leases import FOLDER_VARIABLE, exclusive_machine
+from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.runtime import NoDevice
+from pytest_gpuperf.config import Config, Lock
+from pytest_gpuperf.errors import CollectorUnavailableError, DeviceHeldError
+from pytest_gpuperf.judge.against import Block, SideRun
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
+from pytest_gpuperf.model.run import ChildAnswer
+from pytest_gpuperf.model.sample import Estimate, ReferenceSamples, Unmeasured
+from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block
+
+OLD, NEW = Side.OLD, Side.NEW
+TESTS = ("t.py::a", "t.py::b")
+WRONG = Gap(code=GapCode.FAILED, reason="it ran other files", remedy="look")
+needs_sockets = pytest.mark.skipif(
+    not hasattr(socket, "AF_UNIX"), reason="this system has no Unix sockets"
+)
+pytestmark = needs_sockets
+
+
+@dataclass(frozen=True)
+class Command:
+    """How a process of a side is started."""
+
+    side: Side
+    folder: str
+
+    def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
+        return ("pytest", scratch, *extra)
+
+    def environment(self, scratch: str, hash_seed: int) -> Mapping[str, str]:
+        return {"SCRATCH": scratch, "SEED": str(hash_seed), "SIDE": self.side.value}
+
+
+@dataclass(frozen=True)
+class Sides:
+    """The two sides."""
+
+    old: Command = field(default_factory=lambda: Command(OLD, "/old"))
+    new: Command = field(default_factory=lambda: Command(NEW, "/new"))
+
+
+Body = Callable[[ThreadProcess], int]
+
+
+def measure(process: ThreadProcess, test_id: str) -> None:
+    """Measure a test as a process does, and answer."""
+    process.client.test_id = test_id
+    with process.client.measuring(""):
+        process.client.take_turn(False)
+        process.client.alone()
+    key = RecordKey(test_id=test_id)
+    value = Estimate(metric="time", value=1.0, unit="s", source="host")
+    process.answer(
+        ChildAnswer(
+            test_id=test_id,
+            records=(Record(key=key, kind=Kind.MEASURE, estimates=(value,)),),
+            references=(ReferenceSamples(workload="python", samples_s=(1.0,) * 5),),
+        )
+    )
+
+
+def well(process: ThreadProcess) -> int:
+    """Measure all tests."""
+    for test_id in process.spec.test_ids:
+        measure(process, test_id)
+    return 0
+
+
+def one_else(body: Body, *, name: str = "new 1") -> Body:
+    """Return what all do but one, which does something else."""
+
+    def either(process: ThreadProcess) -> int:
+        writer = process.spec.identity.writer
+        return body(process) if writer.startswith(name) else well(process)
+
+    return either
+
+
+class Bed:
+    """
+    A process that runs a block.
+
+    Attributes:
+        runner: Starts its processes.
+
+        sentences: What it was told.
+
+        checked: What was checked: side and scratch folder.
+    """
+
+    def __init__(
+        self,
+        body: Body = well,
+        *,
+        runner: Runner | None = None,
+        lock: Lock = Lock.EXCLUSIVE,
+        check: Gap | None = None,
+    ) -> None:
+        self.runner = ThreadRunner(body)
+        self.sentences: list[str] = []
+        self.checked: list[tuple[Side, str]] = []
+        self._gap = check
+        self.site = Site(
+            Config(root="/", lock=lock, lock_timeout_s=0),
+            ProcessIdentity(
+                session=Session(id="s", started_unix_s=0.0, host="h"),
+                spool="/spool",
+                expected="/expected",
+            ),
+            clock=SystemClock(),
+            runner=runner or self.runner,
+            runtime=NoDevice(),
+            query=lambda: DeviceQuery(devices=(), reason="no driver"),
+        )
+
+    def check(self, side: Side, scratch: str) -> Gap | None:
+        assert Path(scratch).is_dir()
+        self.checked.append((side, scratch))
+        return self._gap
+
+    def run(
+        self,
+        index: int = 0,
+        *,
+        timeout_s: float = 60.0,
+        at_once: int = 4,
+        most_count: int = 4,
+    ) -> Block | Gap:
+        request = BlockRequest(
+            variable=VARIABLE,
+            timeout_s=timeout_s,
+            check=self.check,
+            tell=self.sentences.append,
+            at_once=at_once,
+            fits=lambda count: count <= most_count,
+        )
+        return run_block(Sides(), TESTS, index, site=self.site, request=request)
+
+    def block(self, index: int = 0, **how: float) -> Block:
+        ran = self.run(index, **how)  # type: ignore[arg-type] # names of its parameters
+        assert isinstance(ran, Block)
+        return ran
+
+
+@pytest.fixture(autouse=True)
+def locks(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Give the process a place of its own for locks and scratch folders."""
+    monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "locks"))
+    (tmp_path / "scratch").mkdir()
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path / "scratch"))
+    return tmp_path
+
+
+def by_process(block: Block) -> dict[tuple[Side, int], SideRun]:
+    return {(run.side, run.index): run for run in block.runs}
+
+
+def measured_by(run: SideRun) -> list[str]:
+    return [record.key.test_id for record in run.records]
+
+
+def test_two_processes_of_each_side_measure_all_tests(locks: Path) -> None:
+    """Each has its values and references; nothing is left of the block."""
+    bed = Bed()
+    runs = by_process(bed.block(index=2))
+
+    assert set(runs) == {(OLD, 0), (OLD, 1), (NEW, 0), (NEW, 1)}
+    for (_, number), run in runs.items():
+        assert measured_by(run) == list(TESTS)
+        assert run.failures == {}
+        (reference,) = run.references
+        assert reference.key.name == "python"
+        assert (reference.role, reference.process_index) == (Role.CONFIRM, number + 1)
+    assert sorted(side.value for side, _ in bed.checked) == ["new", "new", "old", "old"]
+    assert len({scratch for _, scratch in bed.checked}) == 4
+    assert list((locks / "scratch").iterdir()) == []
+    assert bed.sentences == []
+
+
+def test_sides_differ_in_nothing_but_what_they_must() -> None:
+    """One hash seed for the block, one set of caches for a side, a folder for each."""
+    bed = Bed()
+    bed.block(index=3)
+    processes = bed.runner.processes
+
+    assert [p.folder for p in processes] == ["/new", "/old", "/old", "/new"]
+    assert {p.env["SEED"] for p in processes} == {"3"}
+    assert len({p.env["SCRATCH"] for p in processes}) == 4
+    caches = {(p.env["SIDE"], p.env["TRITON_CACHE_DIR"]) for p in processes}
+    assert len(caches) == len({folder for _, folder in caches}) == 2
+    identities = [p.spec.identity for p in processes]
+    assert len({identity.writer for identity in identities}) == 4
+    assert {(i.session.id, i.role) for i in identities} == {("s", Role.CONFIRM)}
+    assert {(i.spool, i.expected) for i in identities} == {(None, None)}
+
+
+def test_blocks_begin_with_either_side() -> None:
+    """A B B A, and the next block B A A B."""
+    bed = Bed()
+    bed.block(index=0)
+    bed.block(index=1)
+
+    folders = [process.folder for process in bed.runner.processes]
+    assert folders[:4] == ["/old", "/new", "/new", "/old"]
+    assert folders[4:] == ["/new", "/old", "/old", "/new"]
+
+
+@pytest.mark.parametrize("how", [{"at_once": 2}, {"most_count": 3}, {"most_count": 1}])
+def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
+    """One of each side, and then the other two; it is told where memory asks for it."""
+    alive: list[int] = []
+
+    def counted(process: ThreadProcess) -> int:
+        alive.append(sum(p.exit_code is None for p in bed.runner.processes))
+        return well(process)
+
+    bed = Bed(counted)
+    block = bed.block(**how)
+
+    assert [(run.side, run.index) for run in block.runs] == [
+        *[(OLD, 0), (NEW, 0)],
+        *[(NEW, 1), (OLD, 1)],
+    ]
+    assert max(alive) <= 2
+    why = "memory does not hold 4 processes: one of each side takes turns"
+    assert bed.sentences == ([why] if "most_count" in how else [])
+
+
+def crash(process: ThreadProcess) -> int:
+    measure(process, TESTS[0])
+    process.client.test_id = TESTS[1]
+    with process.client.measuring(""):
+        process.exit_code = -11
+        process.hang_up()
+        return -11
+
+
+def test_who_crashes_is_told_and_the_others_go_on() -> None:
+    """Its files cannot be checked: nothing of it is compared."""
+    bed = Bed(one_else(crash))
+    runs = by_process(bed.block())
+    crashed = runs.pop((NEW, 0))
+
+    assert crashed.records == crashed.references == ()
+    assert crashed.failures == {
+        TESTS[1]: f"the process was ended by signal 11 after {TESTS[1]}"
+    }
+    assert all(measured_by(run) == list(TESTS) for run in runs.values())
+    assert len(bed.checked) == 3
+
+
+@pytest.mark.parametrize("place", ["at first", "with a turn", "at the end"])
+def test_who_hangs_is_ended_and_told(place: str) -> None:
+    """After the time that it had; whoever only waits does not hang."""
+
+    def hang(process: ThreadProcess) -> int:
+        if place == "with a turn":
+            process.client.test_id = TESTS[0]
+            with process.client.measuring("x"):
+                process.client.take_turn(False)
+                process.hang()
+        elif place == "at the end":
+            well(process)
+        process.hang()
+        return 0
+
+    bed = Bed(one_else(hang))
+    begun = time.monotonic()
+    runs = by_process(bed.block(timeout_s=0.5))
+    hung = runs.pop((NEW, 0))
+
+    assert time.monotonic() - begun < 20
+    assert hung.records == ()
+    assert all(measured_by(run) == list(TESTS) for run in runs.values())
+    where = {"at first": "", "with a turn": f" after x of {TESTS[0]}"}
+    if place == "at the end":
+        assert hung.failures == {}
+    else:
+        told = f"the process was not heard of for 0.5 s{where[place]}, and was ended"
+        assert hung.failures == dict.fromkeys(TESTS, told)
+
+
+def test_who_closes_its_connection_and_stays_is_ended() -> None:
+    """Its work would lie beside the samples of the others."""
+
+    def stay(process: ThreadProcess) -> int:
+        process.hang_up()
+        process.hang()
+        return 0
+
+    runs = by_process(Bed(one_else(stay)).block(timeout_s=0.3))
+
+    text = "the process did not end within 0.3 s, and was ended"
+    assert runs[NEW, 0].failures == dict.fromkeys(TESTS, text)
+
+
+def test_who_writes_nonsense_is_ended() -> None:
+    """Nobody knows any more what it waits for."""
+
+    def babble(process: ThreadProcess) -> int:
+        process.say(b"what?\n")
+        process.hang()
+        return 0
+
+    runs = by_process(Bed(one_else(babble)).block())
+
+    assert "something else than a request" in runs[NEW, 0].failures[TESTS[0]]
+    assert measured_by(runs[NEW, 1]) == list(TESTS)
+
+
+def test_who_skips_a_test_is_told() -> None:
+    """Why, by the test; and that the others measured it without it."""
+
+    def skip(process: ThreadProcess) -> int:
+        gap = Unmeasured(
+            metric="time", code=GapCode.NO_DEVICE, reason="no GPU", remedy="r"
+        )
+        process.answer(ChildAnswer(test_id=TESTS[0], unmeasured=(gap,)))
+        measure(process, TESTS[1])
+        return 0
+
+    bed = Bed(one_else(skip))
+    runs = by_process(bed.block())
+
+    assert runs[NEW, 0].failures == {TESTS[0]: "no GPU"}
+    assert measured_by(runs[NEW, 0]) == [TESTS[1]]
+    assert bed.sentences == [f"new 1 did not measure {TESTS[0]} with the others"]
+
+
+def test_a_test_that_fails_gives_no_value() -> None:
+    """Its failure is told, also where it failed after it had measured."""
+
+    def fail(process: ThreadProcess) -> int:
+        measure(process, TESTS[0])
+        process.answer(ChildAnswer(test_id=TESTS[0], failure="assert 1 == 2"))
+        measure(process, TESTS[1])
+        return 1
+
+    runs = by_process(Bed(one_else(fail, name="old 2")).block())
+
+    assert runs[OLD, 1].failures == {TESTS[0]: "assert 1 == 2"}
+    assert measured_by(runs[OLD, 1]) == [TESTS[1]]
+
+
+def test_who_reaches_no_test_shows_what_it_printed() -> None:
+    """The last lines of its log."""
+
+    def break_off(process: ThreadProcess) -> int:
+        process.print("".join(f"line {n}\n" for n in range(40)))
+        return 4
+
+    runs = by_process(Bed(one_else(break_off)).block())
+    text = runs[NEW, 0].failures[TESTS[1]]
+
+    assert text.splitlines() == [f"line {n}" for n in range(25, 40)]
+
+
+def test_other_files_than_its_sides_make_no_block() -> None:
+    """What the check says is all that there is."""
+    assert Bed(check=WRONG).run() == WRONG
+
+
+def test_a_program_that_cannot_be_started_leaves_none_running(locks: Path) -> None:
+    """The error names it."""
+
+    runner = ThreadRunner(well, most_count=2)
+    with pytest.raises(CollectorUnavailableError, match="pytest cannot be started"):
+        Bed(runner=runner).run()
+
+    assert [process.exit_code for process in runner.processes] == [-9, -9]
+    assert list((locks / "scratch").iterdir()) == []
+
+
+def test_a_system_without_unix_sockets_is_refused(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """With what to do instead."""
+    monkeypatch.delattr(socket, "AF_UNIX")
+    ran = Bed(runner=FakeRunner()).run()
+
+    assert isinstance(ran, Gap)
+    assert ran.code is GapCode.UNSUPPORTED
+    assert "Unix sockets" in ran.reason
+
+
+def test_a_folder_that_cannot_be_written_is_named(
+    locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a full disk is."""
+    monkeypatch.setattr(tempfile, "tempdir", str(locks / "none"))
+    ran = Bed().run()
+
+    assert isinstance(ran, Gap)
+    assert str(locks / "none") in ran.reason
+    assert "TMPDIR" in ran.remedy
+
+
+def held_elsewhere(until: threading.Event) -> threading.Thread:
+    """Let another thread have the machine, as another run would."""
+    held = threading.Event()
+
+    def hold() -> None:
+        with exclusive_machine(test="block 7 of an A/B comparison"):
+            held.set()
+            until.wait()
+
+    thread = threading.Thread(target=hold)
+    thread.start()
+    held.wait()
+    return thread
+
+
+def test_another_run_is_waited_for_and_told() -> None:
+    """Two at once would measure each other; one that does not end is named."""
+    over = threading.Event()
+    thread = held_elsewhere(over)
+    bed = Bed()
+    with pytest.raises(DeviceHeldError, match="this machine"):
+        bed.run()
+    over.set()
+    thread.join()
+    bed.block()
+
+    waited = f"waiting for process {os.getpid()} (block 7 of an A/B comparison)"
+    assert bed.sentences == [waited]
+
+
+def test_nobody_is_waited_for_where_that_is_switched_off() -> None:
+    """--gpuperf-lock=off."""
+    over = threading.Event()
+    thread = held_elsewhere(over)
+    bed = Bed(lock=Lock.OFF)
+    bed.block()
+    over.set()
+    thread.join()
+
+    assert bed.sentences == []
+
+
+def test_a_machine_that_cannot_be_locked_is_told(
+    locks: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It is measured all the same, as on a GPU that cannot be locked."""
+    (locks / "file").touch()
+    monkeypatch.setenv(FOLDER_VARIABLE, str(locks / "file" / "locks"))
+    bed = Bed()
+    bed.block()
+
+    (sentence,) = bed.sentences
+    assert sentence.startswith("other runs are not kept from disturbing this one: ")
