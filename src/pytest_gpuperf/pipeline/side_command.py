@@ -133,9 +133,15 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         return Path(self.folder, self._moved(argument.partition("::")[0])).exists()
 
     def loaded(self, scratch: str) -> Loaded:
-        """Return what the processes that got a folder have loaded, once they have ended."""
+        """
+        Return what a process and those that it started have loaded.
+
+        Nothing where the process has not come to its end by itself.
+        """
         recorded = loaded_files.read(Path(scratch, _BOOT))
-        return Loaded.of(file for _, files in recorded for file in files)
+        has_ended = any(_own_base(scratch) in argv for argv, _ in recorded)
+        files = (file for _, files in recorded for file in files)
+        return Loaded.of(files if has_ended else ())
 
     def _argument(self, arg: str) -> str:
         """Return an argument for this side; "": it names a test file that is not there."""
@@ -150,6 +156,11 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             return path
         place = redirection.moved(path, self.tree, self.other, self.kept)
         return place if Path(place).exists() else path
+
+
+def _own_base(scratch: str) -> str:
+    """Return the argument by which a process is known among those that it starts."""
+    return f"--basetemp={scratch}/base"
 
 
 def _overlay_python(scratch: str) -> Path:
