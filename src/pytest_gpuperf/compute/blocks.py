@@ -37,8 +37,8 @@ __all__ = [
     "reference_moves",
 ]
 
-# docs/judging.md section 3: outside each end of the 95 % interval that must lie within
-_OUTSIDE = 0.025
+# docs/judging.md section 3: beyond each of the two one-sided 95 % bounds
+_OUTSIDE = 0.05
 
 
 class Process(Frozen, frozen=True, kw_only=True, order=True):
@@ -103,7 +103,7 @@ class BlockChange(Frozen, frozen=True, kw_only=True):
 
         evidence: The blocks behind it.
 
-        within: Whether its two-sided 95 % interval lies within the limit on both sides.
+        within: Whether its one-sided 95 % bounds lie within the limit on both sides.
     """
 
     change: Change
@@ -397,7 +397,7 @@ def _change(blocks: _Blocks, tables: Tables, level: Level) -> BlockChange:
 
 
 def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
-    """Return whether the 95 % interval of a change lies within its limit."""
+    """Return whether both one-sided 95 % bounds of a change lie within its limit."""
     limit = blocks.scaled.comparison.limit
     if limit is None:
         return False

@@ -11,8 +11,6 @@ Student's t, one for each place of the grid.
 
 lambda^2 and d0 are powers of 2, so that ln(d0 + k v / lambda^2) is needed at 22 products
 lambda^2 d0 and not at 76 places: that is most of the time.
-
-Two sides that one process timed by turns have a ratio, which that spread widens.
 """
 
 from __future__ import annotations
@@ -24,29 +22,20 @@ from operator import itemgetter
 from statistics import NormalDist, fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.stats import (
-    CONFIDENCE,
-    median,
-    median_interval,
-    student_tail,
-)
+from pytest_gpuperf.compute.stats import CONFIDENCE, student_tail
 from pytest_gpuperf.model.change import Clock
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
 
 __all__ = [
-    "DEVICE_PROCESS_SPREAD",
-    "HOST_PROCESS_SPREAD",
     "LEAST_SESSIONS",
     "LEAST_VARIANCE",
     "Z_95",
     "Mixture",
-    "PairedRatio",
     "Spread",
     "UsualSpread",
     "half_width",
     "moments",
-    "paired_ratio",
     "session_spread",
     "usual_spread",
 ]
@@ -427,70 +416,3 @@ def _root(
             above *= 0.5 if side < 0 else 1.0
             side = -1
     return place
-
-
-HOST_PROCESS_SPREAD = 0.05  # docs/judging.md section 4: the prior of host and wall time
-DEVICE_PROCESS_SPREAD = 0.015  # the same, of device time
-_ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
-
-
-class PairedRatio(Frozen, frozen=True, kw_only=True):
-    """
-    The ratio of the first side to the second.
-
-    Attributes:
-        value: The ratio, > 0.
-
-        low: Lower end of its two-sided 99 % interval; None: too few pairs for one.
-
-        high: Its upper end.
-    """
-
-    value: float
-    low: float | None
-    high: float | None
-
-
-def paired_ratio(
-    above: Sequence[float],
-    below: Sequence[float],
-    *,
-    process_count: int = 1,
-    process_spread: float = HOST_PROCESS_SPREAD,
-) -> PairedRatio:
-    """
-    Return the ratio of two interleaved sides.
-
-    One process draws one placement and one choice of kernels for each side, which no
-    number of samples averages out: unless 3 processes or more were measured, the interval
-    is widened by what processes usually differ by.
-
-    Args:
-        above: Samples of the side on top, > 0, in the order they were taken.
-
-        below: Samples of the other side; the i-th belongs to the i-th of `above`.
-
-        process_count: Processes that the samples come from.
-
-        process_spread: Standard deviation between processes, relative to the value.
-
-    Raises:
-        ValueError: A side has no samples.
-
-    Example:
-        >>> paired_ratio([2.0] * 8, [1.0] * 8, process_count=3).low
-        2.0
-    """
-    ratios = [math.log(a / b) for a, b in zip(above, below, strict=False)]
-    middle = median(ratios)
-    interval = median_interval(ratios)
-    if interval is None:
-        return PairedRatio(value=math.exp(middle), low=None, high=None)
-    between = 0.0
-    if process_count < _ENOUGH_PROCESSES:
-        between = half_width(Spread(fraction=process_spread))
-    return PairedRatio(
-        value=math.exp(middle),
-        low=math.exp(middle - math.hypot(middle - interval[0], between)),
-        high=math.exp(middle + math.hypot(interval[1] - middle, between)),
-    )

@@ -90,8 +90,8 @@ def by_hand(
         down = _adjusted({t: better[t] for t in still}, pair_count - fell)
         for t in still:
             effect = math.expm1(centre[t])
-            inside = above(t, math.log1p(0.05) - centre[t]) < 0.025
-            inside &= above(t, centre[t] - math.log1p(-0.05)) < 0.025
+            inside = above(t, math.log1p(0.05) - centre[t]) < 0.05
+            inside &= above(t, centre[t] - math.log1p(-0.05)) < 0.05
             if up[t] < level and effect > 0.05:
                 outcome[t] = Outcome.REGRESSED, count
             elif down[t] < level and effect < -0.05:
@@ -249,7 +249,7 @@ def test_more_of_a_rate_is_better() -> None:
 
 
 def test_what_lies_within_the_limit_is_unchanged_and_done() -> None:
-    """Its interval lies within the limit on both sides."""
+    """Its one-sided 95 % bounds lie within the limit on both sides."""
     look = look_at(blocks_of({"t0": steady(new=1.004)}), gates())
 
     assert only(look).outcome is Outcome.UNCHANGED
