@@ -244,7 +244,7 @@ def kind(
 # ------------------------------------------------- where Python finds the tree by itself
 
 
-@kind(0, fast=True)
+@kind(0)
 def flat(repo: Repo) -> None:
     """The folder is on the path: `python -m pytest`."""
     repo.package()
@@ -281,7 +281,7 @@ def conftest_by_folder(repo: Repo) -> None:
     repo.package("code/")
 
 
-@kind(0, fast=True)
+@kind(0)
 def absolute_paths(repo: Repo) -> None:
     """Arguments and PYTHONPATH that name the working tree."""
     repo.package("code/", ini=INI)
@@ -367,7 +367,7 @@ def submodule(repo: Repo) -> None:
     shutil.rmtree(origin)
 
 
-@kind(0, says="are pointers on the old side", fast=True)
+@kind(0, says="are pointers on the old side")
 def missing_lfs(repo: Repo) -> None:
     """Objects of git LFS that a clone has skipped: its filter fails."""
     repo.package()
@@ -393,7 +393,7 @@ def on_a_path_file(repo: Repo) -> None:
     (site / "__editable__.pth").write_text(f"{repo.root / 'src'}\n")
 
 
-@kind(1, fast=True)
+@kind(1)
 def copied_and_script(repo: Repo) -> None:
     """What an install leaves; `pytest`, not `python -m pytest`: no folder on the path."""
     venv = repo.venv()
@@ -544,6 +544,49 @@ def pytest_plugin_installed(repo: Repo) -> None:
 # ------------------------------------------------------------ where something is compiled
 
 
+BACKEND = """
+import os
+import pathlib
+import zipfile
+
+
+def build_wheel(folder, config_settings=None, metadata_directory=None):
+    name = "ab_demo-1.0-py3-none-any.whl"
+    source = pathlib.Path("csrc/core.cu").read_text()
+    files = {
+        "pkg/__init__.py": "",
+        "pkg/core.py": source.lstrip("/ "),
+        "ab_demo-1.0.dist-info/METADATA": "Metadata-Version: 2.1\\nName: ab-demo\\nVersion: 1.0\\n",
+        "ab_demo-1.0.dist-info/WHEEL": "Wheel-Version: 1.0\\nRoot-Is-Purelib: true\\nTag: py3-none-any\\n",
+    }
+    files["ab_demo-1.0.dist-info/RECORD"] = "".join(f"{f},,\\n" for f in files)
+    with zipfile.ZipFile(pathlib.Path(folder, name), "w") as wheel:
+        for file, text in files.items():
+            wheel.writestr(file, text)
+    with pathlib.Path(os.environ["BUILDS"]).open("a") as builds:
+        builds.write("x")
+    return name
+"""
+
+
+@kind(2, needs=["pip"])
+def built_by_a_backend(repo: Repo) -> None:
+    """Code that only a build makes; the environment has what was built once."""
+    site = next(repo.venv().glob("lib/python*/site-packages"))
+    repo.write(
+        "pyproject.toml",
+        '[build-system]\nrequires = []\nbuild-backend = "backend"\n'
+        'backend-path = ["."]\n' + PROJECT,
+    )
+    repo.write("backend.py", BACKEND.replace("\\\\n", "\\n"))
+    repo.write("tests/test_core.py", TEST.format(imports="from pkg import core"))
+    repo.two_commits("csrc/core.cu", "// N = @N@\ndef work(): ...\n")
+    (site / "pkg").mkdir()
+    (site / "pkg" / "__init__.py").touch()
+    (site / "pkg" / "core.py").write_text("N = 2\ndef work(): ...\n")
+    repo.env = {"BUILDS": str(repo.outer / "builds")}
+
+
 @kind(2, needs=["setuptools", "cc"])
 def extension_installed(repo: Repo) -> None:
     repo.venv()
@@ -692,7 +735,7 @@ def shallow(repo: Repo) -> None:
     repo.root = clone
 
 
-@kind(None, says="SyntaxError", fast=True)
+@kind(None, says="SyntaxError")
 def broken_revision(repo: Repo) -> None:
     repo.write("pkg/__init__.py", "")
     repo.write("tests/test_core.py", TEST.format(imports="from pkg import core"))

@@ -47,7 +47,8 @@ _SITECUSTOMIZE = """\
 import importlib.util
 import sys
 
-sys.path[:] = [entry for entry in sys.path if entry != {folder!r}]
+own = ({folder!r}, __file__.rpartition("/")[0])  # it may have been copied
+sys.path[:] = [entry for entry in sys.path if entry not in own]
 for file, arguments in {steps!r}:
     spec = importlib.util.spec_from_file_location("gpuperf_step", file)
     module = importlib.util.module_from_spec(spec)

@@ -14,12 +14,13 @@ if TYPE_CHECKING:
 
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
-__all__ = ["command_line", "worker_start"]
+__all__ = ["command_line", "start_of", "worker_start"]
 
 _START = (
     "gpuperf_start"  # in workerinput: a worker does not know how pytest was started
 )
 _SCRIPTS = ("pytest", "py.test")
+_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")  # options of Python
 
 
 def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
@@ -28,7 +29,7 @@ def worker_start(config: pytest.Config) -> dict[str, dict[str, Any]]:
         _START: {
             "args": [str(arg) for arg in config.invocation_params.args],
             "folder": str(config.invocation_params.dir),
-            "start": _start_of(sys.orig_argv),
+            "start": start_of(sys.orig_argv),
             "paths": [str(path) for path in config.getoption("file_or_dir") or ()],
             "own_basetemp": bool(config.getoption("basetemp", default=None)),
         }
@@ -61,19 +62,22 @@ def command_line(config: pytest.Config) -> CommandLine:
     )
 
 
-def _start_of(argv: Sequence[str]) -> list[str]:
+def start_of(argv: Sequence[str]) -> list[str]:
     """
     Return the part of a command line that makes Python run pytest.
 
     `python -m pytest` puts the folder on Python's path, the script `pytest` does not; the
     options of the interpreter stand before either.
     """
-    for index, word in enumerate(argv[1:], start=1):
-        options_before = [sys.executable, *argv[1:index]]
-        if word == "-m" and argv[index + 1 : index + 2] == ["pytest"]:
-            return [*options_before, "-m", "pytest"]
-        if Path(word).name in _SCRIPTS and Path(word).is_file():
-            return [*options_before, str(Path(word).absolute())]
-        if word == "-m" or not word.startswith("-"):
-            break
+    index = 1
+    while index < len(argv) and argv[index].startswith("-") and argv[index] != "-m":
+        index += 2 if argv[index] in _WITH_VALUE else 1
+    interpreter, word = (
+        [sys.executable, *argv[1:index]],
+        "".join(argv[index : index + 1]),
+    )
+    if list(argv[index : index + 2]) == ["-m", "pytest"]:
+        return [*interpreter, "-m", "pytest"]
+    if Path(word).name in _SCRIPTS and Path(word).is_file():
+        return [*interpreter, str(Path(word).absolute())]
     return [sys.executable, "-m", "pytest"]

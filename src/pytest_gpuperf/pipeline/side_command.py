@@ -3,6 +3,10 @@
 from __future__ import annotations
 
 import os
+import shutil
+import site
+import sys
+import sysconfig
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -50,6 +54,9 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         front: The folders in which Python looks first, where cwd is not enough.
 
         level: As `Sides.level`.
+
+        has_overlay: Whether Python is started in an environment of the process's own, on
+            top of the user's: it reaches programs that get no environment variables.
     """
 
     side: Side
@@ -61,6 +68,7 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
     scratch: str
     front: tuple[str, ...] = ()
     level: int = 0
+    has_overlay: bool = False
 
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         """
@@ -77,7 +85,11 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         end = args.index("--") if "--" in args else len(args)
         args = (*args[:end], *undo, *extra, *args[end:])
         # without a folder of its own, pytest would clear those of the user's last runs
-        return replace(command, args=args, own_basetemp=True).for_child(scratch)
+        command = replace(command, args=args, own_basetemp=True)
+        python, *words = command.for_child(scratch)
+        if self.has_overlay:
+            python = str(_overlay_python(scratch))
+        return (python, *words)
 
     def environment(self, scratch: str, hash_seed: int) -> dict[str, str]:
         """
@@ -99,6 +111,8 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         moved = (self.tree, self.other, self.kept, self.front, self.level)
         first = [(redirection.__file__, moved)] if self.level else []
         recording = loaded_files.Recording(Path(scratch, _BOOT), None, first=first)
+        if self.has_overlay:
+            _make_overlay(scratch)
         return {
             **inherited,
             **empty_caches(scratch),
@@ -119,9 +133,15 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         return Path(self.folder, self._moved(argument.partition("::")[0])).exists()
 
     def loaded(self, scratch: str) -> Loaded:
-        """Return what the processes that got a folder have loaded, once they have ended."""
+        """
+        Return what a process and those that it started have loaded.
+
+        Nothing where the process has not come to its end by itself.
+        """
         recorded = loaded_files.read(Path(scratch, _BOOT))
-        return Loaded.of(file for _, files in recorded for file in files)
+        has_ended = any(_own_base(scratch) in argv for argv, _ in recorded)
+        files = (file for _, files in recorded for file in files)
+        return Loaded.of(files if has_ended else ())
 
     def _argument(self, arg: str) -> str:
         """Return an argument for this side; "": it names a test file that is not there."""
@@ -136,3 +156,40 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
             return path
         place = redirection.moved(path, self.tree, self.other, self.kept)
         return place if Path(place).exists() else path
+
+
+def _own_base(scratch: str) -> str:
+    """Return the argument by which a process is known among those that it starts."""
+    return f"--basetemp={scratch}/base"
+
+
+def _overlay_python(scratch: str) -> Path:
+    """Return the interpreter of a process's own environment."""
+    return Path(scratch, "environment", "bin", Path(sys.executable).name)
+
+
+def _make_overlay(scratch: str) -> None:
+    """Make an environment that has the packages of this one, and our sitecustomize."""
+    python = _overlay_python(scratch)
+    folder = python.parents[1]
+    scheme = "venv" if "venv" in sysconfig.get_scheme_names() else "posix_prefix"
+    site_packages = Path(
+        sysconfig.get_path(
+            "purelib", scheme, vars={"base": str(folder), "platbase": str(folder)}
+        )
+    )
+    site_packages.mkdir(parents=True)
+    python.parent.mkdir()
+    python.symlink_to(os.path.realpath(sys.executable))
+    settings = Path(sys.prefix, "pyvenv.cfg")
+    home = Path(os.path.realpath(sys.executable)).parent
+    text = settings.read_text("utf-8") if settings.is_file() else f"home = {home}\n"
+    (folder / "pyvenv.cfg").write_text(text, encoding="utf-8")
+    places = [
+        place
+        for place in (*site.getsitepackages(), site.getusersitepackages())
+        if place in sys.path
+    ]
+    lines = [f"import site; site.addsitedir({place!r})\n" for place in places]
+    (site_packages / "user.pth").write_text("".join(lines), encoding="utf-8")
+    shutil.copy(Path(scratch, _BOOT, "sitecustomize.py"), site_packages)

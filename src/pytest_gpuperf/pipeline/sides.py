@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -18,7 +19,7 @@ from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.against import Side
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline import proof as proofs
 from pytest_gpuperf.pipeline.building import (
@@ -41,6 +42,11 @@ __all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
 
 _NAMED = 3  # tests or files that a message names
 _BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
+# an environment that is written out and does not begin with the inherited one, or an
+# option by which Python ignores its variables
+_CLEAN = re.compile(
+    r"""env\s*=\s*(?:\{(?![^}]*environ)|dict\(\s*\))|["']-[a-zA-Z]*[IE][a-zA-Z]*["']"""
+)
 _TEST_FOLDERS = ("test", "tests", "testing")
 
 
@@ -168,6 +174,8 @@ def open_sides(
         if request.tests_mine:
             _copy_tests(commands, request.test_ids, repository.listed())
         _check_paths(commands[Side.OLD])
+        if _starts_clean_programs(repository, request.test_ids):
+            commands = {s: replace(c, has_overlay=True) for s, c in commands.items()}
         differing = repository.differing(commit)
         settled = settle(
             commands,
@@ -308,6 +316,18 @@ def _copy_tests(
             target = Path(old, path)
             target.parent.mkdir(parents=True, exist_ok=True)
             shutil.copy2(Path(new, path), target)
+
+
+def _starts_clean_programs(repository: Repository, test_ids: Iterable[str]) -> bool:
+    """Return whether a test's file starts programs without our environment variables."""
+    places = {test_id.partition("::")[0] for test_id in test_ids}
+    files = [
+        Path(repository.root, path)
+        for path in repository.listed()
+        if any(f"/{path}".endswith(f"/{place}") for place in places)
+    ]
+    texts = (file.read_text("utf-8", "replace") for file in files if file.is_file())
+    return any(_CLEAN.search(text) for text in texts)
 
 
 def _sides(

@@ -1,4 +1,4 @@
-"""Two sides of real repositories. A third of the kinds runs by default, all of them with
+"""Two sides of real repositories. A third of the tests runs by default, all of them with
 
     GPUPERF_ALL_REPOSITORIES=1 pytest tests/functional/against
 
@@ -20,15 +20,18 @@ import pytest
 
 from fakes.repositories import Repo, without_git_variables
 
+ALL = bool(os.environ.get("GPUPERF_ALL_REPOSITORIES"))
 PROGRAM = Path(__file__).with_name("program.py")
 TEST_IDS = ["tests/test_core.py::test_work"]
 
 
 @pytest.fixture(autouse=True)
-def _git() -> None:
-    """Skip where git is missing."""
+def _git(request: pytest.FixtureRequest) -> None:
+    """Skip where git is missing, and by default what takes long."""
     if shutil.which("git") is None:
         pytest.skip("git is not installed")
+    if not ALL and request.node.get_closest_marker("long") is not None:
+        pytest.skip("takes long: set GPUPERF_ALL_REPOSITORIES=1")
 
 
 @pytest.fixture

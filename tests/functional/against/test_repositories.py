@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -11,11 +10,14 @@ import pytest
 
 from fakes.repositories import KINDS, Repo, need
 
-ALL = bool(os.environ.get("GPUPERF_ALL_REPOSITORIES"))
-CHOSEN = [name for name, kind in KINDS.items() if ALL or kind.is_fast]
 
-
-@pytest.mark.parametrize("name", CHOSEN)
+@pytest.mark.parametrize(
+    "name",
+    [
+        pytest.param(name, marks=() if kind.is_fast else pytest.mark.long)
+        for name, kind in KINDS.items()
+    ],
+)
 def test_each_side_runs_its_own_files(
     name: str,
     repo: Repo,
@@ -36,7 +38,6 @@ def test_each_side_runs_its_own_files(
         assert answer.get("level") == kind.level, answer
         assert answer["told"][-2:] == ["1", "2"]
         assert answer["test_ids"] == ["tests/test_core.py::test_work"]
-        assert answer["modules"]
         assert kind.says in " ".join(answer["remarks"])
     assert not list(scratch.iterdir())
     assert repo.git("worktree", "list").count("\n") == 0

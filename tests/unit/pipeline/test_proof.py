@@ -44,7 +44,7 @@ def loaded(modules: Mapping[str, str], *libraries: str) -> Loaded:
 
 
 def code(gap: Gap | None) -> GapCode | None:
-    return gap and gap.code
+    return None if gap is None else gap.code
 
 
 def test_what_counts_is_loaded_code() -> None:

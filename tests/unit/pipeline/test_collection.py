@@ -1,0 +1,141 @@
+"""Rules of pipeline.collection: what a side says of its tests, and what it may not."""
+
+from __future__ import annotations
+
+import errno
+import os
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+
+import pytest
+
+from fakes.runner import FakeRunner, finished
+from pytest_gpuperf.collect.runner import Finished
+from pytest_gpuperf.errors import CollectorTimeoutError, SidesRefusedError
+from pytest_gpuperf.measure.site import ProcessIdentity
+from pytest_gpuperf.model import codec
+from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.environment import Session
+from pytest_gpuperf.pipeline.collection import (
+    LISTING_VARIABLE,
+    CollectedTest,
+    Collection,
+    Listing,
+    collect,
+)
+from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
+from pytest_gpuperf.pipeline.side_command import SideCommand
+
+SESSION = Session(id="s", started_unix_s=0.0, host="h")
+IDENTITY = ProcessIdentity(session=SESSION, spool="/spool", expected="/expected")
+
+
+class Child(FakeRunner):
+    """A runner whose process writes a listing, if any."""
+
+    def __init__(self, listing: Listing | None, end: Finished | Exception) -> None:
+        super().__init__([end])
+        self._listing = listing
+        self.spec: ChildSpec | None = None
+
+    def run(
+        self,
+        argv: Sequence[str],
+        *,
+        timeout_s: float,
+        cwd: str | None = None,
+        env: Mapping[str, str] | None = None,
+        stdin: bytes = b"",
+    ) -> Finished:
+        assert env is not None
+        self.spec = codec.from_text(Path(env["CHILD"]).read_bytes(), ChildSpec)
+        if self._listing is not None:
+            Path(env[LISTING_VARIABLE]).write_text(codec.to_text(self._listing))
+        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+
+
+@pytest.fixture
+def collected(tmp_path: Path) -> Callable[[Child], Collection]:
+    """Return what lets the old side collect."""
+    command = SideCommand(
+        side=Side.OLD,
+        folder=str(tmp_path),
+        command=CommandLine(args=("tests",), folder=str(tmp_path), variable="CHILD"),
+        tree=str(tmp_path),
+        other="",
+        kept=(),
+        scratch=str(tmp_path),
+    )
+    return lambda child: collect(command, IDENTITY, child, timeout_s=5.0)
+
+
+def test_a_process_that_collects_runs_nothing(
+    collected: Callable[[Child], Collection],
+) -> None:
+    """It is a child without tests, with the plugin that lists; nothing of it is kept."""
+    test = CollectedTest(test_id="a", source="s", measures=True)
+    child = Child(Listing(tests=(test,)), finished())
+
+    collection = collected(child)
+
+    assert collection.tests == {"a": test}
+    assert collection.failure == ""
+    (call,) = child.calls
+    at = call.argv.index("-p")
+    assert call.argv[at : at + 3] == (
+        "-p",
+        "pytest_gpuperf.hooks.listing",
+        "--collect-only",
+    )
+    assert child.spec is not None
+    assert child.spec.test_ids == ()
+    assert (child.spec.identity.spool, child.spec.identity.expected) == (None, None)
+
+
+def test_what_cannot_be_collected_is_named(
+    collected: Callable[[Child], Collection],
+) -> None:
+    """The first of it, with the last lines of its traceback."""
+    listing = Listing(
+        tests=(), failures={"tests/test_a.py": "E  SyntaxError"}, is_import_error=False
+    )
+
+    collection = collected(Child(listing, finished(2)))
+
+    assert collection.failure == "it cannot collect tests/test_a.py: E  SyntaxError"
+    assert not collection.is_import_error
+
+
+def test_a_process_that_lists_nothing_shows_its_last_lines(
+    collected: Callable[[Child], Collection],
+) -> None:
+    """As where a conftest.py cannot be imported."""
+    collection = collected(Child(None, finished(4, stderr=b"ImportError in conftest")))
+
+    assert collection.failure == (
+        "it collected nothing (exit 4): ImportError in conftest"
+    )
+
+
+def test_a_process_without_room_is_a_full_disk(
+    collected: Callable[[Child], Collection], tmp_path: Path
+) -> None:
+    """Not a side that cannot collect: the folder is named."""
+    text = f"OSError: [Errno 28] {os.strerror(errno.ENOSPC)}".encode()
+
+    with pytest.raises(SidesRefusedError, match="make room there") as caught:
+        collected(Child(None, finished(1, stderr=text)))
+
+    assert str(tmp_path) in str(caught.value)
+
+
+def test_a_side_that_hangs_is_named(
+    collected: Callable[[Child], Collection],
+) -> None:
+    """With its limit."""
+    late = CollectorTimeoutError("python did not end within 5 s", remedy="wait")
+
+    with pytest.raises(
+        CollectorTimeoutError, match="the old side did not collect its tests within 5 s"
+    ):
+        collected(Child(None, late))
