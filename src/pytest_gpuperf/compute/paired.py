@@ -5,20 +5,24 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-from pytest_gpuperf.compute.spread import Spread, half_width
+from pytest_gpuperf.compute.spread import LEAST_VARIANCE, Spread, half_width, moments
 from pytest_gpuperf.compute.stats import median, median_interval
 from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.sample import Source
 
 __all__ = [
-    "DEVICE_PROCESS_SPREAD",
-    "HOST_PROCESS_SPREAD",
+    "ENOUGH_PROCESSES",
     "PairedRatio",
     "paired_ratio",
+    "process_spread",
+    "ratio_of_processes",
+    "with_spread",
 ]
 
-HOST_PROCESS_SPREAD = 0.05  # docs/judging.md section 4: the prior of host and wall time
-DEVICE_PROCESS_SPREAD = 0.015  # the same, of device time
-_ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
+# docs/judging.md section 3: what two callables of one process differ by in another one
+_HOST_SPREAD = 0.02
+_DEVICE_SPREAD = 0.005
+ENOUGH_PROCESSES = 3  # so many show by themselves how much processes differ
 
 
 class PairedRatio(Frozen, frozen=True, kw_only=True):
@@ -38,12 +42,17 @@ class PairedRatio(Frozen, frozen=True, kw_only=True):
     high: float | None
 
 
+def process_spread(source: str) -> float:
+    """Return what a ratio of times by one source usually differs by between processes."""
+    return _HOST_SPREAD if source == Source.HOST else _DEVICE_SPREAD
+
+
 def paired_ratio(
     above: Sequence[float],
     below: Sequence[float],
     *,
     process_count: int = 1,
-    process_spread: float = HOST_PROCESS_SPREAD,
+    spread: float = _HOST_SPREAD,
 ) -> PairedRatio:
     """
     Return the ratio of two interleaved sides.
@@ -59,7 +68,7 @@ def paired_ratio(
 
         process_count: Processes that the samples come from.
 
-        process_spread: Standard deviation between processes, relative to the value.
+        spread: Standard deviation between processes, relative to the value.
 
     Raises:
         ValueError: A side has no samples.
@@ -74,10 +83,54 @@ def paired_ratio(
     if interval is None:
         return PairedRatio(value=math.exp(middle), low=None, high=None)
     between = 0.0
-    if process_count < _ENOUGH_PROCESSES:
-        between = half_width(Spread(fraction=process_spread))
+    if process_count < ENOUGH_PROCESSES:
+        between = half_width(Spread(fraction=spread))
     return PairedRatio(
         value=math.exp(middle),
         low=math.exp(middle - math.hypot(middle - interval[0], between)),
         high=math.exp(middle + math.hypot(interval[1] - middle, between)),
+    )
+
+
+def with_spread(
+    ratio: PairedRatio, *, spread: Spread, instead_of: float
+) -> PairedRatio:
+    """
+    Return a ratio whose interval is widened by another spread between processes.
+
+    Args:
+        ratio: A ratio of one process.
+
+        spread: What processes, or sessions, have been seen to differ by.
+
+        instead_of: The standard deviation that its interval was widened by.
+    """
+    if ratio.low is None or ratio.high is None:
+        return ratio
+    assumed, between = half_width(Spread(fraction=instead_of)), half_width(spread)
+    below, above = (
+        math.sqrt(max(math.log(end / ratio.value) ** 2 - assumed**2, 0.0) + between**2)
+        for end in (ratio.low, ratio.high)
+    )
+    return PairedRatio(
+        value=ratio.value,
+        low=ratio.value * math.exp(-below),
+        high=ratio.value * math.exp(above),
+    )
+
+
+def ratio_of_processes(ratios: Sequence[float]) -> PairedRatio:
+    """
+    Return the mean of the ratios of several processes, as sure as they are alike.
+
+    Args:
+        ratios: One of each process, > 0, of 3 processes or more.
+    """
+    mean, squares = moments([math.log(ratio) for ratio in ratios])
+    dof = len(ratios) - 1
+    variance = max(squares / dof, LEAST_VARIANCE) / len(ratios)
+    spread = Spread(fraction=math.sqrt(variance), parts=((1.0, variance, dof),))
+    half = half_width(spread)
+    return PairedRatio(
+        value=math.exp(mean), low=math.exp(mean - half), high=math.exp(mean + half)
     )

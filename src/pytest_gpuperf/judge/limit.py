@@ -17,6 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.paired import (
+    ENOUGH_PROCESSES,
+    PairedRatio,
+    process_spread,
+    ratio_of_processes,
+    with_spread,
+)
 from pytest_gpuperf.compute.spread import (
     LEAST_SESSIONS,
     Z_95,
@@ -232,9 +239,10 @@ def _interval(
     """Return where other sessions would find a value; None: it is compared as a point."""
     if limit.operator == "==" or record.kind in _POINTS:
         return None
-    low, high = estimate.low, estimate.high
-    if record.kind is Kind.COMPARE and low is not None and high is not None:
-        return _Interval(low=low, high=high)  # it holds the processes' spread already
+    if record.kind is Kind.COMPARE:
+        sides = _of_sides(estimate, again, spread)
+        if sides.low is not None and sides.high is not None:
+            return _Interval(low=sides.low, high=sides.high)
     known = spread or _prior(estimate)
     if known is None:
         return None
@@ -244,6 +252,19 @@ def _interval(
     )
     ends = sorted((estimate.value / factor, estimate.value * factor))
     return _Interval(low=ends[0], high=ends[1])
+
+
+def _of_sides(
+    estimate: Estimate, again: Sequence[Estimate], spread: Spread | None
+) -> PairedRatio:
+    """Return a comparison with its interval: of processes where enough measured it."""
+    if len(again) >= ENOUGH_PROCESSES:
+        return ratio_of_processes([e.value for e in again])
+    ratio = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
+    if spread is None:  # it is widened by the usual one already
+        return ratio
+    usual = process_spread(estimate.source)
+    return with_spread(ratio, spread=spread, instead_of=usual)
 
 
 def _prior(estimate: Estimate) -> Spread | None:
@@ -452,6 +473,8 @@ def spread_of(
     ]
     if len(values) < LEAST_SESSIONS:
         return None
+    if record.kind is Kind.COMPARE:  # their intervals hold a guess of the same spread
+        values = [replace(value, half_widths=()) for value in values]
     return session_spread(values, usual().get(group_of(metric, source)))
 
 

@@ -126,11 +126,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
-        from pytest_gpuperf.compute.paired import (
-            DEVICE_PROCESS_SPREAD,
-            HOST_PROCESS_SPREAD,
-            paired_ratio,
-        )
+        from pytest_gpuperf.compute.paired import paired_ratio, process_spread
 
         # both were timed by turns, with the same timers
         sides = {
@@ -139,11 +135,9 @@ class Maker(Frozen, frozen=True, kw_only=True):
         }
         speedups = []
         for source, (mine, theirs) in sides.items():
-            spread = (
-                HOST_PROCESS_SPREAD if source == Source.HOST else DEVICE_PROCESS_SPREAD
-            )
+            spread = process_spread(source)
             ratio = paired_ratio(
-                theirs, mine, process_count=process_count, process_spread=spread
+                theirs, mine, process_count=process_count, spread=spread
             )
             speedups.append(
                 Estimate(

@@ -3,11 +3,24 @@
 from __future__ import annotations
 
 import math
+import statistics
 
 import pytest
 
-from pytest_gpuperf.compute.paired import paired_ratio
+from pytest_gpuperf.compute.paired import (
+    PairedRatio,
+    paired_ratio,
+    process_spread,
+    ratio_of_processes,
+    with_spread,
+)
+from pytest_gpuperf.compute.spread import Spread
 from unit.compute.comparing import known
+
+
+def ends(ratio: PairedRatio) -> tuple[float, float]:
+    """The ends of a ratio that has them."""
+    return known(ratio.low), known(ratio.high)
 
 
 def test_a_ratio_of_samples_taken_in_turns() -> None:
@@ -21,12 +34,12 @@ def test_a_ratio_of_samples_taken_in_turns() -> None:
 
 
 def test_one_process_widens_a_ratio() -> None:
-    """Fewer than 3 processes drew too few placements and choices: 5 % by the host."""
+    """Fewer than 3 processes drew too few placements and choices: 2 % by the host."""
     one = paired_ratio([2.0] * 8, [1.0] * 8)
-    device = paired_ratio([2.0] * 8, [1.0] * 8, process_spread=0.015)
+    device = paired_ratio([2.0] * 8, [1.0] * 8, spread=0.005)
 
-    assert known(one.low) == pytest.approx(2 * math.exp(-0.05 * 2.5758293))
-    assert known(one.high) == pytest.approx(2 * math.exp(0.05 * 2.5758293))
+    assert known(one.low) == pytest.approx(2 * math.exp(-0.02 * 2.5758293))
+    assert known(one.high) == pytest.approx(2 * math.exp(0.02 * 2.5758293))
     assert known(device.low) > known(one.low)
 
 
@@ -35,7 +48,7 @@ def test_the_ends_of_a_ratio_are_those_of_its_samples(processes: int) -> None:
     """From the middle to the smallest and to the largest of 8, and widened below 3."""
     above = [1.8, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6]
     ratio = paired_ratio(above, [1.0] * 8, process_count=processes)
-    between = 0.05 * 2.5758293 if processes < 3 else 0.0
+    between = 0.02 * 2.5758293 if processes < 3 else 0.0
 
     assert ratio.value == pytest.approx(2.0)
     assert known(ratio.low) == pytest.approx(
@@ -58,3 +71,57 @@ def test_too_few_pairs_have_no_interval() -> None:
     assert (ratio.low, ratio.high) == (None, None)
     with pytest.raises(ValueError, match="at least 1"):
         paired_ratio([], [])
+
+
+def test_processes_usually_differ_by_so_much() -> None:
+    """2 % of host times, 0.5 % of those of a device."""
+    assert process_spread("host") == 0.02
+    assert [process_spread(s) for s in ("cupti", "events")] == [0.005, 0.005]
+
+
+def test_what_was_seen_takes_the_place_of_what_is_usual() -> None:
+    """The part of the samples stays, that of the processes is exchanged."""
+    above = [1.8, 2.0, 2.0, 2.0, 2.0, 2.0, 2.0, 2.6]
+    alone = paired_ratio(above, [1.0] * 8, process_count=3)
+    one = paired_ratio(above, [1.0] * 8, spread=0.02)
+    seen = with_spread(one, spread=Spread(fraction=0.1), instead_of=0.02)
+    none = with_spread(one, spread=Spread(fraction=0.0), instead_of=0.02)
+
+    assert seen.value == one.value
+    assert ends(seen) == pytest.approx(ends(paired_ratio(above, [1.0] * 8, spread=0.1)))
+    assert ends(none) == pytest.approx(ends(alone))
+
+
+def test_samples_that_left_nothing_open_leave_nothing() -> None:
+    """Not even where the interval is rounded below what it was widened by."""
+    narrow = PairedRatio(value=1.0, low=0.999, high=1.001)
+    left = with_spread(narrow, spread=Spread(fraction=0.01), instead_of=0.02)
+
+    assert known(left.high) == pytest.approx(math.exp(0.01 * 2.5758293))
+    assert known(left.low) == pytest.approx(math.exp(-0.01 * 2.5758293))
+
+
+def test_a_ratio_without_an_interval_has_none() -> None:
+    """Whatever is known of processes."""
+    bare = PairedRatio(value=1.0, low=None, high=None)
+
+    assert with_spread(bare, spread=Spread(fraction=0.01), instead_of=0.02) == bare
+
+
+def test_several_processes_are_as_sure_as_they_are_alike() -> None:
+    """Student's interval of the mean of their logarithms, 99 %, two-sided."""
+    logs = [0.30, 0.32, 0.37, 0.31]
+    ratio = ratio_of_processes([math.exp(log) for log in logs])
+    half = 5.840909 * statistics.stdev(logs) / 2  # of 3 degrees of freedom
+
+    assert ratio.value == pytest.approx(math.exp(0.325))
+    assert known(ratio.low) == pytest.approx(math.exp(0.325 - half), rel=1e-5)
+    assert known(ratio.high) == pytest.approx(math.exp(0.325 + half), rel=1e-5)
+
+
+def test_processes_that_agree_are_not_taken_for_exact() -> None:
+    """Nothing repeats better than 0.1 %."""
+    ratio = ratio_of_processes([2.0, 2.0, 2.0])
+    half = 9.924843 * 0.001 / math.sqrt(3)
+
+    assert known(ratio.high) == pytest.approx(2 * math.exp(half), rel=1e-5)

@@ -10,6 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from pytest_gpuperf.compute.paired import process_spread
 from pytest_gpuperf.compute.spread import Z_95, Spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
@@ -215,6 +216,43 @@ def test_a_comparison_brings_its_own_interval() -> None:
     bare = estimate(1.31, "speedup")
     verdict = judged("speedup >= 1.3", bare, kind=Kind.COMPARE)
     assert verdict.outcome is Outcome.INCONCLUSIVE
+
+
+def test_what_the_store_shows_of_processes_widens_a_comparison() -> None:
+    """Its own spread takes the place of the usual one, which the ends hold already."""
+    usual = Z * process_spread("host")
+    one = estimate(
+        1.5,
+        "speedup",
+        source="host",
+        low=1.5 * math.exp(-math.hypot(usual, 0.03)),
+        high=1.5 * math.exp(math.hypot(usual, 0.04)),
+    )
+    seen = Spread(fraction=0.1)
+    limit, subject = parse_limit("speedup >= 1.3"), record(one, kind=Kind.COMPARE)
+
+    assert judge_limit(limit, subject).outcome is Outcome.PASSED
+    verdict = judge_limit(limit, subject, spread=seen)
+    assert verdict.outcome is Outcome.INCONCLUSIVE
+    assert verdict.low == pytest.approx(1.5 * math.exp(-math.hypot(0.1 * Z, 0.03)))
+    assert verdict.high == pytest.approx(1.5 * math.exp(math.hypot(0.1 * Z, 0.04)))
+
+
+@pytest.mark.parametrize(("count", "outcome"), [(2, "inconclusive"), (3, "passed")])
+def test_a_comparison_in_several_processes_needs_no_guess(
+    count: int, outcome: str
+) -> None:
+    """From three on they show by themselves what processes differ by."""
+    subject = estimate(1.5, "speedup", low=1.2, high=1.8)
+    again = [estimate(v, "speedup", low=1.2, high=1.8) for v in (1.5, 1.51, 1.49)]
+    records = [record(e, kind=Kind.COMPARE) for e in again[:count]]
+    verdict = judge_limit(
+        parse_limit("speedup >= 1.3"),
+        record(subject, kind=Kind.COMPARE),
+        retest=retest(records),
+    )
+
+    assert verdict.outcome.value == outcome
 
 
 def test_above_the_roof_is_no_pass() -> None:

@@ -316,6 +316,21 @@ def test_a_spread_is_of_what_can_be_compared() -> None:
         assert spread_of_time((*same, *others)) == spread_of_time(same)
 
 
+def test_what_a_comparison_was_widened_by_is_no_evidence_of_its_sessions() -> None:
+    """Its ends hold a guess of the spread that the sessions themselves show."""
+    stored = tuple(
+        replace(s, values=tuple(replace(v, half_widths=(0.5,)) for v in s.values))
+        for s in sessions(1.0, 1.001, 0.999)
+    )
+    sides = replace(NOW, kind=Kind.COMPARE)
+    wide, narrow = spread_of_time(stored), spread_of("time", sides, stored, dict)
+
+    assert wide is not None
+    assert narrow is not None
+    assert wide.fraction > 0.2
+    assert narrow.fraction < 0.02
+
+
 def test_a_suite_says_how_much_such_tests_differ() -> None:
     """The prior of the metric and its family moderates the test's own spread."""
     same = sessions(1.0, 1.1, 1.2)

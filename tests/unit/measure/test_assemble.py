@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.base import Timing
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, CapturedValue
 from pytest_gpuperf.compute import stats
-from pytest_gpuperf.compute.paired import DEVICE_PROCESS_SPREAD, HOST_PROCESS_SPREAD
+from pytest_gpuperf.compute.paired import process_spread
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.captured import capture_record
@@ -211,7 +211,7 @@ def test_a_comparison_is_as_sure_as_processes_of_its_source_are_alike() -> None:
     assert device.high is not None
     assert host.high is not None
     ratio = math.log(device.high) / math.log(host.high)
-    assert ratio == pytest.approx(DEVICE_PROCESS_SPREAD / HOST_PROCESS_SPREAD)
+    assert ratio == pytest.approx(process_spread("events") / process_spread("host"))
 
 
 def test_a_host_time_shares_the_facts_of_the_host() -> None:
