@@ -184,6 +184,7 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
 
     assert ended.returncode == 1, ended.stdout
     assert "ZeroDivisionError" in ended.stdout
+    assert "judged 0 of 3: 3 not compared with the revision" in ended.stdout
     assert "no test was compared with the revision" in ended.stdout
     assert repository.outcomes() == {}
     assert repository.is_clean()
