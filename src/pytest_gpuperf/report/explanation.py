@@ -237,7 +237,7 @@ def _body(
     if is_unmeasured or options is None:
         return
     yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
-    if options.get("gpuperf_update") == "all" or words.of_revision(verdict):
+    if options.get("gpuperf_update") == "all" or verdict.of_revision:
         return  # it is accepted already, or nothing can be stored
     if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
         yield Line(f"    accept:    {accept_command(verdict, options)}")
@@ -410,7 +410,7 @@ def _with_store(
     named = any(
         flag.startswith(("--gpuperf-baseline", "--gpuperf-against")) for flag in flags
     )
-    if named or verdict.change is None or words.of_revision(verdict):
+    if named or verdict.change is None or verdict.of_revision:
         return flags
     return (f"--gpuperf-baseline={_from_root('.gpuperf', options)}", *flags)
 

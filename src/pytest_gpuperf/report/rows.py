@@ -116,12 +116,12 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def change(self) -> str:
         """The change against the baseline that counts most."""
-        return _change(v for v in self.verdicts if not words.of_revision(v))
+        return _change(v for v in self.verdicts if not v.of_revision)
 
     @property
     def revision_change(self) -> str:
         """The same against a revision."""
-        return _change(v for v in self.verdicts if words.of_revision(v))
+        return _change(v for v in self.verdicts if v.of_revision)
 
     @property
     def is_limited(self) -> bool:

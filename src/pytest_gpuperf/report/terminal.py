@@ -635,6 +635,8 @@ def _unlimited(
         why = "disabled"
     elif options.get("gpuperf_max_regression", "").strip() == "off":
         why = "without a limit (--gpuperf-max-regression=off)"
+    elif "gpuperf_against" in options:
+        why = "not compared with the revision"
     else:
         why = "without marker limit or baseline"
     return [*undecided, f"{count} {why}"] if count else undecided

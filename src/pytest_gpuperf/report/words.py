@@ -30,7 +30,6 @@ __all__ = [
     "in_suite",
     "label",
     "noun",
-    "of_revision",
     "sentence",
     "short",
 ]
@@ -272,14 +271,9 @@ def for_pytest(verdict: Verdict) -> Verdict:
     """Return a verdict with its evidence in words, and its remedy in pytest."""
     case = verdict.reason, verdict.cause
     remedy = _IN_PYTEST.get(case, "")
-    if of_revision(verdict):
+    if verdict.of_revision:
         remedy = _ON_BOTH_SIDES.get(case, remedy)
     return _worded(verdict, remedy)
-
-
-def of_revision(verdict: Verdict) -> bool:
-    """Return whether a verdict is of a comparison with a revision alone."""
-    return verdict.against is not None and verdict.baseline is None
 
 
 def blocks(verdict: Verdict) -> str:
@@ -337,7 +331,7 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     if verdict.cause in _WITHOUT_VALUE:
         yield _WITHOUT_VALUE[verdict.cause]
     yield from evidence.lines
-    again = "" if of_revision(verdict) else " again"
+    again = "" if verdict.of_revision else " again"
     for gap in evidence.lacking:
         yield f"{gap.metric} was not measured{again}: {gap.reason}"
     yield from _compared(verdict, evidence)
@@ -350,7 +344,7 @@ def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     for name, (then, now) in evidence.differences.items():
         yield f"{name}: {then} -> {now}"
     then, of_what = "stored", "sessions"
-    if of_revision(verdict):
+    if verdict.of_revision:
         then, of_what = "revision", "processes"
     if evidence.stored_sources:
         yield f"{then}: {', '.join(evidence.stored_sources)}"
@@ -418,7 +412,7 @@ def building(verdict: Verdict) -> str:
 def sentence(verdict: Verdict) -> str:
     """Return the sentence of a verdict's reason, with its direction where that is known."""
     text, moved = REASONS[verdict.reason], verdict.change
-    if of_revision(verdict):
+    if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
             return "Each side kept another kernel."
         return _OF_REVISION.get(verdict.reason, text)

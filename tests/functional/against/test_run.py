@@ -7,7 +7,6 @@ import shutil
 import signal
 import subprocess
 import sys
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -185,6 +184,7 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
 
     assert ended.returncode == 1, ended.stdout
     assert "ZeroDivisionError" in ended.stdout
+    assert "judged 0 of 3: 3 not compared with the revision" in ended.stdout
     assert "no test was compared with the revision" in ended.stdout
     assert repository.outcomes() == {}
     assert repository.is_clean()
@@ -192,22 +192,22 @@ def test_a_revision_that_cannot_be_imported_fails_the_run(
 
 @pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
 def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
-    repository: Repository, tmp_path: Path
+    repository: Repository,
 ) -> None:
     """Exit status 2, the tests reported, the file of the run written."""
     repository.values(**NEW)
     argv = [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST]
-    process = subprocess.Popen(
+    with subprocess.Popen(
         argv, cwd=repository.project.path, stdout=subprocess.PIPE, encoding="utf-8"
-    )
-    assert process.stdout is not None
-    for line in process.stdout:
-        if "making the two sides" in line:
-            break
-    process.send_signal(signal.SIGINT)
-    text = process.stdout.read()
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "making the two sides" in line:
+                break
+        process.send_signal(signal.SIGINT)
+        text = process.stdout.read()
 
-    assert process.wait(timeout=60) == pytest.ExitCode.INTERRUPTED, text
+    assert process.returncode == pytest.ExitCode.INTERRUPTED, text
     assert "it was interrupted" in text
     assert "3 passed" in text
     assert repository.project.report()["against"]["gap"]["code"] == "incomplete"
