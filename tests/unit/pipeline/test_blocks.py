@@ -68,7 +68,7 @@ Body = Callable[[ThreadProcess], int]
 
 def measure(process: ThreadProcess, test_id: str) -> None:
     """Measure a test as a process does, and answer."""
-    process.client.test_id = test_id
+    process.client.begin_test(test_id)
     with process.client.measuring(""):
         process.client.take_turn(False)
         process.client.alone()
@@ -252,7 +252,7 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
 
 def crash(process: ThreadProcess) -> int:
     measure(process, TESTS[0])
-    process.client.test_id = TESTS[1]
+    process.client.begin_test(TESTS[1])
     with process.client.measuring(""):
         process.exit_code = -11
         process.hang_up()
@@ -279,7 +279,7 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
 
     def hang(process: ThreadProcess) -> int:
         if place == "with a turn":
-            process.client.test_id = TESTS[0]
+            process.client.begin_test(TESTS[0])
             with process.client.measuring("x"):
                 process.client.take_turn(False)
                 process.hang()
