@@ -119,13 +119,14 @@ class Bed:
         runner: Runner | None = None,
         lock: Lock = Lock.EXCLUSIVE,
         check: Gap | None = None,
+        timeout_s: float = 0,
     ) -> None:
         self.runner = ThreadRunner(body)
         self.sentences: list[str] = []
         self.checked: list[tuple[Side, str]] = []
         self._gap = check
         self.site = Site(
-            Config(root="/", lock=lock, lock_timeout_s=0),
+            Config(root="/", lock=lock, lock_timeout_s=timeout_s),
             ProcessIdentity(
                 session=Session(id="s", started_unix_s=0.0, host="h"),
                 spool="/spool",
@@ -447,6 +448,25 @@ def test_another_run_is_waited_for_and_told() -> None:
 
     waited = f"waiting for process {os.getpid()} (block 7 of an A/B comparison)"
     assert bed.sentences == [waited]
+
+
+def test_two_runs_have_the_machine_by_turns() -> None:
+    """None of them waits until the other has run all of its blocks."""
+    order: list[str] = []
+
+    def run(name: str) -> None:
+        bed = Bed(timeout_s=60)
+        for index in range(3):
+            bed.block(index)
+            order.append(name)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert order not in (list("aaabbb"), list("bbbaaa"))
 
 
 def test_nobody_is_waited_for_where_that_is_switched_off() -> None:
