@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 
 from fakes.project import Project, lines
+from pytest_gpuperf.report.lines import text_bytes
 
 STEADY = """
     import pytest
@@ -604,3 +605,35 @@ def test_what_a_test_measured_is_freed_with_it(project: Project) -> None:
         """
     )
     assert project.run().parseoutcomes() == {"passed": 2}
+
+
+def test_names_of_any_letters_leave_the_junit_file_well_formed(
+    project: Project,
+) -> None:
+    """Pytest escapes what a property says, and not what it is called."""
+    project.write("""
+        def test_it(gpuperf):
+            for name in ("a\\x1bb", "c\\x00", "d\\ufffe", "e<&>"):
+                gpuperf.record(name, 1.0)
+    """)
+    project.run("--junitxml=junit.xml", "--gpuperf-junit-properties")
+    (case,) = project.junit()
+
+    for seen in (r"a\x1bb", r"c\x00", r"d\ufffe", "e<&>"):
+        assert any(seen in name for name in case.properties)
+
+
+@pytest.mark.parametrize("name", ["::error::x", "##[error]x"])
+def test_no_line_is_a_command_of_a_ci_runner(project: Project, name: str) -> None:
+    """Whoever names a metric cannot speak to the machine that runs the tests."""
+    project.write(f"""
+        def test_it(gpuperf):
+            gpuperf.record({name!r}, 1.0)
+    """)
+    ended = project.run("-v", "--gpuperf-json=run.json")
+    printed = text_bytes(f"  {line}" for line in (name, "a::b")).decode().splitlines()
+
+    assert any(name[1:] in line for line in ended.outlines)
+    for line in (*ended.outlines, *printed):
+        assert not line.lstrip().startswith(("::", "##["))
+    assert printed[1] == "  a::b"

@@ -25,6 +25,7 @@ from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
+from pytest_gpuperf.report.lines import escape
 from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:
@@ -304,7 +305,8 @@ class Suite:
             if sentence := words.in_suite(v):
                 note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
                 values.append((f"gpuperf.note.{v.metric}", note))
-        return values
+        # pytest escapes the values alone
+        return [(escape(name), value) for name, value in values]
 
     def places(self) -> tuple[TestPlace, ...]:
         """Return where each test stands in the project, and in reports."""

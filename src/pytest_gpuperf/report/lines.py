@@ -10,6 +10,8 @@ import unicodedata
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
+from msgspec.structs import force_setattr
+
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.verdict import Outcome
 
@@ -21,6 +23,7 @@ __all__ = [
     "Style",
     "code",
     "escape",
+    "inert",
     "json_bytes",
     "line_width",
     "markdown_table",
@@ -32,6 +35,9 @@ __all__ = [
     "wrapped",
 ]
 
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
+# how a line begins that a CI runner takes for a command, blanks before it left out
+_COMMANDS = ("::", "##[")
 # below this character: digits and letter of its escape, as Python writes them
 _ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
 
@@ -40,12 +46,28 @@ def escape(text: str) -> str:
     r"""
     Return a text that can do nothing to a terminal.
 
-    Control characters, line breaks, marks of writing direction, invisible characters and
-    lone surrogates are written as Python would: \x1b, \u202e.
+    Control characters, line breaks, marks of writing direction, invisible characters,
+    noncharacters (which no XML may hold) and lone surrogates are written as Python would:
+    \x1b, \u202e.
     """
     if text.isprintable():
         return text
     return "".join(_visible(character) for character in text)
+
+
+def inert(line: str) -> str:
+    r"""
+    Return a line that no CI runner takes for one of its commands.
+
+    Example:
+        >>> inert("  ::error::x")
+        '  \\x3a:error::x'
+    """
+    rest = line.lstrip()
+    if not rest.startswith(_COMMANDS):
+        return line
+    indent = line[: len(line) - len(rest)]
+    return f"{indent}\\x{ord(rest[0]):02x}{rest[1:]}"
 
 
 def code(text: str) -> str:
@@ -91,8 +113,9 @@ def quoted(text: str) -> str:
 
 def _visible(character: str) -> str:
     """Return a character, or its code where it is not one that is seen."""
-    if unicodedata.category(character) in {"Cc", "Cf", "Cs", "Zl", "Zp"}:
-        number = ord(character)
+    number = ord(character)
+    is_no_character = number & 0xFFFE == 0xFFFE  # noqa: PLR2004 - of each plane
+    if is_no_character or unicodedata.category(character) in _UNSEEN:
         width, letter = next(spelling for end, spelling in _ESCAPES if number < end)
         return f"\\{letter}{number:0{width}x}"
     return character
@@ -141,6 +164,10 @@ class Line(Frozen, frozen=True):
 
     text: str
     style: Style = Style.PLAIN
+
+    def __post_init__(self) -> None:
+        """Let no line be a command of a CI runner."""
+        force_setattr(self, "text", inert(self.text))
 
     def __str__(self) -> str:
         """Return the text."""
@@ -257,7 +284,7 @@ def shorten(text: str, width: int) -> str:
 
 def text_bytes(lines: Iterable[str | Line]) -> bytes:
     """Return lines as they are printed [UTF-8]."""
-    return "".join(f"{line}\n" for line in lines).encode()
+    return "".join(f"{inert(str(line))}\n" for line in lines).encode()
 
 
 def json_bytes(content: Mapping[str, object]) -> bytes:
