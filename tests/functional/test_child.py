@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import json
 
 import pytest
@@ -37,6 +38,7 @@ WITNESS = """
             "basetemp": str(config.option.basetemp),
             "xml": getattr(config.option, "xmlpath", None),
             "json": config.option.gpuperf_json,
+            "html": config.option.gpuperf_html,
         }))
 """
 TESTS = """
@@ -79,6 +81,14 @@ def children(project: Project) -> list[dict[str, object]]:
             ("--basetemp=base", "--junitxml=junit.xml", "--gpuperf-json=run.json"),
             id="files",
         ),
+        pytest.param(
+            ("--gpuperf-html=run.html",),
+            id="page",
+            marks=pytest.mark.skipif(
+                importlib.util.find_spec("jinja2") is None,
+                reason="Jinja2 is not installed (extra html)",
+            ),
+        ),
         pytest.param(("-x", "--pdb"), id="stops"),
         pytest.param(("--", "test_it.py"), id="dashes"),
         pytest.param(("-k", "x", "test_it.py"), id="selected"),
@@ -101,7 +111,7 @@ def test_children_run_the_suspects_and_controls_alone(
         assert child["xdist"] == []
         assert child["workers"] in {None, 0}
         assert (child["pdb"], child["maxfail"]) == (False, 0)
-        assert (child["xml"], child["json"]) == (None, None)
+        assert (child["xml"], child["json"], child["html"]) == (None, None, None)
     assert "(Pdb)" not in ended.stdout
     if "--junitxml=junit.xml" in options:
         assert len(stored.junit()) == 5

@@ -42,6 +42,7 @@ _RESET: dict[str, object] = {
     "pastebin": None,
     "gpuperf_record": None,
     "gpuperf_json": None,
+    "gpuperf_html": None,
 }
 _FAILURE_LINES = 12  # of a test's failure
 _OK, _FAILED, _EMPTY = 0, 1, 5  # of pytest.ExitCode, as a process returns them
