@@ -403,9 +403,11 @@ def samples(
 
         verdicts: Those of the measurement, for the baseline and the limit.
     """
-    mine = [verdict for verdict in verdicts if verdict.metric == metric]
-    expected = next((v.change.reference for v in mine if v.change is not None), None)
-    limit = next((v.limit for v in mine if v.limit is not None), None)
+    of_metric = [v for v in verdicts if v.metric == metric]
+    expected = next(
+        (v.change.reference for v in of_metric if v.change is not None), None
+    )
+    limit = next((v.limit for v in of_metric if v.limit is not None), None)
     shown = [x for s in sessions for x in (s.value, *s.values, *s.spread)]
     marks = [expected, None if limit is None else limit.threshold]
     ends = [*shown, *(mark for mark in marks if mark is not None and mark > 0)]
