@@ -1,0 +1,363 @@
+"""All that is known of a test, as its panel shows it."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.verdict import JUDGED, Verdict
+from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.explanation import evidence, explanation
+from pytest_gpuperf.report.html import figures
+from pytest_gpuperf.report.html.axes import percent
+from pytest_gpuperf.report.html.figures import SessionSamples
+from pytest_gpuperf.report.lines import Column
+from pytest_gpuperf.report.rows import Row, utilization_lines
+from pytest_gpuperf.report.steps import step_facts, step_tables
+
+__all__ = ["GapKey", "Gaps", "Panel", "bullet_of", "facts_of", "gaps_of", "panel_of"]
+
+_UNWRAPPED = 10_000  # characters: the browser breaks lines
+_MOST_VALUES = 40  # of a test; more are counted
+_MOST_METRICS = 10  # of each kernel: a wider table is not read
+
+GapKey = tuple[str, str]  # reason and remedy
+
+
+class Judgement(Frozen, frozen=True, kw_only=True):
+    """One verdict in words."""
+
+    outcome: str
+    subject: str
+    text: str
+    sentence: str
+    lines: tuple[str, ...]
+    remedy: str
+    bullet: figures.Bullet | None
+
+
+class Value(Frozen, frozen=True, kw_only=True):
+    """One measured value, and where it came from."""
+
+    metric: str
+    meaning: str
+    value: str
+    spread: str
+    origin: str
+
+
+class Gaps(Frozen, frozen=True, kw_only=True):
+    """Metrics that could not be measured, for one reason."""
+
+    metrics: tuple[str, ...]
+    reason: str
+    remedy: str
+    count: int = 1
+
+
+class Table(Frozen, frozen=True, kw_only=True):
+    """Columns of text with a heading."""
+
+    heading: str
+    columns: tuple[Column, ...]
+
+    @property
+    def lines(self) -> Iterator[tuple[str, ...]]:
+        """The rows."""
+        return zip(*(c.cells for c in self.columns), strict=True)
+
+
+class Loop(Frozen, frozen=True, kw_only=True):
+    """The scorecard of a loop."""
+
+    grade: str
+    facts: tuple[tuple[str, str], ...]
+    period: str
+    phases: tuple[figures.Share, ...]
+    tables: tuple[Table, ...]
+
+
+class Utilization(Frozen, frozen=True, kw_only=True):
+    """What a GPU was busy with."""
+
+    text: str
+    shares: tuple[figures.Share, ...]
+
+
+class Panel(Frozen, frozen=True, kw_only=True):
+    """All that is known of a test, shown when its row is opened."""
+
+    state: str
+    judgements: tuple[Judgement, ...]
+    doubts: tuple[str, ...]
+    notes: tuple[str, ...]
+    samples: figures.Samples | None
+    history: figures.History | None
+    roofline: figures.Roofline | None
+    roof: figures.Bar | None
+    roof_origin: str
+    kernels: tuple[figures.KernelRow, ...]
+    per_kernel: Table | None
+    binary: Table | None
+    loop: Loop | None
+    utilization: tuple[Utilization, ...]
+    time_lines: tuple[figures.TimeLineFigure, ...]
+    commands: tuple[tuple[str, str], ...]
+    moved: tuple[tuple[str, str, str], ...]
+    values: tuple[Value, ...]
+    more_values_count: int
+    facts: tuple[tuple[str, str], ...]
+    gaps: tuple[Gaps, ...]
+
+    @property
+    def figure_count(self) -> int:
+        """How many figures stand beside each other."""
+        drawn = (self.samples, self.history, self.roofline, self.roof, self.binary)
+        return sum(map(bool, (*drawn, self.loop, *self.utilization)))
+
+
+def panel_of(
+    row: Row,
+    *,
+    state: str,
+    shown: Estimate | None,
+    sessions: Sequence[SessionSamples],
+    commands: tuple[tuple[str, str], ...],
+    moved: tuple[tuple[str, str, str], ...],
+    common_facts: Mapping[str, str],
+    common_gaps: Mapping[GapKey, Gaps],
+) -> Panel:
+    """
+    Return the panel of a test.
+
+    Args:
+        row: What was measured and judged.
+
+        state: What is said where there is no verdict.
+
+        shown: The value whose samples are drawn; None: there is none.
+
+        sessions: Them, oldest first.
+
+        commands: What to type next: name and line.
+
+        moved: Facts that have changed: name, then and now.
+
+        common_facts: What most tests share, and is told once.
+
+        common_gaps: What most tests lack.
+    """
+    record = row.record
+    changed = next((v for v in row.verdicts if v.change is not None), None)
+    metric, unit = ("", "") if shown is None else (shown.metric, shown.unit)
+    drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
+    values = tuple(_values(record))
+    return Panel(
+        state=state,
+        judgements=tuple(map(_judgement, row.verdicts)),
+        doubts=row.doubts(),
+        notes=row.notes(),
+        samples=figures.samples(sessions, metric, unit, row.verdicts)
+        if drawn
+        else None,
+        history=figures.history(sessions, unit, changed),
+        roofline=figures.roofline(row.attained) if row.attained else None,
+        roof=_roof(row),
+        roof_origin=_roof_origin(row),
+        kernels=figures.kernel_rows(record) if record is not None else (),
+        per_kernel=_per_kernel(record),
+        binary=_binary(record),
+        loop=_loop(record),
+        utilization=tuple(_utilization(row)),
+        time_lines=_time_lines(record),
+        commands=commands,
+        moved=moved,
+        values=values[:_MOST_VALUES],
+        more_values_count=max(0, len(values) - _MOST_VALUES),
+        facts=tuple(f for f in facts_of(record) if common_facts.get(f[0]) != f[1]),
+        gaps=tuple(
+            gap
+            for key, gap in gaps_of([record] if record else []).items()
+            if key not in common_gaps
+        ),
+    )
+
+
+def bullet_of(verdict: Verdict | None) -> figures.Bullet | None:
+    """Return a value against its limit."""
+    if verdict is None or verdict.limit is None or verdict.estimate is None:
+        return None
+    return figures.bullet(
+        verdict.estimate.value, verdict.limit.threshold, verdict.limit.text
+    )
+
+
+def _judgement(verdict: Verdict) -> Judgement:
+    """Return a verdict in words: those of the other reports."""
+    block = explanation(
+        replace(verdict, remedy=""), name="", options=None, width=_UNWRAPPED
+    )
+    lines = tuple(line.text.strip() for line in block)[1:]
+    decided = verdict.outcome in JUDGED
+    return Judgement(
+        outcome=verdict.outcome.value,
+        subject=verdict.metric,
+        text=evidence(verdict),
+        sentence=words.sentence(verdict) if decided else "",
+        lines=lines,
+        remedy=verdict.remedy,
+        bullet=bullet_of(verdict),
+    )
+
+
+def _values(record: Record | None) -> Iterator[Value]:
+    """Yield every value of a measurement with where it came from."""
+    for estimate in record.estimates if record is not None else ():
+        if estimate.kernel is not None:  # they have a table of their own
+            continue
+        metric = METRICS.get(estimate.metric)
+        several = estimate.sample_count > 1
+        count = f", {estimate.sample_count} samples" if several else ""
+        yield Value(
+            metric=estimate.metric,
+            meaning=metric.meaning if metric is not None else "",
+            value=display.value(estimate.value, estimate.unit),
+            spread=display.spread(estimate),
+            origin=f"{estimate.label.value} by {estimate.source}{count}",
+        )
+
+
+def _per_kernel(record: Record | None) -> Table | None:
+    """Return the values that each kernel has of its own."""
+    estimates = record.estimates if record is not None else ()
+    values = {(e.kernel, e.metric): e for e in estimates if e.kernel is not None}
+    kernels = tuple(dict.fromkeys(kernel for kernel, _ in values))[:_MOST_VALUES]
+    metrics = tuple(dict.fromkeys(metric for _, metric in values))[:_MOST_METRICS]
+    if not kernels:
+        return None
+    columns = [Column(head="kernel", cells=tuple(map(str, kernels)))]
+    for metric in metrics:
+        cells = (values.get((kernel, metric)) for kernel in kernels)
+        texts = ("" if e is None else display.value(e.value, e.unit) for e in cells)
+        columns.append(Column(head=metric, cells=tuple(texts), right=True))
+    return Table(heading="Values of each kernel", columns=tuple(columns))
+
+
+def _roof(row: Row) -> figures.Bar | None:
+    """Return the share of its roof that a measurement reached."""
+    share = row.estimate("roofline.fraction")
+    if share is None:
+        return None
+    width = percent(100 * max(0.0, min(share.value, 1.0)))
+    return figures.Bar(width=width, text=row.roofline)
+
+
+def _roof_origin(row: Row) -> str:
+    """Return where the roof came from, and its side."""
+    attained = row.attained
+    if attained is None:
+        return ""
+    bound = f"{attained.bound}-bound"
+    return f"{bound}, roof {attained.peak_label.value}: {attained.source}"
+
+
+def _binary(record: Record | None) -> Table | None:
+    """Return the resources of compiled kernels."""
+    kernels = record.kernels if record is not None else ()
+    if not kernels:
+        return None
+
+    def sizes(field: str) -> tuple[str, ...]:
+        numbers = [getattr(kernel, field) for kernel in kernels]
+        return tuple("" if n is None else display.value(n, "bytes") for n in numbers)
+
+    return Table(
+        heading=display.plural(len(kernels), "compiled kernel"),
+        columns=(
+            Column(head="kernel", cells=tuple(k.demangled or k.name for k in kernels)),
+            Column(head="target", cells=tuple(k.target for k in kernels)),
+            Column(
+                head="registers",
+                cells=tuple(str(k.registers_count) for k in kernels),
+                right=True,
+            ),
+            Column(head="stack", cells=sizes("stack_bytes"), right=True),
+            Column(head="spills", cells=sizes("spills_bytes"), right=True),
+            Column(head="shared", cells=sizes("shared_bytes"), right=True),
+            Column(
+                head="threads",
+                cells=tuple(str(k.threads_per_block or "") for k in kernels),
+                right=True,
+            ),
+        ),
+    )
+
+
+def _loop(record: Record | None) -> Loop | None:
+    """Return the scorecard of a loop; None: the test has none."""
+    steps = record.steps if record is not None else None
+    if record is None or steps is None:
+        return None
+    phases = [(phase.name, phase.own_s) for phase in steps.phases if not phase.beside]
+    rest_s = steps.period_s - math.fsum(own_s for _, own_s in phases)
+    if phases and rest_s > 0:
+        phases.append(("in no phase", rest_s))
+    tables = [Table(heading=t[0].head, columns=t) for t in step_tables(steps, str)]
+    return Loop(
+        grade=steps.grade or "",
+        facts=tuple(step_facts(record)),
+        period=display.value(steps.period_s, "s"),
+        phases=figures.shares(phases, steps.period_s),
+        tables=tuple(t for t in tables if t.heading != "phase"),  # they are drawn
+    )
+
+
+def _utilization(row: Row) -> Iterator[Utilization]:
+    """Yield what each GPU was busy with."""
+    texts = utilization_lines(row.utilization)
+    for window, text in zip(row.utilization, texts, strict=True):
+        yield Utilization(text=text, shares=figures.utilization_shares(window))
+
+
+def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
+    """Return what the sensors of each GPU said."""
+    lines = record.time_lines if record is not None else ()
+    return tuple(filter(None, map(figures.time_line, lines)))
+
+
+def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
+    """Yield the hard and soft facts of a measurement, each once."""
+    if record is None:
+        return
+    facts: dict[str, str] = {}
+    for family in record.facts.values():
+        facts |= family
+    if record.device is not None:
+        facts["gpu"] = record.device.name
+    yield from sorted({**facts, **record.soft_facts}.items())
+
+
+def gaps_of(records: Iterable[Record]) -> dict[GapKey, Gaps]:
+    """Return what could not be measured, one for each reason."""
+    metrics: dict[GapKey, dict[str, None]] = {}
+    counts: Counter[GapKey] = Counter()
+    for record in records:
+        keys = {(gap.reason, gap.remedy) for gap in record.unmeasured}
+        counts.update(keys)
+        gap: Unmeasured
+        for gap in record.unmeasured:
+            metrics.setdefault((gap.reason, gap.remedy), {})[gap.metric] = None
+    return {
+        (reason, remedy): Gaps(
+            metrics=tuple(several),
+            reason=reason,
+            remedy=remedy,
+            count=counts[reason, remedy],
+        )
+        for (reason, remedy), several in metrics.items()
+    }
