@@ -97,7 +97,9 @@ def parser() -> argparse.ArgumentParser:
 def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
     """Add `show`."""
     show = commands.add_parser(
-        "show", parents=[form], help="print a .ncu-rep capture or a run's JSON file"
+        "show",
+        parents=[form],
+        help="print a .ncu-rep capture, a run's JSON file, or the kernels of a binary",
     )
     show.add_argument("file", metavar="FILE")
     show.add_argument(
@@ -110,7 +112,15 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "folder of --gpuperf-record or a run with one",
     )
     show.add_argument(
-        "--kernel", metavar="PATTERN", help="launches of a capture, by kernel"
+        "--kernel",
+        metavar="PATTERN",
+        help="launches of a capture, or kernels of a binary, by name",
+    )
+    show.add_argument(
+        "--block",
+        type=int,
+        metavar="THREADS",
+        help="threads of a block, for the occupancy of a binary's kernels",
     )
     for option, words in (
         ("--nvtx", "launches of a capture inside such an NVTX range, as forward/"),

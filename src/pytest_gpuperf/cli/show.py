@@ -23,10 +23,21 @@ if TYPE_CHECKING:
 __all__ = ["show"]
 
 _CAPTURE = b"NVR\0"  # the first bytes of every report of Nsight Compute
+_BINARIES = (b"\x7fELF", b"\x50\xed\x55\xba", b"!<arch>\n")  # ELF, fatbin, archive
 _NO_VALUE = b'"value":null'  # the reader's JSON for a counter that a launch lacks
 
 
 def show(arguments: argparse.Namespace) -> int:
+    """Print a capture, a run or a binary."""
+    if _is_binary(arguments.file):
+        return _show_binary(arguments)
+    if arguments.block is not None:
+        message = f"--block is of a binary, and {arguments.file} is not one"
+        raise ConfigError(message, remedy="drop it")
+    return _show_measured(arguments)
+
+
+def _show_measured(arguments: argparse.Namespace) -> int:
     """Print a capture or a run."""
     file, form, metrics = arguments.file, arguments.format, arguments.metrics
     is_run = _is_run(file)
@@ -55,6 +66,22 @@ def show(arguments: argparse.Namespace) -> int:
     if is_run:
         return records.show_run(file, form, metrics)
     return records.show_capture(file, form, metrics, text)
+
+
+def _show_binary(arguments: argparse.Namespace) -> int:
+    """Print the kernels of a binary."""
+    chosen = (arguments.metrics, arguments.nvtx, arguments.exclude, arguments.launches)
+    if any(value not in (None, []) for value in chosen):
+        message = f"{arguments.file} is a binary: it has kernels and no launches"
+        raise ConfigError(message, remedy="choose kernels with --kernel")
+    from pytest_gpuperf.cli.binary import show_binary
+
+    return show_binary(
+        arguments.file,
+        arguments.format,
+        pattern=arguments.kernel,
+        block=arguments.block,
+    )
 
 
 def _show_chosen(
@@ -105,15 +132,25 @@ def _show_counters(file: str, metrics: tuple[str, ...] | None) -> int:
     return GOOD
 
 
-def _is_run(path: str) -> bool:
-    """Return whether a file is a run, by its first bytes or else by its name."""
-    start = b""
+def _start_of(path: str) -> bytes:
+    """Return the first bytes of a file; none where it is not one."""
     if Path(path).is_file():  # reading a pipe would block
         with (
             contextlib.suppress(OSError),  # the reader reports the error
             Path(path).open("rb") as file,
         ):
-            start = file.read(64).lstrip()
+            return file.read(64)
+    return b""
+
+
+def _is_binary(path: str) -> bool:
+    """Return whether a file may hold compiled kernels."""
+    return _start_of(path).startswith(_BINARIES)
+
+
+def _is_run(path: str) -> bool:
+    """Return whether a file is a run, by its first bytes or else by its name."""
+    start = _start_of(path).lstrip()
     if start.startswith((b"{", _CAPTURE)):
         return start.startswith(b"{")
     return path.endswith(".json")

@@ -14,11 +14,10 @@ from pytest_gpuperf.errors import (
 )
 from pytest_gpuperf.fixture import Figure
 from pytest_gpuperf.fixture.values import SWITCH_ON
-from pytest_gpuperf.measure.reading import Comparison
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.model.verdict import Comparison, Outcome
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import escape
 

@@ -52,8 +52,8 @@ if TYPE_CHECKING:
     )
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
-    from pytest_gpuperf.measure.reading import Comparison
     from pytest_gpuperf.model.record import Record, RecordKey
+    from pytest_gpuperf.model.verdict import Comparison
     from pytest_gpuperf.model.work import Work
 
 __all__ = [

@@ -31,9 +31,10 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
+    from pytest_gpuperf.model.verdict import Comparison
     from pytest_gpuperf.model.work import Work
 
-__all__ = ["Advise", "Comparison", "FileReader", "LookUp", "Replay"]
+__all__ = ["Advise", "FileReader", "LookUp", "Replay"]
 
 LookUp = Callable[[str], Record]  # returns the record with one more metric
 # returns what a tool says of a record, where some comparisons of its values failed
@@ -46,23 +47,6 @@ _ABSENT = Void(
     code=VoidCode.NOT_RECORDED, reason="the recording has no such measurement"
 )
 _STANDARD = ("registers", "waves", "occupancy.theoretical", "occupancy.achieved")
-
-
-class Comparison(NamedTuple):
-    """
-    A comparison that a value of a record failed.
-
-    Attributes:
-        metric: The value's metric.
-
-        operator: What it was held by, as "<="; the value is on its left.
-
-        kernel: A pattern of the kernels that it is of; None: the whole record.
-    """
-
-    metric: str
-    operator: str
-    kernel: str | None = None
 
 
 _MOST_REPORTS = 16  # that are kept: a suite goes from one to the next

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from enum import Enum
+from typing import NamedTuple
 
 from pytest_gpuperf.model.against import AgainstEvidence
 from pytest_gpuperf.model.change import Change
@@ -101,6 +102,23 @@ class Cause(str, Enum):
     OTHER_MACHINE = "other-machine"  # which alone has stored sessions
     SHORT_LOOP = "short-loop"  # a loop of few steps
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
+
+
+class Comparison(NamedTuple):
+    """
+    A comparison that a value of a record failed.
+
+    Attributes:
+        metric: The value's metric.
+
+        operator: What it was held by, as "<="; the value is on its left.
+
+        kernel: A pattern of the kernels that it is of; None: the whole record.
+    """
+
+    metric: str
+    operator: str
+    kernel: str | None = None
 
 
 class KernelChoice(BulkRecord, frozen=True, kw_only=True):

@@ -38,6 +38,7 @@ __all__ = [
     "kernel_name",
     "limiter_facts",
     "limiter_text",
+    "plain_name",
     "roof_text",
 ]
 
@@ -450,11 +451,16 @@ def kernel_name(name: str, width: int) -> str:
     """
     if len(name) <= width:
         return name
-    short = _OUTER.sub("", _unparametrised(name.removeprefix("void ")))
+    short = plain_name(name)
     if len(short) <= width:
         return short
     tail = width // 4
     return f"{short[: width - tail - 1]}{_DOTS}{short[-tail:]}"
+
+
+def plain_name(name: str) -> str:
+    """Return a demangled name without return type, parameters and outer namespaces."""
+    return _OUTER.sub("", _unparametrised(name.removeprefix("void ")))
 
 
 def _unparametrised(name: str) -> str:

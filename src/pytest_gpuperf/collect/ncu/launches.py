@@ -13,7 +13,7 @@ import msgspec
 
 from pytest_gpuperf.collect.ncu.extract import ALL, COLUMNS
 from pytest_gpuperf.collect.ncu.metrics import MetricCorrelationData
-from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter, NvtxDomain
 from pytest_gpuperf.collect.ncu.text import capture_text, report_text
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, RecordError
@@ -27,7 +27,6 @@ __all__ = [
     "FocusMetric",
     "LaunchAdvice",
     "MetricFacts",
-    "NvtxDomain",
     "PlacedLaunch",
     "ReadReport",
     "ReportedLaunch",
@@ -206,23 +205,6 @@ class MetricFacts(Frozen, frozen=True, array_like=True):
     def is_additive(self) -> bool:
         """Whether the values of two launches can be added."""
         return (self.type, self.subtype, self.rollup) == ("counter", None, "sum")
-
-
-class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
-    """
-    The ranges of one NVTX domain that were open when a kernel was launched.
-
-    Attributes:
-        name: The domain.
-
-        stack: Its push/pop ranges, outermost first.
-
-        started: Its start/end ranges, in the order of the report.
-    """
-
-    name: str
-    stack: tuple[str, ...] = ()
-    started: tuple[str, ...] = ()
 
 
 class ReportedLaunch(Frozen, frozen=True, kw_only=True):

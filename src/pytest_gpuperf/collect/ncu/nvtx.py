@@ -23,18 +23,17 @@ import re
 from collections.abc import Callable, Container, Iterable, Sequence
 from fnmatch import fnmatchcase
 from types import ModuleType
-from typing import TYPE_CHECKING, Protocol, TypeVar, final
+from typing import Protocol, TypeVar, final
 
 from pytest_gpuperf.errors import CollectorUnavailableError, ConfigError
-
-if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.launches import NvtxDomain
+from pytest_gpuperf.model.frozen import Frozen
 
 __all__ = [
     "DEFAULT_DOMAIN",
     "DOMAIN",
     "INCLUDE",
     "LaunchFilter",
+    "NvtxDomain",
     "NvtxFilter",
     "NvtxRanges",
     "Ranges",
@@ -128,6 +127,23 @@ _TOKEN = re.compile(r"\\.|.", re.DOTALL)  # a character with its backslash is on
 _Test = Callable[[str], bool]
 _Part = _Test | str  # a string: one of the two quantifiers
 _ANY, _ONE = "*", "+"
+
+
+class NvtxDomain(Frozen, frozen=True, kw_only=True, array_like=True):
+    """
+    The ranges of one NVTX domain that were open when a kernel was launched.
+
+    Attributes:
+        name: The domain.
+
+        stack: Its push/pop ranges, outermost first.
+
+        started: Its start/end ranges, in the order of the report.
+    """
+
+    name: str
+    stack: tuple[str, ...] = ()
+    started: tuple[str, ...] = ()
 
 
 class NvtxFilter:

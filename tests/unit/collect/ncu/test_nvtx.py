@@ -8,8 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.ncu.launches import NvtxDomain
-from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxFilter
+from pytest_gpuperf.collect.ncu.nvtx import DEFAULT_DOMAIN, NvtxDomain, NvtxFilter
 from pytest_gpuperf.errors import ConfigError
 
 STACKS = (

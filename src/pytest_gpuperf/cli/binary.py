@@ -1,0 +1,214 @@
+"""The command `show` for compiled kernels: what each takes of each chip."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import print_table
+from pytest_gpuperf.collect.binary.read import Cubin, read_cubins, read_mixes
+from pytest_gpuperf.collect.devices import chip_limits, target_capability
+from pytest_gpuperf.collect.ncu.nvtx import few
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.compute.derive import kernel_occupancy
+from pytest_gpuperf.errors import CaptureFormatError, CollectError
+from pytest_gpuperf.fixture.values import matches
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import kernel_name, plain_name
+from pytest_gpuperf.report.lines import Column, escape
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.collect.binary.instructions import InstructionMix
+    from pytest_gpuperf.model.launch import KernelResources, Occupancy
+
+__all__ = ["show_binary"]
+
+_KIB = 1024
+_NAME_WIDTH = 60  # a template's whole name fills a screen
+_MOST_CLASSES = 2  # of instructions in a row: the most frequent ones
+_ALL = "compiled"  # the class of every instruction
+_MOST_KERNELS = 200  # whose code is read: nvdisasm takes some 10 ms for each
+
+
+class _Row(Frozen, frozen=True, kw_only=True):
+    """A kernel compiled for one chip; what is None is not known."""
+
+    kernel: KernelResources
+    mix: InstructionMix | None
+    occupancy: Occupancy | None
+
+    @property
+    def name(self) -> str:
+        """Its readable name."""
+        return self.kernel.demangled or self.kernel.name
+
+    @property
+    def spills_bytes(self) -> int | None:
+        """Spilled registers of a thread [B], where its code tells them."""
+        return None if self.mix is None else self.mix.spills_bytes
+
+    @property
+    def classes(self) -> Mapping[str, int]:
+        """The instructions that it has, by class; the most frequent first."""
+        counts = (self.mix and self.mix.counts) or {}
+        there = {name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)}
+        return dict(sorted(there.items(), key=lambda item: -item[1]))
+
+
+def show_binary(file: str, form: str, *, pattern: str | None, block: int | None) -> int:
+    """
+    Print the kernels of a cubin, fatbin or library.
+
+    Args:
+        file: The file.
+
+        form: text, json or markdown.
+
+        pattern: Names of kernels, with `*`, `?` and `[]`; None: all.
+
+        block: Threads of a block, for the occupancy; None: not known.
+
+    Raises:
+        CollectError: It cannot be read, or no kernel fits the pattern.
+    """
+    runner = ProcessRunner()
+    cubins = read_cubins(file, runner=runner, block=block)
+    chosen = _matching(cubins, pattern, file)
+    count = sum(len(cubin.kernels) for cubin in chosen)
+    remarks = []
+    mixes: Sequence[InstructionMix | None] = [None] * count
+    if count > _MOST_KERNELS:
+        remarks.append(
+            f"instructions and spills n/a: {count} kernels are more than "
+            f"{_MOST_KERNELS}; choose some with --kernel"
+        )
+    else:
+        try:
+            mixes = read_mixes(chosen, runner=runner)
+        except CollectError as error:
+            remarks.append(f"instructions and spills n/a: {error}")
+    kernels = [kernel for cubin in chosen for kernel in cubin.kernels]
+    rows = [
+        _Row(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
+        for kernel, mix in zip(kernels, mixes, strict=True)
+    ]
+    if block is None:
+        remarks.append("occupancy n/a: give the threads of a block with --block")
+    return print_table(
+        form,
+        title=f"{file}: {display.plural(count, 'kernel')}",
+        table=_columns(rows, form),
+        remarks=remarks,
+        content={"kernels": [_content(row) for row in rows], "remarks": remarks},
+    )
+
+
+def _matching(
+    cubins: Sequence[Cubin], pattern: str | None, file: str
+) -> tuple[Cubin, ...]:
+    """Return cubins with the kernels that fit a pattern."""
+    if pattern is None:
+        return tuple(cubins)
+    chosen = tuple(
+        Cubin(
+            content=cubin.content,
+            kernels=tuple(
+                k for k in cubin.kernels if matches(k.name, pattern, k.demangled)
+            ),
+        )
+        for cubin in cubins
+    )
+    if not any(cubin.kernels for cubin in chosen):
+        names = (k.demangled or k.name for cubin in cubins for k in cubin.kernels)
+        message = f"no kernel fits {pattern!r}"
+        raise CaptureFormatError(message, remedy=f"there are {few(names)}", path=file)
+    return chosen
+
+
+def _occupancy(kernel: KernelResources) -> Occupancy | None:
+    """Return the occupancy of a kernel on the chip that it is compiled for."""
+    capability = target_capability(kernel.target)
+    limits = None if capability is None else chip_limits(capability)
+    return None if limits is None else kernel_occupancy(kernel, limits)
+
+
+def _columns(rows: Sequence[_Row], form: str) -> tuple[Column, ...]:
+    """Return the table of some kernels; a column without any value is left out."""
+
+    def column(head: str, text: Callable[[_Row], str], *, right: bool = True) -> Column:
+        return Column(head=head, cells=tuple(map(text, rows)), right=right, blank="n/a")
+
+    spelled = display.code if form == "markdown" else str
+    full = [escape(row.name) for row in rows]
+    plain = [plain_name(name) for name in full]
+    # overloads differ by their parameters alone
+    are_told_apart = len(set(plain)) == len(set(full))
+    names = tuple(
+        spelled(kernel_name(name, _NAME_WIDTH))
+        for name in (plain if are_told_apart else full)
+    )
+    columns = (
+        Column(head="kernel", cells=names, shrinks=True),
+        column("chip", lambda row: row.kernel.target, right=False),
+        column("registers", lambda row: str(row.kernel.registers_count)),
+        column("stack", lambda row: _bytes(row.kernel.stack_bytes)),
+        column("spills", lambda row: _bytes(row.spills_bytes)),
+        column("shared", lambda row: _kib(row.kernel.shared_bytes)),
+        column("occupancy", _occupancy_text, right=False),
+        column("code", lambda row: str(row.classes.get(_ALL, ""))),
+        column("most of it", _classes_text, right=False),
+    )
+    return tuple(each for each in columns if any(each.cells))
+
+
+def _bytes(number: int | None) -> str:
+    """Return a number of bytes; "" where it is not known."""
+    return "" if number is None else f"{number} B"
+
+
+def _kib(number: int) -> str:
+    """Return shared memory as its limits are written: in KiB."""
+    return f"{number} B" if number % _KIB else f"{number // _KIB} KiB"
+
+
+def _occupancy_text(row: _Row) -> str:
+    """Return the occupancy of a kernel with what limits it."""
+    if row.occupancy is None:
+        return ""
+    share = display.value(row.occupancy.fraction, "fraction")
+    return (
+        share if row.occupancy.fraction == 1 else f"{share} by {row.occupancy.limiter}"
+    )
+
+
+def _classes_text(row: _Row) -> str:
+    """Return the most frequent classes of instructions of a kernel."""
+    if row.mix is not None and row.mix.doubt is not None:
+        return f"n/a: {row.mix.doubt}"
+    classes = [
+        f"{name} {count}"
+        for name, count in row.classes.items()
+        # without the widths of accesses, which their class has already
+        if name != _ALL and not name.rpartition("_")[2].isdecimal()
+    ]
+    return ", ".join(classes[:_MOST_CLASSES])
+
+
+def _content(row: _Row) -> dict[str, object]:
+    """Return a kernel as JSON."""
+    kernel, occupancy = row.kernel, row.occupancy
+    return {
+        "kernel": kernel.name,
+        "demangled": kernel.demangled,
+        "target": kernel.target,
+        "registers_count": kernel.registers_count,
+        "stack_bytes": kernel.stack_bytes,
+        "spills_bytes": row.spills_bytes,
+        "shared_bytes": kernel.shared_bytes,
+        "constant_bytes": kernel.constant_bytes,
+        "occupancy_fraction": None if occupancy is None else occupancy.fraction,
+        "occupancy_limiter": None if occupancy is None else occupancy.limiter,
+        "instructions": None if row.mix is None else row.mix.counts,
+    }

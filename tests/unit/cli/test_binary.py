@@ -1,0 +1,94 @@
+"""cli.binary: compiled kernels are shown without a test."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf import cli
+from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
+from pytest_gpuperf.errors import CollectError
+
+GOLD = Path(__file__).parents[2] / "gold" / "binary"
+
+
+@pytest.fixture(autouse=True)
+def tools() -> None:
+    """Skip where NVIDIA's tools are not installed."""
+    try:
+        find_tool(CUOBJDUMP)
+        find_tool(NVDISASM)
+    except CollectError as error:
+        pytest.skip(str(error))
+
+
+def shown(capfdbinary: pytest.CaptureFixture[bytes], *arguments: str) -> str:
+    """Return what the command prints of a good file."""
+    assert cli.main(["show", *arguments]) == 0
+    return capfdbinary.readouterr().out.decode()
+
+
+def test_each_kernel_has_a_row_with_its_chip(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Demangled, with registers, stack, spills, shared memory and instructions."""
+    text = shown(capfdbinary, str(GOLD / "kernels.fatbin"), "--block=1024")
+
+    assert "sm_80" in text
+    assert "sm_90a" in text
+    assert "1 KiB" in text
+    assert "spilling<64>" in text
+    assert "680 B" in text
+    assert "occupancy" in text
+
+
+def test_kernels_are_chosen_by_readable_names(
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """As a limit chooses them; JSON has every class of instructions."""
+    text = shown(
+        capfdbinary,
+        *(str(GOLD / "kernels_sm_90.cubin"), "--format=json", "--block=1024"),
+        "--kernel=*spilling<64>*",
+    )
+    (kernel,) = json.loads(text)["kernels"]
+
+    assert kernel["demangled"] == "void spilling<64>(float*)"
+    assert kernel["target"] == "sm_90"
+    assert kernel["instructions"]["local_store"] == 85
+    assert kernel["spills_bytes"] == 680
+    assert 0 < kernel["occupancy_fraction"] <= 1
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code", "words"),
+    [
+        (("--kernel=gemm*",), 4, "no kernel fits 'gemm*'"),
+        (("--metrics=registers",), 2, "is a binary: it has kernels and no launches"),
+        (("--launches=3",), 2, "is a binary"),
+    ],
+)
+def test_a_mistake_is_told(
+    capfdbinary: pytest.CaptureFixture[bytes],
+    arguments: tuple[str, ...],
+    code: int,
+    words: str,
+) -> None:
+    """With what there is to choose from."""
+    file = str(GOLD / "kernels_sm_90.cubin")
+
+    assert cli.main(["show", file, *arguments]) == code
+    assert words in capfdbinary.readouterr().err.decode()
+
+
+def test_a_block_is_of_a_binary_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A run or a capture says its own."""
+    file = tmp_path / "run.json"
+    file.write_text("{}")
+
+    assert cli.main(["show", str(file), "--block=32"]) == 2
+    assert "is not one" in capfdbinary.readouterr().err.decode()
