@@ -230,7 +230,7 @@ class _Scaled:
 
 def _followed(several: Iterable[_Scaled]) -> FollowedShare:
     """Return which share of the machine's moves the tests of a class follow."""
-    squares = products = own = 0.0
+    squares = products = apart_squares = 0.0
     count = 0
     for one in several:
         for first, second in one.of_one_side():
@@ -238,9 +238,9 @@ def _followed(several: Iterable[_Scaled]) -> FollowedShare:
             moved = one.moves[first] - one.moves[second]
             squares += moved * moved
             products += moved * apart
-            own += apart * apart
+            apart_squares += apart * apart
             count += 1
-    noise = own / max(1, count)
+    noise = apart_squares / max(1, count)
     return followed_share(squares=squares, products=products, noise=noise)
 
 
