@@ -21,7 +21,7 @@ _FINDER_TABLES = (
     "known_source_files",  # scikit-build-core
 )
 _BUILT = 2  # the level
-_BUILDERS = ("mesonpy", "scikitbuild", "scikit_build")  # finders that build on import
+_BUILDERS = ("mesonpy", "scikitbuild")  # in the names of finders that build on import
 
 
 def inside(path: str, *folders: str) -> bool:
@@ -92,6 +92,6 @@ def _tables() -> Iterator[dict[str, Any]]:
 
 def _builds(finder: object) -> bool:
     """Return whether a finder builds a project when it is imported."""
-    module = getattr(finder, "__module__", type(finder).__module__)
-    name = f"{module} {type(finder).__module__}".lower()
+    kind = finder if isinstance(finder, type) else type(finder)
+    name = f"{kind.__module__} {kind.__name__}".lower()
     return any(builder in name for builder in _BUILDERS)

@@ -101,12 +101,13 @@ def test_the_tables_of_editable_installs_are_rewritten(
 
 
 @pytest.mark.usefixtures("_restored")
+@pytest.mark.parametrize("name", ["MesonpyMetaFinder", "ScikitBuildRedirectingFinder"])
 @pytest.mark.parametrize(("level", "stays"), [(1, True), (2, False)])
 def test_a_finder_that_builds_is_taken_out_of_built_sides(
-    trees: tuple[str, str], level: int, *, stays: bool
+    trees: tuple[str, str], name: str, level: int, *, stays: bool
 ) -> None:
-    """It would build the other tree on import."""
-    finder = type("MesonpyMetaFinder", (), {"__module__": "_demo_mesonpy_loader"})()
+    """It would build the other tree on import; it is called as its backend calls it."""
+    finder = type(name, (), {"__module__": "_demo_editable"})()
     sys.meta_path.insert(0, finder)
 
     redirection.start(*trees, (), (), level)
