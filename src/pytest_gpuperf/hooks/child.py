@@ -141,7 +141,7 @@ class Child:
     def pytest_runtest_logstart(self, nodeid: str) -> None:
         """Say which test it is that asks for turns, or may end this process."""
         if self._turn_client is not None:
-            self._turn_client.test_id = nodeid
+            self._turn_client.begin_test(nodeid)
         if self._counts:
             self._answer(ChildAnswer(test_id=nodeid))
 

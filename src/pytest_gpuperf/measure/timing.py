@@ -242,20 +242,21 @@ class TimingMeasurer:
     ) -> EndLoop:
         """Begin a loop, and return what ends it."""
         declared = work or plan.work
-        sensors = contextlib.ExitStack()
 
         def ended(failure: BaseException | None) -> tuple[Record, Hardware | None]:
-            loop = recorder.end(failure)
-            sensors.close()
+            with sensors:
+                loop = recorder.end(failure)
             record, ran_on = self._machine.loop_record(
                 key, loop, work=declared, hardware=hardware
             )
             record = self._with_observations(record, observations)
             return self._with_counters(record, plan, declared), ran_on
 
-        sensors.enter_context(self._measuring(key))
-        observations = sensors.enter_context(self.observers.sensing())
-        recorder.begin(self._take_turn)
+        with contextlib.ExitStack() as opened:
+            opened.enter_context(self._measuring(key))
+            observations = opened.enter_context(self.observers.sensing())
+            recorder.begin(self._take_turn)
+            sensors = opened.pop_all()
         return ended
 
     def compared(

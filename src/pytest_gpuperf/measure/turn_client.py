@@ -64,21 +64,27 @@ class TurnClient:
 
         clock: Gives the time.
 
-    Attributes:
-        test_id: The test that runs now.
-
     Raises:
         OSError: The descriptor is not open: it was another process's.
     """
 
     def __init__(self, descriptor: int, clock: Clock) -> None:
-        self.test_id = ""
         os.set_inheritable(descriptor, False)  # noqa: FBT003 - what tests start has no part in this
         # a pytest that a test runs in this process may close its own
         self._socket = socket.socket(fileno=os.dup(descriptor))
         self._now_ns = clock.now_ns
-        self._depth = 0
+        self._test_id = ""
+        self._open: object | None = None  # the measurement that is made now
+        self._inner_count = 0  # measurements inside it
         self._turn_ends_ns = 0
+
+    def begin_test(self, test_id: str) -> None:
+        """Name the test that runs now; what the last one has left open ends."""
+        self._test_id = test_id
+        self._inner_count = 0
+        if self._open is not None:
+            self._open = None
+            self._ask(Stage.END)
 
     @contextlib.contextmanager
     def measuring(self, name: str) -> Iterator[None]:
@@ -93,15 +99,21 @@ class TurnClient:
         Raises:
             CollectError: Nobody shares out turns any more.
         """
-        if not self._depth:
-            self._ask(Stage.BEGIN, test_id=self.test_id, name=name)
-            self._turn_ends_ns = 0
-        self._depth += 1
+        if self._open is not None:
+            self._inner_count += 1
+            try:
+                yield
+            finally:
+                self._inner_count = max(self._inner_count - 1, 0)
+            return
+        self._ask(Stage.BEGIN, test_id=self._test_id, name=name)
+        self._turn_ends_ns = 0
+        self._open = opened = object()
         try:
             yield
         finally:
-            self._depth -= 1
-            if not self._depth:
+            if self._open is opened:
+                self._open = None
                 self._ask(Stage.END)
 
     def take_turn(self, enough: bool) -> bool:  # noqa: FBT001 - as a sampler calls it
@@ -115,7 +127,7 @@ class TurnClient:
         Returns:
             Whether to take one; False: all processes have enough.
         """
-        if self._depth != 1:
+        if not self._takes_part:
             return not enough
         if self._now_ns() < self._turn_ends_ns:
             return True
@@ -125,12 +137,17 @@ class TurnClient:
 
     def alone(self) -> None:
         """Wait until no other process takes samples of this measurement, or works on it."""
-        if self._depth == 1:
+        if self._takes_part:
             self._ask(Stage.ALONE)
 
     def close(self) -> None:
         """Ask for nothing any more."""
         self._socket.close()
+
+    @property
+    def _takes_part(self) -> bool:
+        """Whether what is measured now is a measurement of its own."""
+        return self._open is not None and not self._inner_count
 
     def _ask(self, stage: Stage, *, test_id: str = "", name: str = "") -> bytes:
         """Ask for something, and return the answer when it comes."""

@@ -32,6 +32,7 @@ if TYPE_CHECKING:
 __all__ = ["BlockRequest", "SideCommand", "TwoSides", "run_block"]
 
 _PAIR = 2  # one of each side
+_BREAK_S = 0.1  # between two blocks: another run looks at the lock every 0.05 s
 _SHOWN_LINES = 15  # of what a failed process printed
 _NO_SOCKETS = Gap(
     code=GapCode.UNSUPPORTED,
@@ -170,6 +171,8 @@ def _alone(site: Site, index: int, tell: Callable[[str], object]) -> Iterator[No
 
     with contextlib.ExitStack() as held:
         if config.lock is Lock.EXCLUSIVE:
+            if index:
+                site.clock.sleep(_BREAK_S)
             try:
                 held.enter_context(
                     exclusive_machine(test=test, timeout_s=timeout_s, waiting=waiting)

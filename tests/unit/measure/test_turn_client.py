@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import socket
 from collections.abc import Iterator
@@ -57,7 +58,7 @@ class Server:
         self.clock = FakeClock()
         self.descriptor = self._theirs.fileno()
         self.client = TurnClient(self.descriptor, self.clock)
-        self.client.test_id = KEY.test_id
+        self.client.begin_test(KEY.test_id)
 
     def answer(self, answers: bytes) -> None:
         self._socket.sendall(answers)
@@ -155,6 +156,20 @@ def test_nothing_is_asked_outside_of_a_measurement(server: Server) -> None:
         pass
 
     assert server.stages() == [BEGIN, END]
+
+
+def test_what_a_test_leaves_open_ends_with_it(server: Server) -> None:
+    """The next test measures with the others; what was left may be closed at any time."""
+    server.answer(GO * 6)
+    left = contextlib.ExitStack()
+    left.enter_context(server.client.measuring("outer"))
+    left.enter_context(server.client.measuring("inner"))
+    server.client.begin_test("test_it.py::test_y")
+    with server.client.measuring("n"):
+        left.close()
+        server.client.take_turn(False)
+
+    assert server.stages() == [BEGIN, END, BEGIN, TURN, END]
 
 
 def test_a_measurement_that_fails_ends(server: Server) -> None:

@@ -68,7 +68,7 @@ Body = Callable[[ThreadProcess], int]
 
 def measure(process: ThreadProcess, test_id: str) -> None:
     """Measure a test as a process does, and answer."""
-    process.client.test_id = test_id
+    process.client.begin_test(test_id)
     with process.client.measuring(""):
         process.client.take_turn(False)
         process.client.alone()
@@ -119,13 +119,14 @@ class Bed:
         runner: Runner | None = None,
         lock: Lock = Lock.EXCLUSIVE,
         check: Gap | None = None,
+        timeout_s: float = 0,
     ) -> None:
         self.runner = ThreadRunner(body)
         self.sentences: list[str] = []
         self.checked: list[tuple[Side, str]] = []
         self._gap = check
         self.site = Site(
-            Config(root="/", lock=lock, lock_timeout_s=0),
+            Config(root="/", lock=lock, lock_timeout_s=timeout_s),
             ProcessIdentity(
                 session=Session(id="s", started_unix_s=0.0, host="h"),
                 spool="/spool",
@@ -252,7 +253,7 @@ def test_two_at_once_need_half_the_memory(how: dict[str, int]) -> None:
 
 def crash(process: ThreadProcess) -> int:
     measure(process, TESTS[0])
-    process.client.test_id = TESTS[1]
+    process.client.begin_test(TESTS[1])
     with process.client.measuring(""):
         process.exit_code = -11
         process.hang_up()
@@ -279,7 +280,7 @@ def test_who_hangs_is_ended_and_told(place: str) -> None:
 
     def hang(process: ThreadProcess) -> int:
         if place == "with a turn":
-            process.client.test_id = TESTS[0]
+            process.client.begin_test(TESTS[0])
             with process.client.measuring("x"):
                 process.client.take_turn(False)
                 process.hang()
@@ -447,6 +448,25 @@ def test_another_run_is_waited_for_and_told() -> None:
 
     waited = f"waiting for process {os.getpid()} (block 7 of an A/B comparison)"
     assert bed.sentences == [waited]
+
+
+def test_two_runs_have_the_machine_by_turns() -> None:
+    """None of them waits until the other has run all of its blocks."""
+    order: list[str] = []
+
+    def run(name: str) -> None:
+        bed = Bed(timeout_s=60)
+        for index in range(3):
+            bed.block(index)
+            order.append(name)
+
+    threads = [threading.Thread(target=run, args=(name,)) for name in "ab"]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+
+    assert order not in (list("aaabbb"), list("bbbaaa"))
 
 
 def test_nobody_is_waited_for_where_that_is_switched_off() -> None:
