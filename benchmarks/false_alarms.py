@@ -9,6 +9,10 @@ Prints, for each kind of machine, alarms in 100 runs of an unchanged suite (goal
 said to see, with the share of changes of just that size that is found (goal: 0.90). The
 lowest figures that docs/judging.md promises stand beside them; one that is missed by more
 than two standard errors makes the script fail.
+
+`--by against` judges the same machines by blocks of processes of two sides (goal: at most
+0.5 alarms), and prints the blocks that were used; `--by confirm` lets such blocks decide
+what a stored baseline suspects.
 """
 
 from __future__ import annotations
@@ -26,12 +30,23 @@ from statistics import median
 import numpy as np
 from numpy.typing import NDArray
 
+from pytest_gpuperf.judge.against import AgainstPolicy, Block, SideRun, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, Stored
 from pytest_gpuperf.judge.controls import choose_controls, undecided
 from pytest_gpuperf.judge.regression import first_look, settle
+from pytest_gpuperf.model.against import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
-from pytest_gpuperf.model.record import BoundClass, RecordKey, SessionValue
+from pytest_gpuperf.model.record import (
+    REFERENCES as REFERENCES_ID,
+)
+from pytest_gpuperf.model.record import (
+    BoundClass,
+    Kind,
+    Record,
+    RecordKey,
+    SessionValue,
+)
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Outcome
 
@@ -79,6 +94,8 @@ class Machine:
 
         frozen: Whether a session draws a choice once, and the fresh processes once.
 
+        per_side: Whether each side of blocks draws a choice once, and it is seen.
+
         unequal: By how much tests differ in all of this.
 
         response: By how much they differ in following what is common.
@@ -97,6 +114,7 @@ class Machine:
     heavy_dof: int = 0
     gap: float = 0.0
     frozen: bool = False
+    per_side: bool = False
     unequal: float = 0.3
     response: float = 0.2
     sample: float = 0.003
@@ -130,6 +148,8 @@ MACHINES = (
         name="exact", process=0.0, sample=0.0, unequal=0.0, response=0.0
     ),  # a clock that always gives the same
 )
+# choices that processes keep, of which a revision has one and the tree another
+SIDE_MACHINES = (Machine(name="frozen per side 8 %", gap=0.08, per_side=True),)
 ALARMS = 1.0  # in 100 runs, on every machine but these
 MORE_ALARMS = {"heavy tails 2 %": 2.0, "heavy tails 5 %": 2.0, "frozen 8 %": 2.0}
 # the least that is found with 4 tests and 3 sessions: machine, effect, share
@@ -140,6 +160,12 @@ LEAST_FOUND = {
     ("machine 5 %", 0.30): 0.85,
     ("bursts", 0.60): 0.62,
 }
+# the same by blocks of two sides, with 4 tests; blocks in the mean where one is changed
+AGAINST_ALARMS = 0.5
+AGAINST_LEAST = {("process 5 %", 0.10): 0.88, ("loaded", 0.10): 0.70}
+AGAINST_MOST_BLOCKS = {"process 5 %": 15.0}
+CONFIRM_LEAST = {("session 10 %", 0.30): 0.90}  # of suspects of a stored baseline
+SUSPECT_P = 0.2  # docs/judging.md section 2: where blocks decide
 LEAST_SEEN = 0.90  # of changes as large as what a baseline is said to see
 
 
@@ -193,19 +219,19 @@ class Suite:
         level = level + draw.normal(0, machine.common) * self.follows
         bursting = draw.random() < machine.bursts
         choice = draw.random(self.count) < _SLOW_SHARE
-        runs = [self._process(level, choice, bursting=bursting)]
+        runs = [self.process(level, choice, bursting=bursting)]
         level = level + draw.normal(0, machine.drift) * self.follows
         choice = draw.random(self.count) < _SLOW_SHARE  # with empty caches
         while len(runs) < processes:
-            runs.append(self._process(level, choice, bursting=bursting))
+            runs.append(self.process(level, choice, bursting=bursting))
         return np.stack(runs)
 
-    def _process(
+    def process(
         self, level: Floats, choice: NDArray[np.bool_], *, bursting: bool
     ) -> Floats:
         """Return the logarithms of one process's values."""
         machine, draw, count = self.machine, self.draw, self.count
-        if not machine.frozen:
+        if not (machine.frozen or machine.per_side):
             choice = draw.random(count) < _SLOW_SHARE
         noise = draw.normal(0, machine.process, count) * self.scale
         noise += draw.normal(0, machine.sample, count)
@@ -338,6 +364,209 @@ def judge(
     return regressed, log_sees
 
 
+class Sides:
+    """
+    The blocks of one unchanged suite: two processes of each side, in turns.
+
+    The processes are those of one session, as blocks are taken on one machine.
+    """
+
+    def __init__(self, suite: Suite, draw: np.random.Generator) -> None:
+        machine, count = suite.machine, suite.count
+        self.names = [f"{column}" for column in range(suite.size.tests)]
+        level = draw.normal(0, machine.session, count) * suite.scale
+        bursting = draw.random() < machine.bursts
+        sides = draw.random((2, count)) < _SLOW_SHARE
+        self.choices = np.zeros((2, count), dtype=bool)  # which nobody sees
+        if machine.per_side:
+            self.choices = sides & suite.tuned
+        else:
+            sides[1] = sides[0]
+        blocks = AgainstPolicy().look_blocks[-1]
+        self.logs = np.stack(
+            [
+                np.stack(
+                    [
+                        suite.process(level, sides[side], bursting=bursting)
+                        for side in (0, 0, 1, 1)
+                    ]
+                )
+                for _ in range(blocks)
+            ]
+        )
+
+    def block(self, number: int, planted: float, tests: Sequence[str]) -> Block:
+        """Return one block of some tests, whose first is slower by so much [log]."""
+        return Block(
+            index=number,
+            runs=tuple(self._run(number, place, planted, tests) for place in range(4)),
+        )
+
+    def _run(
+        self, number: int, place: int, planted: float, tests: Sequence[str]
+    ) -> SideRun:
+        """Return one process of a block: two of the revision, two of the tree."""
+        side, logs = place // 2, self.logs[number, place]
+        return SideRun(
+            side=(Side.OLD, Side.NEW)[side],
+            index=place % 2,
+            records=tuple(
+                _record(
+                    RecordKey(test_id=name),
+                    logs[int(name)] + (planted if side and name == "0" else 0.0),
+                    f"{self.choices[side, int(name)]}",
+                )
+                for name in tests
+            ),
+            references=tuple(
+                _record(
+                    RecordKey(test_id=REFERENCES_ID, name=f"{column}"), logs[column]
+                )
+                for column in range(len(self.names), logs.size)
+            ),
+        )
+
+
+def _record(key: RecordKey, log: float, choice: str | None = None) -> Record:
+    """Return what one process measured of a test or of a reference workload."""
+    estimate = Estimate(metric="time", value=math.exp(log), unit="s", source="host")
+    return Record(key=key, kind=Kind.MEASURE, estimates=(estimate,), choice=choice)
+
+
+def judge_against(
+    sides: Sides, tests: Sequence[str], planted: float
+) -> tuple[set[int], int]:
+    """
+    Return which of some tests have regressed, and how many blocks that took.
+
+    Args:
+        sides: What blocks of the suite would measure.
+
+        tests: Those that enter.
+
+        planted: How much slower the first one is [log].
+    """
+    gates = {name: {"time": LIMIT} for name in tests}
+    blocks: list[Block] = []
+    rest, pair_count = tuple(tests), None
+    for count in AgainstPolicy().look_blocks:
+        numbers = range(len(blocks), count)
+        blocks += [sides.block(number, planted, rest) for number in numbers]
+        look = look_at(blocks, gates, pair_count=pair_count)
+        rest, pair_count = look.undecided, look.pair_count
+        if not rest:
+            break
+    regressed = {
+        int(v.key.test_id) for v in look.verdicts if v.outcome is Outcome.REGRESSED
+    }
+    return regressed, len(blocks)
+
+
+def suspects(suite: Suite, cases: Sequence[Case], planted: float) -> list[str]:
+    """Return the tests that a stored baseline suspects, for blocks to decide."""
+    cases = [_case(suite, 0, planted), *cases[1:]] if planted else cases
+    policy = Policy(suspect_p=SUSPECT_P)
+    looks = first_look(cases, policy, references=references_of(suite, CONFIRM))
+    return [f"{column}" for column, look in enumerate(looks) if look.worse]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AgainstScore:
+    """Alarms in 100 runs with their standard error, shares found, and blocks in the mean."""
+
+    alarms: float
+    error: float
+    found: tuple[float, ...]
+    blocks: float
+    changed_blocks: tuple[float, ...]
+    confirmed: float
+
+
+def score_against(
+    machine: Machine, *, size: Size, suites: int, power: int, confirm: bool
+) -> AgainstScore:
+    """Return how blocks do on one kind of machine; `confirm`: on suspects alone."""
+    draw = np.random.default_rng([20_261_123, size.tests, size.sessions])
+    alarms, hits = 0, [0] * len(EFFECTS)
+    blocks, confirmed, changed = 0, 0, [0] * len(EFFECTS)
+    for number in range(suites):
+        suite = Suite(machine, size, draw)
+        cases, sides = cases_of(suite) if confirm else [], Sides(suite, draw)
+
+        def judged(planted: float) -> tuple[set[int], int]:
+            tests = suspects(suite, cases, planted) if confirm else sides.names  # noqa: B023 - it is called in this round alone
+            return judge_against(sides, tests, planted) if tests else (set(), 0)  # noqa: B023 - the same
+
+        regressed, used = judged(0.0)
+        alarms += bool(regressed)
+        blocks += used
+        confirmed += bool(used)
+        for place, effect in enumerate(EFFECTS if number < power else ()):
+            found, used = judged(math.log1p(effect))
+            hits[place] += 0 in found
+            changed[place] += used
+    share = alarms / suites
+    return AgainstScore(
+        alarms=100 * share,
+        error=100 * math.sqrt(max(share, 1 / suites) * (1 - share) / suites),
+        found=tuple(hit / power for hit in hits),
+        blocks=blocks / suites,
+        changed_blocks=tuple(used / power for used in changed),
+        confirmed=confirmed / suites,
+    )
+
+
+def missed_against(
+    machine: Machine, size: Size, found: AgainstScore, power: int, *, confirm: bool
+) -> list[str]:
+    """Return which promises of blocks were missed by more than two standard errors."""
+    texts = []
+    most = 0.0 if machine.per_side else AGAINST_ALARMS
+    if found.alarms > most + 2 * found.error * (not machine.per_side):
+        texts.append(f"{found.alarms:.2f} alarms > {most}")
+    if size.tests != 4:
+        return texts
+    for place, effect in enumerate(EFFECTS):
+        promised = CONFIRM_LEAST if confirm else AGAINST_LEAST
+        least, share = promised.get((machine.name, effect), 0.0), found.found[place]
+        if share < least - 2 * math.sqrt(least * (1 - least) / power):
+            texts.append(f"+{effect:.0%} found {share:.2f} < {least}")
+    most_blocks = AGAINST_MOST_BLOCKS.get(machine.name, math.inf)
+    if not confirm and found.changed_blocks[0] > most_blocks:
+        texts.append(f"{found.changed_blocks[0]:.1f} blocks > {most_blocks}")
+    return texts
+
+
+def _against_line(machine: Machine, size: Size, found: AgainstScore) -> str:
+    """Return one line of the table of blocks."""
+    cells = "  ".join(f"{share:.2f}" for share in found.found)
+    blocks = "  ".join(f"{used:4.1f}" for used in found.changed_blocks)
+    return (
+        f"{size.tests:5} {size.sessions:4} {machine.name:28} "
+        f"{found.alarms:6.2f} +-{found.error:.2f}  {cells}  "
+        f"{found.blocks:5.1f}  {blocks}  {found.confirmed:.2f}"
+    )
+
+
+def print_against(
+    machines: Sequence[Machine], size: Size, options: argparse.Namespace
+) -> list[str]:
+    """Print the table of blocks; return what was missed."""
+    confirm, power = options.by == "confirm", min(options.power, options.suites)
+    run = partial(
+        score_against, size=size, suites=options.suites, power=power, confirm=confirm
+    )
+    failures = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for machine, found in zip(machines, pool.map(run, machines), strict=True):
+            print(_against_line(machine, size, found), flush=True)
+            failures += [
+                f"{size.tests} tests {machine.name}: {text}"
+                for text in missed_against(machine, size, found, power, confirm=confirm)
+            ]
+    return failures
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Score:
     """Alarms in 100 runs with their standard error, and shares that are found."""
@@ -415,7 +644,7 @@ def _line(machine: Machine, size: Size, found: Score) -> str:
 
 
 def main() -> None:
-    """Print the table; fail where a promise is missed."""
+    """Print the tables; fail where a promise is missed."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--tests", default="4", help="tests of a suite (4)")
     parser.add_argument("--sessions", default="3", help="stored sessions (3)")
@@ -425,35 +654,55 @@ def main() -> None:
     parser.add_argument("--only", default="", help="machines whose name has this in it")
     parser.add_argument("--bad", type=float, default=1.0, help="a stored value, off by")
     parser.add_argument("--looks", type=int, default=1, help="looks at a suspect (1)")
+    parser.add_argument(
+        "--by", choices=("stored", "against", "confirm"), default="stored"
+    )
     options = parser.parse_args()
-    machines = [m for m in MACHINES if options.only in m.name]
-    policy = replace_looks(options.looks)
+    stored = options.by == "stored"
+    machines = [
+        m
+        for m in (*MACHINES, *(() if stored else SIDE_MACHINES))
+        if options.only in m.name
+    ]
     start = time.perf_counter()
     heads = "  ".join(f"{f'+{effect:.0%}':>4}" for effect in EFFECTS)
-    print(f"tests sess {'machine':38} {'alarms in 100':14} {heads}     sees  found")
+    if stored:
+        print(f"tests sess {'machine':38} {'alarms in 100':14} {heads}     sees  found")
+    else:
+        print(
+            f"tests sess {'machine':28} {'alarms in 100':14} {heads} blocks  {heads}  runs"
+        )
     failures = []
-    with ProcessPoolExecutor(options.jobs) as pool:
-        for tests in map(int, options.tests.split(",")):
-            for sessions in map(int, options.sessions.split(",")):
-                size = Size(tests=tests, sessions=sessions, bad=options.bad)
-                run = partial(
-                    score,
-                    size=size,
-                    suites=options.suites,
-                    power=min(options.power, options.suites),
-                    policy=policy,
-                )
-                for machine, found in zip(
-                    machines, pool.map(run, machines), strict=True
-                ):
-                    print(_line(machine, size, found), flush=True)
-                    failures += [
-                        f"{tests} tests {sessions} sessions {machine.name}: {text}"
-                        for text in missed(machine, size, found, options.power)
-                    ]
+    for tests in map(int, options.tests.split(",")):
+        for sessions in map(int, options.sessions.split(",")):
+            size = Size(tests=tests, sessions=sessions, bad=options.bad)
+            table = print_stored if stored else print_against
+            failures += table(machines, size, options)
     print(f"{time.perf_counter() - start:.0f} s")
     if failures:
         sys.exit("missed:\n" + "\n".join(failures))
+
+
+def print_stored(
+    machines: Sequence[Machine], size: Size, options: argparse.Namespace
+) -> list[str]:
+    """Print the table of stored baselines; return what was missed."""
+    run = partial(
+        score,
+        size=size,
+        suites=options.suites,
+        power=min(options.power, options.suites),
+        policy=replace_looks(options.looks),
+    )
+    failures = []
+    with ProcessPoolExecutor(options.jobs) as pool:
+        for machine, found in zip(machines, pool.map(run, machines), strict=True):
+            print(_line(machine, size, found), flush=True)
+            failures += [
+                f"{size.tests} tests {size.sessions} sessions {machine.name}: {text}"
+                for text in missed(machine, size, found, options.power)
+            ]
+    return failures
 
 
 def replace_looks(count: int) -> Policy:

@@ -37,8 +37,8 @@ __all__ = [
     "reference_moves",
 ]
 
-# docs/judging.md section 3: outside each end of the 95 % interval that must lie within
-_OUTSIDE = 0.025
+# docs/judging.md section 3: beyond each of the two one-sided 95 % bounds
+_OUTSIDE = 0.05
 
 
 class Process(Frozen, frozen=True, kw_only=True, order=True):
@@ -103,7 +103,7 @@ class BlockChange(Frozen, frozen=True, kw_only=True):
 
         evidence: The blocks behind it.
 
-        within: Whether its two-sided 95 % interval lies within the limit on both sides.
+        within: Whether its one-sided 95 % bounds lie within the limit on both sides.
     """
 
     change: Change
@@ -230,7 +230,7 @@ class _Scaled:
 
 def _followed(several: Iterable[_Scaled]) -> FollowedShare:
     """Return which share of the machine's moves the tests of a class follow."""
-    squares = products = own = 0.0
+    squares = products = apart_squares = 0.0
     count = 0
     for one in several:
         for first, second in one.of_one_side():
@@ -238,9 +238,9 @@ def _followed(several: Iterable[_Scaled]) -> FollowedShare:
             moved = one.moves[first] - one.moves[second]
             squares += moved * moved
             products += moved * apart
-            own += apart * apart
+            apart_squares += apart * apart
             count += 1
-    noise = own / max(1, count)
+    noise = apart_squares / max(1, count)
     return followed_share(squares=squares, products=products, noise=noise)
 
 
@@ -397,7 +397,7 @@ def _change(blocks: _Blocks, tables: Tables, level: Level) -> BlockChange:
 
 
 def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:
-    """Return whether the 95 % interval of a change lies within its limit."""
+    """Return whether both one-sided 95 % bounds of a change lie within its limit."""
     limit = blocks.scaled.comparison.limit
     if limit is None:
         return False

@@ -143,7 +143,7 @@ class _Reader:
                 )
                 continue
             try:
-                limits.append(parse_limit(text, known=self.metrics))
+                limits.append(parse_limit(text, recorded=self.metrics))
             except GpuPerfError as error:
                 why = _error_text(error).removeprefix(f"{escape(text.strip())}: ")
                 self.mistakes.append(f"limit {text!r}: {why}")
@@ -157,7 +157,7 @@ class _Reader:
             )
         from pytest_gpuperf.judge.grammar import parse_max_regression
 
-        return dict(parse_max_regression(value, known=self.metrics))
+        return dict(parse_max_regression(value, recorded=self.metrics))
 
     def _checked(
         self, keywords: dict[str, Any], keyword: str, read: Callable[[Any], Any]

@@ -261,8 +261,8 @@ class Retest(Frozen, frozen=True, kw_only=True):
 
     def lacking(self, metric: str, records: Iterable[Record]) -> tuple[Unmeasured, ...]:
         """Return what the test, or one of some records, lacks for a metric."""
-        own = (u for r in records for u in r.unmeasured if u.metric == metric)
-        return tuple(dict.fromkeys((*own, *self.unmeasured)))
+        gaps = (u for r in records for u in r.unmeasured if u.metric == metric)
+        return tuple(dict.fromkeys((*gaps, *self.unmeasured)))
 
 
 def direction(metric: Metric) -> Better:
@@ -320,7 +320,7 @@ def case_of(
     having = [(s, v) for s in sessions for v in s.values if v.metric == metric]
     now = _best(metric, usable or records, having)
     estimate, choice = now[0] if now else (None, None)
-    comparable, differing, others = _comparable(
+    comparable, differing, other_sources = _comparable(
         estimate, (usable or records)[0], having, across
     )
     first = records[0]
@@ -333,7 +333,7 @@ def case_of(
         choice=choice,
         stored=comparable,
         differences=differing,
-        other_sources=others,
+        other_sources=other_sources,
         other_slug_exists=other_slug_exists,
         unmeasured=next((u for u in first.unmeasured if u.metric == metric), None),
         void=None if usable else first.void,
@@ -359,13 +359,13 @@ def confirmation_of(
     mine = [record for record in retest.records if record.key == case.key]
     void = tuple(r.void.text for r in mine if r.void is not None)
     usable = [record for record in mine if record.void is None]
-    again = _alike_now(_whole(case.metric.name, usable), case.estimate)
-    lacking = () if again else retest.lacking(case.metric.name, usable)
-    silent = not (again or void or lacking)
+    values = _alike_now(_whole(case.metric.name, usable), case.estimate)
+    lacking = () if values else retest.lacking(case.metric.name, usable)
+    silent = not (values or void or lacking)
     lost = tuple(retest.failure.splitlines())
     return Confirmation(
-        value=SessionValue.of([e for e, _ in again]) if again else None,
-        choices=tuple(choice for _, choice in again),
+        value=SessionValue.of([e for e, _ in values]) if values else None,
+        choices=tuple(choice for _, choice in values),
         lost=lost if lost or silent else None,
         void=void,
         lacking=lacking,
@@ -432,10 +432,10 @@ def _comparable(
     if not alike:
         return (), NO_FACTS, tuple(sorted({value.source for _, value in having}))
     apart = _apart(estimate, record, alike, across)
-    kept = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
-    if not kept:
+    comparable = [pair for pair, facts in zip(alike, apart, strict=True) if not facts]
+    if not comparable:
         return (), apart[-1], ()
-    return tuple(_stored(session, value) for session, value in kept), NO_FACTS, ()
+    return tuple(_stored(session, value) for session, value in comparable), NO_FACTS, ()
 
 
 def comparable_sessions(
@@ -512,5 +512,5 @@ def _moved(
 
 def _rank(source: str) -> tuple[int, str]:
     """Return the place of a source among all; by name where they are equal."""
-    known = source in _BEST_FIRST
-    return (_BEST_FIRST.index(source) if known else len(_BEST_FIRST), source)
+    is_listed = source in _BEST_FIRST
+    return (_BEST_FIRST.index(source) if is_listed else len(_BEST_FIRST), source)

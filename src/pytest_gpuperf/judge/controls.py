@@ -173,13 +173,13 @@ def machine_shifts(
     suspects: list[Comparison] = []
     controls: list[Comparison] = []
     for case in cases:
-        again = confirmed.get(case.name)
-        if again is None or not again.run_values:
+        confirmation = confirmed.get(case.name)
+        if confirmation is None or not confirmation.run_values:
             continue
-        comparison = comparison_of(case, policy, again)
+        comparison = comparison_of(case, policy, confirmation)
         if comparison is not None and not is_exact(comparison):
             classes[shift_group(case)] = case
-            (controls if again.control else suspects).append(comparison)
+            (controls if confirmation.control else suspects).append(comparison)
     controls += reference_comparisons(references, suspects, fresh=True)
     groups = {comparison.shift_group for comparison in suspects}
     moves = common_moves(contrasts(controls))

@@ -124,14 +124,14 @@ def parse_grades(text: str) -> dict[str, Bands]:
         >>> parse_grades("memory: A 90%, B 80%, C 60%, D 30%")["memory"].b
         0.8
     """
-    found: dict[str, Bands] = {}
+    bands: dict[str, Bands] = {}
     mistakes: list[str] = []
     for number, line in enumerate(text.splitlines(), start=1):
         if line.strip() and not line.lstrip().startswith("#"):
-            mistakes += [f"line {number}: {each}" for each in _read(line, found)]
+            mistakes += [f"line {number}: {mistake}" for mistake in _read(line, bands)]
     if mistakes:
         raise ConfigError("; ".join(mistakes), remedy=_EXAMPLE)
-    return found
+    return bands
 
 
 def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
@@ -142,13 +142,13 @@ def _bands(attained: Attainment, grades: Mapping[str, Bands] | None) -> Bands:
     return {**GRADES, **(grades or {})}[roof]
 
 
-def _read(line: str, found: dict[str, Bands]) -> Iterator[str]:
+def _read(line: str, bands: dict[str, Bands]) -> Iterator[str]:
     """Put the bands of a line into what was found; yield what is wrong with it."""
     name, _, rest = line.partition(":")
     roof = name.strip()
     if roof not in GRADES:
         yield f"{roof!r} is not a roof: {', '.join(GRADES)}"
-    if roof in found:
+    if roof in bands:
         yield f"{roof} has a line already"
     shares: dict[str, float] = {}
     for part in rest.split(","):
@@ -161,7 +161,7 @@ def _read(line: str, found: dict[str, Bands]) -> Iterator[str]:
         yield f"{roof} lacks {', '.join(missing)}"
         return
     try:
-        found[roof] = Bands(**{k.lower(): share for k, share in shares.items()})
+        bands[roof] = Bands(**{k.lower(): share for k, share in shares.items()})
     except RecordError:
         yield f"the shares of {roof} do not fall from A to D"
 

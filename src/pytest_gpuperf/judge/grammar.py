@@ -65,14 +65,14 @@ _SHORT = 40  # characters; a longer text is not a name that somebody could have 
 _PHASE = "phase."  # how the time of a phase of a loop is called
 
 
-def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
+def parse_limit(text: str, recorded: Collection[str] = ()) -> Limit:
     """
     Return the limit that a text says.
 
     Args:
         text: The whole limit, as "time <= 60 us".
 
-        known: Names that a test gives to `record`, as far as its source or the marker's
+        recorded: Names that a test gives to `record`, as far as its source or the marker's
             `records` tells, beside the catalogue and counters.
 
     Raises:
@@ -88,7 +88,7 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
         ('registers', 'rmsnorm*', '<=', 64.0)
     """
     start = len(text) - len(text.lstrip())
-    metric, place = _metric(text, start, known)
+    metric, place = _metric(text, start, recorded)
     kernel, place = _kernel(text, place)
     operator, place = _operator(text, place, metric)
     quantity = _quantity(text, place, metric)
@@ -106,15 +106,15 @@ def parse_limit(text: str, known: Collection[str] = ()) -> Limit:
 
 
 def parse_max_regression(
-    given: str | Mapping[str, str], known: Collection[str] = ()
+    limits: str | Mapping[str, str], recorded: Collection[str] = ()
 ) -> Mapping[str, float | None]:
     """
     Return the largest change that passes, by metric.
 
     Args:
-        given: "5 %" or "off", which is for `time`; or one such text for each metric.
+        limits: "5 %" or "off", which is for `time`; or one such text for each metric.
 
-        known: Names that a test gives to `record`.
+        recorded: Names that a test gives to `record`.
 
     Returns:
         Fractions; None: that metric is only shown.
@@ -128,17 +128,19 @@ def parse_max_regression(
     """
     allowed: dict[str, float | None] = {}
     mistakes: list[tuple[str, str]] = []
-    for metric, text in ({"time": given} if isinstance(given, str) else given).items():
+    for metric, text in (
+        {"time": limits} if isinstance(limits, str) else limits
+    ).items():
         try:
             _check_text(metric)
-            _check_known(metric, known)
+            _check_known(metric, recorded)
             allowed[metric] = _fraction(text)
         except (ConfigError, UnitError) as error:
             mistakes.append((f"{metric}: {error.message}", error.remedy))
     if mistakes:
-        told = [f"{message}; {remedy}" for message, remedy in mistakes[:-1]]
+        sentences = [f"{message}; {remedy}" for message, remedy in mistakes[:-1]]
         message, remedy = mistakes[-1]
-        raise ConfigError("; ".join((*told, message)), remedy=remedy)
+        raise ConfigError("; ".join((*sentences, message)), remedy=remedy)
     return MappingProxyType(allowed)
 
 
@@ -169,11 +171,11 @@ def _fraction(text: object) -> float | None:
     return quantity.value
 
 
-def _metric(text: str, start: int, known: Collection[str]) -> tuple[str, int]:
+def _metric(text: str, start: int, recorded: Collection[str]) -> tuple[str, int]:
     """Return the metric's name and where it ends."""
-    own = max((k for k in known if _begins(text, start, k)), key=len, default="")
-    if own:  # a name of the user's own may hold any character
-        return own, start + len(own)
+    longest = max((k for k in recorded if _begins(text, start, k)), key=len, default="")
+    if longest:  # a name of the user's own may hold any character
+        return longest, start + len(longest)
     match = _NAME.match(text, start)
     name = match.group() if match else ""
     if not name:
@@ -181,7 +183,7 @@ def _metric(text: str, start: int, known: Collection[str]) -> tuple[str, int]:
         message = "a limit begins with a metric"
         raise _syntax(message, "write it as: time <= 60 us", text, start)
     _refuse_lookalike(text, start, start + len(name) + 1)
-    _check_known(name, known)
+    _check_known(name, recorded)
     return name, start + len(name)
 
 
@@ -193,11 +195,11 @@ def _begins(text: str, start: int, name: str) -> bool:
     return following == "" or following[0] in "[<>=!"
 
 
-def _check_known(name: str, known: Collection[str]) -> None:
+def _check_known(name: str, recorded: Collection[str]) -> None:
     """Raise where a name is not a metric."""
-    if name in METRICS or is_counter(name) or name in known:
+    if name in METRICS or is_counter(name) or name in recorded:
         return
-    of_test = [k for k in known if len(k) <= _SHORT]
+    of_test = [k for k in recorded if len(k) <= _SHORT]
     if name.startswith(_PHASE):  # `steps.phase("forward")` names its metric so
         of_test = [f"{_PHASE}{k}" for k in of_test]
     names = [*METRICS, *of_test]
@@ -207,8 +209,8 @@ def _check_known(name: str, known: Collection[str]) -> None:
         if close
         else "see the metrics in docs/metrics.md"
     )
-    recorded = f"where a helper of the test records it, write records=[{name!r}]"
-    raise UnknownMetricError(name, remedy=f"{meant}; {recorded}", close_matches=close)
+    how = f"where a helper of the test records it, write records=[{name!r}]"
+    raise UnknownMetricError(name, remedy=f"{meant}; {how}", close_matches=close)
 
 
 def _kernel(text: str, start: int) -> tuple[str | None, int]:
@@ -229,23 +231,23 @@ def _kernel(text: str, start: int) -> tuple[str | None, int]:
 def _operator(text: str, place: int, metric: str) -> tuple[str, int]:
     """Return the operator and where it ends."""
     match = _OPERATOR.match(text, place)
-    found = match.group() if match else ""
+    operator = match.group() if match else ""
     noisy = metric in METRICS and METRICS[metric].family in _NOISY
-    if found not in _OPERATORS:
-        _refuse_lookalike(text, place, place + max(1, len(found)))
-        wrong = found or text[place:].strip().partition(" ")[0]
+    if operator not in _OPERATORS:
+        _refuse_lookalike(text, place, place + max(1, len(operator)))
+        wrong = operator or text[place:].strip().partition(" ")[0]
         message = (
             f"{wrong!r} is not an operator" if wrong else "the operator is missing"
         )
-        meant = _MEANT.get(found)
+        meant = _MEANT.get(operator)
         if noisy and meant == "==":
             meant = _NEAR
         remedy = f"write {meant}" if meant else f"write one of {' '.join(_OPERATORS)}"
         raise _syntax(message, remedy, text, place)
-    if found == "==" and noisy:
+    if operator == "==" and noisy:
         message = f"{metric} is measured with noise and never equals a number"
         raise _syntax(message, f"write {_NEAR}", text, place)
-    return found, _skip(text, place + len(found))
+    return operator, _skip(text, place + len(operator))
 
 
 def _quantity(text: str, place: int, metric: str) -> Quantity:
@@ -322,13 +324,13 @@ def _check_possible(
     text: str, place: int, metric: str, operator: str, threshold: float
 ) -> None:
     """Refuse a limit that no value, or every value, can hold."""
-    known = metric_of(metric)
-    if known.never_negative and (
+    traits = metric_of(metric)
+    if traits.never_negative and (
         threshold < 0 or (threshold == 0 and operator in {"<", ">="})
     ):
         message = f"{metric} is never below zero"
         raise _syntax(message, "write a number above zero", text, place)
-    if operator == "==" and known.whole and not threshold.is_integer():
+    if operator == "==" and traits.whole and not threshold.is_integer():
         message = f"{metric} is a whole number and never equals {threshold:g}"
         raise _syntax(message, "write a whole number", text, place)
 

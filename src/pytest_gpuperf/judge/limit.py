@@ -156,12 +156,12 @@ def judge_limit(
             evidence=VerdictEvidence(lines=tuple(retest.failure.splitlines())),
         )
     usable = [r for r in retest.records if r.key == record.key and r.void is None]
-    repeated = (select(limit, again) for again in usable)
-    again = [
+    repeated = (select(limit, confirming) for confirming in usable)
+    confirming = [
         e for e in repeated if isinstance(e, Estimate) and e.source == first.source
     ]
-    verdict = _decide(limit, record, first, again, spread)
-    missing = () if again else retest.lacking(limit.metric, usable)
+    verdict = _decide(limit, record, first, confirming, spread)
+    missing = () if confirming else retest.lacking(limit.metric, usable)
     if not missing or verdict.outcome is not Outcome.INCONCLUSIVE:
         return verdict
     evidence = VerdictEvidence(lacking=missing)
@@ -190,14 +190,14 @@ def _decide(
     limit: Limit,
     record: Record,
     first: Estimate,
-    again: Sequence[Estimate],
+    confirming: Sequence[Estimate],
     spread: Spread | None,
 ) -> Verdict:
     """Return the verdict on a value that is there."""
-    estimate = _together(first, again)
-    interval = _interval(limit, record, estimate, again, spread)
+    estimate = _together(first, confirming)
+    interval = _interval(limit, record, estimate, confirming, spread)
     outcome, reason = _outcome(limit, estimate.value, interval)
-    still = reason is Reason.STRADDLES_LIMIT and bool(again)
+    still = reason is Reason.STRADDLES_LIMIT and bool(confirming)
     return Verdict(
         key=record.key,
         metric=limit.metric,
@@ -208,7 +208,7 @@ def _decide(
         estimate=estimate,
         low=None if interval is None else interval.low,
         high=None if interval is None else interval.high,
-        confirmations=_relative(limit, again),
+        confirmations=_relative(limit, confirming),
     )
 
 
@@ -233,33 +233,33 @@ def _interval(
     limit: Limit,
     record: Record,
     estimate: Estimate,
-    again: Sequence[Estimate],
+    confirming: Sequence[Estimate],
     spread: Spread | None,
 ) -> _Interval | None:
     """Return where other sessions would find a value; None: it is compared as a point."""
     if limit.operator == "==" or record.kind in _POINTS:
         return None
     if record.kind is Kind.COMPARE:
-        sides = _of_sides(estimate, again, spread)
+        sides = _of_sides(estimate, confirming, spread)
         if sides.low is not None and sides.high is not None:
             return _Interval(low=sides.low, high=sides.high)
-    known = spread or _prior(estimate)
-    if known is None:
+    between = spread or _prior(estimate)
+    if between is None:
         return None
-    deviation = _deviation(known, estimate, again)
+    deviation = _deviation(between, estimate, confirming)
     factor = math.exp(
-        min(half_width(known, fraction=deviation), math.log(_MOST_FACTOR))
+        min(half_width(between, fraction=deviation), math.log(_MOST_FACTOR))
     )
     ends = sorted((estimate.value / factor, estimate.value * factor))
     return _Interval(low=ends[0], high=ends[1])
 
 
 def _of_sides(
-    estimate: Estimate, again: Sequence[Estimate], spread: Spread | None
+    estimate: Estimate, confirming: Sequence[Estimate], spread: Spread | None
 ) -> PairedRatio:
     """Return a comparison with its interval: of processes where enough measured it."""
-    if len(again) >= ENOUGH_PROCESSES:
-        return ratio_of_processes([e.value for e in again])
+    if len(confirming) >= ENOUGH_PROCESSES:
+        return ratio_of_processes([e.value for e in confirming])
     ratio = PairedRatio(value=estimate.value, low=estimate.low, high=estimate.high)
     if spread is None:  # it is widened by the usual one already
         return ratio
@@ -272,7 +272,9 @@ def _prior(estimate: Estimate) -> Spread | None:
     return PRIORS.get(family_of(estimate.metric, estimate.source))
 
 
-def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) -> float:
+def _deviation(
+    spread: Spread, estimate: Estimate, confirming: Sequence[Estimate]
+) -> float:
     """
     Return the standard deviation of a session's value, as several runs narrow it.
 
@@ -280,12 +282,12 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     away the latter's share alone, so that a k-th of the whole variance remains at least.
     What samples leave open is never less than their own half-width.
     """
-    measured = again or (estimate,)
+    measured = confirming or (estimate,)
     widths = [e.half_width for e in measured if e.half_width is not None]
     floor = sum(widths) / len(widths) / Z_95 if widths else 0.0
-    if len(again) < _SPREAD_LEAST or min(e.value for e in again) <= 0:
+    if len(confirming) < _SPREAD_LEAST or min(e.value for e in confirming) <= 0:
         return max(spread.fraction, floor)
-    logs = [math.log(e.value) for e in again]
+    logs = [math.log(e.value) for e in confirming]
     mean = math.fsum(logs) / len(logs)
     between_runs = math.fsum((x - mean) ** 2 for x in logs) / (len(logs) - 1)
     averaged = between_runs / len(logs)
@@ -293,28 +295,28 @@ def _deviation(spread: Spread, estimate: Estimate, again: Sequence[Estimate]) ->
     return max(math.sqrt(left), floor)
 
 
-def _together(first: Estimate, again: Sequence[Estimate]) -> Estimate:
+def _together(first: Estimate, confirming: Sequence[Estimate]) -> Estimate:
     """Return the estimate that decides: the first, or the mean of the confirming."""
-    if not again:
+    if not confirming:
         return first
-    lows = [e.low for e in again if e.low is not None]
-    highs = [e.high for e in again if e.high is not None]
-    complete = len(lows) == len(highs) == len(again)
+    lows = [e.low for e in confirming if e.low is not None]
+    highs = [e.high for e in confirming if e.high is not None]
+    complete = len(lows) == len(highs) == len(confirming)
     return replace(
         first,
-        value=fmean(e.value for e in again),
+        value=fmean(e.value for e in confirming),
         low=fmean(lows) if complete else None,
         high=fmean(highs) if complete else None,
-        sample_count=sum(e.sample_count for e in again),
+        sample_count=sum(e.sample_count for e in confirming),
     )
 
 
-def _relative(limit: Limit, again: Sequence[Estimate]) -> tuple[float, ...]:
+def _relative(limit: Limit, confirming: Sequence[Estimate]) -> tuple[float, ...]:
     """Return how far beyond its limit each confirming process was; none for a limit of 0."""
     if limit.threshold == 0:
         return ()
     threshold = limit.threshold
-    return tuple((e.value - threshold) / abs(threshold) for e in again)
+    return tuple((e.value - threshold) / abs(threshold) for e in confirming)
 
 
 def judge_limits(

@@ -308,18 +308,20 @@ def _rulings(
     complete: bool,
 ) -> list[Ruling]:
     """Return each change with its adjusted probabilities: what the last rows need."""
-    again = [_confirmation(case, confirmations) for case, _ in pairs]
+    confirmed = [_confirmation(case, confirmations) for case, _ in pairs]
     # what was not measured again was not suspected: it counts as a pair, without a p
     judged = [
         not policy.selected
         or case.of_file
         or (confirmation is not None and bool(confirmation.run_values))
-        for (case, _), confirmation in zip(pairs, again, strict=True)
+        for (case, _), confirmation in zip(pairs, confirmed, strict=True)
     ]
     marked = list(zip(pairs, judged, strict=True))
-    worse = _adjusted([c.p_worse if asked else None for (_, c), asked in marked], pairs)
+    worse = _adjusted(
+        [c.p_worse if is_judged else None for (_, c), is_judged in marked], pairs
+    )
     better = _adjusted(
-        [c.p_better if asked else None for (_, c), asked in marked], pairs
+        [c.p_better if is_judged else None for (_, c), is_judged in marked], pairs
     )
     level = policy.level(sum(change.p_worse is not None for _, change in pairs))
     return [
@@ -334,7 +336,7 @@ def _rulings(
             selected=policy.selected and not case.of_file,
         )
         for (case, change), confirmation, p_worse, p_better in zip(
-            pairs, again, worse, better, strict=True
+            pairs, confirmed, worse, better, strict=True
         )
     ]
 
@@ -417,9 +419,9 @@ def with_suite(
     """
     policy = policy or Policy()
     least = _least_gaps(cases, looks, policy)
-    known = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
+    by_name = {case.name: (case, look) for case, look in zip(cases, looks, strict=True)}
     return tuple(
-        _with_suite(verdict, *known[name], least[name], strict=strict)
+        _with_suite(verdict, *by_name[name], least[name], strict=strict)
         if (name := (verdict.key, verdict.metric)) in least
         else verdict
         for verdict in verdicts
@@ -430,18 +432,18 @@ def _least_gaps(
     cases: Sequence[Case], looks: Sequence[Look], policy: Policy
 ) -> dict[Name, float]:
     """Return by how much a first value that is hardly noise must differ from those alone."""
-    seen = [
+    likely = [
         (case, look.change.p_worse)
         for case, look in zip(cases, looks, strict=True)
         if case.limit is not None
         and look.change is not None
         and look.change.p_worse is not None
     ]
-    adjusted = holm([p_value for _, p_value in seen])
-    level = policy.level(len(seen))
+    adjusted = holm([p_value for _, p_value in likely])
+    level = policy.level(len(likely))
     return {
         case.name: max(_GAP_LIMITS * (case.limit or 0.0), 0.0 if sure < level else _FAR)
-        for (case, p_value), sure in zip(seen, adjusted, strict=True)
+        for (case, p_value), sure in zip(likely, adjusted, strict=True)
         if p_value < policy.alpha
     }
 
@@ -466,10 +468,10 @@ def _with_suite(
         <= least_gap
     ):
         return verdict
-    told = replace(verdict, in_suite=first)
+    marked = replace(verdict, in_suite=first)
     if not strict or verdict.outcome not in _CLEARED:
-        return told
-    return replace(told, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
+        return marked
+    return replace(marked, outcome=Outcome.INCONCLUSIVE, reason=Reason.SLOWER_IN_SUITE)
 
 
 def _best_of(estimate: Estimate, sign: float) -> float:

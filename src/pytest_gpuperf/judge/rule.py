@@ -164,10 +164,10 @@ def _cause(case: Case, ruling: Ruling, reason: Reason, policy: Policy) -> Cause 
 
 def _evidence(ruling: Ruling, cause: Cause | None) -> VerdictEvidence | None:
     """Return why fresh processes do not count, and the steps that a loop needs."""
-    again = ruling.confirmation
+    confirmation = ruling.confirmation
     evidence = VerdictEvidence(
-        lines=() if again is None else again.void,
-        lacking=() if again is None else again.lacking,
+        lines=() if confirmation is None else confirmation.void,
+        lacking=() if confirmation is None else confirmation.lacking,
         least_count=_ENOUGH_STEPS if cause is Cause.SHORT_LOOP else 0,
     )
     return None if evidence == VerdictEvidence() else evidence
@@ -594,8 +594,8 @@ def _effect(current: SessionValue, then: Sequence[SessionValue]) -> float | None
 
 def _log_mean(session: SessionValue) -> float:
     """Return the mean of the logarithms of a session's processes; most have one."""
-    first, *others = session.run_values
-    return fmean(map(math.log, session.run_values)) if others else math.log(first)
+    first, *rest = session.run_values
+    return fmean(map(math.log, session.run_values)) if rest else math.log(first)
 
 
 def _mean(session: SessionValue) -> float:

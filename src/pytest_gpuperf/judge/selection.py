@@ -51,12 +51,12 @@ def select(limit: Limit, record: Record) -> Estimate | Gap:
     Returns:
         The estimate in the limit's unit, or why there is none.
     """
-    found = [e for e in record.estimates if e.metric == limit.metric]
-    source = best_source(e.source for e in found)
-    found = [e for e in found if e.source == source]
-    if not found:
+    estimates = [e for e in record.estimates if e.metric == limit.metric]
+    source = best_source(e.source for e in estimates)
+    estimates = [e for e in estimates if e.source == source]
+    if not estimates:
         return _missing(limit, record)
-    chosen = _of_kernels(limit, record, found)
+    chosen = _of_kernels(limit, record, estimates)
     if isinstance(chosen, Gap):
         return chosen
     converted = [_in_unit_of(limit, estimate) for estimate in chosen]
@@ -75,17 +75,17 @@ def not_given(metric: str, kind: Kind) -> Gap:
 
         kind: The kind of measurement.
     """
-    known = metric_of(metric)
-    if kind in known.kinds:
-        return _not_here(known, kind)
-    if kind is Kind.COMPARE and Kind.MEASURE in known.kinds:
+    traits = metric_of(metric)
+    if kind in traits.kinds:
+        return _not_here(traits, kind)
+    if kind is Kind.COMPARE and Kind.MEASURE in traits.kinds:
         return Gap(
             code=GapCode.OTHER_WAY,
             reason=_NOT_GIVEN[kind],
             remedy="ask one of its sides, as pair.a.time",
         )
-    remedy = f"take it with {_fixtures(known.kinds)}"
-    if kind in _RUN and known.family is Family.COUNTER:
+    remedy = f"take it with {_fixtures(traits.kinds)}"
+    if kind in _RUN and traits.family is Family.COUNTER:
         remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
     return Gap(code=GapCode.OTHER_WAY, reason=_NOT_GIVEN[kind], remedy=remedy)
 
@@ -105,24 +105,24 @@ def _not_here(metric: Metric, kind: Kind) -> Gap:
     checked = [source for source in sources if source != Source.HOST]
     if checked:
         remedy += f", and see what `gpuperf doctor` says of {' and '.join(checked)}"
-    others = [k for k in metric.kinds if metric.sources[k] != sources]
-    if others:
-        remedy += f"; or take it with {_fixtures(others)}"
+    kinds = [k for k in metric.kinds if metric.sources[k] != sources]
+    if kinds:
+        remedy += f"; or take it with {_fixtures(kinds)}"
     reason = f"only {' and '.join(sources)} {measure} it in {what}, and only on a GPU"
     return Gap(code=GapCode.COLLECTOR_UNAVAILABLE, reason=reason, remedy=remedy)
 
 
 def _fixtures(kinds: Sequence[Kind]) -> str:
     """Return the fixture's ways to take a metric."""
-    *others, last = (f"gpuperf.{kind.value}" for kind in kinds)
-    return " or ".join(filter(None, (", ".join(others), last)))
+    *names, last = (f"gpuperf.{kind.value}" for kind in kinds)
+    return " or ".join(filter(None, (", ".join(names), last)))
 
 
 def _missing(limit: Limit, record: Record) -> Gap:
     """Return why a metric is not in a record."""
-    told = _told(limit, record)
-    if told is not None:
-        return told
+    gap = _told(limit, record)
+    if gap is not None:
+        return gap
     phases = [e.metric for e in record.estimates if e.metric.startswith(_PHASE)]
     if limit.metric.startswith(_PHASE) and phases:
         remedy = f"name one that the loop recorded: {', '.join(phases)}"
@@ -144,19 +144,19 @@ def _told(limit: Limit, record: Record) -> Gap | None:
 
 
 def _of_kernels(
-    limit: Limit, record: Record, found: Sequence[Estimate]
+    limit: Limit, record: Record, estimates: Sequence[Estimate]
 ) -> list[Estimate] | Gap:
     """Return the estimates of the kernels that are meant, or of the whole record."""
     if limit.kernel is not None:
-        matching = [e for e in found if _matches(limit.kernel, e.kernel, record)]
-        return matching or _no_kernel(limit, found)
-    whole = [e for e in found if e.kernel is None]
-    if whole or len(found) == 1:  # of one kernel alone the whole is its own
-        return whole[:1] or list(found)
+        matching = [e for e in estimates if _matches(limit.kernel, e.kernel, record)]
+        return matching or _no_kernel(limit, estimates)
+    whole = [e for e in estimates if e.kernel is None]
+    if whole or len(estimates) == 1:  # of one kernel alone the whole is its own
+        return whole[:1] or list(estimates)
     return _told(limit, record) or Gap(
         code=GapCode.NO_KERNEL,
         reason=f"{limit.metric} is known by kernel only",
-        remedy=f'name the kernel: {limit.metric}["{found[0].kernel}"]',
+        remedy=f'name the kernel: {limit.metric}["{estimates[0].kernel}"]',
     )
 
 
@@ -168,9 +168,9 @@ def _matches(pattern: str, kernel: str | None, record: Record) -> bool:
     return any(fnmatchcase(name, pattern) for name in (kernel, *readable))
 
 
-def _no_kernel(limit: Limit, found: Sequence[Estimate]) -> Gap:
+def _no_kernel(limit: Limit, estimates: Sequence[Estimate]) -> Gap:
     """Return why no kernel fits a pattern, with those there are."""
-    names = _named(found)
+    names = _named(estimates)
     if not names:
         return Gap(
             code=GapCode.NO_KERNEL,
@@ -184,9 +184,9 @@ def _no_kernel(limit: Limit, found: Sequence[Estimate]) -> Gap:
     )
 
 
-def _named(found: Sequence[Estimate]) -> str:
+def _named(estimates: Sequence[Estimate]) -> str:
     """Return the kernels of some estimates, not more than a reader can use."""
-    names = list(dict.fromkeys(e.kernel for e in found if e.kernel is not None))
+    names = list(dict.fromkeys(e.kernel for e in estimates if e.kernel is not None))
     shown = names[:_SHOWN_KERNELS]
     if len(names) > len(shown):
         shown.append(f"{len(names) - len(shown)} more")
@@ -227,10 +227,10 @@ def _misfit(limit: Limit, chosen: Sequence[Estimate]) -> Gap:
     )
 
 
-def _worst(limit: Limit, found: Sequence[Estimate]) -> Estimate:
+def _worst(limit: Limit, estimates: Sequence[Estimate]) -> Estimate:
     """Return the estimate that is nearest to breaking a limit, or farthest beyond it."""
     if limit.operator in {"<=", "<"}:
-        return max(found, key=lambda e: e.value)
+        return max(estimates, key=lambda e: e.value)
     if limit.operator in {">=", ">"}:
-        return min(found, key=lambda e: e.value)
-    return max(found, key=lambda e: abs(e.value - limit.threshold))
+        return min(estimates, key=lambda e: e.value)
+    return max(estimates, key=lambda e: abs(e.value - limit.threshold))

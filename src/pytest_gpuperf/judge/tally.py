@@ -218,10 +218,10 @@ def worst(verdicts: Iterable[Verdict]) -> Verdict:
     Args:
         verdicts: One or more.
     """
-    first, *others = verdicts
-    if not others:  # nearly always, and it is asked several times for each row
+    first, *rest = verdicts
+    if not rest:  # nearly always, and it is asked several times for each row
         return first
-    return min((first, *others), key=lambda verdict: PRECEDENCE.index(verdict.outcome))
+    return min((first, *rest), key=lambda verdict: PRECEDENCE.index(verdict.outcome))
 
 
 def is_fatal(verdict: Verdict, config: Config) -> bool:

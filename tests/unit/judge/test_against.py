@@ -90,8 +90,8 @@ def by_hand(
         down = _adjusted({t: better[t] for t in still}, pair_count - fell)
         for t in still:
             effect = math.expm1(centre[t])
-            inside = above(t, math.log1p(0.05) - centre[t]) < 0.025
-            inside &= above(t, centre[t] - math.log1p(-0.05)) < 0.025
+            inside = above(t, math.log1p(0.05) - centre[t]) < 0.05
+            inside &= above(t, centre[t] - math.log1p(-0.05)) < 0.05
             if up[t] < level and effect > 0.05:
                 outcome[t] = Outcome.REGRESSED, count
             elif down[t] < level and effect < -0.05:
@@ -249,7 +249,7 @@ def test_more_of_a_rate_is_better() -> None:
 
 
 def test_what_lies_within_the_limit_is_unchanged_and_done() -> None:
-    """Its interval lies within the limit on both sides."""
+    """Its one-sided 95 % bounds lie within the limit on both sides."""
     look = look_at(blocks_of({"t0": steady(new=1.004)}), gates())
 
     assert only(look).outcome is Outcome.UNCHANGED
@@ -564,6 +564,40 @@ def test_something_of_nothing_is_beyond_every_limit() -> None:
     look = look_at(counts((0, 0), (3, 3)), {"t0": {"registers": 0.5}})
 
     assert only(look).outcome is Outcome.REGRESSED
+
+
+@pytest.mark.parametrize(
+    ("old", "new", "effect", "outcome"),
+    [
+        (-2.0, -1.0, 0.5, Outcome.REGRESSED),
+        (-2.0, -3.0, -0.5, Outcome.IMPROVED),
+        (-2.0, -2.0, 0.0, Outcome.UNCHANGED),
+        (4.0, 0.0, -1.0, Outcome.IMPROVED),
+    ],
+)
+def test_numbers_that_have_no_logarithm_are_shares_of_the_revision(
+    old: float, new: float, effect: float, outcome: Outcome
+) -> None:
+    """As a loss below zero: the difference over the mean of the revision's values."""
+    blocks = blocks_of(
+        {"t0": [(old - 0.01, old + 0.01, new + 0.01, new - 0.01)] * 4},
+        metric="loss",
+    )
+    verdict = only(look_at(blocks, {"t0": {"loss": 0.05}}))
+
+    assert verdict.outcome is outcome
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(effect)
+    assert verdict.change.current == pytest.approx(new)
+    assert verdict.change.reference == pytest.approx(old)
+
+
+def test_a_limit_of_the_whole_is_a_bound_upwards_alone() -> None:
+    """Nothing loses more than all of it."""
+    blocks = blocks_of({"t0": steady(new=0.01)})
+
+    assert only(look_at(blocks, gates(limit=1.5))).outcome is Outcome.UNCHANGED
+    assert only(look_at(blocks, gates(limit=0.9))).outcome is Outcome.IMPROVED
 
 
 # what a side does not have

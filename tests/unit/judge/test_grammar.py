@@ -127,7 +127,7 @@ def test_what_does_not_parse_is_pointed_at(
 def test_what_can_never_hold_is_refused(text: str, column: int, message: str) -> None:
     """A limit that no value can meet, or every value meets, is a mistake."""
     with pytest.raises(LimitSyntaxError, match=message) as caught:
-        parse_limit(text, known={"ttft"})
+        parse_limit(text, recorded={"ttft"})
 
     assert caught.value.column == column
 
@@ -147,7 +147,7 @@ def test_what_can_never_hold_is_refused(text: str, column: int, message: str) ->
 )
 def test_what_may_hold_is_read(text: str) -> None:
     """A number of the user's own may be negative; what a launch has, a kernel has."""
-    assert parse_limit(text, known={"ttft"}).text == text
+    assert parse_limit(text, recorded={"ttft"}).text == text
 
 
 _CHANGE = 'write "5 %", "off" or {"time": "5 %"}'
@@ -232,7 +232,7 @@ def test_a_refusal_says_what_where_and_what_to_write(
 ) -> None:
     """All of it is read by a person; a name of the user's own may hold a bracket."""
     with pytest.raises(LimitSyntaxError) as caught:
-        parse_limit(text, known={"ttft", "größe", "p99 [s]"})
+        parse_limit(text, recorded={"ttft", "größe", "p99 [s]"})
 
     problem = caught.value
     assert (problem.message, problem.remedy) == (message, remedy)
@@ -269,11 +269,11 @@ def test_an_unknown_metric_gets_suggestions() -> None:
     assert "time" in caught.value.close_matches
 
     with pytest.raises(UnknownMetricError) as caught:
-        parse_limit("tttf <= 60 us", known={"ttft", "A docstring of a test. " * 9})
+        parse_limit("tttf <= 60 us", recorded={"ttft", "A docstring of a test. " * 9})
     assert caught.value.close_matches[0] == "ttft"
 
     with pytest.raises(UnknownMetricError) as caught:
-        parse_limit("phase.forwrd <= 60 us", known={"forward", "loss"})
+        parse_limit("phase.forwrd <= 60 us", recorded={"forward", "loss"})
     assert caught.value.close_matches[0] == "phase.forward"
 
     with pytest.raises(UnknownMetricError) as caught:
@@ -301,7 +301,7 @@ def test_no_long_text_is_suggested(letters: int, *, offered: bool) -> None:
     """Of what a test's source holds, 40 letters may be a name; more are a sentence."""
     name = "x" * letters
     with pytest.raises(UnknownMetricError) as caught:
-        parse_limit(f"{name[1:]} <= 1", known={name})
+        parse_limit(f"{name[1:]} <= 1", recorded={name})
 
     assert (name in caught.value.close_matches) is offered
 
@@ -310,12 +310,12 @@ def test_no_long_text_is_suggested(letters: int, *, offered: bool) -> None:
 def test_a_recorded_name_ends_where_an_operator_or_a_kernel_begins(text: str) -> None:
     """Else it is another name, of which nothing is known."""
     with pytest.raises(UnknownMetricError, match="unknown metric 'my'"):
-        parse_limit(text, known={"my metric"})
+        parse_limit(text, recorded={"my metric"})
 
 
 def test_a_recorded_name_may_stand_behind_spaces() -> None:
     """They are not part of any name."""
-    limit = parse_limit("  p99 [s] <= 1", known={"p99 [s]"})
+    limit = parse_limit("  p99 [s] <= 1", recorded={"p99 [s]"})
     assert (limit.metric, limit.text) == ("p99 [s]", "p99 [s] <= 1")
 
 
@@ -373,7 +373,7 @@ def test_a_unit_that_does_not_fit_is_shown_with_one_that_does(
 def test_recorded_names_are_known(text: str, metric: str) -> None:
     """A name given to record() is a metric, the longest that fits, in any script."""
     known = {"ttft", "p99-latency [s]", "my", "my metric", "größe", ""}
-    assert parse_limit(text, known=known).metric == metric
+    assert parse_limit(text, recorded=known).metric == metric
 
 
 def refusal(text: str) -> ConfigError | UnitError | None:
@@ -427,7 +427,7 @@ def test_max_regression_is_read(
     given_text: str | dict[str, str], expected: dict[str, float | None]
 ) -> None:
     """One text is for time; off is only shown."""
-    assert parse_max_regression(given_text, known={"ttft"}) == expected
+    assert parse_max_regression(given_text, recorded={"ttft"}) == expected
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ Z = 2.5758293035489004  # two-sided 99 %
 def judged(text: str, *estimates: Estimate, **fields: object) -> Verdict:
     """The verdict of a limit on a record of some estimates."""
     known = {e.metric for e in estimates}
-    return judge_limit(parse_limit(text, known=known), record(*estimates, **fields))
+    return judge_limit(parse_limit(text, recorded=known), record(*estimates, **fields))
 
 
 def retest(records: Iterable[Record]) -> Retest:
@@ -87,7 +87,7 @@ def test_a_lower_bound_is_its_mirror() -> None:
 
 def test_equality_is_of_points() -> None:
     """An interval equals nothing: a number of one's own is met or not."""
-    limit = parse_limit("loss == 2", known={"loss"})
+    limit = parse_limit("loss == 2", recorded={"loss"})
     spread = of_sessions(0.05, 4)
 
     def verdict(value: float) -> Verdict:
@@ -166,7 +166,7 @@ def test_what_was_read_and_not_measured_is_a_point(kind: Kind) -> None:
 def test_numbers_of_the_users_own_are_points_until_sessions_are_stored() -> None:
     """Nothing is assumed of a recorded number; a baseline gives it a spread."""
     value = estimate(0.99, "ttft", unit="s", source="user")
-    limit = parse_limit("ttft <= 1 s", known={"ttft"})
+    limit = parse_limit("ttft <= 1 s", recorded={"ttft"})
     known = of_sessions(0.05, 4)
 
     plain = judge_limit(limit, record(value, kind=Kind.RECORD))
@@ -341,7 +341,7 @@ def test_a_missing_metric_without_a_reason_says_what_to_do(
     text: str, remedy: str
 ) -> None:
     """There is a remedy for metrics, counters and recorded numbers."""
-    verdict = judge_limit(parse_limit(text, known={"ttft"}), record())
+    verdict = judge_limit(parse_limit(text, recorded={"ttft"}), record())
     assert verdict.outcome is Outcome.UNMEASURED
     assert remedy in gap_of(verdict)[1]
 
@@ -483,7 +483,7 @@ def test_a_limit_in_another_unit_than_was_recorded_is_a_mistake(
         judged(text, found, kind=Kind.RECORD)
 
     assert f"write the limit in {unit}" in caught.value.remedy
-    assert caught.value.path == parse_limit(text, known={"ttft"}).text
+    assert caught.value.path == parse_limit(text, recorded={"ttft"}).text
 
 
 def test_another_number_than_the_recorded_one_is_unmeasured() -> None:
@@ -692,7 +692,7 @@ def test_getting_worse_never_helps(
 @given(st.floats(1e-6, 1e3), st.floats(1e-3, 1e3))
 def test_the_unit_does_not_matter(value: float, factor: float) -> None:
     """Value and limit in another unit give the same verdict."""
-    plain = parse_limit("ttft <= 1 s", known={"ttft"})
+    plain = parse_limit("ttft <= 1 s", recorded={"ttft"})
     scaled = replace(plain, threshold=plain.threshold * factor)
     spread = Spread(fraction=0.01)
     one = judge_limit(
@@ -710,7 +710,7 @@ def test_the_unit_does_not_matter(value: float, factor: float) -> None:
 def test_of_an_unknown_phase_the_recorded_ones_are_named() -> None:
     """A name that was mistyped, or that another branch of the loop has."""
     phases = [estimate(1.0, metric=f"phase.{name}") for name in ("forward", "backward")]
-    limit = parse_limit("phase.forwrad <= 1 s", known={"phase.forwrad"})
+    limit = parse_limit("phase.forwrad <= 1 s", recorded={"phase.forwrad"})
     verdict = judge_limit(limit, record(*phases, kind=Kind.STEPS))
 
     assert verdict.outcome is Outcome.UNMEASURED

@@ -19,7 +19,7 @@ from unit.judge.building import estimate, record
 def chosen(text: str, *estimates: Estimate, **fields: object) -> Estimate | Gap:
     """Return what a limit selects."""
     known = {e.metric for e in estimates} | {"dram__bytes.sum"}
-    return select(parse_limit(text, known=known), record(*estimates, **fields))
+    return select(parse_limit(text, recorded=known), record(*estimates, **fields))
 
 
 def value_of(text: str, *estimates: Estimate, **fields: object) -> float:
