@@ -117,7 +117,9 @@ def _without_machine(logs: Floats, references: Floats | None) -> tuple[Floats, f
     return logs - share * moves[:, :, None], moved**2 * (0.09 + 1 / precision)
 
 
-def _tail(variance: Floats, count: int, extra: float) -> Any:
+def _tail(
+    variance: Floats, count: int, extra: float, *, worth: float | None = None
+) -> Any:
     """The predictive tail of a test's mean, from the variances of all."""
     k = count - 1
     points = []
@@ -138,7 +140,7 @@ def _tail(variance: Floats, count: int, extra: float) -> Any:
         p = 0.0
         for usual, d0, log in points:
             s2 = (d0 * usual + k * variance[test]) / (d0 + k)
-            t = difference / math.sqrt(s2 / count + extra)
+            t = difference / math.sqrt(s2 / (worth or count) + extra)
             p += math.exp(log - most) / total * stats.t.sf(t, min(d0 + k, 6))
         return p
 
@@ -459,6 +461,10 @@ def test_a_block_with_fewer_equal_choices_counts_for_less() -> None:
     change = only(look).change
     assert change is not None
     assert change.effect == pytest.approx(math.expm1(expected))
+    # two whole blocks and two halves are worth three
+    squares = 2 * (math.log(1.2) - expected) ** 2 + (math.log(1.4) - expected) ** 2
+    above = _tail(np.array([squares / 3]), 4, 0.0, worth=3)
+    assert change.p_worse == pytest.approx(above(0, expected - NOISE), rel=1e-6)
 
 
 @pytest.mark.parametrize("count", [4, 16])
@@ -864,10 +870,11 @@ def test_a_rate_falls_where_times_grow() -> None:
     ]
     references = {name: [moved(by, (1,) * 4) for by in MACHINE] for name in NAMES}
     blocks = blocks_of({"t0": values}, references=references, metric="throughput")
-    change = only(look_at(blocks, {"t0": {"throughput": 0.05}})).change
+    verdict = only(look_at(blocks, {"t0": {"throughput": 0.05}}))
 
-    assert change is not None
-    assert change.effect == pytest.approx(0.1, abs=0.02)
+    assert verdict.outcome is Outcome.IMPROVED
+    assert verdict.change is not None
+    assert verdict.change.effect == pytest.approx(0.1, abs=0.02)
 
 
 # properties
