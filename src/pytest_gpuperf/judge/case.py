@@ -62,6 +62,9 @@ class Policy(Frozen, frozen=True, kw_only=True):
 
         suspect_p: How probable noise may be as a suspect's explanation.
 
+        against_suspect_p: The same where a comparison with a revision decides: it costs
+            more, and is the surer.
+
         least_sessions: Stored sessions that a metric with noise needs; one shows a change,
             and does not say whether it is noise.
 
@@ -86,6 +89,7 @@ class Policy(Frozen, frozen=True, kw_only=True):
     power: float = 0.9
     suspect_share: float = 0.6
     suspect_p: float = 0.05
+    against_suspect_p: float = 0.2
     least_sessions: int = 2
     least_choice_runs: int = 2
     control_count: int = 8

@@ -12,7 +12,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from pytest_gpuperf.compute.change import is_exact
 from pytest_gpuperf.compute.contrast import contrasts
 from pytest_gpuperf.compute.machine import common_moves
-from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import (
     Case,
     Confirmation,
@@ -28,7 +28,7 @@ from pytest_gpuperf.judge.rule import (
     shift_group,
 )
 from pytest_gpuperf.model.change import Comparison
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import MachineShift
 from pytest_gpuperf.model.verdict import Reason, Verdict
@@ -85,6 +85,8 @@ def plan_retests(
         references: What this session and the stored ones timed of reference workloads.
     """
     policy = Policy()
+    if config.confirm_by is not ConfirmBy.FRESH:
+        policy = replace(policy, suspect_p=policy.against_suspect_p)
     looks = first_look(cases, policy, references=references)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]

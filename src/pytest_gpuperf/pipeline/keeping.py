@@ -242,7 +242,9 @@ def _change(
     metrics = frozenset(
         v.metric
         for v in judged
-        if v.outcome in accepted and v.reason is not Reason.NOT_CONFIRMED
+        if v.outcome in accepted
+        and v.reason is not Reason.NOT_CONFIRMED
+        and not v.of_revision
     )
     if metrics:
         return Restart(record=session, metrics=_family_of(metrics, session.values))

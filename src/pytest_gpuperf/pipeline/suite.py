@@ -299,8 +299,9 @@ class Suite:
                 if estimate.kernel is None:
                     values += _value_properties(record.key, estimate, verdicts)
         for v in verdicts:
+            kind = "against" if v.of_revision else "verdict"
             values.append(
-                (f"gpuperf.verdict.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
+                (f"gpuperf.{kind}.{v.metric}", f"{v.outcome.value}: {v.reason.value}")
             )
             if sentence := words.in_suite(v):
                 note = f"{Reason.SLOWER_IN_SUITE.value}: {sentence}"
