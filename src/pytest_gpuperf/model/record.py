@@ -268,6 +268,12 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     better: str | None = None
     quantiles: tuple[float, ...] = ()
 
+    def __post_init__(self) -> None:
+        """Refuse what is not finite."""
+        finite("session.run_values", *self.run_values)
+        finite("session.half_widths", *self.half_widths)
+        finite("session.quantiles", *self.quantiles)
+
     @classmethod
     def of(cls, estimates: Sequence[Estimate]) -> SessionValue:
         """Return the values of some processes; `estimates`: one of each, >= 1 of them."""
