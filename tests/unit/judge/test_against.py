@@ -203,6 +203,11 @@ def test_a_chance_is_that_of_the_slow_way() -> None:
     for test, verdict in enumerate(look.verdicts):
         assert verdict.change is not None
         assert verdict.change.effect == pytest.approx(math.expm1(d[:, test].mean()))
+        then, now = logs[:, :2, test].mean(), logs[:, 2:, test].mean()
+        assert verdict.change.reference == pytest.approx(math.exp(then))
+        assert verdict.change.current == pytest.approx(math.exp(now))
+        without = math.exp(now - then) / (1 + (verdict.change.machine_shift or 0.0))
+        assert verdict.change.effect == pytest.approx(without - 1)
         assert verdict.change.p_worse == pytest.approx(
             above(test, d[:, test].mean() - NOISE), rel=1e-6
         )
@@ -257,6 +262,22 @@ def test_what_lies_within_the_limit_is_unchanged_and_done() -> None:
     assert only(look).outcome is Outcome.UNCHANGED
     assert only(look).reason is Reason.WITHIN_NOISE
     assert look.undecided == ()
+
+
+def test_a_sure_worsening_within_the_limit_is_unchanged() -> None:
+    """That it is no noise is not enough."""
+    for new in (1.04, 0.96):
+        verdict = only(look_at(blocks_of({"t0": steady(new=new)}), gates()))
+        assert verdict.outcome is Outcome.UNCHANGED
+        assert verdict.change is not None
+        assert min(verdict.change.p_worse or 0.0, verdict.change.p_better or 0.0) < 3e-3
+
+
+def test_a_limit_is_a_share_in_both_directions() -> None:
+    """Half of it less is as far as the limit goes: 0.55 of it is within."""
+    blocks = blocks_of({"t0": steady(new=0.55)})
+
+    assert only(look_at(blocks, gates(limit=0.5))).outcome is Outcome.UNCHANGED
 
 
 def test_what_is_the_same_to_the_last_digit_is_equal() -> None:
@@ -327,6 +348,8 @@ def test_an_early_end_has_the_level_of_the_look_that_it_replaces() -> None:
     ):
         policy = AgainstPolicy(look_blocks=(4, 8, 16), levels=levels)
         assert only(look_at(blocks, gates(), policy, final=True)).outcome is outcome
+        at_a_look = only(look_at(blocks[:4], gates(), policy, final=True))
+        assert at_a_look.outcome is Outcome.INCONCLUSIVE
 
 
 def test_what_is_undecided_after_the_last_look_is_inconclusive() -> None:
@@ -391,6 +414,10 @@ def test_a_step_of_holm_is_gained_by_what_regressed_before() -> None:
     first, second = look_at(both, gates(2), policy, pair_count=3).verdicts
     assert first.outcome is Outcome.REGRESSED
     assert second.outcome is Outcome.INCONCLUSIVE
+    calm = blocks_of({"t0": steady(), "t1": close.tolist()})
+    first, second = look_at(calm, gates(2), policy).verdicts
+    assert first.outcome is Outcome.UNCHANGED  # which gains nothing
+    assert second.outcome is Outcome.INCONCLUSIVE
 
 
 def test_what_nothing_gates_is_shown_and_never_waited_for() -> None:
@@ -447,6 +474,7 @@ def test_values_are_compared_within_equal_choices() -> None:
     assert verdict.change.effect == pytest.approx(0, abs=1e-12)
     assert verdict.against is not None
     assert verdict.against.block_count == 7  # but aabb, whose sides share no choice
+    assert verdict.against.null_fraction == pytest.approx(0, abs=1e-12)
     blind = look_at(blocks_of({"t0": values}), gates())
     assert blind.undecided == ("t0",)
 
@@ -586,7 +614,7 @@ def test_numbers_that_have_no_logarithm_are_shares_of_the_revision(
 ) -> None:
     """As a loss below zero: the difference over the mean of the revision's values."""
     blocks = blocks_of(
-        {"t0": [(old - 0.01, old + 0.01, new + 0.01, new - 0.01)] * 4},
+        {"t0": [(old - 0.01, old + 0.01, new, new)] * 4},
         metric="loss",
     )
     verdict = only(look_at(blocks, {"t0": {"loss": 0.05}}))
@@ -693,6 +721,9 @@ def test_a_void_side_is_inconclusive(side: Side) -> None:
     assert verdict.evidence.gap.reason == "the clock drifted"
     partly = only(look_at([voided(b, first=True) for b in blocks], gates()))
     assert partly.outcome is Outcome.REGRESSED
+    assert partly.against is not None
+    counts_of = len(partly.against.old_values), len(partly.against.new_values)
+    assert counts_of == ((4, 8) if side is Side.OLD else (8, 4))
 
 
 def test_values_of_other_conditions_are_not_compared() -> None:
@@ -750,6 +781,8 @@ def test_the_best_source_that_both_sides_have_is_compared() -> None:
         look_at([with_cupti(b, both=False, alone=True) for b in blocks], gates())
     )
     assert device.outcome is Outcome.UNCHANGED
+    assert device.against is not None
+    assert device.against.new_values == (5.0,) * 8
     assert host.outcome is Outcome.REGRESSED
     assert (none.outcome, none.reason) == (Outcome.INCOMPARABLE, Reason.OTHER_SOURCE)
 
@@ -837,6 +870,10 @@ def test_what_the_references_did_is_taken_out() -> None:
     assert seen.change is not None
     assert seen.change.effect == pytest.approx(0.1, abs=0.02)
     assert blind.outcome is Outcome.INCONCLUSIVE
+    assert seen.against is not None
+    assert blind.against is not None
+    # what the machine did is no part of what the same code differs by
+    assert (seen.against.null_fraction or 1.0) < (blind.against.null_fraction or 0) / 5
 
 
 @pytest.mark.parametrize("lacking", ["a workload", "a process", "another class"])
