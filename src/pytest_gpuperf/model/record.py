@@ -11,7 +11,7 @@ import msgspec
 from pytest_gpuperf.model.activity import ActivitySummary
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Kind
