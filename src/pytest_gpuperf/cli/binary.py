@@ -17,7 +17,8 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import kernel_name, plain_name
-from pytest_gpuperf.report.lines import Column, escape
+from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.lines import Column
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.binary.instructions import InstructionMix

@@ -57,7 +57,7 @@ def print_bytes(content: bytes) -> int:
 
 def say(lines: Iterable[str]) -> None:
     """Write lines to standard error, safe to print."""
-    from pytest_gpuperf.report.lines import escape
+    from pytest_gpuperf.report.escape import escape
 
     if sys.stderr is not None:  # where it is closed, the exit code must do
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
@@ -87,7 +87,8 @@ def print_table(
     """
     import json
 
-    from pytest_gpuperf.report.lines import escape, markdown_table, text_table
+    from pytest_gpuperf.report.escape import escape
+    from pytest_gpuperf.report.lines import markdown_table, text_table
 
     if form == "json":
         return print_bytes(f"{json.dumps(content, indent=1)}\n".encode())

@@ -21,7 +21,7 @@ from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.work import Work
-from pytest_gpuperf.report.lines import escape
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Sequence

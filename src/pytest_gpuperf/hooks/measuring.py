@@ -31,7 +31,7 @@ from pytest_gpuperf.model.run import Expected, Measured
 from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
-from pytest_gpuperf.report.lines import escape
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Generator, Mapping, Sequence

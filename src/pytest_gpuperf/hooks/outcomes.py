@@ -19,7 +19,7 @@ from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Comparison, Outcome
 from pytest_gpuperf.report import terminal
-from pytest_gpuperf.report.lines import escape
+from pytest_gpuperf.report.escape import escape
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence

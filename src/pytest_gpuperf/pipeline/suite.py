@@ -25,7 +25,7 @@ from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.report import words
-from pytest_gpuperf.report.lines import escape
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.rows import judged_value
 
 if TYPE_CHECKING:

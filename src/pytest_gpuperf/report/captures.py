@@ -16,13 +16,13 @@ from pytest_gpuperf.model.counters import (
 )
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
     line_width,
     markdown_table,
-    prose,
     text_bytes,
     text_table,
     wrapped,

@@ -14,7 +14,7 @@ from decimal import Context, Decimal
 
 from pytest_gpuperf.model.quantity import counter_unit
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.report.lines import code, escape, quoted
+from pytest_gpuperf.report.escape import code, escape, quoted
 
 __all__ = [
     "change",

@@ -8,16 +8,14 @@ from collections.abc import Iterator, Mapping, Sequence
 from pytest_gpuperf.model.gap import Finding, Readiness, Status
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
     Line,
     Style,
-    code,
-    escape,
     json_bytes,
     line_width,
     markdown_table,
-    prose,
     text_bytes,
     text_table,
     wrapped,

@@ -14,7 +14,7 @@ from pytest_gpuperf.model.activity import Trace
 from pytest_gpuperf.model.launch import KernelShape
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.lines import code, escape, prose
+from pytest_gpuperf.report.escape import code, escape, prose
 
 __all__ = ["launch_blocks"]
 

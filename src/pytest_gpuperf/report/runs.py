@@ -15,13 +15,8 @@ from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, Run
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.lines import (
-    Column,
-    line_width,
-    markdown_table,
-    prose,
-    text_bytes,
-)
+from pytest_gpuperf.report.escape import prose
+from pytest_gpuperf.report.lines import Column, line_width, markdown_table, text_bytes
 from pytest_gpuperf.report.rows import Row, columns, names, rows, utilization_lines
 from pytest_gpuperf.report.steps import run_steps_markdown
 from pytest_gpuperf.report.terminal import (

@@ -22,13 +22,11 @@ from pytest_gpuperf.model.scorecard import (
 )
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
-    code,
-    escape,
     line_width,
     markdown_table,
-    prose,
     text_table,
     wrapped,
 )

@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.frozen import collector_paused
 from pytest_gpuperf.model.run import Run
+from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.html.page import STATUSES, Page
-from pytest_gpuperf.report.lines import escape
 
 if TYPE_CHECKING:
     from jinja2 import Environment
