@@ -30,7 +30,8 @@ BYTES, HITS, TIME = (
     "gpu__time_duration.sum",
 )
 UNITS = {BYTES: "byte", HITS: "percent", TIME: "nanosecond"}
-_FUNCTIONS = tuple(CALLS)
+# those that count; this double does not describe metrics
+_FUNCTIONS = tuple(name for name in CALLS if hasattr(FakeCupti, f"_{name}"))
 _SOURCE = """\
 typedef int (*answer)(void *);
 static answer answers[{count}];
