@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib.util
 import json
 import os
+import signal
 import subprocess
 import sys
 import textwrap
@@ -34,6 +35,11 @@ VALUES = """
         value = float(os.environ.get(f"VALUE_{name}", "1"))
         gpuperf.record("x", value, unit="s", better="lower")
 """
+
+
+def hears_interrupts() -> None:
+    """Undo what a shell does to what it starts in the background: ignore SIGINT."""
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 class Project:

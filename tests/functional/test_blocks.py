@@ -18,7 +18,7 @@ from typing import NamedTuple
 import pytest
 
 from fakes.processes import ended
-from fakes.project import PLUGIN, Project
+from fakes.project import PLUGIN, Project, hears_interrupts
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import DeviceQuery
 from pytest_gpuperf.collect.runner import ProcessRunner
@@ -87,6 +87,10 @@ TESTS = """
         note("fixture", begun)
 
     def test_call(gpuperf, prepared):
+        gpuperf(work)
+
+    @pytest.mark.gpuperf(iterations=40)
+    def test_much(gpuperf, prepared):
         gpuperf(work)
 
     def test_long(gpuperf, prepared):
@@ -293,7 +297,7 @@ def test_samples_of_one_lie_beside_nothing_of_another(pair: Pair) -> None:
 
 def test_turns_change_after_some_milliseconds(pair: Pair) -> None:
     """All four take samples of the same stretch of time, again and again."""
-    pair.run("call")
+    pair.run("much")
     turns = turns_of(pair.stretches())
     changes = {process: 0 for process, _ in turns}
     for process, _ in turns:
@@ -374,7 +378,11 @@ def test_a_parent_that_dies_leaves_no_child(pair: Pair, number: signal.Signals) 
         (pair.path / side.value / "conftest.py").write_text(conftest, encoding="utf-8")
     tests = Path(__file__).parents[1]
     argv = [sys.executable, "-c", PARENT, str(pair.path), str(tests)]
-    with subprocess.Popen(argv, start_new_session=True) as parent:
+    with subprocess.Popen(
+        argv,
+        start_new_session=True,
+        preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
+    ) as parent:
         waiting(pair.witness, "hangs")
         pids = [int(path.name[3:]) for path in pair.witness.glob("pid*")]
         parent.send_signal(number)

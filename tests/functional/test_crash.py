@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 
-from fakes.project import PLUGIN, XDIST, Project, lines
+from fakes.project import PLUGIN, XDIST, Project, hears_interrupts, lines
 
 CRASH = """
     import os
@@ -81,11 +81,6 @@ WAITING = """
 """
 
 
-def _hears_interrupts() -> None:
-    """Undo what a shell does to what it starts in the background: ignore SIGINT."""
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-
-
 def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
     """Return a run of pytest whose first test has ended and whose second waits."""
     project.write(WAITING)
@@ -93,7 +88,7 @@ def started(project: Project, *arguments: str) -> subprocess.Popen[bytes]:
         [sys.executable, "-m", "pytest", *PLUGIN, *arguments],
         cwd=project.path,
         stdout=subprocess.DEVNULL,
-        preexec_fn=_hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
+        preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     )
     deadline = time.monotonic() + 60
     while not (project.path / "here").exists() and time.monotonic() < deadline:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from fakes.project import PLUGIN, XDIST, Project
+from fakes.project import PLUGIN, XDIST, Project, hears_interrupts
 from fakes.repositories import without_git_variables
 
 # numbers of a module: what they are is no question of noise
@@ -198,7 +198,11 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
     repository.values(**NEW)
     argv = [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST]
     with subprocess.Popen(
-        argv, cwd=repository.project.path, stdout=subprocess.PIPE, encoding="utf-8"
+        argv,
+        cwd=repository.project.path,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     ) as process:
         assert process.stdout is not None
         for line in process.stdout:
