@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
-SCHEMA = "pytest-gpuperf/run/1"
+SCHEMA = "pytest-gpuperf/run/2"
 
 
 def main() -> int:
