@@ -93,7 +93,7 @@ def compare_with_revision(arguments: argparse.Namespace) -> int:
 
 def _option(share: float | None) -> str:
     """Return the largest change that passes, as pytest's option has it."""
-    return "off" if share is None else f"{share * 100:.10g}%"
+    return "off" if share is None else display.exactly(share, "fraction")
 
 
 def _run_of(report: Path) -> Run | None:

@@ -21,6 +21,7 @@ __all__ = [
     "change_interval",
     "code",
     "commit",
+    "css_percent",
     "date",
     "escape",
     "exactly",
@@ -262,6 +263,11 @@ def whole_percent(fraction: float) -> str:
         ('25 %', 'under 1 %')
     """
     return "under 1 %" if fraction < 0.01 else f"{fraction:.0%}".replace("%", " %")  # noqa: PLR2004 - 1 %
+
+
+def css_percent(share: float) -> str:
+    """Return a share of a width as CSS has it: two decimals, a hundredth of a percent."""
+    return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def commit(name: str | None) -> str:

@@ -1,4 +1,4 @@
-"""Where numbers stand in a figure: x in percent of its width, y in pixels.
+"""Where numbers stand in a figure: x as a share of its width, y in pixels.
 
 A figure stretches with the page while its text and marks keep their size, on a phone and
 on paper, without a script.
@@ -9,14 +9,16 @@ from __future__ import annotations
 import math
 from collections.abc import Sequence
 
-__all__ = ["ChangeAxis", "LevelAxis", "LogAxis", "clean", "percent"]
+from pytest_gpuperf.report.display import css_percent
+
+__all__ = ["ChangeAxis", "LevelAxis", "LogAxis", "clean"]
 
 _LINEAR = math.log(
     1.05
 )  # a change up to some 5 % is drawn in proportion, beyond in logs
 _LEAST_REACH = 0.3  # the axis shows at least that change
 _AIR = 1.12  # the widest change stays this factor away from the edge
-_LABEL_WIDTH = 8.5  # of a tick's text [% of the axis]
+_LABEL_WIDTH = 0.085  # of a tick's text [share of the axis]
 _SMALLEST = 1e-300  # what a logarithm of 0 is taken of
 _FLAT = 1.0001  # a span below it is drawn as if it were a per mille
 _TICKS = (
@@ -31,11 +33,6 @@ _TICKS = (
     (7.0, "×8"),
     (63.0, "×64"),
 )
-
-
-def percent(place: float) -> str:
-    """Return a place on the width: two decimals, a hundredth of a percent."""
-    return f"{place:.2f}".rstrip("0").rstrip(".") + "%"
 
 
 def clean(number: float) -> float:
@@ -57,9 +54,9 @@ class ChangeAxis:
         self.ticks = tuple(self._chosen_ticks())
 
     def at(self, change: float) -> float:
-        """Return where a change stands [% of the width], cut at both ends."""
+        """Return where a change stands [share of the width], cut at both ends."""
         share = _bent(change) / self._reach
-        return 50 + 50 * max(-1.0, min(1.0, share))
+        return 0.5 + 0.5 * max(-1.0, min(1.0, share))
 
     def is_beyond(self, change: float) -> bool:
         """Return whether a change lies past an end of the axis."""
@@ -69,11 +66,11 @@ class ChangeAxis:
         """Return places and texts from the middle outwards, none over another."""
         inside = [(self.at(c), text) for c, text in _TICKS if not self.is_beyond(c)]
         chosen: list[tuple[float, str]] = []
-        for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 50)):
+        for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 0.5)):
             apart = all(abs(place - other) >= _LABEL_WIDTH for other, _ in chosen)
-            if apart and _LABEL_WIDTH / 2 < place < 100 - _LABEL_WIDTH / 2:
+            if apart and _LABEL_WIDTH / 2 < place < 1 - _LABEL_WIDTH / 2:
                 chosen.append((place, text))
-        return [(percent(place), text) for place, text in chosen]
+        return [(css_percent(place), text) for place, text in chosen]
 
 
 class LogAxis:
@@ -95,11 +92,11 @@ class LogAxis:
         self.ticks = _round_numbers(math.exp(self._low), math.exp(self._high), most)
 
     def at(self, number: float) -> float:
-        """Return where a number stands [% of the width], cut at both ends."""
+        """Return where a number stands [share of the width], cut at both ends."""
         share = (math.log(max(number, _SMALLEST)) - self._low) / (
             self._high - self._low
         )
-        return 100 * max(0.0, min(1.0, share))
+        return max(0.0, min(1.0, share))
 
 
 class LevelAxis:
@@ -125,7 +122,7 @@ class LevelAxis:
 
     def at(self, number: float) -> float:
         """Return where a number stands [px from the top]."""
-        return round(self._height_px * (1 - self._across.at(number) / 100), 1)
+        return round(self._height_px * (1 - self._across.at(number)), 1)
 
 
 def _bent(change: float) -> float:

@@ -15,7 +15,8 @@ from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
-from pytest_gpuperf.report.html.axes import ChangeAxis, LevelAxis, LogAxis, percent
+from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.html.axes import ChangeAxis, LevelAxis, LogAxis
 
 __all__ = [
     "Bar",
@@ -52,10 +53,10 @@ _ROOFLINE_PX = 220
 _TREND_PX = 22
 _BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
 _TINY = 0.001  # a smaller share is said to be smaller
-_NEAR_EDGE = 94  # [%] from here on a label is set to the left of its place
+_NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
 _BAND_PX = 28  # height of a sensor's band
 _BAND_WIDTH = 1000  # its width, in units of its own: it stretches
-_NAMED = 14  # [%] a narrower stretch has no room for the name of its class
+_NAMED = 0.14  # a narrower stretch has no room for the name of its class
 # what a time line shows, in order: name and unit by the field of a CanonicalRecord
 _SENSORS = {
     "sm_clock_hz": ("SM clock", "Hz"),
@@ -335,14 +336,16 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
         ends = sorted(worsening(end, is_flipped=is_flipped) for end in ends)
     low, high = ends
     return ChangeStrip(
-        at=percent(axis.at(effect)),
-        low=percent(axis.at(low)),
-        high=percent(axis.at(high)),
-        stops=tuple(percent(axis.at(end)) for end in ends if not axis.is_beyond(end)),
+        at=css_percent(axis.at(effect)),
+        low=css_percent(axis.at(low)),
+        high=css_percent(axis.at(high)),
+        stops=tuple(
+            css_percent(axis.at(end)) for end in ends if not axis.is_beyond(end)
+        ),
         allowed=_band(axis, verdict.threshold),
         unseen=_band(axis, None if change.exact else change.detectable_effect),
         fresh=tuple(
-            percent(axis.at(worsening(end, is_flipped=is_flipped)))
+            css_percent(axis.at(worsening(end, is_flipped=is_flipped)))
             for end in verdict.confirmations
         ),
         text=text,
@@ -369,7 +372,7 @@ def _band(axis: ChangeAxis, width: float | None) -> tuple[str, str] | None:
     if not width:
         return None
     left = axis.at(-min(width, 0.999))  # nothing falls by more than all
-    return percent(left), percent(axis.at(width) - left)
+    return css_percent(left), css_percent(axis.at(width) - left)
 
 
 def bullet(value: float, threshold: float, text: str) -> Bullet | None:
@@ -379,8 +382,8 @@ def bullet(value: float, threshold: float, text: str) -> Bullet | None:
         return None
     whole = longest * _BULLET_ROOM
     return Bullet(
-        value=percent(100 * value / whole),
-        limit=percent(100 * threshold / whole),
+        value=css_percent(value / whole),
+        limit=css_percent(threshold / whole),
         text=text,
     )
 
@@ -414,12 +417,12 @@ def samples(
     if not shown or min(shown) <= 0:
         return None
     axis = LogAxis(min(ends), max(ends), most=5)
-    at = ["" if m is None or m <= 0 else percent(axis.at(m)) for m in marks]
+    at = ["" if m is None or m <= 0 else css_percent(axis.at(m)) for m in marks]
     return Samples(
         metric=metric,
         rows=tuple(_sample_row(session, axis, unit) for session in sessions),
         ticks=tuple(
-            (percent(axis.at(t)), display.exactly(t, unit)) for t in axis.ticks
+            (css_percent(axis.at(t)), display.exactly(t, unit)) for t in axis.ticks
         ),
         expected=at[0],
         limit=at[1],
@@ -436,12 +439,14 @@ def _sample_row(session: SessionSamples, axis: LogAxis, unit: str) -> SampleRow:
         kind=session.kind,
         label=session.label,
         commit=session.commit[:7],
-        dots=tuple(percent(axis.at(value)) for value in dots),
-        tail=(percent(spread[0]), percent(spread[4] - spread[0])) if spread else None,
-        box=(percent(spread[1]), percent(max(spread[3] - spread[1], 0.3)))
+        dots=tuple(css_percent(axis.at(value)) for value in dots),
+        tail=(css_percent(spread[0]), css_percent(spread[4] - spread[0]))
         if spread
         else None,
-        median=percent(median),
+        box=(css_percent(spread[1]), css_percent(max(spread[3] - spread[1], 0.003)))
+        if spread
+        else None,
+        median=css_percent(median),
         value=display.value(session.value, unit),
         count="" if session.count is None else str(session.count),
     )
@@ -456,9 +461,9 @@ def trend(sessions: Sequence[SessionSamples]) -> tuple[Point, ...]:
     if high < 1.08 * low:  # noise must not look like a cliff
         low, high = low / 1.04, high * 1.04
     axis = LevelAxis(low, high, height_px=_TREND_PX)
-    step = 88 / (len(values) - 1)
+    step = 0.88 / (len(values) - 1)
     return tuple(
-        (percent(6 + place * step), axis.at(value))
+        (css_percent(0.06 + place * step), axis.at(value))
         for place, value in enumerate(values)
     )
 
@@ -488,8 +493,8 @@ def history(
         max([*values, *([level] if level else [])]) * 1.005,
         height_px=_HISTORY_PX,
     )
-    step = 100 / len(shown)
-    places = [percent((place + 0.5) * step) for place in range(len(shown))]
+    step = 1 / len(shown)
+    places = [css_percent((place + 0.5) * step) for place in range(len(shown))]
     band = None
     if level and allowed:
         top, bottom = axis.at(level * (1 + allowed)), axis.at(level / (1 + allowed))
@@ -565,7 +570,7 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         roof=None
         if bound is None
         else Bar(
-            width=percent(100 * min(bound.fraction, 1.0)),
+            width=css_percent(min(bound.fraction, 1.0)),
             text=f"{display.value(bound.fraction, 'fraction', digits=2)} "
             f"{roof_text(bound.roof)}",
         ),
@@ -580,7 +585,7 @@ def _part(part: float, whole: float) -> Bar | None:
         return None
     share = part / whole
     text = display.value(share, "fraction", digits=2) if share >= _TINY else "< 0.1 %"
-    return Bar(width=percent(100 * min(share, 1.0)), text=text)
+    return Bar(width=css_percent(min(share, 1.0)), text=text)
 
 
 def _extent(extent: tuple[int, int, int]) -> str:
@@ -607,21 +612,21 @@ def roofline(attained: Attainment) -> Roofline | None:
     return Roofline(
         height=_ROOFLINE_PX,
         slope=(
-            percent(across.at(start)),
+            css_percent(across.at(start)),
             up.at(start * slope),
-            percent(across.at(ridge)),
+            css_percent(across.at(ridge)),
             up.at(flat),
         ),
-        flat=(percent(across.at(ridge)), up.at(flat)),
+        flat=(css_percent(across.at(ridge)), up.at(flat)),
         memory_label=(
-            percent(max(across.at(middle) - 1.5, 2.0)),
+            css_percent(max(across.at(middle) - 0.015, 0.02)),
             up.at(middle * slope) - 6,
             display.value(slope, "bytes/s"),
         ),
         compute_label=display.value(flat, "FLOP/s"),
         points=(
             RooflinePoint(
-                x=percent(across.at(intensity)),
+                x=css_percent(across.at(intensity)),
                 y=up.at(rate),
                 roof_y=up.at(roof),
                 text=f"{display.value(rate, 'FLOP/s')} at "
@@ -630,7 +635,7 @@ def roofline(attained: Attainment) -> Roofline | None:
         ),
         across=tuple(
             (
-                percent(x),
+                css_percent(x),
                 display.exactly(tick, ""),
                 "end" if x > _NEAR_EDGE else "middle",
             )
@@ -654,13 +659,13 @@ def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, .
         return ()
     rows, left = [], 0.0
     for name, part_s in parts:
-        share = 100 * part_s / whole_s
+        share = part_s / whole_s
         rows.append(
             Share(
                 name=name,
-                left=percent(min(left, 100.0)),
-                width=percent(max(0.0, min(share, 100 - left))),
-                text=display.whole_percent(part_s / whole_s),
+                left=css_percent(min(left, 1.0)),
+                width=css_percent(max(0.0, min(share, 1 - left))),
+                text=display.whole_percent(share),
                 time=display.value(part_s, "s"),
             )
         )
@@ -722,9 +727,9 @@ def _class_parts(
         if place == len(classes) or classes[place] != classes[first]:
             begin = places[first]
             end = places[min(place, len(classes) - 1)]
-            share = 100 * (end - begin)
+            share = end - begin
             name = classes[first] or "not known"
-            yield percent(100 * begin), percent(share), name, share > _NAMED
+            yield css_percent(begin), css_percent(share), name, share > _NAMED
             first = place
 
 

@@ -12,9 +12,9 @@ from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import JUDGED, Verdict
 from pytest_gpuperf.report import display, words
+from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import evidence, explanation
 from pytest_gpuperf.report.html import figures
-from pytest_gpuperf.report.html.axes import percent
 from pytest_gpuperf.report.html.figures import SessionSamples
 from pytest_gpuperf.report.lines import Column
 from pytest_gpuperf.report.rows import Row, utilization_lines
@@ -253,7 +253,7 @@ def _roof(row: Row) -> figures.Bar | None:
     share = row.estimate("roofline.fraction")
     if share is None:
         return None
-    width = percent(100 * max(0.0, min(share.value, 1.0)))
+    width = css_percent(max(0.0, min(share.value, 1.0)))
     return figures.Bar(width=width, text=row.roofline)
 
 
