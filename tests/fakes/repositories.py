@@ -330,6 +330,7 @@ def dirty_and_unicode(repo: Repo) -> None:
     repo.root = repo.outer / "grün spaced – 测试"
     repo.root.mkdir()
     repo.git("init", "-q", "-b", "main")
+    repo.write(".gitignore", "__pycache__/\n")
     repo.package("src/", ini=INI + 'pythonpath = ["src"]\n')
     repo.git("reset", "-q", "HEAD~1")  # the second commit, uncommitted
     repo.write("src/pkg/untracked.py", "N = 2\n")
@@ -352,6 +353,7 @@ def submodule(repo: Repo) -> None:
     origin = repo.outer / "origin"
     origin.mkdir()
     repo.git("init", "-q", "-b", "main", cwd=origin)
+    (origin / ".gitignore").write_text("__pycache__/\n")
     for n in (1, 2):
         (origin / "core.py").write_text(CORE.format(n=n))
         repo.git("add", "-A", cwd=origin)

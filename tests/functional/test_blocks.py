@@ -109,6 +109,7 @@ TESTS = """
     def test_pair(gpuperf, prepared):
         gpuperf.compare(work, lambda: work(0.003))
 
+    @pytest.mark.gpuperf(iterations=40)
     def test_killed(gpuperf):
         count = 0
 

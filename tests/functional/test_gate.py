@@ -197,24 +197,24 @@ def test_a_value_that_fresh_processes_put_within_a_limit_is_theirs(
 
         # here on both sides of the limit, in fresh processes far below it
         ALONE = "PYTEST_GPUPERF_CHILD" in os.environ
-        DURATIONS = itertools.cycle([0.002, 0.002 if ALONE else 0.02])
+        DURATIONS = itertools.cycle([0.001, 0.001 if ALONE else 0.2])
 
-        @pytest.mark.gpuperf(limits=["time <= 10 ms"], iterations=20)
+        @pytest.mark.gpuperf(limits=["time <= 100 ms"], iterations=20)
         def test_it(gpuperf):
             gpuperf.measure(lambda: time.sleep(next(DURATIONS)))
         """
     )
     ended = project.run(
-        *("--gpuperf-confirm=2", "--junitxml=junit.xml"),
+        *("--gpuperf-confirm=5", "--junitxml=junit.xml"),
         "-ogpuperf_junit_properties=true",
     )
     (case,) = project.junit()
     (row,) = lines(ended, "test_it ", "ms", "passed")
 
     assert case.properties["gpuperf.verdict.time"] == "passed: within-limit"
-    assert float(case.properties["gpuperf.time [s]"]) < 0.009
-    assert float(case.properties["gpuperf.first.time [s]"]) > 0.0098
-    assert float(row.split()[1]) < 9
+    assert float(case.properties["gpuperf.time [s]"]) < 0.09
+    assert float(case.properties["gpuperf.first.time [s]"]) > 0.098
+    assert float(row.split()[1]) < 90
 
 
 def test_without_confirmation_nothing_regresses(project: Project) -> None:
