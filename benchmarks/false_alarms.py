@@ -34,7 +34,7 @@ from pytest_gpuperf.judge.against import AgainstPolicy, Block, SideRun, look_at
 from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, Stored
 from pytest_gpuperf.judge.controls import choose_controls, undecided
 from pytest_gpuperf.judge.regression import first_look, settle
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (

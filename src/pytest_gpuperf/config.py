@@ -15,8 +15,7 @@ from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.roofline import DeclaredPeaks
+    from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
     from pytest_gpuperf.model.verdict import Limit
     from pytest_gpuperf.model.work import Work
 
@@ -385,7 +384,7 @@ def parse_collectors(text: str) -> tuple[str, ...]:
 
 def parse_facts(text: str) -> frozenset[str]:
     """Return the hard facts that may differ."""
-    from pytest_gpuperf.model.fingerprint import HARD_FACTS
+    from pytest_gpuperf.model.environment import HARD_FACTS
 
     facts = sorted({name for names in HARD_FACTS.values() for name in names})
     return frozenset(_names(text, tuple(facts), "fact"))

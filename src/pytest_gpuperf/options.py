@@ -15,8 +15,7 @@ if TYPE_CHECKING:
     from typing import TypeVar
 
     from pytest_gpuperf.config import Config
-    from pytest_gpuperf.model.grade import Bands
-    from pytest_gpuperf.model.roofline import DeclaredPeaks
+    from pytest_gpuperf.model.roofline import Bands, DeclaredPeaks
 
     _T = TypeVar("_T")
     _Word = TypeVar("_Word", bound=Enum)

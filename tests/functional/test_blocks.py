@@ -26,7 +26,7 @@ from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline.blocks import BlockRequest, run_block

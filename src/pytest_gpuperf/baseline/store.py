@@ -44,7 +44,7 @@ from pytest_gpuperf.errors import (
     BaselineMissingError,
     ConfigError,
 )
-from pytest_gpuperf.model.fingerprint import slug as slugged
+from pytest_gpuperf.model.environment import slug as slugged
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, StoredRecord
 

@@ -39,7 +39,7 @@ if TYPE_CHECKING:
     import argparse
     from collections.abc import Sequence
 
-    from pytest_gpuperf.model.against import Progress
+    from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.run import Run
 
 __all__ = ["bisect", "compare_with_revision"]

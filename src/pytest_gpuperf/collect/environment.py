@@ -16,8 +16,7 @@ from blake3 import blake3
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CollectError
-from pytest_gpuperf.model.environment import Device, Environment, Session
-from pytest_gpuperf.model.fingerprint import DEVICE_METHOD
+from pytest_gpuperf.model.environment import DEVICE_METHOD, Device, Environment, Session
 
 __all__ = [
     "HOST_METHOD",
@@ -153,7 +152,7 @@ def known_facts(
     machine: Environment, device: Device | None = None, *, method: str = HOST_METHOD
 ) -> dict[str, str]:
     """
-    Return the hard facts of a process, by the names of model.fingerprint.
+    Return the hard facts of a process, by the names of model.environment.
 
     The facts of one record (`parameters`, `work`, `cache_mode`) are added later. A fact
     without a source is left out.

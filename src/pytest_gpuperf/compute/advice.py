@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from typing import Generic, TypeVar
 
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.scorecard import (
     UNATTRIBUTED,
     Bottleneck,

@@ -23,8 +23,7 @@ from pytest_gpuperf.compute.machine import (
     followed_share,
 )
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE, Z_95, usual_spread
-from pytest_gpuperf.model.against import AgainstEvidence, Side
-from pytest_gpuperf.model.change import Change, Comparison, Level
+from pytest_gpuperf.model.change import AgainstEvidence, Change, Comparison, Level, Side
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 

@@ -30,8 +30,7 @@ from pytest_gpuperf.model.frozen import (
     refuse,
     replace,
 )
-from pytest_gpuperf.model.grade import Grade
-from pytest_gpuperf.model.roofline import weakest
+from pytest_gpuperf.model.roofline import Grade, weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import (
     UNATTRIBUTED,

@@ -26,8 +26,7 @@ from pytest_gpuperf.model.frozen import (
     replace,
 )
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
-from pytest_gpuperf.model.roofline import Peak, Peaks
+from pytest_gpuperf.model.roofline import TRAINING_BANDS, Bands, Grade, Peak, Peaks
 from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel, Unmeasured
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,

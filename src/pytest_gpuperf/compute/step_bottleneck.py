@@ -12,8 +12,8 @@ from pytest_gpuperf.compute.stats import median_interval
 from pytest_gpuperf.compute.steps import length_s, merged, uncovered
 from pytest_gpuperf.model.counters import CounterGap, Evidence, LimiterName
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.roofline import Bands
 from pytest_gpuperf.model.scorecard import (
     Basis,
     Decision,

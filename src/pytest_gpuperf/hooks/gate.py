@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
 
     from pytest_gpuperf.measure.site import ProcessIdentity
-    from pytest_gpuperf.model.against import Progress
+    from pytest_gpuperf.model.change import Progress
     from pytest_gpuperf.model.run import MachineShift
     from pytest_gpuperf.model.verdict import Verdict
 

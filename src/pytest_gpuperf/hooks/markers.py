@@ -17,8 +17,8 @@ from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.frozen import has_lone_surrogate
-from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.metric import METRICS, is_counter
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import CacheMode, Source
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report.escape import escape

@@ -9,8 +9,7 @@ from pytest_gpuperf.compute.blocks import BlockChange, block_changes
 from pytest_gpuperf.compute.change import holm
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
 from pytest_gpuperf.judge.sides import Block, Pair, SideRun, pairs_of
-from pytest_gpuperf.model.against import AgainstEvidence
-from pytest_gpuperf.model.change import Level
+from pytest_gpuperf.model.change import AgainstEvidence, Level
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import (

@@ -7,8 +7,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from types import MappingProxyType
 
-from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.fingerprint import differences, facts_of
+from pytest_gpuperf.model.environment import Session, differences, facts_of
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better, Family, Metric, metric_of
 from pytest_gpuperf.model.record import (

@@ -11,10 +11,9 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
-from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import Record
-from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.model.roofline import TRAINING_BANDS, Attainment, Bands, Grade
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.verdict import Limit
 

@@ -38,13 +38,12 @@ from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import group_of
 from pytest_gpuperf.judge.selection import select
-from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
+from pytest_gpuperf.model.environment import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap
-from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
-from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF
+from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import (

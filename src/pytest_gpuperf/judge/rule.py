@@ -18,7 +18,7 @@ from pytest_gpuperf.judge.case import (
     direction,
 )
 from pytest_gpuperf.model.change import Change, Clock, Comparison
-from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better, Family
 from pytest_gpuperf.model.record import Kind, SessionValue

@@ -21,7 +21,7 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
-from pytest_gpuperf.model.against import AgainstEvidence, Side
+from pytest_gpuperf.model.change import AgainstEvidence, Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import metric_of

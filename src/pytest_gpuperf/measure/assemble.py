@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.compute.roofline import peak_fact, roof_of
 from pytest_gpuperf.errors import UnitError
-from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
 from pytest_gpuperf.model.record import BoundClass, Kind, Record, RecordKey, Role
@@ -24,9 +24,8 @@ from pytest_gpuperf.model.sample import (
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
     from pytest_gpuperf.model.environment import Device
-    from pytest_gpuperf.model.grade import Bands
     from pytest_gpuperf.model.launch import KernelResources
-    from pytest_gpuperf.model.roofline import Peaks
+    from pytest_gpuperf.model.roofline import Bands, Peaks
     from pytest_gpuperf.model.work import Work
 
 

@@ -10,7 +10,7 @@ from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.compute import activity as compute_activity
 from pytest_gpuperf.compute.gates import Gates, gates
-from pytest_gpuperf.model.fingerprint import family_facts, family_of
+from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import gpu_metrics

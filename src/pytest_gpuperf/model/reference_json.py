@@ -27,8 +27,8 @@ from pytest_gpuperf.model.frozen import (
     shown,
     to_builtins,
 )
-from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.parity import ParityComparison, ParityProfile
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import Hardware, Recommendation, TrainingScorecard
 from pytest_gpuperf.model.steps import StepProfile

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from pytest_gpuperf.model.against import Against
+from pytest_gpuperf.model.change import Against
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import GapCode

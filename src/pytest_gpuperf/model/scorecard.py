@@ -20,7 +20,7 @@ from pytest_gpuperf.model.frozen import (
     shown,
     stated,
 )
-from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.steps import DeviceTime
 from pytest_gpuperf.model.verdict import Outcome

@@ -6,8 +6,7 @@ from collections.abc import Mapping
 from enum import Enum
 from typing import NamedTuple
 
-from pytest_gpuperf.model.against import AgainstEvidence
-from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.change import AgainstEvidence, Change
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.sample import Estimate, Unmeasured

@@ -16,7 +16,7 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
-from pytest_gpuperf.model.against import Against, Progress
+from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.verdict import Outcome

@@ -31,8 +31,7 @@ from pytest_gpuperf.report.runs import write_whole
 
 if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.against import Progress
-    from pytest_gpuperf.model.change import Change
+    from pytest_gpuperf.model.change import Change, Progress
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.repeat import CommandLine
 

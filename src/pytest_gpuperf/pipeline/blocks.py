@@ -9,14 +9,14 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
-from pytest_gpuperf.collect import host_memory
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
+from pytest_gpuperf.collect.memory import fits_in_memory
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.measure.references import reference_records
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Role
@@ -97,7 +97,7 @@ class BlockRequest(Frozen, frozen=True, kw_only=True):
     check: Callable[[Side, str], Gap | None]
     tell: Callable[[str], object]
     at_once: int = 4
-    fits: Callable[[int], bool] = host_memory.fits
+    fits: Callable[[int], bool] = fits_in_memory
 
 
 def run_block(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.store import open_store
 from pytest_gpuperf.judge.regression import baseline_spreads
-from pytest_gpuperf.model.fingerprint import slug
+from pytest_gpuperf.model.environment import slug
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey
 

@@ -11,7 +11,7 @@ from pathlib import Path, PurePosixPath
 
 from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile, content_digest
 from pytest_gpuperf.collect.redirection import inside
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Gap, GapCode
 

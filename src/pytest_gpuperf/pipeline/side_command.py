@@ -11,7 +11,7 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpuperf.collect import loaded_files, redirection
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.pipeline.proof import Loaded
 from pytest_gpuperf.pipeline.repeat import CommandLine, empty_caches

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import SidesRefusedError
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline import proof as proofs

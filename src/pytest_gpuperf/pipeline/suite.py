@@ -15,7 +15,7 @@ from pytest_gpuperf.collect import replay
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
-from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Record, Role
@@ -31,7 +31,7 @@ from pytest_gpuperf.report.rows import judged_value
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.judge.case import Case
-    from pytest_gpuperf.model.against import Against, Progress
+    from pytest_gpuperf.model.change import Against, Progress
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.run import Measured, Run
     from pytest_gpuperf.model.sample import Estimate, ReferenceSamples

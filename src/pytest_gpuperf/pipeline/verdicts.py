@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.config import Config, Plan
     from pytest_gpuperf.judge.case import Case, Confirmation, Retest
     from pytest_gpuperf.judge.controls import FirstLook
-    from pytest_gpuperf.model.grade import Bands
+    from pytest_gpuperf.model.roofline import Bands
     from pytest_gpuperf.model.run import MachineShift, Measured
     from pytest_gpuperf.model.verdict import Verdict
     from pytest_gpuperf.pipeline.memory import Memory

@@ -15,7 +15,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
-from pytest_gpuperf.model.against import Progress
+from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey

@@ -14,7 +14,7 @@ from typing import Any
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.measure.site import ProcessIdentity
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.options import CHILD_VARIABLE
 from pytest_gpuperf.pipeline.repeat import CommandLine

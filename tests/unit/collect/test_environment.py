@@ -22,8 +22,7 @@ from pytest_gpuperf.collect.environment import (
     workers_count,
 )
 from pytest_gpuperf.errors import CollectorTimeoutError, CollectorUnavailableError
-from pytest_gpuperf.model.environment import Device, Environment
-from pytest_gpuperf.model.fingerprint import HARD_FACTS
+from pytest_gpuperf.model.environment import HARD_FACTS, Device, Environment
 
 COMMIT = "3f2a1c9000000000000000000000000000000000"
 STATUS = f"# branch.oid {COMMIT}\n# branch.head main\n".encode()

@@ -1,4 +1,4 @@
-"""collect.host_memory: what new processes can have, as Linux says it."""
+"""collect.memory: what new processes can have, as Linux says it."""
 
 from __future__ import annotations
 
@@ -7,7 +7,11 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.collect.host_memory import fits, free_bytes, largest_process_bytes
+from pytest_gpuperf.collect.memory import (
+    fits_in_memory,
+    free_bytes,
+    largest_process_bytes,
+)
 
 GIB = 1 << 30
 MEMINFO = "MemTotal:       16777216 kB\nMemAvailable:    8388608 kB\n"
@@ -61,6 +65,6 @@ def test_a_process_is_known_by_the_most_that_it_had() -> None:
 
     assert largest is not None
     assert 10 << 20 < largest < 1 << 40
-    assert fits(0)
+    assert fits_in_memory(0)
     if free_bytes() is not None:
-        assert not fits(1 << 30)
+        assert not fits_in_memory(1 << 30)

@@ -12,12 +12,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.collect.memory import (
-    CupyPool,
-    MemoryUse,
-    MemoryWatch,
-    TorchPool,
-)
+from pytest_gpuperf.collect.memory import CupyPool, MemoryUse, MemoryWatch, TorchPool
 
 MIB = 1 << 20
 

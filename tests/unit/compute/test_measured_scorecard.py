@@ -20,7 +20,7 @@ from pytest_gpuperf.compute.step_bottleneck import Tolerances
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.codec import from_text, to_text
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.grade import Grade
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.scorecard import (
     Basis,
     Decision,

@@ -18,13 +18,7 @@ from pytest_gpuperf.compute.roofline import (
     time_bound,
 )
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
-from pytest_gpuperf.model.roofline import (
-    Peak,
-    Peaks,
-    Roofline,
-    TimeBound,
-    weakest,
-)
+from pytest_gpuperf.model.roofline import Peak, Peaks, Roofline, TimeBound, weakest
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.work import Work
 

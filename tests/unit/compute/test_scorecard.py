@@ -38,8 +38,8 @@ from pytest_gpuperf.model.codec import (
     encode_scorecard,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.reference_json import load_json
+from pytest_gpuperf.model.roofline import Bands
 from pytest_gpuperf.model.scorecard import BOTTLENECK_LIMITS
 from pytest_gpuperf.model.steps import Layer, Phase, StepProfile
 

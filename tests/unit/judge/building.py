@@ -8,7 +8,7 @@ from typing import Any
 from pytest_gpuperf.compute.spread import Spread
 from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.judge.case import Case, Confirmation, Stored
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import (

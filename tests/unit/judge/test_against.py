@@ -20,7 +20,7 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import BoundClass, RecordKey, Void, VoidCode

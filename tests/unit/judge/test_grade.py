@@ -8,8 +8,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.judge.grade import GRADES, grade_limit, grade_of, parse_grades
-from pytest_gpuperf.model.grade import Bands, Grade
-from pytest_gpuperf.model.roofline import Attainment, Bound
+from pytest_gpuperf.model.roofline import Attainment, Bands, Bound, Grade
 from pytest_gpuperf.model.sample import SourceLabel
 
 

@@ -19,7 +19,6 @@ from pytest_gpuperf.judge.limit import (
     spread_of,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.record import (
     Kind,
     Record,
@@ -28,6 +27,7 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.run import Measured
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary

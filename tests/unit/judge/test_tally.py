@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
-from pytest_gpuperf.model.against import AgainstEvidence
+from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 

@@ -17,7 +17,7 @@ from pytest_gpuperf.compute.paired import process_spread
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.captured import capture_record
-from pytest_gpuperf.measure.compiled import binary_record
+from pytest_gpuperf.measure.reading import binary_record
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.launch import KernelResources

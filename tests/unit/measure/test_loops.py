@@ -10,7 +10,7 @@ from pytest_gpuperf.compute.scorecard import hardware_of
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.measure.assemble import Maker
 from pytest_gpuperf.measure.loops import loop_record
-from pytest_gpuperf.model.fingerprint import family_of
+from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey

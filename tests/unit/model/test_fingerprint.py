@@ -1,4 +1,4 @@
-"""model.fingerprint: which facts two values must share."""
+"""model.environment: which facts two values must share."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.model.fingerprint import (
+from pytest_gpuperf.model.environment import (
     DEVICE_METHOD,
     HARD_FACTS,
     differences,

@@ -24,8 +24,8 @@ from pytest_gpuperf.model.codec import (
     encode_step_profile,
 )
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.grade import Grade
 from pytest_gpuperf.model.reference_json import load_json
+from pytest_gpuperf.model.roofline import Grade
 from pytest_gpuperf.model.scorecard import Bottleneck, Hotspot, Recommendation
 from pytest_gpuperf.model.steps import Layer, Phase, SpanKind, StepProfile
 

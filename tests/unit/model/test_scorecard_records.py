@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Mistake, refuse
-from pytest_gpuperf.model.grade import TRAINING_BANDS, Bands, Grade
 from pytest_gpuperf.model.parity import ParityProfile
+from pytest_gpuperf.model.roofline import TRAINING_BANDS, Bands, Grade
 from pytest_gpuperf.model.scorecard import (
     BOTTLENECK_LIMITS,
     HARDWARE,

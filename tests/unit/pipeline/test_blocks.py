@@ -24,7 +24,7 @@ from pytest_gpuperf.config import Config, Lock
 from pytest_gpuperf.errors import CollectorUnavailableError, DeviceHeldError
 from pytest_gpuperf.judge.against import Block, SideRun
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role

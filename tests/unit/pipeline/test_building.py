@@ -13,7 +13,7 @@ from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.errors import SidesRefusedError
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.pipeline.building import (
     Builder,
     build_in_place,

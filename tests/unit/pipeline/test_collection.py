@@ -14,7 +14,7 @@ from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, SidesRefusedError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.pipeline.collection import (
     LISTING_VARIABLE,

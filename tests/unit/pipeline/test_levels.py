@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.errors import SidesRefusedError
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.pipeline.collection import CollectedTest, Collection
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import Loaded

@@ -9,7 +9,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf.collect.loaded_files import FileKind, LoadedFile
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline.proof import (
     FileState,

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from pytest_gpuperf.model.against import Side
+from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.pipeline.repeat import CommandLine
 from pytest_gpuperf.pipeline.side_command import SideCommand

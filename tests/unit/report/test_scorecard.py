@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.grade import TRAINING_BANDS
+from pytest_gpuperf.model.roofline import TRAINING_BANDS
 from pytest_gpuperf.model.scorecard import (
     Hardware,
     Recommendation,

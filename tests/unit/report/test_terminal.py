@@ -8,7 +8,7 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.judge.tally import Complaint, tally
-from pytest_gpuperf.model.against import Against, AgainstEvidence, Progress
+from pytest_gpuperf.model.change import Against, AgainstEvidence, Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 
 from fakes import runs
-from pytest_gpuperf.model.against import AgainstEvidence
+from pytest_gpuperf.model.change import AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.sample import Unmeasured
