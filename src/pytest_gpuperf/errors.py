@@ -25,7 +25,7 @@ GpuPerfError(Exception)               .remedy: one imperative sentence; .slug: i
 │   └── WeakSourceError               .label .least; a weaker source than required
 ├── RecordError(ValueError)           .path; a record broke an invariant
 │   ├── UnitError                     a unit that is unknown or does not fit
-│   └── SchemaVersionError            .found .supported
+│   └── SchemaVersionError            .schema .supported
 ├── BaselineError                     the store could not be used
 │   ├── BaselineMissingError          the named store is not there
 │   └── BaselineCorruptError          .path; a store that cannot be read
@@ -384,18 +384,18 @@ class SchemaVersionError(RecordError):
     A file of a schema version that this release does not read.
 
     Attributes:
-        found: The schema that the file names.
+        schema: The schema that the file names.
 
         supported: The schema that this version reads.
     """
 
-    def __init__(self, *, found: str, supported: str, path: str = "schema") -> None:
+    def __init__(self, *, schema: str, supported: str, path: str = "schema") -> None:
         super().__init__(
-            f"schema {found!r} is not {supported!r}",
+            f"schema {schema!r} is not {supported!r}",
             path=path,
             remedy="read it with the version of pytest-gpuperf that wrote it",
         )
-        self.found = found
+        self.schema = schema
         self.supported = supported
 
 

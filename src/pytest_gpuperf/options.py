@@ -352,9 +352,9 @@ class _Reader:
 
             self.mistakes += refusals(read.collectors)
         if read.against is not None and (read.replay or read.disable):
-            other = "--gpuperf-replay" if read.replay else "--gpuperf-disable"
+            option = "--gpuperf-replay" if read.replay else "--gpuperf-disable"
             self.mistakes.append(
-                f"--gpuperf-against measures, and {other} does not: drop one of them"
+                f"--gpuperf-against measures, and {option} does not: drop one of them"
             )
         if read.disable and (read.update or read.record):
             self.mistakes.append(

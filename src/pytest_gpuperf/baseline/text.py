@@ -7,6 +7,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
+from blake3 import blake3
 
 from pytest_gpuperf.baseline.history import by_key
 from pytest_gpuperf.errors import (
@@ -163,8 +164,6 @@ _SUM_LENGTH = len(_SUM) + 12 + len('"}')
 
 def digest(text: bytes, *, length: int = 12) -> str:
     """Return the first hexadecimal digits of a text's blake3."""
-    from blake3 import blake3
-
     return blake3(text).hexdigest()[:length]
 
 
@@ -682,7 +681,7 @@ def _check_schema(schema: str, *, path: str) -> None:
             path=path,
         )
     if schema not in {SCHEMA_VERSION, _FIRST_SCHEMA}:
-        raise SchemaVersionError(found=schema, supported=SCHEMA_VERSION, path=path)
+        raise SchemaVersionError(schema=schema, supported=SCHEMA_VERSION, path=path)
 
 
 def _refuse_other_text(text: bytes, *, path: str) -> None:

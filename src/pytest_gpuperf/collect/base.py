@@ -129,7 +129,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
         source: The collector that gave them: "cupti", "events" or "host".
 
-        others: The same samples by every other source that ran, best first; as many as
+        other_samples: The same samples by every other source that ran, best first; as many as
             there are in `samples`. Sources are never compared with each other.
 
         returned: Time until each call returned [s], before anything was waited for, by
@@ -160,7 +160,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
     samples: tuple[float, ...]
     source: str
-    others: Mapping[str, tuple[float, ...]] = {}
+    other_samples: Mapping[str, tuple[float, ...]] = {}
     returned: tuple[float, ...] = ()
     iterations_count: int = 1
     discarded_count: int = 0

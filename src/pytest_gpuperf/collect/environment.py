@@ -243,8 +243,7 @@ def _cpu_model(cpuinfo: str) -> str | None:
         return fields["model name"]
     if fields.get("CPU part"):
         return f"arm {fields.get('CPU implementer', '')}/{fields['CPU part']}"
-    import platform  # not platform.processor(): it starts a process
-
+    # not platform.processor(): it starts a process
     return os.environ.get("PROCESSOR_IDENTIFIER") or platform.machine() or None
 
 

@@ -292,7 +292,7 @@ def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
     Args:
         folder: Of a `Recording`, also one of another process.
     """
-    own = folder.resolve()
+    recording = folder.resolve()
     records = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]
     return [
         (
@@ -300,7 +300,7 @@ def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
             frozenset(
                 LoadedFile(path, FileKind(kind), name)
                 for path, kind, name in record["files"]
-                if Path(path).parent != own
+                if Path(path).parent != recording
             ),
         )
         for record in records

@@ -426,8 +426,7 @@ def free_bytes(root: Path = _ROOT) -> int | None:
             there, too.
     """
     limits = [_available_bytes(root), _left_in_group_bytes(root)]
-    known = [limit for limit in limits if limit is not None]
-    return min(known, default=None)
+    return min((limit for limit in limits if limit is not None), default=None)
 
 
 def largest_process_bytes() -> int | None:

@@ -20,6 +20,7 @@ from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
+from pytest_gpuperf.hooks.start import command_line
 from pytest_gpuperf.measure.bench import Bench, bench_of
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
 from pytest_gpuperf.measure.timing import TimingMeasurer
@@ -75,7 +76,6 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
     requests = _counter_requests(plans, site)
     if not requests:
         return
-    from pytest_gpuperf.hooks.start import command_line
     from pytest_gpuperf.measure.counters import CuptiCounters, may_count_here
     from pytest_gpuperf.pipeline.profile import counted, refused
 

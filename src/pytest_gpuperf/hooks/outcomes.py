@@ -20,6 +20,7 @@ from pytest_gpuperf.model.sample import Unmeasured
 from pytest_gpuperf.model.verdict import Comparison, Outcome
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.explanation import assert_lines
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -307,8 +308,6 @@ _TURNED = {"<": ">", "<=": ">=", ">": "<", ">=": "<="}  # seen from the right si
 
 def comparison_lines(op: str, left: object, right: object) -> list[str]:
     """Return the explanation of a comparison of measured values."""
-    from pytest_gpuperf.report.explanation import assert_lines
-
     lines = assert_lines(
         op,
         left,

@@ -255,7 +255,7 @@ def _bound_class(timing: Timing | None) -> BoundClass:
 
 def _by_source(timing: Timing) -> dict[str, tuple[float, ...]]:
     """Return the samples of each source that ran, the best first."""
-    return {timing.source: timing.samples, **timing.others}
+    return {timing.source: timing.samples, **timing.other_samples}
 
 
 def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:

@@ -202,7 +202,7 @@ _MOST_NAMES = 3  # more suggestions hide the right one
 def close_names(name: str, names: Iterable[str]) -> list[str]:
     """Return the names that complete one that was cut short, or else are spelled alike."""
     ordered = sorted(names)
-    complete = [other for other in ordered if other.startswith(f"{name}.")]
+    complete = [longer for longer in ordered if longer.startswith(f"{name}.")]
     return complete[:_MOST_NAMES] or difflib.get_close_matches(
         name, ordered, n=_MOST_NAMES
     )

@@ -6,7 +6,7 @@ import contextlib
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import environment as surroundings
-from pytest_gpuperf.collect.devices import same_device
+from pytest_gpuperf.collect.devices import same_device, with_driver_facts
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.assemble import Maker
@@ -169,7 +169,6 @@ def peaks_in_use(
 
         declared: What a person declared, by the names of devices.
     """
-    from pytest_gpuperf.collect.devices import with_driver_facts
     from pytest_gpuperf.collect.hardware.measured import StoredPeaks, stored_peaks
     from pytest_gpuperf.collect.hardware.peaks import cpu_peaks, find_peaks
 

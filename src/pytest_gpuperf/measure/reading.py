@@ -99,12 +99,12 @@ class _Reports:
         from pytest_gpuperf.measure.captured import first_counters, report_counters
 
         status = _status(path)
-        kept = self._kept.get(status)
+        earlier = self._kept.get(status)
         counters = report_counters(metrics)
-        if kept is None:
+        if earlier is None:
             return self._keep(path, status, (*first_counters(), *counters))
-        report, present = kept.report, kept.report.names
-        done = present if kept.counters is None else kept.counters
+        report, present = earlier.report, earlier.report.names
+        done = present if earlier.counters is None else earlier.counters
         if all(name in done or name not in present for name in counters):
             return report
         if len(report.launches) * len(present) <= _MOST_VALUES:

@@ -7,6 +7,7 @@ from the code's. There are none for a GPU yet.
 from __future__ import annotations
 
 import sys
+from array import array
 from collections.abc import Callable, Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -283,8 +284,6 @@ def _numpy(numpy: Any) -> Workload:  # noqa: ANN401 - an optional library has no
 
 def _array() -> Workload:
     """Return a swap of the bytes of an array that stays in L2: compiled code."""
-    from array import array  # a process that times nothing does not need it
-
     values = array("d", [1.5]) * _ELEMENTS
 
     def swap() -> None:

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Protocol
 
 from pytest_gpuperf.collect.registry import DEVICE_COLLECTORS, DEVICE_TIMERS
 from pytest_gpuperf.collect.timing.host import HostCollector, RangeTimer
+from pytest_gpuperf.collect.timing.readings import use_is_known
 from pytest_gpuperf.compute import stats
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import ConfigError, MeasureError
@@ -345,8 +346,6 @@ class TimingMeasurer:
         """Return whether nobody knows if declared work was done on the device."""
         if work is None or not self._site.runtime.active():
             return False
-        from pytest_gpuperf.collect.timing.readings import use_is_known
-
         needs = (*plan.requires, *plan.counters)
         return not use_is_known(timing, needs, request)
 

@@ -113,7 +113,7 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
         raise RecordError("no run: it names no schema", path=path, remedy=_REMEDY)
     if schema not in _READABLE:
         raise SchemaVersionError(
-            found=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
+            schema=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
         )
     return from_builtins(loose, Run, path=path)
 

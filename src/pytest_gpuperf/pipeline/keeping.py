@@ -419,8 +419,8 @@ def with_sessions(suite: Suite, run: Run) -> Run:
         for session in suite.memory.sessions(records[key]):
             values = tuple(_compared(suite, now, session, names))
             if values:
-                kept = replace(session, values=values, facts={}, soft_facts={})
-                stored.append(kept)
+                bare = replace(session, values=values, facts={}, soft_facts={})
+                stored.append(bare)
     return replace(run, stored=tuple(stored))
 
 

@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect.loaded_files import LoadedFile, Recording
 from pytest_gpuperf.collect.ncu import key as keys
+from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
@@ -82,8 +83,6 @@ class Timeout(Frozen, frozen=True, kw_only=True):
 
 def _predicted(chip: str, names: Sequence[str]) -> PassCost:
     """Return what counters cost on a chip."""
-    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-
     return Catalogue(chip).cost(names)
 
 

@@ -344,7 +344,7 @@ def test_a_newer_schema_is_named(text: bytes) -> None:
     with pytest.raises(SchemaVersionError, match=r"x\.json.*baseline/3") as caught:
         read(text)
 
-    assert caught.value.found == "pytest-gpuperf/baseline/3"
+    assert caught.value.schema == "pytest-gpuperf/baseline/3"
 
 
 def test_a_later_writer_may_add_fields() -> None:

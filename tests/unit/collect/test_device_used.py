@@ -56,10 +56,19 @@ class Pending:
         (WAITED, False),
         (WENT_ON, True),
         (replace(WAITED, unused=True), True),
-        (replace(WAITED, source="cupti", others={"host": WAITED.samples}), True),
-        (replace(WAITED, source="events", others={"cupti": WAITED.samples}), True),
-        (replace(WAITED, source="events", others={"host": WAITED.samples}), False),
-        (replace(WENT_ON, source="events", others={"host": WENT_ON.samples}), True),
+        (replace(WAITED, source="cupti", other_samples={"host": WAITED.samples}), True),
+        (
+            replace(WAITED, source="events", other_samples={"cupti": WAITED.samples}),
+            True,
+        ),
+        (
+            replace(WAITED, source="events", other_samples={"host": WAITED.samples}),
+            False,
+        ),
+        (
+            replace(WENT_ON, source="events", other_samples={"host": WENT_ON.samples}),
+            True,
+        ),
         (replace(WENT_ON, source="events"), False),
         (replace(WAITED, returned=()), False),
     ],

@@ -97,7 +97,7 @@ def test_a_sample_is_the_time_between_two_events(rig: Rig) -> None:
 
     assert timing.source == "events"
     assert timing.samples == pytest.approx([102e-6] * 10)
-    assert timing.others == {"host": pytest.approx((132e-6,) * 10)}
+    assert timing.other_samples == {"host": pytest.approx((132e-6,) * 10)}
     assert timing.returned == pytest.approx((2e-6,) * 10)
     assert (timing.cache_mode, timing.discarded_count) == ("cold", 0)
     assert timing.notes == ()
@@ -129,7 +129,7 @@ def test_what_the_events_cost_is_not_in_their_samples(rig: Rig) -> None:
     timing = rig.host.measure(TimedCall(fn=rig.body(0)), stop=StopAt())
 
     assert timing.returned == pytest.approx((2e-6,) * 10)
-    assert timing.others["host"] == pytest.approx((3e-6,) * 10)
+    assert timing.other_samples["host"] == pytest.approx((3e-6,) * 10)
 
 
 def test_events_are_made_once_and_used_again(rig: Rig) -> None:
@@ -220,7 +220,7 @@ def test_a_process_without_a_device_records_no_event() -> None:
 
     timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
 
-    assert (timing.source, timing.others, timing.returned) == ("host", {}, ())
+    assert (timing.source, timing.other_samples, timing.returned) == ("host", {}, ())
     assert timing.notes == ()
     assert rig.driver.calls == []
 
@@ -255,7 +255,7 @@ def test_work_that_outlives_the_events_gives_them_up(rig: Rig, beyond_us: int) -
     timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
 
     assert timing.source == "host"
-    assert timing.others == {}
+    assert timing.other_samples == {}
     assert timing.samples == pytest.approx([(42 + beyond_us) * 1e-6] * 10)
     (note,) = timing.notes
     assert note.code == "outlives-events"
@@ -301,7 +301,7 @@ def test_no_sample_hides_work_in_other_streams(work: list[tuple[int, int]]) -> N
             rig.driver.launch(kernel_us * US, stream)
 
     timing = rig.host.measure(TimedCall(fn=fn), stop=StopAt())
-    walls = timing.others.get("host", timing.samples)
+    walls = timing.other_samples.get("host", timing.samples)
 
     assert (timing.source == "host") is (
         "outlives-events" in {n.code for n in timing.notes}
@@ -354,7 +354,7 @@ def test_an_error_code_of_an_event_never_fails_the_test(
     timing = rig.host.measure(TimedCall(fn=rig.body(100 * US)), stop=StopAt())
 
     assert timing.source == "host"
-    assert timing.others == {}
+    assert timing.other_samples == {}
     assert timing.samples == pytest.approx([102e-6] * 10)
     (note,) = timing.notes
     if (function, code) == ("cuEventElapsedTime", 600):
@@ -485,7 +485,7 @@ def test_a_sample_at_a_low_clock_is_discarded() -> None:
     timing = rig.host.measure(TimedCall(fn=rig.body(100 * US)), stop=StopAt(12))
 
     assert timing.discarded_count == 3
-    assert len(timing.samples) == len(timing.others["host"]) == 15
+    assert len(timing.samples) == len(timing.other_samples["host"]) == 15
     assert len(timing.returned) == 15
     (note,) = timing.notes
     assert note.code == "slow-clock"
@@ -546,7 +546,7 @@ def test_the_clock_is_read_outside_the_sample() -> None:
     rig = Rig(read)
     timing = rig.host.measure(TimedCall(fn=rig.body(100 * US)), stop=StopAt())
 
-    assert timing.others["host"] == pytest.approx((102e-6,) * 10)
+    assert timing.other_samples["host"] == pytest.approx((102e-6,) * 10)
     place = rig.names().index("clock")
     assert rig.names()[place - 1] == "cuCtxSynchronize"
 
@@ -565,7 +565,7 @@ def test_a_block_has_one_pair(rig: Rig) -> None:
     assert rig.names().count("cuEventRecord") == 2
     assert (timing.source, timing.notes) == ("events", ())
     assert timing.samples == pytest.approx([152e-6])
-    assert timing.others == {"host": pytest.approx((152e-6,))}
+    assert timing.other_samples == {"host": pytest.approx((152e-6,))}
     assert timing.returned == pytest.approx((4e-6,))
 
 

@@ -167,7 +167,7 @@ def test_the_first_timer_is_the_best(clock: FakeClock) -> None:
 
     assert timing.source == "cupti"
     assert timing.samples == (70e-6,) * 10
-    assert list(timing.others.items()) == [
+    assert list(timing.other_samples.items()) == [
         ("events", (90e-6,) * 10),
         ("host", pytest.approx((100e-6,) * 10)),
     ]
@@ -179,7 +179,7 @@ def test_a_refused_set_is_the_next_sources(clock: FakeClock) -> None:
     best.refused = GONE
     timing = measured(clock, best, FakeTimer("events", 90e-6))
 
-    assert (timing.source, tuple(timing.others)) == ("events", ("host",))
+    assert (timing.source, tuple(timing.other_samples)) == ("events", ("host",))
     assert [note.code for note in timing.notes] == ["dropped-records"]
 
 
@@ -261,7 +261,7 @@ def test_what_a_timer_holds_is_read_before_it_is_too_much(clock: FakeClock) -> N
 
     # four calls warm up; then ten samples, each with its own time
     assert timing.samples == pytest.approx([n * 1e-6 for n in range(5, 15)])
-    assert timing.others["events"] == (90e-6,) * 10
+    assert timing.other_samples["events"] == (90e-6,) * 10
     samples = " ".join(timer.events).split("cupti begin cupti end")[5:]
     told = [each.split() for each in samples]
     assert [each[0] for each in told] == ["clock"] * 10

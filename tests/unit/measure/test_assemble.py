@@ -51,7 +51,10 @@ HOST = Timing(
 )
 WALLS = tuple(sample + 1e-5 for sample in SAMPLES)
 EVENTS = Timing(
-    samples=SAMPLES, source="events", others={"host": WALLS}, cache_mode=CacheMode.COLD
+    samples=SAMPLES,
+    source="events",
+    other_samples={"host": WALLS},
+    cache_mode=CacheMode.COLD,
 )
 
 KERNEL = KernelResources(
@@ -208,7 +211,7 @@ def test_a_comparison_is_made_within_each_source() -> None:
     slow = replace(
         EVENTS,
         samples=tuple(2 * sample for sample in SAMPLES),
-        others={"host": tuple(3 * wall for wall in WALLS)},
+        other_samples={"host": tuple(3 * wall for wall in WALLS)},
     )
     record = MAKER.compared(KEY, EVENTS, slow)
 
@@ -219,7 +222,7 @@ def test_a_comparison_is_made_within_each_source() -> None:
 def test_a_comparison_is_as_sure_as_processes_of_its_source_are_alike() -> None:
     """Times of a device differ less from process to process than those of the host."""
     same = (1e-3,) * 20
-    steady = replace(EVENTS, samples=same, others={"host": same})
+    steady = replace(EVENTS, samples=same, other_samples={"host": same})
     device, host = MAKER.compared(KEY, steady, steady).estimates
 
     assert device.high is not None
@@ -346,7 +349,7 @@ def test_a_share_of_the_roof_has_a_grade(reached: float, grade: str | None) -> N
         bytes_per_s={"dram": dram},
         unlisted="no datasheet lists it",
     )
-    timing = replace(EVENTS, samples=(2.0,), others={})
+    timing = replace(EVENTS, samples=(2.0,), other_samples={})
     work = Work(bytes=reached * 2.0 * 1e12)
     maker = replace(MAKER, peaks=lambda: known)
     record = maker.timed(KEY, timing, kind=Kind.MEASURE, work=work)

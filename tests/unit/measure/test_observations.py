@@ -110,7 +110,7 @@ def record(kind: Kind = Kind.MEASURE, source: str = "cupti") -> Record:
     """Return the record of a timing by one source of the device, or the host."""
     others = {} if source == "host" else {"host": SAMPLES}
     timing = Timing(
-        samples=SAMPLES, source=source, others=others, cache_mode=CacheMode.COLD
+        samples=SAMPLES, source=source, other_samples=others, cache_mode=CacheMode.COLD
     )
     return MAKER.timed(KEY, timing, kind=kind, work=None)
 

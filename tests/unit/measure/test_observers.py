@@ -247,7 +247,7 @@ def test_what_gives_the_device_nothing_has_the_hosts_time(
         timing = place.host.measure(TimedCall(fn=body, iterations=10), stop=None)  # type: ignore[arg-type] # fixed iterations ask for no rule
 
     assert timing is not None
-    assert (timing.source, timing.others, timing.unused) == ("host", {}, True)
+    assert (timing.source, timing.other_samples, timing.unused) == ("host", {}, True)
     assert [note.code for note in timing.notes] == ["unused-device"]
 
 

@@ -211,7 +211,7 @@ def test_another_schema_is_named(found: object) -> None:
     with pytest.raises(SchemaVersionError) as caught:
         decode_run(text, path="run.json")
 
-    assert caught.value.found == str(found)
+    assert caught.value.schema == str(found)
     assert caught.value.supported == codec.SCHEMA_VERSION
     assert caught.value.path == "run.json"
     assert "version of pytest-gpuperf" in caught.value.remedy

@@ -265,7 +265,9 @@ class RangeTimer:
         return Timing(
             samples=chosen.values((reading,), best),
             source=best,
-            others={name: chosen.values((reading,), name) for name in slower_sources},
+            other_samples={
+                name: chosen.values((reading,), name) for name in slower_sources
+            },
             returned=() if returned_s is None else (returned_s,),
             unused=chosen.unused,
             notes=(*chosen.notes, *notes),

@@ -346,7 +346,7 @@ def use_is_known(
     References:
         DLDeviceType in dlpack.h 1.1; the `__cuda_array_interface__` protocol.
     """
-    if timing.unused or Source.CUPTI in {timing.source, *timing.others} or needs:
+    if timing.unused or Source.CUPTI in {timing.source, *timing.other_samples} or needs:
         return True
     inputs = () if request is None else _call_inputs(request)
     return _went_on(timing) or any(map(lies_on_device, (timing.result, *inputs)))
@@ -397,7 +397,7 @@ def _went_on(timing: Timing) -> bool:
     walls = (
         timing.samples
         if timing.source == Source.HOST
-        else timing.others.get(Source.HOST, ())
+        else timing.other_samples.get(Source.HOST, ())
     )
     if not timing.returned or len(walls) != len(timing.returned):
         return False

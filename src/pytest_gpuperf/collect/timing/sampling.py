@@ -213,7 +213,9 @@ class CallSampler:
         return Timing(
             samples=samples,
             source=best,
-            others={name: chosen.values(self.readings, name) for name in other_sources},
+            other_samples={
+                name: chosen.values(self.readings, name) for name in other_sources
+            },
             returned=tuple(r.returned_s for r in counted if r.returned_s is not None),
             iterations_count=self._batch_count,
             discarded_count=self.discarded_count + len(self.readings) - len(counted),
