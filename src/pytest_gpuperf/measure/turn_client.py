@@ -1,6 +1,6 @@
 """A process that takes turns with others: how it asks, and what it may do meanwhile.
 
-Another process shares out the turns (pipeline/rotation says by which rule). This one asks
+Another process shares out the turns (pipeline/turn_server says by which rule). This one asks
 over a socket, and waits for one byte.
 """
 

@@ -1,4 +1,4 @@
-"""pipeline.rotation: who may run next, whoever skips, has enough or dies."""
+"""pipeline.turn_server: who may run next, whoever skips, has enough or dies."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.references import TURN_NAME
 from pytest_gpuperf.measure.turn_client import GO, OVER, Stage, TurnRequest
-from pytest_gpuperf.pipeline.rotation import Rotation
+from pytest_gpuperf.pipeline.turn_server import Rotation
 
 TESTS = ("t0", "t1", "t2")
 FOUR = ("old 1", "new 1", "new 2", "old 2")
