@@ -28,10 +28,14 @@ from pytest_gpuperf.pipeline.building import (
     cache_folder,
     project_folder,
 )
-from pytest_gpuperf.pipeline.collection import CollectedTest, Collection, collect
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import FileState, Project
-from pytest_gpuperf.pipeline.side_command import SideCommand
+from pytest_gpuperf.pipeline.side_command import (
+    CollectedTest,
+    Collection,
+    SideCommand,
+    collect,
+)
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner

@@ -1,4 +1,4 @@
-"""Rules of pipeline.collection: what a side says of its tests, and what it may not."""
+"""Rules of pipeline.side_command: what a side says of its tests, and what it may not."""
 
 from __future__ import annotations
 
@@ -16,15 +16,15 @@ from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.pipeline.collection import (
+from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
+from pytest_gpuperf.pipeline.side_command import (
     LISTING_VARIABLE,
     CollectedTest,
     Collection,
     Listing,
+    SideCommand,
     collect,
 )
-from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
-from pytest_gpuperf.pipeline.side_command import SideCommand
 
 SESSION = Session(id="s", started_unix_s=0.0, host="h")
 IDENTITY = ProcessIdentity(session=SESSION, spool="/spool", expected="/expected")
