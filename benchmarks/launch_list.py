@@ -28,10 +28,15 @@ from pytest_gpuperf.collect.translate import activity
 from pytest_gpuperf.collect.translate.cupti import KINDS
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.model.activity import KernelShape, Launches, Trace
+from pytest_gpuperf.model.activity import (
+    PIECE_COUNT,
+    KernelShape,
+    Launches,
+    Trace,
+    TracePlace,
+)
 from pytest_gpuperf.model.environment import Environment, Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import PIECE_COUNT, TracePlace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 LAUNCHES = 1_000_000

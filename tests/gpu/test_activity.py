@@ -10,7 +10,7 @@ import pytest
 
 from gpu.machine import seen
 from pytest_gpuperf.collect.runtime import DeviceRuntime
-from pytest_gpuperf.model.launch import Launches
+from pytest_gpuperf.model.activity import Launches
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.cupti.activity import ActivityCollector

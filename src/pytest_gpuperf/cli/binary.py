@@ -22,7 +22,7 @@ from pytest_gpuperf.report.lines import Column
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.binary.instructions import InstructionMix
-    from pytest_gpuperf.model.launch import KernelResources, Occupancy
+    from pytest_gpuperf.model.activity import KernelResources, Occupancy
 
 __all__ = ["show_binary"]
 

@@ -20,17 +20,19 @@ from typing import Any, NamedTuple, Union
 import msgspec
 
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
-from pytest_gpuperf.model.activity import Copy, NamedRange, Trace
-from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.launch import (
+from pytest_gpuperf.model.activity import (
     COLUMNS,
     PIECE_COUNT,
     WHOLE_COUNT,
+    Copy,
     KernelShape,
     Launches,
     LaunchList,
+    NamedRange,
+    Trace,
     TracePlace,
 )
+from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import RecordKey, Role
 
 __all__ = [

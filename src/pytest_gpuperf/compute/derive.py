@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from math import ceil, fsum
 
+from pytest_gpuperf.model.activity import KernelResources, Occupancy
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     STALLS,
@@ -15,7 +16,6 @@ from pytest_gpuperf.model.counters import (
 from pytest_gpuperf.model.environment import ChipLimits
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import GapCode
-from pytest_gpuperf.model.launch import KernelResources, Occupancy
 from pytest_gpuperf.model.metric import Combine, metric_of
 
 __all__ = [

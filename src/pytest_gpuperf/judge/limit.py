@@ -17,20 +17,18 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.paired import (
-    ENOUGH_PROCESSES,
-    PairedRatio,
-    process_spread,
-    ratio_of_processes,
-    with_spread,
-)
 from pytest_gpuperf.compute.spread import (
+    ENOUGH_PROCESSES,
     LEAST_SESSIONS,
     Z_95,
+    PairedRatio,
     Spread,
     UsualSpread,
     half_width,
+    process_spread,
+    ratio_of_processes,
     session_spread,
+    with_spread,
 )
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import UnitError

@@ -23,8 +23,8 @@ from pytest_gpuperf.model.sample import (
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import Timing
+    from pytest_gpuperf.model.activity import KernelResources
     from pytest_gpuperf.model.environment import Device
-    from pytest_gpuperf.model.launch import KernelResources
     from pytest_gpuperf.model.roofline import Bands, Peaks
     from pytest_gpuperf.model.work import Work
 
@@ -126,7 +126,7 @@ class Maker(Frozen, frozen=True, kw_only=True):
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
-        from pytest_gpuperf.compute.paired import paired_ratio, process_spread
+        from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 
         # both were timed by turns, with the same timers
         sides = {

@@ -35,7 +35,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.loops import EndLoop
     from pytest_gpuperf.measure.machine import Machine
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.model.launch import KernelResources
+    from pytest_gpuperf.model.activity import KernelResources
     from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware

@@ -8,12 +8,11 @@ from typing import Annotated
 
 import msgspec
 
-from pytest_gpuperf.model.activity import ActivitySummary
+from pytest_gpuperf.model.activity import ActivitySummary, KernelResources
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Session
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured

@@ -10,8 +10,7 @@ from typing import NamedTuple
 
 import msgspec
 
-from pytest_gpuperf.model.activity import Trace
-from pytest_gpuperf.model.launch import KernelShape
+from pytest_gpuperf.model.activity import KernelShape, Trace
 from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import code, escape, prose

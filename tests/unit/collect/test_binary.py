@@ -35,7 +35,7 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
     MeasureError,
 )
-from pytest_gpuperf.model.launch import KernelResources
+from pytest_gpuperf.model.activity import KernelResources
 
 GOLD = Path(__file__).parents[2] / "gold" / "binary"
 

@@ -27,14 +27,18 @@ from pytest_gpuperf.collect.translate.activity import Bounds
 from pytest_gpuperf.collect.translate.activity import read_trace as trace_of_records
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CaptureFormatError, RecordError, ReportError
-from pytest_gpuperf.model.activity import Copy, KernelShape, Launches, NamedRange, Trace
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import (
+from pytest_gpuperf.model.activity import (
     COLUMNS,
     PIECE_COUNT,
     WHOLE_COUNT,
+    Copy,
+    KernelShape,
+    Launches,
+    NamedRange,
+    Trace,
     TracePlace,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import RecordKey, Role
 
 KEY = RecordKey(test_id="tests/test_x.py::test_a", name="b")

@@ -11,8 +11,8 @@ from pytest_gpuperf.collect.translate.counters import (
     kernel_values,
     needed_counters,
 )
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import METRICS
 
 DURATION = "gpu__time_duration.sum"

@@ -9,9 +9,9 @@ from hypothesis import strategies as st
 from pytest_gpuperf.collect.devices import chip_limits
 from pytest_gpuperf.compute.derive import kernel_occupancy, theoretical_occupancy
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.activity import KernelResources, Occupancy
 from pytest_gpuperf.model.environment import ChipLimits
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import KernelResources, Occupancy
 
 CAPABILITIES = [
     (7, 0), (7, 5), (8, 0), (8, 6), (8, 7), (8, 9),

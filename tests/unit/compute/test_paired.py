@@ -1,4 +1,4 @@
-"""The rules of compute/paired: two sides that were measured in turns."""
+"""The rules of compute/spread: two sides that were measured in turns."""
 
 from __future__ import annotations
 
@@ -7,14 +7,14 @@ import statistics
 
 import pytest
 
-from pytest_gpuperf.compute.paired import (
+from pytest_gpuperf.compute.spread import (
     PairedRatio,
+    Spread,
     paired_ratio,
     process_spread,
     ratio_of_processes,
     with_spread,
 )
-from pytest_gpuperf.compute.spread import Spread
 from unit.compute.comparing import known
 
 

@@ -10,14 +10,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.compute.paired import process_spread
-from pytest_gpuperf.compute.spread import Z_95, Spread
+from pytest_gpuperf.compute.spread import Z_95, Spread, process_spread
 from pytest_gpuperf.errors import UnitError
 from pytest_gpuperf.judge.case import Retest
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.limit import judge_limit
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 from pytest_gpuperf.model.verdict import (

@@ -9,8 +9,8 @@ import pytest
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.selection import not_given, select
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind
 from pytest_gpuperf.model.sample import Estimate
 from unit.judge.building import estimate, record

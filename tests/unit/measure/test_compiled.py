@@ -7,8 +7,8 @@ import pytest
 from pytest_gpuperf.collect.binary.instructions import InstructionMix
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.measure.reading import Code, code_of, compiled_values, is_in_code
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, Family
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
 

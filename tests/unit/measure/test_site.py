@@ -15,10 +15,15 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.traces import read_trace
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.model.activity import ActivitySummary, Launches, Trace
+from pytest_gpuperf.model.activity import (
+    COLUMNS,
+    ActivitySummary,
+    Launches,
+    Trace,
+    TracePlace,
+)
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.launch import COLUMNS, TracePlace
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 
 NO_GPU = DeviceQuery(devices=(), reason="NVML does not start")

@@ -13,9 +13,9 @@ from typing import Any
 from hypothesis import strategies as st
 
 from pytest_gpuperf import model
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run

@@ -14,8 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, finite, positive, replace
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Completeness, Measured, Run
 from pytest_gpuperf.model.sample import Estimate

@@ -8,8 +8,8 @@ import pytest
 
 from pytest_gpuperf.baseline.history import Append, stored_record
 from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.environment import Session
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.pipeline.memory import Memory, slug_of

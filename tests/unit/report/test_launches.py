@@ -7,8 +7,13 @@ from array import array
 
 import pytest
 
-from pytest_gpuperf.model.activity import KernelShape, Launches, Trace
-from pytest_gpuperf.model.launch import COLUMNS, PIECE_COUNT
+from pytest_gpuperf.model.activity import (
+    COLUMNS,
+    PIECE_COUNT,
+    KernelShape,
+    Launches,
+    Trace,
+)
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
 from pytest_gpuperf.report.launches import launch_blocks
 

@@ -25,9 +25,9 @@ from pytest_gpuperf.collect.binary.tools import (
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.launch import KernelResources
 
 __all__ = ["Cubin", "read_cubins", "read_mixes"]
 

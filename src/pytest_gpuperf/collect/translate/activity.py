@@ -34,16 +34,18 @@ from pytest_gpuperf.collect.translate.cupti import (
     Sorted,
     let_go,
 )
-from pytest_gpuperf.model.activity import Copy, NamedRange, Trace
-from pytest_gpuperf.model.frozen import Frozen, collector_paused
-from pytest_gpuperf.model.launch import (
+from pytest_gpuperf.model.activity import (
     COLUMNS,
     PIECE_COUNT,
     WHOLE_COUNT,
+    Copy,
     KernelShape,
     Launches,
     LaunchList,
+    NamedRange,
+    Trace,
 )
+from pytest_gpuperf.model.frozen import Frozen, collector_paused
 
 __all__ = [
     "UNKNOWN",

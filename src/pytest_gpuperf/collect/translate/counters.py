@@ -6,9 +6,9 @@ import math
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Protocol
 
+from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.counters import PIPES, STALLS, CounterMode, LaunchCounters
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.launch import KernelResources
 from pytest_gpuperf.model.quantity import counter_unit
 
 __all__ = [

@@ -27,7 +27,7 @@ from pytest_gpuperf.collect.timing.readings import Reading, Timers
 from pytest_gpuperf.collect.translate.cupti import DRIVER_LAUNCHES, RUNTIME_LAUNCHES
 from pytest_gpuperf.compute.activity import summarise
 from pytest_gpuperf.errors import CollectorUnavailableError, MeasureError
-from pytest_gpuperf.model.launch import Launches
+from pytest_gpuperf.model.activity import Launches
 
 real = pytest.importorskip(
     "cupti.cupti", reason="cupti-python is not installed: pip install cupti-python"

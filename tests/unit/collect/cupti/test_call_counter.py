@@ -16,9 +16,8 @@ from pytest_gpuperf.collect.base import TimedCall
 from pytest_gpuperf.collect.cupti.call_counter import Call, CallCounter, CountedCall
 from pytest_gpuperf.collect.cupti.libcupti import Libcupti
 from pytest_gpuperf.errors import CollectError, MeasureError
-from pytest_gpuperf.model.activity import Trace
+from pytest_gpuperf.model.activity import KernelShape, Launches, Trace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.launch import KernelShape, Launches
 
 BYTES = "dram__bytes.sum"
 RANGE = "cuptiRangeProfiler"
