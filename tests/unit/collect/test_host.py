@@ -786,15 +786,42 @@ def test_a_thread_that_ran_for_97_percent_was_not_interrupted(
 def test_fewer_than_five_samples_are_no_value(
     clock: FakeClock, host: HostCollector
 ) -> None:
-    """When the budget is spent all count, and a reader must not miss it."""
+    """
+    When the budget is spent all count by their processor time, and a reader must not
+    miss it.
+    """
     fn = interrupted_at(clock, lambda number: number not in {3, *range(5, 9)}, 10 * MS)
     timing = host.measure(TimedCall(fn=fn, budget_s=0.2), stop=Never())
     (note,) = (note for note in timing.notes if note.code == "interrupted")
 
-    assert timing.samples == pytest.approx([0.01] * 4 + [0.02] * 8)
+    assert timing.samples == pytest.approx([0.01] * 12)
     assert timing.discarded_count == 0
-    assert note.text == "8 of 12 samples were interrupted: the machine was busy"
+    assert note.text == (
+        "8 of 12 samples were interrupted: the machine was busy, so the time is that of"
+        " the processor"
+    )
     assert note.doubt
+
+
+@pytest.mark.parametrize("waits", [True, None])
+def test_what_interrupted_samples_waited_for_is_their_time(
+    clock: FakeClock, host: HostCollector, waits: bool | None
+) -> None:
+    """A call that waits from its first sample on, or may have: nobody counts."""
+    calls = clock.taking(then_ns=10 * MS)
+    if waits is None:
+        clock.waits = None
+
+    def fn() -> int:
+        if (number := calls()) > 4:
+            clock.wait(10 * MS)
+        return number
+
+    timing = host.measure(TimedCall(fn=fn, budget_s=0.2), stop=Never())
+    (note,) = (note for note in timing.notes if note.code == "interrupted")
+
+    assert timing.samples == pytest.approx([0.02] * 10)
+    assert note.text == "10 of 10 samples were interrupted: the machine was busy"
 
 
 def test_five_samples_are_a_value(clock: FakeClock, host: HostCollector) -> None:
@@ -810,16 +837,14 @@ def test_five_samples_are_a_value(clock: FakeClock, host: HostCollector) -> None
 def test_fixed_iterations_are_not_made_up_for(
     clock: FakeClock, host: HostCollector
 ) -> None:
-    """All ranks call equally often: with fewer than 5 left, all of them count."""
+    """All ranks call equally often: with fewer than 5 left, the processor's time counts."""
     fn = interrupted_at(clock, lambda number: number == 6)
     few = host.measure(TimedCall(fn=fn, iterations=3), stop=StopAt())
     fn = interrupted_at(clock, lambda number: number == 6)
     enough = host.measure(TimedCall(fn=fn, iterations=6), stop=StopAt())
 
-    assert few.samples == (0.001, 0.002, 0.001)
-    assert "1 of 3 samples was interrupted: the machine was busy" in [
-        note.text for note in few.notes
-    ]
+    assert few.samples == (0.001,) * 3
+    assert codes(few) == ["interrupted"]
     assert enough.samples == (0.001,) * 5
     assert enough.discarded_count == 1
 

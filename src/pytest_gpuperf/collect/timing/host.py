@@ -354,6 +354,7 @@ def _counted(
         barred,
         unused=unused,
         ended=ended,
+        waited=any(sampler.waited for sampler in samplers),
     )
 
 

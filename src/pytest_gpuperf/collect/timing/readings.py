@@ -66,6 +66,8 @@ class Reading(msgspec.Struct):
 
         interrupted: Whether something else ran on its processor meanwhile.
 
+        cpu_s: Processor time of a call [s]; None: interruptions cannot be told.
+
         clock_hz: The SM clock right after it [Hz]; None: not known.
 
         device_s: The device's time of a call by source [s]; None: it could not be timed.
@@ -75,6 +77,7 @@ class Reading(msgspec.Struct):
     returned_s: float | None = None
     calls_count: int = 1
     interrupted: bool = False
+    cpu_s: float | None = None
     clock_hz: float | None = None
     device_s: dict[str, float | None] = {}  # each gets one of its own
 
@@ -175,17 +178,27 @@ class CountedSamples(Frozen, frozen=True, kw_only=True):
 
         unused: Whether it is known that the device did nothing in them.
 
+        by_cpu: Whether the host's time is that of the processor: too few samples were
+            not interrupted.
+
         notes: The samples and sources left out, with the reason.
     """
 
     sources: tuple[str, ...]
     places: tuple[int, ...]
     unused: bool = False
+    by_cpu: bool = False
     notes: tuple[Note, ...] = ()
 
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
         """Return the samples of one source that count [s]."""
-        values = (_value(readings[place], source) for place in self.places)
+        counted = [readings[place] for place in self.places]
+        values = (
+            reading.cpu_s
+            if self.by_cpu and source == Source.HOST
+            else _value(reading, source)
+            for reading in counted
+        )
         return tuple(value for value in values if value is not None)  # all of them are
 
 
@@ -201,6 +214,7 @@ def counted_samples(
     *,
     unused: bool = False,
     ended: bool = False,
+    waited: bool = False,
 ) -> CountedSamples:
     """
     Choose the sources, and the samples that all of them have.
@@ -219,7 +233,10 @@ def counted_samples(
             clock have no values.
 
         ended: Whether sampling is over: then interrupted samples count where fewer than
-            5 others do.
+            5 others do, by their processor time.
+
+        waited: Whether the calls gave the processor up by themselves: then what they
+            waited for is part of their time.
     """
     if unused:
         every = tuple(range(len(readings[0])))
@@ -261,10 +278,15 @@ def counted_samples(
             places = timed
     if slow:
         notes.append(_slow_note(len(slow)))
+    cpu_is_known = all(r.cpu_s is not None for series in readings for r in series)
+    by_cpu = bool(few and interrupted) and cpu_is_known and not waited
     if few and interrupted:
-        notes.append(_interrupted_note(len(interrupted), count))
+        notes.append(_interrupted_note(len(interrupted), count, by_cpu=by_cpu))
     return CountedSamples(
-        sources=(*sources, Source.HOST), places=tuple(places), notes=tuple(notes)
+        sources=(*sources, Source.HOST),
+        places=tuple(places),
+        by_cpu=by_cpu,
+        notes=tuple(notes),
     )
 
 
@@ -316,10 +338,12 @@ def _slow_note(count: int) -> Note:
     return Note(code="slow-clock", text=text)
 
 
-def _interrupted_note(interrupted_count: int, count: int) -> Note:
+def _interrupted_note(interrupted_count: int, count: int, *, by_cpu: bool) -> Note:
     """Return a note on interrupted samples that count for want of others."""
     were = "were" if interrupted_count > 1 else "was"
     text = f"{interrupted_count} of {count} samples {were} interrupted: the machine was busy"
+    if by_cpu:
+        text += ", so the time is that of the processor"
     return Note(code="interrupted", text=text, doubt=True)
 
 

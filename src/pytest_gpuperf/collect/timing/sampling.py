@@ -114,6 +114,7 @@ class CallSampler:
         self._output: object = None
         self._presence: _Presence | None = None  # of the thread, in the warm-up
         self._tells_interruptions = True
+        self._waits_count: int | None = None  # before the first sample
         self._waiting_notes: tuple[Note, ...] = ()
 
     def warm_up(self) -> None:
@@ -137,11 +138,18 @@ class CallSampler:
                 fine=instruments.cpu_clock_is_fine
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
+        self._waits_count = instruments.clock.waits_count()
 
     @property
     def on_device(self) -> bool:
         """Whether the call uses the device, which is then synchronized and timed."""
         return self._synchronize is not None
+
+    @property
+    def waited(self) -> bool:
+        """Whether samples gave the processor up by themselves, as far as is known."""
+        clock, count = self._instruments.clock, len(self.readings)
+        return _waited(clock, self._waits_count, count)
 
     @property
     def barred(self) -> dict[str, Void]:
@@ -160,7 +168,7 @@ class CallSampler:
             clock stood still.
         """
         __tracebackhide__ = True
-        elapsed_ns, returned_ns, ran_through, loaded = self._take(self._synchronize)
+        elapsed_ns, returned_ns, cpu_ns, loaded = self._take(self._synchronize)
         reading = None
         if not loaded and elapsed_ns > 0:
             total_ns = NS_PER_S * self._batch_count
@@ -168,7 +176,8 @@ class CallSampler:
                 wall_s=elapsed_ns / total_ns,
                 returned_s=None if returned_ns is None else returned_ns / total_ns,
                 calls_count=self._batch_count,
-                interrupted=self._tells_interruptions and not ran_through,
+                interrupted=cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns),
+                cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
             )
         if self.on_device:
             timers = self._instruments.timers
@@ -255,9 +264,11 @@ class CallSampler:
         timers = self._instruments.timers
         if self._synchronize is not None and self._watched is None:
             self._watched = timers.watched(self._synchronize)
-        elapsed_ns, _, ran_through, loaded = self._take(self._watched)
+        elapsed_ns, _, cpu_ns, loaded = self._take(self._watched)
         if self._presence is not None:
-            self._presence.saw(ran_through=ran_through)
+            self._presence.saw(
+                ran_through=cpu_ns is not None and _ran_through(cpu_ns, elapsed_ns)
+            )
         if self._watched is not None:
             timers.took(None)
         return elapsed_ns, loaded
@@ -335,7 +346,7 @@ class CallSampler:
 
     def _take(
         self, wait: Callable[[], None] | None
-    ) -> tuple[int, int | None, bool, bool]:
+    ) -> tuple[int, int | None, int | None, bool]:
         """
         Time one batch.
 
@@ -344,7 +355,8 @@ class CallSampler:
 
         Returns:
             The time [ns], the time until the call returned [ns] (None: there was no
-            wait), whether the thread ran all the time and whether a module was loaded.
+            wait), the thread's processor time [ns] (None: it tells nothing) and whether
+            a module was loaded.
         """
         __tracebackhide__ = True
         self._output = None  # frees the last output's memory before the next call
@@ -358,7 +370,7 @@ class CallSampler:
         repeat_count = self._batch_count - 1
         returned_ns = None
         modules_count = len(sys.modules)
-        cpu_ns, thread_cpu_ns = 0, instruments.clock.thread_cpu_ns
+        cpu_ns, thread_cpu_ns = None, instruments.clock.thread_cpu_ns
         if self._tells_interruptions:  # outside of the sample: a reading takes 0.3 us
             cpu_ns = -thread_cpu_ns()
         if wait is None and self._settle is None:
@@ -372,11 +384,10 @@ class CallSampler:
                 settle=self._settle,
                 synchronize=wait,
             )
-        if self._tells_interruptions:
+        if cpu_ns is not None:
             cpu_ns += thread_cpu_ns()
-        ran_through = cpu_ns >= RUNNING_FRACTION * elapsed_ns
         loaded = len(sys.modules) != modules_count
-        return elapsed_ns, returned_ns, ran_through, loaded
+        return elapsed_ns, returned_ns, cpu_ns, loaded
 
     def _short_notes(self, samples: Sequence[float], source: str) -> tuple[Note, ...]:
         """Return a note if the samples are too short for their source."""
@@ -430,10 +441,20 @@ class _Presence:
 
     def _waits(self) -> bool:
         """Return whether calls waited, where all may have been interrupted."""
-        now = self._clock.waits_count()
-        if now is None or self._waits_count is None:
-            return True
-        return now - self._waits_count >= _WAITS_OF_A_SAMPLE * self._samples_count
+        return _waited(self._clock, self._waits_count, self._samples_count)
+
+
+def _waited(clock: Clock, before: int | None, count: int) -> bool:
+    """Return whether as many waits as calls may come from them; nobody counts: yes."""
+    now = clock.waits_count()
+    if now is None or before is None:
+        return True
+    return now - before >= _WAITS_OF_A_SAMPLE * count
+
+
+def _ran_through(cpu_ns: int, elapsed_ns: int) -> bool:
+    """Return whether nothing else ran on the thread's processor meanwhile."""
+    return cpu_ns >= RUNNING_FRACTION * elapsed_ns
 
 
 _SEVERAL_THREADS = Note(
