@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+
 import pytest
 
 from fakes.project import VALUES, XDIST, Project, lines
@@ -22,16 +24,38 @@ LIMITED = """
 """
 
 
-def test_a_kept_limit_is_no_comparison_with_a_baseline(project: Project) -> None:
-    """One stored session compares nothing: the run fails, the limit stays passed."""
-    project.store(LIMITED, sessions=1)
+@pytest.mark.parametrize(
+    ("stored", "undecided"),
+    [
+        ("once", "inconclusive (too few sessions)"),
+        ("by another Python", "incomparable"),
+        ("by another CPU", "incomparable"),
+    ],
+)
+def test_a_kept_limit_is_no_comparison_with_a_baseline(
+    project: Project, stored: str, undecided: str
+) -> None:
+    """What is stored compares nothing: the run fails, the limit stays passed."""
+    project.store(LIMITED, sessions=1 if stored == "once" else 3)
+    if stored != "once":
+        fact = "python_minor" if stored == "by another Python" else "cpu_model"
+        (folder,) = (
+            path for path in (project.path / ".gpuperf").iterdir() if path.is_dir()
+        )
+        then = re.search(
+            rf'"{fact}":"[^"]*"', folder.joinpath("test_it.json").read_text("utf-8")
+        )
+        assert then is not None
+        project.edit_store(then[0], f'"{fact}":"other"')
+        if fact == "cpu_model":  # a machine's sessions lie in a folder of its own
+            folder.rename(folder.with_name("other-64"))
     ended = project.run(*GATE)
 
     assert ended.ret == 1
     assert ended.parseoutcomes() == {"passed": 2}
     assert lines(ended, "but no test was compared with it")
-    assert lines(ended, "judged 1 of 2: 1 passed; 1 inconclusive (too few sessions)")
-    assert lines(ended, "of the judged also 1 inconclusive (too few sessions)")
+    assert lines(ended, f"judged 1 of 2: 1 passed; 1 {undecided}")
+    assert lines(ended, f"of the judged also 1 {undecided}")
 
 
 def test_a_kept_limit_is_not_hidden_by_a_new_value(project: Project) -> None:

@@ -28,8 +28,10 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
-from unit.judge.building import case, confirmation, session
+from pytest_gpuperf.model.verdict import Outcome
+from unit.judge.building import KEY, case, confirmation, session
 
+KEY_NAME = (KEY, "time")
 THEN = (1.00, 1.01, 0.99, 1.005, 0.995)
 
 
@@ -174,6 +176,45 @@ def test_a_shift_of_one_class_leaves_the_run_as_large_as_it_is() -> None:
     assert alone.detectable_effect is not None
     assert among.detectable_effect is not None
     assert among.detectable_effect > alone.detectable_effect
+
+
+# series of every shape
+
+ODD = {
+    "one outlier": (1.0, 1.01, 30.0, 0.99, 1.0),
+    "all outliers": (1.0, 30.0, 0.03, 900.0, 0.001),
+    "identical": (1.0,) * 5,
+    "six decades": (1e-3, 1e-2, 1.0, 1e2, 1e3),
+    "two sessions": (1.0, 1.01),
+    "one session": (1.0,),
+}
+
+
+@pytest.mark.parametrize("count", [1, 1000])
+@pytest.mark.parametrize("shape", ODD)
+def test_a_series_of_any_shape_is_judged(shape: str, count: int) -> None:
+    """Alone or among tests with more and with fewer sessions, and never against reason."""
+    draw = random.Random(5)
+    suite = [
+        case(
+            draw.lognormvariate(0, 0.01),
+            [draw.lognormvariate(0, 0.01) for _ in range(1 + n % 6)],
+            key=RecordKey(test_id=f"other_{n}"),
+        )
+        for n in range(count - 1)
+    ]
+    again = {"same": confirmation(*[1.0] * 5), "slower": confirmation(*[1.6] * 5)}
+    same, slower = (
+        settle([case(value.run_values[0], ODD[shape]), *suite], {KEY_NAME: value})
+        for value in again.values()
+    )
+
+    assert len(same) == len(slower) == count
+    assert same[0].outcome in {Outcome.UNCHANGED, Outcome.INCONCLUSIVE}
+    found = shape in {"identical", "one outlier", "two sessions"}
+    assert (slower[0].outcome is Outcome.REGRESSED) == found
+    assert slower[0].change is not None
+    assert not {v.outcome for v in slower[1:]} & {Outcome.REGRESSED, Outcome.IMPROVED}
 
 
 # the borders of a first look
