@@ -37,6 +37,7 @@ __all__ = [
     "FirstLook",
     "choose_controls",
     "confirmations",
+    "look_policy",
     "machine_shifts",
     "plan_retests",
     "undecided",
@@ -84,9 +85,7 @@ def plan_retests(
 
         references: What this session and the stored ones timed of reference workloads.
     """
-    policy = Policy()
-    if config.confirm_by is not ConfirmBy.FRESH:
-        policy = replace(policy, suspect_p=policy.against_suspect_p)
+    policy = look_policy(config)
     looks = first_look(cases, policy, references=references)
     pairs = list(zip(cases, looks, strict=True))
     noisy = [case for case, look in pairs if _must_confirm(look, config)]
@@ -98,7 +97,7 @@ def plan_retests(
         for case, look in pairs
         if case.bound_class in classes
         and case.key.test_id not in suspects
-        and _is_steady(case, look, policy)
+        and _is_steady(case, look)
     ]
     return FirstLook(
         cases=tuple(cases),
@@ -106,6 +105,15 @@ def plan_retests(
         suspects=tuple(suspects),
         controls=choose_controls(steady, policy),
     )
+
+
+def look_policy(config: Config) -> Policy:
+    """Return the rule's constants for a first look, which a comparison may decide."""
+    policy = Policy()
+    if config.confirm_by is ConfirmBy.FRESH:
+        return policy
+    # the store only finds suspects then, and one session is enough for that
+    return replace(policy, suspect_p=policy.against_suspect_p, least_sessions=1)
 
 
 def choose_controls(steady: Sequence[Case], policy: Policy) -> tuple[str, ...]:
@@ -224,11 +232,11 @@ def _must_confirm(look: Look, config: Config) -> bool:
     return look.better and config.update in {Update.IMPROVED, Update.ALL}
 
 
-def _is_steady(case: Case, look: Look, policy: Policy) -> bool:
-    """Return whether a case can show what the machine did."""
+def _is_steady(case: Case, look: Look) -> bool:
+    """Return whether a case can show what the machine did to fresh processes."""
     return (
         not (look.worse or look.better)
         and case.limit is not None
         and not case.counts
-        and len(case.stored) >= policy.least_sessions
+        and len(case.stored) >= Policy().least_sessions
     )

@@ -16,6 +16,8 @@ from pytest_gpuperf.judge.against import (
     changed_tests,
     look_at,
 )
+from pytest_gpuperf.judge.case import Policy
+from pytest_gpuperf.judge.rule import suffices
 from pytest_gpuperf.model.change import Against, Progress
 from pytest_gpuperf.model.frozen import Frozen, collector_paused, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -33,6 +35,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
     from pytest_gpuperf.pipeline.sides import Sides
     from pytest_gpuperf.pipeline.suite import Suite
+
 
 __all__ = [
     "Comparison",
@@ -210,6 +213,7 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
         verdicts |= {(v.key, v.metric): v for v in comparison.verdicts}
         if comparison.verdicts or suite.config.confirm_by is ConfirmBy.AGAINST:
             test_ids.update(limits)
+    test_ids |= _of_one_session(first)
     return Confirmed(verdicts=verdicts, test_ids=frozenset(test_ids))
 
 
@@ -229,7 +233,9 @@ def _compare_with_stored(
         if suite.config.confirm_by is ConfirmBy.AGAINST:
             suite.complain(f"{text}; {gap.remedy}")
         else:
-            suite.remark(f"{text}; fresh processes decide")
+            suite.remark(
+                f"{text}; fresh processes decide where two sessions are stored"
+            )
     return comparison
 
 
@@ -247,6 +253,17 @@ def _suspects_by_commit(
         limits = by_commit.setdefault(commit, {})
         limits.setdefault(case.key.test_id, {})[case.metric.name] = case.limit
     return by_commit
+
+
+def _of_one_session(first: FirstLook) -> set[str]:
+    """Return the suspects of which fresh processes decide nothing: too little is stored."""
+    suspects = [
+        case
+        for case, look in zip(first.cases, first.looks, strict=True)
+        if look.suspect and case.key.test_id in first.suspects
+    ]
+    decidable = {case.key.test_id for case in suspects if suffices(case, Policy())}
+    return {case.key.test_id for case in suspects} - decidable
 
 
 def _compare(suite: Suite, revision: str, limits: Limits) -> Comparison:

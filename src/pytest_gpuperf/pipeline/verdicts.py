@@ -130,7 +130,8 @@ def worsened(suite: Suite, measured: Measured) -> list[Case]:
     """Return what of a test may turn out to have regressed; generous, no verdict."""
     if not suite.config.baseline_named:  # what was only found never fails a test
         return []
-    return list(filter(may_regress, cases_of_test(suite, measured)))
+    policy = controls.look_policy(suite.config)
+    return [c for c in cases_of_test(suite, measured) if may_regress(c, policy)]
 
 
 def references_of(

@@ -221,10 +221,11 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
 def test_a_suspect_is_decided_against_its_stored_commit(
     repository: Repository,
 ) -> None:
-    """One verdict, of the baseline: with its sessions and with the blocks."""
-    for _ in range(2):
-        assert repository.project.spawn("--gpuperf-update=all").returncode == 0
-    repository.values(**NEW)
+    """One verdict, of the baseline: with its sessions, of which one is enough."""
+    for selection in ("slower", "test_x"):
+        update = ("--gpuperf-update=all", "-k", selection)
+        assert repository.project.spawn(*update).returncode == 0
+    repository.values(slower=1.3, same=1.3, faster=1.0)
     gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
     ended = repository.project.spawn(*gate, "--gpuperf-confirm-by=against")
     verdicts = {
@@ -236,8 +237,11 @@ def test_a_suspect_is_decided_against_its_stored_commit(
     assert verdicts["slower]"]["outcome"] == "regressed"
     assert verdicts["slower]"]["against"]["block_count"] == 4
     assert verdicts["slower]"]["baseline"]["session_count"] == 2
-    assert verdicts["same]"]["outcome"] == "unchanged"
-    assert verdicts["same]"].get("against") is None
+    assert verdicts["same]"]["outcome"] == "regressed"
+    assert verdicts["same]"]["against"]["block_count"] == 4
+    assert verdicts["same]"]["baseline"]["session_count"] == 1
+    assert verdicts["faster]"]["reason"] == "too-few-sessions"
+    assert verdicts["faster]"].get("against") is None
     assert len(verdicts) == len(OLD)
 
 

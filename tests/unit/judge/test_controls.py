@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from pytest_gpuperf.config import Config, Update
+from pytest_gpuperf.config import Config, ConfirmBy, Update
 from pytest_gpuperf.judge.case import Case, Policy, Retest
 from pytest_gpuperf.judge.controls import (
     FirstLook,
@@ -15,6 +15,7 @@ from pytest_gpuperf.judge.controls import (
     confirmations,
     plan_retests,
 )
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass, RecordKey
 from unit.judge.building import case, estimate, record
 
@@ -47,6 +48,17 @@ def test_a_steady_test_of_the_same_class_is_a_control() -> None:
 
     assert first.suspects == ("slow",)
     assert first.controls == ("steady",)
+
+
+@pytest.mark.parametrize("how", ConfirmBy)
+def test_one_session_finds_what_a_comparison_decides(how: ConfirmBy) -> None:
+    """Fresh processes cannot decide it: nobody knows what sessions differ by."""
+    slow = measured("slow", 1.2, then=(1.0,))
+    others = [measured(f"other {n}", then=(1.0,)) for n in range(4)]
+    first = looked(slow, *others, config=replace(GATED, confirm_by=how))
+
+    assert first.suspects == (() if how is ConfirmBy.FRESH else ("slow",))
+    assert not first.controls
 
 
 @pytest.mark.parametrize(("count", "is_one"), [(1, False), (2, True), (3, True)])
