@@ -48,6 +48,8 @@ __all__ = [
 
 Limits = Mapping[str, Mapping[str, "float | None"]]  # by test id, then by metric
 _SHORT = 12  # digits of a commit that name it in any repository
+_LEAST_PATIENCE_S = 30.0  # with a process of a block that follows others
+_PATIENCE_FACTOR = 10.0  # times what a whole block took
 _UNKNOWN = Gap(
     code=GapCode.NOT_STATED,
     reason="the newest comparable session does not name a commit, or had edited files",
@@ -116,7 +118,7 @@ def compare(
     interrupted = False
     try:
         tell(looks.progress(text="making the two sides"))
-        with open_sides(request, command, site.runner) as sides:
+        with open_sides(request, command, site.runner, site.clock) as sides:
             remarks = sides.remarks
             against = replace(
                 against,
@@ -411,6 +413,10 @@ class _Looks:
                 return False
             self._tell(self.progress())
             self._waiting_ns = None
+            if self.blocks:  # how long a process may be silent is known better now
+                patience_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * self._block_s()
+                timeout_s = min(self._timeout_s, patience_s)
+                request = replace(request, timeout_s=timeout_s)
             try:
                 block = run_block(
                     sides,

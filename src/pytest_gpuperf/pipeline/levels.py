@@ -184,7 +184,8 @@ class _Search:
         settled = Settled(
             level=level,
             commands=commands,
-            collections={side: collect(c) for side, c in commands.items()},
+            # the new side first: how long it takes limits the old one
+            collections={s: collect(commands[s]) for s in (Side.NEW, Side.OLD)},
             project=self._project(built),
         )
         self._usual = self._usual or settled
@@ -273,7 +274,8 @@ class _Search:
 
 def _uncollected(settled: Settled) -> Gap | None:
     """Return that a side cannot collect; None: both can."""
-    for side, collection in settled.collections.items():
+    for side in Side:
+        collection = settled.collections[side]
         if collection.failure:
             is_import = collection.is_import_error
             return Gap(

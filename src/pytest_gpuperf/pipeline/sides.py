@@ -15,6 +15,7 @@ from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
 from pytest_gpuperf.errors import SidesRefusedError
@@ -38,6 +39,7 @@ from pytest_gpuperf.pipeline.side_command import (
 )
 
 if TYPE_CHECKING:
+    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.site import ProcessIdentity
     from pytest_gpuperf.pipeline.repeat import CommandLine
@@ -45,6 +47,8 @@ if TYPE_CHECKING:
 __all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
 
 _NAMED = 3  # tests or files that a message names
+_LEAST_PATIENCE_S = 20.0  # a fresh tree has no byte code yet
+_PATIENCE_FACTOR = 10.0  # the machine may be busier than a moment ago
 _BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seconds
 # an environment that is written out and does not begin with the inherited one, or an
 # option by which Python ignores its variables
@@ -73,8 +77,8 @@ class SidesRequest(Frozen, frozen=True, kw_only=True):
         carry: Generated files that git does not have, relative to the repository's root,
             or patterns of them; they are copied to the revision's tree.
 
-        timeout_s: How long a process that only collects may take [s], and a build ten
-            times as long.
+        timeout_s: How long a process that only collects may take [s] at most, and a
+            build ten times as long.
 
         cache_folder: Where built sides are kept between runs; None: the user's cache.
     """
@@ -151,7 +155,7 @@ class Sides(Frozen, frozen=True, kw_only=True):
 
 @contextlib.contextmanager
 def open_sides(
-    request: SidesRequest, command: CommandLine, runner: Runner
+    request: SidesRequest, command: CommandLine, runner: Runner, clock: Clock
 ) -> Iterator[Sides]:
     """
     Make the two sides, and remove what was made at the end, however that comes.
@@ -162,6 +166,8 @@ def open_sides(
         command: How this process was started.
 
         runner: Starts git, builds, and the processes that only collect.
+
+        clock: Tells how long the new side collects, which limits the old side.
 
     Raises:
         RevisionError: There is no tree of the revision.
@@ -195,13 +201,32 @@ def open_sides(
                 is_built=request.build_command is None
                 and all(project_folder(c.tree, c.folder) for c in commands.values()),
             ),
-            collect=lambda side_command: collect(
-                side_command, request.identity, runner, timeout_s=request.timeout_s
-            ),
+            collect=_collector(request, runner, clock),
             build=_built(request, repository, tree, commands, runner),
             ignored=repository.ignored,
         )
         yield _sides(request, commit, settled, differing, remarks=tree.remarks)
+
+
+def _collector(
+    request: SidesRequest, runner: Runner, clock: Clock
+) -> Callable[[SideCommand], Collection]:
+    """Return what lets a side collect; the old one has a few times as long as the new one."""
+    patience_s = 0.0  # with the old side, as the new one's collections say
+
+    def collected(command: SideCommand) -> Collection:
+        nonlocal patience_s
+        is_new = command.side is Side.NEW
+        limit_s = request.timeout_s if is_new else min(patience_s, request.timeout_s)
+        begun_ns = clock.now_ns()
+        collection = collect(command, request.identity, runner, timeout_s=limit_s)
+        if is_new:
+            elapsed_s = (clock.now_ns() - begun_ns) / NS_PER_S
+            allowed_s = _LEAST_PATIENCE_S + _PATIENCE_FACTOR * elapsed_s
+            patience_s = max(patience_s, allowed_s)
+        return collection
+
+    return collected
 
 
 def _built(

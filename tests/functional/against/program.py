@@ -11,6 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.measure.site import ProcessIdentity
@@ -75,7 +76,7 @@ def main() -> None:
     identity = ProcessIdentity(session=session)
     request = SidesRequest(identity=identity, **fields)
     try:
-        with open_sides(request, command, ProcessRunner()) as sides:
+        with open_sides(request, command, ProcessRunner(), SystemClock()) as sides:
             answer = {**told(sides), "proofs": measured(sides) if measures else {}}
     except GpuPerfError as error:
         answer = {"error": type(error).__name__, "text": str(error)}

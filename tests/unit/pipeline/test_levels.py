@@ -111,7 +111,7 @@ def test_the_folder_alone_may_be_enough(search: Search) -> None:
     settled = search.settle(own)
 
     assert settled.level == 0
-    assert search.asked == [(Side.OLD, 0), (Side.NEW, 0)]
+    assert search.asked == [(Side.NEW, 0), (Side.OLD, 0)]
     assert [command.front for command in settled.commands.values()] == [(), ()]
 
 
@@ -201,7 +201,7 @@ def test_an_error_that_is_no_missing_import_ends_the_search(search: Search) -> N
 
     assert error.findings == ("level 0: the old side: SyntaxError",)
     assert "compare with a revision that can be imported" in error.remedy
-    assert search.asked == [(Side.OLD, 0), (Side.NEW, 0)]
+    assert search.asked == [(Side.NEW, 0), (Side.OLD, 0)]
 
 
 def test_a_missing_import_may_be_mended_by_a_build(search: Search) -> None:
