@@ -36,7 +36,7 @@ def test_each_side_runs_its_own_files(
         assert kind.says in answer["text"]
     else:
         assert answer.get("level") == kind.level, answer
-        assert answer["told"][-2:] == ["1", "2"]
+        assert answer["told"][-2:] == ["2", "1"]
         assert answer["test_ids"] == ["tests/test_core.py::test_work"]
         assert kind.says in " ".join(answer["remarks"])
     assert not list(scratch.iterdir())
