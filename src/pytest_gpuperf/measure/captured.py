@@ -25,6 +25,7 @@ from pytest_gpuperf.compute.derive import (
     theoretical_occupancy,
 )
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
+from pytest_gpuperf.compute.roofline import ROOFLINE_COUNTERS, counted_roofline
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
@@ -78,6 +79,7 @@ _BLOCK = (  # what the occupancy of a block follows from
     "static_shared_bytes",
     "dynamic_shared_bytes",
 )
+_ANALYSIS = tuple(dict.fromkeys((*ANALYSIS_COUNTERS, *ROOFLINE_COUNTERS)))
 _Launches = Sequence[tuple["CapturedLaunch", LaunchCounters]]
 
 
@@ -90,8 +92,9 @@ def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
 
 @functools.cache
 def first_counters() -> tuple[str, ...]:
-    """Return the counters of all metrics of the catalogue and of the limiter."""
-    return report_counters((*FORMULAS, ANALYSED))
+    """Return the counters of the metrics of the catalogue, the limiter, the roofline."""
+    roofline = translate.needed_counters((), ROOFLINE_COUNTERS)
+    return tuple(dict.fromkeys((*report_counters((*FORMULAS, ANALYSED)), *roofline)))
 
 
 def capture_record(
@@ -128,8 +131,7 @@ def capture_record(
         facts=translate.captured_facts(launches[0]),
         work=work,
     )
-    analyses = kernel_analyses(launches) if ANALYSED in metrics else ()
-    return replace(record, analyses=analyses)
+    return replace(record, analyses=kernel_analyses(launches))
 
 
 def capture_values(
@@ -171,8 +173,8 @@ def with_metric(
     work: Work | None = None,
 ) -> Record:
     """Return a report's record with one more metric; else as `capture_record`."""
-    if metric == ANALYSED:
-        return replace(record, analyses=kernel_analyses(launches))
+    if metric == ANALYSED:  # it is there
+        return record
     estimates, gaps = capture_values(launches, [metric], work)
     added = tuple(e for e in estimates if e.metric == metric != _COUNT)
     return replace(
@@ -252,7 +254,8 @@ def _analysis(launch: CapturedLaunch) -> Analysis | None:
 
 def _analysed(launch: CapturedLaunch) -> Analysis:
     """Return what limits a launch that was measured."""
-    analysis = analyse(standard_counters(launch, ANALYSIS_COUNTERS).values)
+    values = standard_counters(launch, _ANALYSIS).values
+    analysis = replace(analyse(values), roofline=counted_roofline(values))
     if not isinstance(analysis.limiter, CounterGap):
         return analysis
     missing = tuple(spelled(name, launch) or name for name in analysis.limiter.missing)

@@ -13,6 +13,7 @@ from types import MappingProxyType
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.frozen import Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.roofline import Attainment
 
 __all__ = [
     "DECLARED_BYTES",
@@ -78,6 +79,8 @@ _MEANINGS = {
     "dram_read_bytes": "bytes read from DRAM",
     "dram_write_bytes": "bytes written to DRAM",
     "dram_throughput_fraction": "DRAM traffic, of the most that it sustains",
+    "dram_peak_ratio": "the most bytes that DRAM moves in a cycle of its clock",
+    "dram_clock_hz": "clock of DRAM while it ran",
     "l2_throughput_fraction": "busiest part of the L2 cache, of what it sustains",
     "l2_hit_sectors_count": "sectors that were looked up in the L2 cache and found",
     "l2_miss_sectors_count": "sectors that were looked up there and not found",
@@ -104,9 +107,21 @@ _MEANINGS = {
     DECLARED_BYTES: "bytes that a call has to move, as the test declares",
 }
 
+_ARITHMETIC = {
+    "add": "additions of",
+    "mul": "multiplications of",
+    "fma": "fused multiplications and additions of",
+    "fma_peak": "the most such of",
+}
+
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
         **_MEANINGS,
+        **{
+            f"{dtype}_{what}_ratio": f"{meaning} {dtype}, threads a cycle"
+            for dtype in ("fp32", "fp64")
+            for what, meaning in _ARITHMETIC.items()
+        },
         **{f"{pipe}_pipe_fraction": f"{pipe}, of what it sustains" for pipe in PIPES},
         **{f"stall_{s}_ratio": f"warps stalled by {s}, an issue" for s in STALLS},
         **{f"stall_{s}_samples_count": f"samples stalled by {s}" for s in STALLS},
@@ -294,11 +309,15 @@ class Analysis(Frozen, frozen=True, kw_only=True):
         bound: The roof it comes closest to; None: none was collected, or none is near.
 
         limiter: What limits it, or why the counters do not say.
+
+        roofline: Where it stands by the FLOP and bytes that were counted; None: they were
+            not, or tensor cores computed, whose FLOP these counters do not hold.
     """
 
     limiter: Limiter | CounterGap
     duration_s: float | None = None
     bound: Bound | None = None
+    roofline: Attainment | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

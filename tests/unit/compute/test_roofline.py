@@ -13,6 +13,7 @@ from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.roofline import (
+    counted_roofline,
     declared_roofline,
     roofline,
     time_bound,
@@ -712,3 +713,50 @@ def test_a_peak_and_its_label_agree(value: float | None, label: SourceLabel) -> 
     """A peak that is not known is labelled so, and only such a one."""
     with pytest.raises(RecordError, match="labelled"):
         peak(value, label)
+
+
+COUNTED = {
+    "duration_s": 1e-3,
+    "sm_clock_hz": 1e9,
+    "dram_read_bytes": 3e8,
+    "dram_write_bytes": 1e8,
+    "dram_peak_ratio": 1000.0,
+    "dram_clock_hz": 8e8,
+    **dict.fromkeys(("fp32_add_ratio", "fp32_mul_ratio", "fp32_fma_ratio"), 0.0),
+    "fp32_fma_peak_ratio": 5000.0,
+    "fp64_add_ratio": 100.0,
+    "fp64_mul_ratio": 200.0,
+    "fp64_fma_ratio": 50.0,
+    "fp64_fma_peak_ratio": 2500.0,
+}
+
+
+def test_a_launch_stands_where_its_counters_put_it() -> None:
+    """FLOP by data type, the used one; traffic of DRAM; roofs at the clocks it ran at."""
+    standing = counted_roofline(COUNTED)
+
+    assert standing is not None
+    assert standing.intensity_flop_per_byte == pytest.approx(4e8 / 4e8)
+    assert standing.peak_flop_per_s == pytest.approx(2 * 2500 * 1e9)
+    assert standing.peak_bytes_per_s == pytest.approx(8e11)
+    assert (standing.bound, standing.roof) == ("memory", "dram")
+    assert standing.fraction == pytest.approx(4e11 / 8e11)
+
+
+@pytest.mark.parametrize(
+    ("counter", "value"),
+    [
+        *((name, None) for name in COUNTED if not name.startswith("fp32")),
+        ("tensor_pipe_fraction", 0.3),
+        ("dram_read_bytes", -1e8),
+    ],
+)
+def test_a_launch_stands_nowhere_by_a_part_of_its_counters(
+    counter: str, value: float | None
+) -> None:
+    """Nor by FLOP that leave those of tensor cores out, nor without any traffic."""
+    values = {k: v for k, v in COUNTED.items() if k != counter}
+    if value is not None:
+        values[counter] = value
+
+    assert counted_roofline(values) is None

@@ -119,6 +119,7 @@ _BLOCK_LIMITS = {
     "blocks": "blocks",
     "barriers": "barriers",
 }
+_LETTERS = {"fp32": "f", "fp64": "d"}  # of an arithmetic instruction
 _SAMPLED = {"no_instruction": "no_instructions"}  # the sampler writes a plural
 
 
@@ -156,6 +157,22 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
         _dram(f"dram__throughput.{_ELAPSED}", _PERCENT),
         _dram(f"dram__cycles_active.{_ELAPSED}", _PERCENT),
     ),
+    "dram_peak_ratio": (_dram("dram__bytes.sum.peak_sustained"),),
+    "dram_clock_hz": (_dram("dram__cycles_elapsed.avg.per_second"),),
+    **{
+        f"{dtype}_{what}_ratio": _plain(
+            f"smsp__sass_thread_inst_executed_op_{letter}{what}_pred_on"
+            ".sum.per_cycle_elapsed"
+        )
+        for dtype, letter in _LETTERS.items()
+        for what in ("add", "mul", "fma")
+    },
+    **{
+        f"{dtype}_fma_peak_ratio": _plain(
+            f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum.peak_sustained"
+        )
+        for dtype, letter in _LETTERS.items()
+    },
     "l2_throughput_fraction": _percent(f"lts__throughput.{_ELAPSED}"),
     "l2_hit_sectors_count": _plain("lts__t_sectors_lookup_hit.sum"),
     "l2_miss_sectors_count": _plain("lts__t_sectors_lookup_miss.sum"),
