@@ -164,7 +164,8 @@ def summary(
 
 
 def remarks(run: Run, *, width: int = _WIDTH) -> Iterator[Line]:
-    """Yield what the machine did meanwhile, and which stored tests did not run."""
+    """Yield what was compared, what the machine did, which stored tests did not run."""
+    yield from _against_lines(run, width)
     yield from _shift_lines(run, width)
     yield from _absent_lines(run, width)
     yield from _noise_lines(tally(run), width)

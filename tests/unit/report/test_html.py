@@ -14,9 +14,11 @@ import pytest
 from fakes import runs
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.activity import ActivitySummary, KernelShape, KernelUse
+from pytest_gpuperf.model.change import AgainstEvidence
+from pytest_gpuperf.model.counters import Analysis, CounterGap, KernelAnalysis
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Record, Role, SessionValue, StoredRecord
+from pytest_gpuperf.model.record import Kind, Record, Role, SessionValue, StoredRecord
 from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
@@ -30,7 +32,7 @@ if importlib.util.find_spec("jinja2") is None:
     pytest.skip("Jinja2 is not installed (extra html)", allow_module_level=True)
 
 HOSTILE = "</code></script><img src=x onerror=alert(1)>'\"{{7*7}}\u202e\x1b[31m"
-EMPTY = {"br", "img", "input", "link", "meta"}
+EMPTY = {"br", "img", "input", "link", "meta", "wbr"}
 
 
 class Document(HTMLParser):
@@ -41,11 +43,13 @@ class Document(HTMLParser):
         self.tags: list[tuple[str, dict[str, str]]] = []
         self.texts: list[tuple[str, str]] = []
         self.open: list[str] = []
+        self._breaks = False  # a word may be broken here, and goes on
         self.feed(content.decode())
         self.close()
 
     def handle_starttag(self, tag: str, attrs: list[tuple[str, str | None]]) -> None:
         self.tags.append((tag, {name: value or "" for name, value in attrs}))
+        self._breaks = tag == "wbr"
         if tag not in EMPTY:
             self.open.append(tag)
 
@@ -56,6 +60,9 @@ class Document(HTMLParser):
         assert self.open.pop() == tag
 
     def handle_data(self, data: str) -> None:
+        if self._breaks:
+            data = self.texts.pop()[1] + data
+            self._breaks = False
         self.texts.append((self.open[-1] if self.open else "", data))
 
     def of(self, tag: str, name: str = "") -> list[dict[str, str]]:
@@ -310,13 +317,153 @@ def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
     drawn = test.panel.roofline
     assert drawn is not None
     (point,) = drawn.points
-    assert point.text == "250 GFLOP/s at 10 FLOP/B"
+    assert point.text == "250 GFLOP/s at 10 FLOP/B, 50 % of the DRAM roof"
+    assert drawn.sources == ("data sheet",)
     assert point.roof_y < point.y < drawn.height
 
     bytes_alone = replace(attained, peak_flop_per_s=None)
     (test,) = Page(runs.run((replace(record, roofline=bytes_alone),))).tests
     assert test.panel is not None
     assert test.panel.roofline is None
+
+
+def test_kernels_of_a_capture_stand_in_a_table_and_under_their_roofs() -> None:
+    """Numbered alike, with their shares; the roofs of two data types are two."""
+    standing = Attainment(
+        fraction=0.5,
+        bound="compute",
+        roof="fp64",
+        label=SourceLabel.MEASURED,
+        peak_label=SourceLabel.MEASURED,
+        source="counted",
+        intensity_flop_per_byte=100.0,
+        peak_flop_per_s=1e12,
+        peak_bytes_per_s=5e10,
+    )
+    single = replace(standing, roof="fp32", peak_flop_per_s=2.1e12)
+    gap = CounterGap(reason="not collected")
+    record = replace(
+        runs.record("test_a", runs.value_of("waves", 3, "count", kernel="gemm")),
+        kind=Kind.CAPTURE,
+        analyses=tuple(
+            KernelAnalysis(
+                kernel=name,
+                demangled=f"{name}<{HOSTILE}>",
+                launches_count=2,
+                total_s=total_s,
+                analysis=Analysis(limiter=gap, roofline=roofline),
+            )
+            for name, total_s, roofline in (
+                ("gemm", 3e-3, standing),
+                ("copy", 1e-3, None),
+                ("norm", 1e-3, replace(single, fraction=0.1)),
+            )
+        ),
+    )
+    run = runs.run((record,))
+    (test,) = Page(run).tests
+    assert test.panel is not None
+    table, drawn = test.panel.kernels, test.panel.roofline
+    assert table is not None
+    assert drawn is not None
+    document = read(run)
+
+    assert [row.share.text for row in table.rows if row.share] == [
+        "60 %",
+        "20 %",
+        "20 %",
+    ]
+    assert [row.values for row in table.rows] == [("3",), ("",), ("",)]
+    assert [point.number for point in drawn.points] == ["1", "3"]
+    assert [flat.label for flat in drawn.flats] == [
+        "fp32 2.10 TFLOP/s",
+        "fp64 1.00 TFLOP/s",
+    ]
+    assert drawn.points[0].radius > drawn.points[1].radius
+    assert document.open == []
+    assert not document.of("img")
+
+
+def test_kernels_of_an_earlier_run_stand_beside_those_of_now() -> None:
+    """By name, whatever else moved; what is new or gone says so."""
+
+    def used(*kernels: tuple[str, int, float]) -> Record:
+        return replace(
+            runs.record("test_a", runs.time_of(1e-3)),
+            activity=ActivitySummary(
+                kernels_count=1,
+                kernels=tuple(
+                    KernelUse(
+                        shape=KernelShape(
+                            name=name,
+                            grid=(grid, 1, 1),
+                            block=(128, 1, 1),
+                            registers_count=32,
+                            shared_bytes=0,
+                            dynamic_shared_bytes=0,
+                            stack_bytes=0,
+                        ),
+                        demangled=None,
+                        count=1,
+                        total_s=total_s,
+                    )
+                    for name, grid, total_s in kernels
+                ),
+            ),
+        )
+
+    older = runs.run((used(("gemm", 8, 2e-3), ("norm", 8, 1e-3)),), session_id="s0")
+    (test,) = Page(
+        runs.run((used(("gemm", 9, 3e-3), ("axpy", 1, 1e-3)),)), (older,)
+    ).tests
+    assert test.panel is not None
+    assert test.panel.kernels is not None
+    rows = [(r.number, r.name, r.before, r.change) for r in test.panel.kernels.rows]
+
+    assert rows == [
+        (1, "gemm", "2.00 ms", "+50.0 %"),
+        (2, "axpy", "", "new"),
+        (0, "norm", "1.00 ms", "gone"),
+    ]
+
+
+def test_blocks_against_a_revision_are_drawn() -> None:
+    """Each block, what the same code differs by, and both sides; nothing is accepted."""
+    verdict = replace(
+        runs.REGRESSED,
+        baseline=None,
+        confirmations=(),
+        against=AgainstEvidence(
+            block_count=4,
+            old_values=(1.0e-4, 1.1e-4),
+            new_values=(1.2e-4, 1.3e-4),
+            effects=(0.07, 0.08, 0.09, 0.075),
+            null_fraction=0.02,
+        ),
+    )
+    run = runs.run((runs.record("test_gemm[4096]", runs.time_of(1.8e-4)),), (verdict,))
+    (test,) = Page(run).tests
+    assert test.panel is not None
+    (compared,) = test.panel.against
+
+    assert len(compared.blocks.points) == 4
+    assert compared.blocks.null is not None
+    assert compared.sides is not None
+    assert [row.label for row in compared.sides.rows] == [
+        "the revision",
+        "the working tree",
+    ]
+    assert [name for name, _ in test.panel.commands] == ["reproduce"]
+    assert test.change.startswith("+7.9")
+
+
+def test_a_column_that_is_empty_is_not_there() -> None:
+    """Neither its head nor its place; the legend leaves it out, too."""
+    page = Page(runs.run((runs.record("test_a", runs.time_of(1e-3)),)))
+
+    assert page.absent == ("no-f", "no-d", "no-r", "no-t")
+    assert Page(runs.gpu_run()).absent == ("no-t",)
+    assert "right is worse" not in read(page.run).text()
 
 
 def test_a_time_line_is_drawn_where_sensors_were_sampled() -> None:

@@ -29,6 +29,7 @@ _MICRO = re.compile(r"(?<=\d )us\b")
 _MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
 # a number and its unit stay on one line
 _UNIT = re.compile(r"(?<=\d) (?=[µnmkMGTP]?(?:s|B|B/s|FLOP|FLOP/s|J|W|Hz)\b|%|x\b)")
+_JOINT = re.compile(r"(?<=\w[_\[,./:])(?=\w)")  # none inside an entity
 _THIN = "\u202f"
 
 
@@ -77,6 +78,7 @@ def _environment() -> Environment:
         lstrip_blocks=True,
     )
     environment.filters["figure"] = _typeset
+    environment.filters["breakable"] = _breakable
     return environment
 
 
@@ -93,6 +95,15 @@ def _typeset(text: str) -> Markup:
 
     plain = str(escaped(escape(text)))
     plain = _UNIT.sub(_THIN, _MINUS.sub("−", _MICRO.sub("µs", plain)))
+    return Markup(plain)  # noqa: S704 - escaped above
+
+
+def _breakable(text: str) -> Markup:
+    """Return a name that a browser breaks between its parts; the text is escaped."""
+    from markupsafe import Markup
+    from markupsafe import escape as escaped
+
+    plain = _JOINT.sub("<wbr>", str(escaped(escape(text))))
     return Markup(plain)  # noqa: S704 - escaped above
 
 

@@ -2,45 +2,30 @@
 
 from __future__ import annotations
 
-import math
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 
 from pytest_gpuperf.compute.stats import quantile
-from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
-from pytest_gpuperf.model.record import Record
-from pytest_gpuperf.model.roofline import Attainment
-from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.html.axes import ChangeAxis, LevelAxis, LogAxis
 
 __all__ = [
-    "Bar",
+    "Blocks",
     "Bullet",
     "ChangeStrip",
     "History",
-    "KernelLimits",
-    "KernelRow",
-    "Roofline",
     "Samples",
-    "SensorBand",
     "SessionSamples",
-    "Share",
-    "TimeLineFigure",
+    "blocks",
     "bullet",
     "change_strip",
     "history",
-    "kernel_rows",
-    "roofline",
     "samples",
-    "shares",
-    "time_line",
+    "sides",
     "trend",
-    "utilization_shares",
 ]
 
 QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a stored session
@@ -49,33 +34,11 @@ _LEAST_HISTORY = 8  # fewer sessions are all seen in the table of samples
 _LEAST_TREND = 3
 _MOST_HISTORY = 120  # more points lie over each other
 _HISTORY_PX = 120
-_ROOFLINE_PX = 220
 _TREND_PX = 22
+_BLOCK_PX = 12  # a block's line
 _BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
-_TINY = 0.001  # a smaller share is said to be smaller
-_NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
-_BAND_PX = 28  # height of a sensor's band
-_BAND_WIDTH = 1000  # its width, in units of its own: it stretches
-_NAMED = 0.14  # a narrower stretch has no room for the name of its class
-# what a time line shows, in order: name and unit by the field of a CanonicalRecord
-_SENSORS = {
-    "sm_clock_hz": ("SM clock", "Hz"),
-    "power_watts": ("power", "W"),
-    "temperature_celsius": ("temperature", "°C"),
-    "sm_active_fraction": ("SM active", "fraction"),
-    "tensor_active_fraction": ("tensor active", "fraction"),
-    "dram_active_fraction": ("DRAM active", "fraction"),
-    "gpu_busy_fraction": ("GPU busy", "fraction"),
-}
 
 Point = tuple[str, float]  # across [%], down [px]
-
-
-class Bar(Frozen, frozen=True, kw_only=True):
-    """A part of a whole, drawn and as text."""
-
-    width: str
-    text: str
 
 
 class ChangeStrip(Frozen, frozen=True, kw_only=True):
@@ -107,6 +70,35 @@ class ChangeStrip(Frozen, frozen=True, kw_only=True):
     allowed: tuple[str, str] | None
     unseen: tuple[str, str] | None
     fresh: tuple[str, ...]
+    text: str
+
+
+class Blocks(Frozen, frozen=True, kw_only=True):
+    """
+    What each block of a comparison with a revision differed by, worse to the right.
+
+    Attributes:
+        height: Of the figure [px].
+
+        ticks: Places and texts of the axis.
+
+        null: Start and width of what the same code differs by; None: not known.
+
+        allowed: Start and width of the band that the limit allows; None: no limit.
+
+        points: The difference of each block, the first on top, with its text.
+
+        at: The change as it was judged: place, low and high end, and how far down.
+
+        text: All of it in words.
+    """
+
+    height: int
+    ticks: tuple[tuple[str, str], ...]
+    null: tuple[str, str] | None
+    allowed: tuple[str, str] | None
+    points: tuple[tuple[str, float, str], ...]
+    at: tuple[str, str, str, float]
     text: str
 
 
@@ -213,108 +205,6 @@ class History(Frozen, frozen=True, kw_only=True):
     text: str
 
 
-class KernelLimits(Frozen, frozen=True, kw_only=True):
-    """The roof that a kernel comes closest to, and what limits it."""
-
-    roof: Bar | None
-    limiter: str
-    evidence: str
-
-
-class KernelRow(Frozen, frozen=True, kw_only=True):
-    """A line of the kernel table; "" or None for what is not known."""
-
-    number: int
-    name: str
-    share: Bar | None
-    time: str
-    launches: str
-    registers: str = ""
-    shared: str = ""
-    shape: str = ""
-    limits: KernelLimits | None = None
-
-
-class RooflinePoint(Frozen, frozen=True, kw_only=True):
-    """A call, or a kernel, under the roofs."""
-
-    x: str
-    y: float
-    roof_y: float
-    text: str
-
-
-class Roofline(Frozen, frozen=True, kw_only=True):
-    """
-    Points under a roof of two parts, both axes logarithmic.
-
-    Attributes:
-        height: Of the figure [px].
-
-        slope: The memory roof: from x, y to x, y.
-
-        flat: The compute roof: from x, at y.
-
-        memory_label: Where the name of the memory roof stands, and the name.
-
-        compute_label: The name of the compute roof.
-
-        points: What lies under them.
-
-        across: Ticks of the intensity.
-
-        up: Ticks of the rate.
-    """
-
-    height: int
-    slope: tuple[str, float, str, float]
-    flat: tuple[str, float]
-    memory_label: tuple[str, float, str]
-    compute_label: str
-    points: tuple[RooflinePoint, ...]
-    across: tuple[tuple[str, str, str], ...]
-    up: tuple[tuple[float, str], ...]
-
-
-class SensorBand(Frozen, frozen=True, kw_only=True):
-    """One sensor over time: its name, what it ranged over, and its line [band's units]."""
-
-    name: str
-    range: str
-    points: str
-
-
-class TimeLineFigure(Frozen, frozen=True, kw_only=True):
-    """
-    The sensors of a GPU over a measurement.
-
-    Attributes:
-        duration: How long it took.
-
-        count: Readings that are drawn.
-
-        bands: The sensors.
-
-        classes: Start, width and name of each stretch of one class of work, and whether
-            the name has room in it.
-    """
-
-    duration: str
-    count: int
-    bands: tuple[SensorBand, ...]
-    classes: tuple[tuple[str, str, str, bool], ...]
-
-
-class Share(Frozen, frozen=True, kw_only=True):
-    """A part of a time that begins where the one above ended."""
-
-    name: str
-    left: str
-    width: str
-    text: str
-    time: str
-
-
 def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip | None:
     """
     Return a verdict's change as it is drawn; None: nothing is relative.
@@ -350,6 +240,65 @@ def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip |
         ),
         text=text,
     )
+
+
+def blocks(verdict: Verdict, text: str) -> Blocks | None:
+    """Return the blocks behind a verdict against a revision; None: it has none."""
+    against, change = verdict.against, verdict.change
+    if against is None or change is None or change.effect is None:
+        return None
+    is_flipped = higher_is_better(verdict)
+
+    def worse(effect: float) -> float:
+        return worsening(effect, is_flipped=is_flipped)
+
+    ends = [change.effect if e is None else e for e in (change.low, change.high)]
+    low, high = sorted(map(worse, ends))
+    effects = [*map(worse, against.effects)]
+    axis = ChangeAxis([low, high, *effects, against.null_fraction or 0.0])
+    height = _BLOCK_PX * (len(effects) + 2)
+    return Blocks(
+        height=height,
+        ticks=axis.ticks,
+        null=_band(axis, against.null_fraction),
+        allowed=_band(axis, verdict.threshold),
+        points=tuple(
+            (
+                css_percent(axis.at(effect)),
+                _BLOCK_PX * (place + 0.5),
+                f"block {place + 1}: {display.change(effect)}",
+            )
+            for place, effect in enumerate(effects)
+        ),
+        at=(
+            css_percent(axis.at(worse(change.effect))),
+            css_percent(axis.at(low)),
+            css_percent(axis.at(high)),
+            height - 0.75 * _BLOCK_PX,
+        ),
+        text=text,
+    )
+
+
+def sides(verdict: Verdict) -> list[SessionSamples]:
+    """Return what the processes of each side of a comparison measured."""
+    against = verdict.against
+    if against is None:
+        return []
+    return [
+        SessionSamples(
+            kind=kind,
+            label=label,
+            value=quantile(values, 0.5),
+            values=values,
+            count=len(values),
+        )
+        for kind, label, values in (
+            ("stored", "the revision", against.old_values),
+            ("now", "the working tree", against.new_values),
+        )
+        if values
+    ]
 
 
 def higher_is_better(verdict: Verdict) -> bool:
@@ -452,9 +401,21 @@ def _sample_row(session: SessionSamples, axis: LogAxis, unit: str) -> SampleRow:
     )
 
 
-def trend(sessions: Sequence[SessionSamples]) -> tuple[Point, ...]:
-    """Return the values of the sessions as few small points, this run's last."""
-    values = [s.value for s in sessions if s.kind not in {"fresh", "left-out"}][-12:]
+def trend(
+    sessions: Sequence[SessionSamples], judged: float | None
+) -> tuple[Point, ...]:
+    """
+    Return the values of the sessions as few small points, this run's last.
+
+    Args:
+        sessions: Oldest first, then this run and its fresh processes.
+
+        judged: What stands for this run: fresh processes may have decided.
+    """
+    alike = [s for s in sessions if s.kind not in {"fresh", "left-out"}][-12:]
+    values = [
+        judged if s.kind == "now" and judged is not None else s.value for s in alike
+    ]
     if len(values) < _LEAST_TREND or min(values) <= 0:
         return ()
     low, high = min(values), max(values)
@@ -515,227 +476,3 @@ def history(
         ),
         text=f"{len(shown)} sessions, {texts[0]} in the first, {texts[-1]} in this run",
     )
-
-
-def kernel_rows(record: Record) -> tuple[KernelRow, ...]:
-    """Return the kernels of a measurement, the longest first: CUPTI's, else counters'."""
-    uses = record.activity.kernels if record.activity is not None else ()
-    if not uses:
-        return _analysed_rows(record.analyses)
-    analyses = {analysis.kernel: analysis for analysis in record.analyses}
-    whole_s = math.fsum(use.total_s for use in uses)
-    return tuple(
-        KernelRow(
-            number=number,
-            name=use.demangled or use.shape.name,
-            share=_part(use.total_s, whole_s),
-            time=display.value(use.total_s, "s"),
-            launches=str(use.count),
-            registers=str(use.shape.registers_count),
-            shared=display.value(
-                use.shape.shared_bytes + use.shape.dynamic_shared_bytes, "bytes"
-            ),
-            shape=f"{_extent(use.shape.grid)} × {_extent(use.shape.block)}",
-            limits=_limits(analyses.get(use.shape.name)),
-        )
-        for number, use in enumerate(uses, 1)
-    )
-
-
-def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> tuple[KernelRow, ...]:
-    """Return the kernels that counters were collected of."""
-    times_s = [analysis.total_s or 0.0 for analysis in analyses]
-    whole_s = math.fsum(times_s)
-    return tuple(
-        KernelRow(
-            number=number,
-            name=analysis.demangled,
-            share=_part(time_s, whole_s) if time_s else None,
-            time=display.value(time_s, "s") if time_s else "",
-            launches=str(analysis.launches_count),
-            limits=_limits(analysis),
-        )
-        for number, (analysis, time_s) in enumerate(
-            zip(analyses, times_s, strict=True), 1
-        )
-    )
-
-
-def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
-    """Return what limits a kernel; None: nothing was counted."""
-    if analysis is None:
-        return None
-    bound = analysis.analysis.bound
-    return KernelLimits(
-        roof=None
-        if bound is None
-        else Bar(
-            width=css_percent(min(bound.fraction, 1.0)),
-            text=f"{display.value(bound.fraction, 'fraction', digits=2)} "
-            f"{roof_text(bound.roof)}",
-        ),
-        limiter=limiter_text(analysis.analysis.limiter),
-        evidence=evidence_text(analysis.analysis.limiter),
-    )
-
-
-def _part(part: float, whole: float) -> Bar | None:
-    """Return a part of a whole; None: there is no whole."""
-    if whole <= 0:
-        return None
-    share = part / whole
-    text = display.value(share, "fraction", digits=2) if share >= _TINY else "< 0.1 %"
-    return Bar(width=css_percent(min(share, 1.0)), text=text)
-
-
-def _extent(extent: tuple[int, int, int]) -> str:
-    """Return a grid or a block, its trailing ones left out."""
-    x, y, z = extent
-    numbers = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
-    return ",".join(map(str, numbers))
-
-
-def roofline(attained: Attainment) -> Roofline | None:
-    """Return a call under its roofs; None: a roof or its intensity is not known."""
-    flat, slope = attained.peak_flop_per_s, attained.peak_bytes_per_s
-    intensity = attained.intensity_flop_per_byte
-    if flat is None or slope is None or not intensity:
-        return None
-    ridge = flat / slope
-    roof = min(intensity * slope, flat)
-    rate = attained.fraction * roof
-    across = LogAxis(min(intensity, ridge) / 8, max(intensity, ridge) * 8)
-    floor = min(rate, roof, slope * min(intensity, ridge)) / 4
-    up = LevelAxis(floor, max(flat, rate) * 1.3, height_px=_ROOFLINE_PX, most=4)
-    start = max(min(intensity, ridge) / 8, floor / slope)  # where it leaves the floor
-    middle = math.sqrt(start * ridge)
-    return Roofline(
-        height=_ROOFLINE_PX,
-        slope=(
-            css_percent(across.at(start)),
-            up.at(start * slope),
-            css_percent(across.at(ridge)),
-            up.at(flat),
-        ),
-        flat=(css_percent(across.at(ridge)), up.at(flat)),
-        memory_label=(
-            css_percent(max(across.at(middle) - 0.015, 0.02)),
-            up.at(middle * slope) - 6,
-            display.value(slope, "bytes/s"),
-        ),
-        compute_label=display.value(flat, "FLOP/s"),
-        points=(
-            RooflinePoint(
-                x=css_percent(across.at(intensity)),
-                y=up.at(rate),
-                roof_y=up.at(roof),
-                text=f"{display.value(rate, 'FLOP/s')} at "
-                f"{display.value(intensity, '')} FLOP/B",
-            ),
-        ),
-        across=tuple(
-            (
-                css_percent(x),
-                display.exactly(tick, ""),
-                "end" if x > _NEAR_EDGE else "middle",
-            )
-            for tick in across.ticks
-            for x in (across.at(tick),)
-        ),
-        up=tuple((up.at(tick), display.exactly(tick, "FLOP/s")) for tick in up.ticks),
-    )
-
-
-def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, ...]:
-    """
-    Return parts of a time, each beginning where the one above ended.
-
-    Args:
-        parts: Name and length [s] of each.
-
-        whole_s: All of it [s].
-    """
-    if whole_s <= 0:
-        return ()
-    rows, left = [], 0.0
-    for name, part_s in parts:
-        share = part_s / whole_s
-        rows.append(
-            Share(
-                name=name,
-                left=css_percent(min(left, 1.0)),
-                width=css_percent(max(0.0, min(share, 1 - left))),
-                text=display.whole_percent(share),
-                time=display.value(part_s, "s"),
-            )
-        )
-        left += share
-    return tuple(rows)
-
-
-def time_line(line: TimeLine) -> TimeLineFigure | None:
-    """Return the sensors of a GPU as bands; None: a single reading is not a line."""
-    if len(line.since_s) < 2:  # noqa: PLR2004 - two ends
-        return None
-    start_s, end_s = line.since_s[0], line.since_s[-1]
-    span_s = (end_s - start_s) or 1.0
-    places = [(since_s - start_s) / span_s for since_s in line.since_s]
-    bands = (
-        _band_of(name, line.readings[name], places)
-        for name in _SENSORS
-        if name in line.readings
-    )
-    return TimeLineFigure(
-        duration=display.value(span_s, "s"),
-        count=len(places),
-        bands=tuple(band for band in bands if band is not None),
-        classes=tuple(_class_parts(line.classes, places)),
-    )
-
-
-def _band_of(
-    name: str, values: Sequence[float | None], places: Sequence[float]
-) -> SensorBand | None:
-    """Return one sensor as a line; None: it said something once at most."""
-    label, unit = _SENSORS[name]
-    known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
-    if len(known) < 2:  # noqa: PLR2004 - two ends
-        return None
-    numbers = [value for _, value in known]
-    low, high = min(numbers), max(numbers)
-    bottom = 0.0 if unit == "fraction" else low * 0.9
-    top = 1.0 if unit == "fraction" else high * 1.02
-    scale = _BAND_PX / ((top - bottom) or 1.0)
-    points = (f"{_BAND_WIDTH * x:.0f},{(top - v) * scale:.1f}" for x, v in known)
-    return SensorBand(
-        name=label,
-        range=display.value(low, unit)
-        if low == high
-        else display.interval(low, high, unit),
-        points=" ".join(points),
-    )
-
-
-def _class_parts(
-    classes: Sequence[str], places: Sequence[float]
-) -> Iterator[tuple[str, str, str, bool]]:
-    """Yield start, width and name of each stretch of one class, and if a name fits."""
-    if not any(classes):
-        return
-    first = 0
-    for place in range(1, len(classes) + 1):
-        if place == len(classes) or classes[place] != classes[first]:
-            begin = places[first]
-            end = places[min(place, len(classes) - 1)]
-            share = end - begin
-            name = classes[first] or "not known"
-            yield css_percent(begin), css_percent(share), name, share > _NAMED
-            first = place
-
-
-def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:
-    """Return where the time of a GPU went, the longest class first."""
-    parts = sorted(window.class_s.items(), key=lambda part: (-part[1], part[0]))
-    parts.append(("without SM, tensor or DRAM activity", window.incomplete_s))
-    parts.append(("not observed", window.unobserved_s))
-    return shares([part for part in parts if part[1] > 0], window.duration_s)

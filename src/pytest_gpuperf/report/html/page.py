@@ -257,6 +257,27 @@ class Page:
         return tuple((s, counts[s.name]) for s in STATUSES if counts[s.name])
 
     @property
+    def has_changes(self) -> bool:
+        """Whether a change is drawn."""
+        return any(test.strip for test in self.tests)
+
+    @property
+    def has_limits(self) -> bool:
+        """Whether a value is drawn with its limit."""
+        return any(test.bullet for test in self.tests)
+
+    @property
+    def absent(self) -> tuple[str, ...]:
+        """Which columns are empty, as CSS classes."""
+        present = {
+            "f": self.has_changes or self.has_limits,
+            "d": any(test.change for test in self.tests),
+            "r": any(test.roofline or test.grade for test in self.tests),
+            "t": any(test.trend for test in self.tests),
+        }
+        return tuple(f"no-{name}" for name, is_there in present.items() if not is_there)
+
+    @property
     def has_groups(self) -> bool:
         """Whether a marker names a group."""
         return any(test.group for test in self.tests)
@@ -325,7 +346,7 @@ class Page:
         sessions = self._sessions.of(row, shown)
         has_panel = place < self._most_panels or status.fails
         test = self._groups.get(row.key.test_id)
-        text = row.change
+        text = row.change or row.revision_change
         return Test(
             id=_address(str(row.key)),
             test_id=row.key.test_id,
@@ -346,7 +367,7 @@ class Page:
             line=_line(status, verdict),
             roofline=row.roofline,
             grade=row.grade,
-            trend=figures.trend(sessions),
+            trend=figures.trend(sessions, None if shown is None else shown.value),
             measured="" if shown is not None else ", ".join(row.measured()),
             panel=self._panel(row, status, verdict, sessions) if has_panel else None,
         )
@@ -366,6 +387,7 @@ class Page:
             state=_ASSERTED if asserted else status.meaning,
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
+            earlier=self._sessions.earlier(row),
             commands=self._commands(verdict),
             moved=() if status in _QUIET else self._moved(changed),
             common_facts=self._common,
@@ -379,7 +401,8 @@ class Page:
             return ()
         commands = [("reproduce", reproduce_command(verdict, options))]
         moved = {Outcome.REGRESSED, Outcome.IMPROVED}
-        if verdict.outcome in moved and options.get("gpuperf_update") != "all":
+        is_open = options.get("gpuperf_update") != "all" and not verdict.of_revision
+        if verdict.outcome in moved and is_open:
             commands.append(("accept", accept_command(verdict, options)))
         return tuple(commands)
 
@@ -418,7 +441,8 @@ def _shown_estimate(row: Row, verdict: Verdict | None) -> Estimate | None:
     time = row.estimate("time")
     if time is not None or row.record is None:
         return time
-    return next((e for e in row.record.estimates if e.kernel is None), None)
+    whole = [e for e in row.record.estimates if e.kernel is None]
+    return whole[0] if len(whole) == 1 else None
 
 
 def _value_text(row: Row, shown: Estimate | None) -> str:

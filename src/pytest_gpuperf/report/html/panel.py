@@ -14,7 +14,7 @@ from pytest_gpuperf.model.verdict import JUDGED, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import evidence, explanation
-from pytest_gpuperf.report.html import figures
+from pytest_gpuperf.report.html import figures, kernels, timeline
 from pytest_gpuperf.report.html.figures import SessionSamples
 from pytest_gpuperf.report.lines import Column
 from pytest_gpuperf.report.rows import Row, utilization_lines
@@ -24,6 +24,7 @@ __all__ = ["GapKey", "Gaps", "Panel", "bullet_of", "facts_of", "gaps_of", "panel
 
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
 _MOST_VALUES = 40  # of a test; more are counted
+_COMPILED = {"registers", "stack_bytes", "spills_bytes"}  # have a table of their own
 _MOST_METRICS = 10  # of each kernel: a wider table is not read
 
 GapKey = tuple[str, str]  # reason and remedy
@@ -78,7 +79,7 @@ class Loop(Frozen, frozen=True, kw_only=True):
     grade: str
     facts: tuple[tuple[str, str], ...]
     period: str
-    phases: tuple[figures.Share, ...]
+    phases: tuple[timeline.Share, ...]
     tables: tuple[Table, ...]
 
 
@@ -86,7 +87,15 @@ class Utilization(Frozen, frozen=True, kw_only=True):
     """What a GPU was busy with."""
 
     text: str
-    shares: tuple[figures.Share, ...]
+    shares: tuple[timeline.Share, ...]
+
+
+class Comparison(Frozen, frozen=True, kw_only=True):
+    """One metric of a test against a revision: its blocks, and the values of both sides."""
+
+    metric: str
+    blocks: figures.Blocks
+    sides: figures.Samples | None
 
 
 class Panel(Frozen, frozen=True, kw_only=True):
@@ -98,15 +107,16 @@ class Panel(Frozen, frozen=True, kw_only=True):
     notes: tuple[str, ...]
     samples: figures.Samples | None
     history: figures.History | None
-    roofline: figures.Roofline | None
-    roof: figures.Bar | None
+    against: tuple[Comparison, ...]
+    roofline: kernels.Roofline | None
+    roof: kernels.Bar | None
     roof_origin: str
-    kernels: tuple[figures.KernelRow, ...]
+    kernels: kernels.KernelTable | None
     per_kernel: Table | None
     binary: Table | None
     loop: Loop | None
     utilization: tuple[Utilization, ...]
-    time_lines: tuple[figures.TimeLineFigure, ...]
+    time_lines: tuple[timeline.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
     moved: tuple[tuple[str, str, str], ...]
     values: tuple[Value, ...]
@@ -118,7 +128,8 @@ class Panel(Frozen, frozen=True, kw_only=True):
     def figure_count(self) -> int:
         """How many figures stand beside each other."""
         drawn = (self.samples, self.history, self.roofline, self.roof, self.binary)
-        return sum(map(bool, (*drawn, self.loop, *self.utilization)))
+        compared = sum(1 + bool(one.sides) for one in self.against)
+        return sum(map(bool, (*drawn, *self.utilization))) + compared
 
 
 def panel_of(
@@ -127,6 +138,7 @@ def panel_of(
     state: str,
     shown: Estimate | None,
     sessions: Sequence[SessionSamples],
+    earlier: Record | None,
     commands: tuple[tuple[str, str], ...],
     moved: tuple[tuple[str, str, str], ...],
     common_facts: Mapping[str, str],
@@ -144,6 +156,8 @@ def panel_of(
 
         sessions: Them, oldest first.
 
+        earlier: The same measurement in the newest earlier run; None: there is none.
+
         commands: What to type next: name and line.
 
         moved: Facts that have changed: name, then and now.
@@ -155,22 +169,23 @@ def panel_of(
     record = row.record
     changed = next((v for v in row.verdicts if v.change is not None), None)
     metric, unit = ("", "") if shown is None else (shown.metric, shown.unit)
+    stored = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
     values = tuple(_values(record))
+    table = kernels.kernel_rows(record, earlier) if record is not None else None
     return Panel(
         state=state,
         judgements=tuple(map(_judgement, row.verdicts)),
         doubts=row.doubts(),
         notes=row.notes(),
-        samples=figures.samples(sessions, metric, unit, row.verdicts)
-        if drawn
-        else None,
+        samples=figures.samples(sessions, metric, unit, stored) if drawn else None,
         history=figures.history(sessions, unit, changed),
-        roofline=figures.roofline(row.attained) if row.attained else None,
+        against=tuple(_comparisons(row)),
+        roofline=kernels.roofline(record) if record is not None else None,
         roof=_roof(row),
         roof_origin=_roof_origin(row),
-        kernels=figures.kernel_rows(record) if record is not None else (),
-        per_kernel=_per_kernel(record),
+        kernels=table,
+        per_kernel=None if table is not None else _per_kernel(record),
         binary=_binary(record),
         loop=_loop(record),
         utilization=tuple(_utilization(row)),
@@ -186,6 +201,20 @@ def panel_of(
             if key not in common_gaps
         ),
     )
+
+
+def _comparisons(row: Row) -> Iterator[Comparison]:
+    """Yield what was compared with a revision."""
+    for verdict in row.verdicts:
+        drawn = figures.blocks(verdict, evidence(verdict))
+        if drawn is not None and verdict.estimate is not None:
+            unit = verdict.estimate.unit
+            sides = figures.sides(verdict)
+            yield Comparison(
+                metric=verdict.metric,
+                blocks=drawn,
+                sides=figures.samples(sides, verdict.metric, unit, ()),
+            )
 
 
 def bullet_of(verdict: Verdict | None) -> figures.Bullet | None:
@@ -235,26 +264,30 @@ def _values(record: Record | None) -> Iterator[Value]:
 def _per_kernel(record: Record | None) -> Table | None:
     """Return the values that each kernel has of its own."""
     estimates = record.estimates if record is not None else ()
-    values = {(e.kernel, e.metric): e for e in estimates if e.kernel is not None}
-    kernels = tuple(dict.fromkeys(kernel for kernel, _ in values))[:_MOST_VALUES]
+    told = _COMPILED if record is not None and record.kernels else ()
+    own = [e for e in estimates if e.kernel is not None and e.metric not in told]
+    values = {(e.kernel, e.metric): e for e in own}
+    names = tuple(dict.fromkeys(kernel for kernel, _ in values))[:_MOST_VALUES]
     metrics = tuple(dict.fromkeys(metric for _, metric in values))[:_MOST_METRICS]
-    if not kernels:
+    whole = {e.metric: e.value for e in estimates if e.kernel is None}
+    repeats = all(whole.get(e.metric) == e.value for e in own)
+    if not names or (len(names) == 1 and repeats):  # it stands among the values
         return None
-    columns = [Column(head="kernel", cells=tuple(map(str, kernels)))]
+    columns = [Column(head="kernel", cells=tuple(map(str, names)))]
     for metric in metrics:
-        cells = (values.get((kernel, metric)) for kernel in kernels)
+        cells = (values.get((kernel, metric)) for kernel in names)
         texts = ("" if e is None else display.value(e.value, e.unit) for e in cells)
         columns.append(Column(head=metric, cells=tuple(texts), right=True))
     return Table(heading="Values of each kernel", columns=tuple(columns))
 
 
-def _roof(row: Row) -> figures.Bar | None:
+def _roof(row: Row) -> kernels.Bar | None:
     """Return the share of its roof that a measurement reached."""
     share = row.estimate("roofline.fraction")
     if share is None:
         return None
     width = css_percent(max(0.0, min(share.value, 1.0)))
-    return figures.Bar(width=width, text=row.roofline)
+    return kernels.Bar(width=width, text=row.roofline)
 
 
 def _roof_origin(row: Row) -> str:
@@ -268,22 +301,22 @@ def _roof_origin(row: Row) -> str:
 
 def _binary(record: Record | None) -> Table | None:
     """Return the resources of compiled kernels."""
-    kernels = record.kernels if record is not None else ()
-    if not kernels:
+    compiled = record.kernels if record is not None else ()
+    if not compiled:
         return None
 
     def sizes(field: str) -> tuple[str, ...]:
-        numbers = [getattr(kernel, field) for kernel in kernels]
+        numbers = [getattr(kernel, field) for kernel in compiled]
         return tuple("" if n is None else display.value(n, "bytes") for n in numbers)
 
     return Table(
-        heading=display.plural(len(kernels), "compiled kernel"),
+        heading=display.plural(len(compiled), "compiled kernel"),
         columns=(
-            Column(head="kernel", cells=tuple(k.demangled or k.name for k in kernels)),
-            Column(head="target", cells=tuple(k.target for k in kernels)),
+            Column(head="kernel", cells=tuple(k.demangled or k.name for k in compiled)),
+            Column(head="target", cells=tuple(k.target for k in compiled)),
             Column(
                 head="registers",
-                cells=tuple(str(k.registers_count) for k in kernels),
+                cells=tuple(str(k.registers_count) for k in compiled),
                 right=True,
             ),
             Column(head="stack", cells=sizes("stack_bytes"), right=True),
@@ -291,7 +324,7 @@ def _binary(record: Record | None) -> Table | None:
             Column(head="shared", cells=sizes("shared_bytes"), right=True),
             Column(
                 head="threads",
-                cells=tuple(str(k.threads_per_block or "") for k in kernels),
+                cells=tuple(str(k.threads_per_block or "") for k in compiled),
                 right=True,
             ),
         ),
@@ -312,7 +345,7 @@ def _loop(record: Record | None) -> Loop | None:
         grade=steps.grade or "",
         facts=tuple(step_facts(record)),
         period=display.value(steps.period_s, "s"),
-        phases=figures.shares(phases, steps.period_s),
+        phases=timeline.shares(phases, steps.period_s),
         tables=tuple(t for t in tables if t.heading != "phase"),  # they are drawn
     )
 
@@ -321,13 +354,13 @@ def _utilization(row: Row) -> Iterator[Utilization]:
     """Yield what each GPU was busy with."""
     texts = utilization_lines(row.utilization)
     for window, text in zip(row.utilization, texts, strict=True):
-        yield Utilization(text=text, shares=figures.utilization_shares(window))
+        yield Utilization(text=text, shares=timeline.utilization_shares(window))
 
 
-def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
+def _time_lines(record: Record | None) -> tuple[timeline.TimeLineFigure, ...]:
     """Return what the sensors of each GPU said."""
     lines = record.time_lines if record is not None else ()
-    return tuple(filter(None, map(figures.time_line, lines)))
+    return tuple(filter(None, map(timeline.time_line, lines)))
 
 
 def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:

@@ -64,6 +64,11 @@ class Sessions:
                     )
         return sessions
 
+    def earlier(self, row: Row) -> Record | None:
+        """Return the measurement in the newest earlier run; None: there is none."""
+        several = (records.get(row.key) for _, records in reversed(self._older))
+        return next(filter(None, several), None)
+
     def _stored_sessions(
         self, row: Row, shown: Estimate
     ) -> Iterator[tuple[_SessionName, SessionSamples]]:

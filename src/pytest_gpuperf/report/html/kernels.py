@@ -1,0 +1,474 @@
+"""The kernels of a test as its panel shows them: a table, and points under their roofs."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+
+from pytest_gpuperf.model.activity import KernelUse
+from pytest_gpuperf.model.counters import KernelAnalysis
+from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
+from pytest_gpuperf.report.display import css_percent
+from pytest_gpuperf.report.html.axes import LevelAxis, LogAxis
+
+__all__ = ["Bar", "KernelLimits", "KernelRow", "Roofline", "kernel_rows", "roofline"]
+
+_ROOFLINE_PX = 240
+_TINY = 0.001  # a smaller share is said to be smaller
+_NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
+_ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
+_LEAST_PX, _MOST_PX = 4.5, 10.0  # radius of a point, by its share of the time
+_MOST_POINTS = 40  # more lie over each other; the longest kernels are kept
+
+
+class Bar(Frozen, frozen=True, kw_only=True):
+    """A part of a whole, drawn and as text."""
+
+    width: str
+    text: str
+
+
+class KernelLimits(Frozen, frozen=True, kw_only=True):
+    """The roof that a kernel comes closest to, and what limits it."""
+
+    roof: Bar | None
+    limiter: str
+    evidence: str
+
+
+class KernelRow(Frozen, frozen=True, kw_only=True):
+    """
+    A line of the kernel table; "" or None for what is not known.
+
+    Attributes:
+        number: Its place, which is the name of its point as well; 0: it is gone.
+
+        before: Its time in an earlier run.
+
+        change: By how much that differs, or that the kernel is new or gone.
+
+        values: Other metrics of it, in the order of the table's heads.
+    """
+
+    number: int
+    name: str
+    share: Bar | None
+    time: str
+    launches: str
+    registers: str = ""
+    shared: str = ""
+    shape: str = ""
+    limits: KernelLimits | None = None
+    before: str = ""
+    change: str = ""
+    values: tuple[str, ...] = ()
+
+
+class KernelTable(Frozen, frozen=True, kw_only=True):
+    """
+    The kernels of a test, the longest first.
+
+    Attributes:
+        rows: Them.
+
+        metrics: Heads of the values that only some tables have.
+    """
+
+    rows: tuple[KernelRow, ...]
+    metrics: tuple[str, ...] = ()
+
+    @property
+    def is_launched(self) -> bool:
+        """Whether it is known how they were launched."""
+        return any(row.shape for row in self.rows)
+
+    @property
+    def is_timed(self) -> bool:
+        """Whether any was timed."""
+        return any(row.time for row in self.rows)
+
+    @property
+    def is_counted(self) -> bool:
+        """Whether counters say what limits any."""
+        return any(row.limits for row in self.rows)
+
+    @property
+    def is_compared(self) -> bool:
+        """Whether an earlier run had kernels, too."""
+        return any(row.change for row in self.rows)
+
+
+class RooflinePoint(Frozen, frozen=True, kw_only=True):
+    """
+    A call, or a kernel, under the roofs.
+
+    Attributes:
+        number: Its kernel's place in the table; "": the whole call.
+
+        radius: Of the point [px], by the share of the time.
+    """
+
+    x: str
+    y: float
+    roof_y: float
+    text: str
+    number: str = ""
+    radius: float = 6.0
+
+
+class Roof(Frozen, frozen=True, kw_only=True):
+    """A flat roof: from where, how high, and what it is called."""
+
+    x: str
+    y: float
+    label: str
+
+
+class Roofline(Frozen, frozen=True, kw_only=True):
+    """
+    Points under a roof of memory and one or two of computing, both axes logarithmic.
+
+    Attributes:
+        height: Of the figure [px].
+
+        slope: The memory roof: from x, y to x, y.
+
+        flats: The compute roofs.
+
+        memory_label: Where the name of the memory roof stands, and the name.
+
+        sources: Where the roofs come from.
+
+        points: What lies under them.
+
+        across: Ticks of the intensity.
+
+        up: Ticks of the rate.
+    """
+
+    height: int
+    slope: tuple[str, float, str, float]
+    flats: tuple[Roof, ...]
+    memory_label: tuple[str, float, str]
+    sources: tuple[str, ...]
+    points: tuple[RooflinePoint, ...]
+    across: tuple[tuple[str, str, str], ...]
+    up: tuple[tuple[float, str], ...]
+
+
+def kernel_rows(record: Record, earlier: Record | None = None) -> KernelTable | None:
+    """
+    Return the kernels of a measurement: CUPTI's, else those of counters.
+
+    Args:
+        record: What was measured.
+
+        earlier: The same of an earlier run; None: there is none.
+    """
+    analyses = {analysis.kernel: analysis for analysis in record.analyses}
+    uses = record.activity.kernels if record.activity is not None else ()
+    if not uses and not analyses:
+        return None
+    shown = ("registers", "shared_bytes") if uses else ()
+    metrics, values = _other_values(record, shown)
+    rows = _used_rows(uses, analyses) if uses else _analysed_rows(record.analyses)
+    keys = [use.shape.name for use in uses] or [*analyses]
+    rows = [
+        replace(row, values=tuple(values.get((key, metric), "") for metric in metrics))
+        for key, row in zip(keys, rows, strict=True)
+    ]
+    before = earlier.activity.kernels if earlier and earlier.activity else ()
+    if uses and before:
+        rows = [*_compared(rows, uses, before)]
+    return KernelTable(rows=tuple(rows), metrics=metrics)
+
+
+def _other_values(
+    record: Record, shown: Sequence[str]
+) -> tuple[tuple[str, ...], Mapping[tuple[str, str], str]]:
+    """Return the metrics of kernels that have no column yet, and their values."""
+    own = [e for e in record.estimates if e.kernel and e.metric not in shown]
+    metrics = tuple(dict.fromkeys(e.metric for e in own if e.metric != _LAUNCHES))
+    return metrics, {
+        (str(e.kernel), e.metric): display.value(e.value, e.unit) for e in own
+    }
+
+
+_LAUNCHES = "launches.count"
+
+
+def _used_rows(
+    uses: Sequence[KernelUse], analyses: Mapping[str, KernelAnalysis]
+) -> list[KernelRow]:
+    """Return the kernels that CUPTI saw."""
+    whole_s = math.fsum(use.total_s for use in uses)
+    return [
+        KernelRow(
+            number=number,
+            name=_name(use),
+            share=_part(use.total_s, whole_s),
+            time=display.value(use.total_s, "s"),
+            launches=str(use.count),
+            registers=str(use.shape.registers_count),
+            shared=display.value(
+                use.shape.shared_bytes + use.shape.dynamic_shared_bytes, "bytes"
+            ),
+            shape=f"{_extent(use.shape.grid)} × {_extent(use.shape.block)}",
+            limits=_limits(analyses.get(use.shape.name)),
+        )
+        for number, use in enumerate(uses, 1)
+    ]
+
+
+def _analysed_rows(analyses: Sequence[KernelAnalysis]) -> list[KernelRow]:
+    """Return the kernels that counters were collected of."""
+    times_s = [analysis.total_s or 0.0 for analysis in analyses]
+    whole_s = math.fsum(times_s)
+    return [
+        KernelRow(
+            number=number,
+            name=analysis.demangled,
+            share=_part(time_s, whole_s) if time_s else None,
+            time=display.value(time_s, "s") if time_s else "",
+            launches=str(analysis.launches_count),
+            limits=_limits(analysis),
+        )
+        for number, (analysis, time_s) in enumerate(
+            zip(analyses, times_s, strict=True), 1
+        )
+    ]
+
+
+def _compared(
+    rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelUse]
+) -> Iterator[KernelRow]:
+    """Yield kernels with what they took before; those that are gone come last."""
+    left = {(_name(use), use.shape.grid, use.shape.block): use for use in before}
+    by_name: dict[str, list[tuple[object, ...]]] = {}
+    for key in left:
+        by_name.setdefault(str(key[0]), []).append(key)
+    for row, use in zip(rows, uses, strict=True):
+        exact = (_name(use), use.shape.grid, use.shape.block)
+        same_name = [key for key in by_name.get(_name(use), ()) if key in left]
+        key = exact if exact in left else same_name[0] if same_name else None
+        then = None if key is None else left.pop(key, None)  # type: ignore[call-overload] # the same tuples
+        if then is None:
+            yield replace(row, change="new")
+            continue
+        moved = use.total_s / then.total_s - 1 if then.total_s else 0.0
+        yield replace(
+            row,
+            before=display.value(then.total_s, "s"),
+            change=display.change(moved) if then.total_s else "",
+        )
+    for use in left.values():
+        (row,) = _used_rows([use], {})
+        time = row.time
+        yield replace(row, number=0, share=None, time="", before=time, change="gone")
+
+
+def _name(use: KernelUse) -> str:
+    """Return what a kernel is called."""
+    return use.demangled or use.shape.name
+
+
+def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
+    """Return what limits a kernel; None: nothing was counted."""
+    if analysis is None:
+        return None
+    bound = analysis.analysis.bound
+    return KernelLimits(
+        roof=None
+        if bound is None
+        else Bar(
+            width=css_percent(min(bound.fraction, 1.0)),
+            text=f"{display.value(bound.fraction, 'fraction', digits=2)} "
+            f"{roof_text(bound.roof)}",
+        ),
+        limiter=limiter_text(analysis.analysis.limiter),
+        evidence=evidence_text(analysis.analysis.limiter),
+    )
+
+
+def _part(part: float, whole: float) -> Bar | None:
+    """Return a part of a whole; None: there is no whole."""
+    if whole <= 0:
+        return None
+    share = part / whole
+    text = display.value(share, "fraction", digits=2) if share >= _TINY else "< 0.1 %"
+    return Bar(width=css_percent(min(share, 1.0)), text=text)
+
+
+def _extent(extent: tuple[int, int, int]) -> str:
+    """Return a grid or a block, its trailing ones left out."""
+    x, y, z = extent
+    numbers = (x, y, z) if z > 1 else (x, y) if y > 1 else (x,)
+    return ",".join(map(str, numbers))
+
+
+class _Standing(Frozen, frozen=True, kw_only=True):
+    """What stands under the roofs: numbers, before they have a place."""
+
+    intensity: float
+    rate: float
+    flat: float
+    slope: float
+    text: str
+    number: str
+    radius: float
+
+    @property
+    def ridge(self) -> float:
+        """The intensity at which its two roofs meet."""
+        return self.flat / self.slope
+
+    @property
+    def roof(self) -> float:
+        """The rate that its roofs allow."""
+        return min(self.intensity * self.slope, self.flat)
+
+
+def roofline(record: Record) -> Roofline | None:
+    """Return a call and its kernels under their roofs; None: none has a place there."""
+    standings = [*_standings(record)]
+    if not standings:
+        return None
+    slope = max(one.slope for one in standings)
+    flats = _distinct(one.flat for one in standings)
+    across = LogAxis(
+        min(min(one.intensity, one.ridge) for one in standings) / 4,
+        max(max(one.intensity, one.ridge) for one in standings) * 4,
+    )
+    floor = min(min(one.rate, one.roof) for one in standings) / 4
+    top = max(*flats, *(one.rate for one in standings))
+    up = LevelAxis(floor, top * 1.3, height_px=_ROOFLINE_PX, most=4)
+    ridge = max(flats) / slope
+    start = max(min(one.intensity for one in standings) / 4, floor / slope)
+    middle = math.sqrt(start * ridge)
+    return Roofline(
+        height=_ROOFLINE_PX,
+        slope=(
+            css_percent(across.at(start)),
+            up.at(start * slope),
+            css_percent(across.at(ridge)),
+            up.at(max(flats)),
+        ),
+        flats=tuple(
+            Roof(
+                x=css_percent(across.at(flat / slope)),
+                y=up.at(flat),
+                label=f"{_compute_name(record, flat)} "
+                f"{display.value(flat, 'FLOP/s')}".strip(),
+            )
+            for flat in flats
+        ),
+        memory_label=(
+            css_percent(max(across.at(middle) - 0.015, 0.02)),
+            up.at(middle * slope) - 6,
+            f"{_memory_name(record)} {display.value(slope, 'bytes/s')}".strip(),
+        ),
+        sources=tuple(dict.fromkeys(a.source for a in _attainments(record))),
+        points=tuple(_point(one, across, up) for one in standings),
+        across=tuple(_labelled_ticks(across)),
+        up=tuple((up.at(tick), display.exactly(tick, "FLOP/s")) for tick in up.ticks),
+    )
+
+
+def _labelled_ticks(across: LogAxis) -> Iterator[tuple[str, str, str]]:
+    """Yield place, text and anchor of the ticks of the intensity."""
+    for tick in across.ticks:
+        x = across.at(tick)
+        anchor = "end" if x > _NEAR_EDGE else "middle"
+        yield css_percent(x), display.exactly(tick, ""), anchor
+
+
+def _attainments(record: Record) -> Iterator[Attainment]:
+    """Yield what the call and its kernels reached, as far as it is known."""
+    if record.roofline is not None:
+        yield record.roofline
+    for kernel in record.analyses:
+        if kernel.analysis.roofline is not None:
+            yield kernel.analysis.roofline
+
+
+def _standings(record: Record) -> Iterator[_Standing]:
+    """Yield the call, then its kernels, that have a place under two roofs."""
+    if record.roofline is not None:
+        yield from _standing(record.roofline, "", "", 6.0)
+    uses = record.activity.kernels if record.activity is not None else ()
+    numbers = {use.shape.name: place for place, use in reversed([*enumerate(uses, 1)])}
+    whole_s = math.fsum(kernel.total_s or 0.0 for kernel in record.analyses) or 1.0
+    for place, kernel in enumerate(record.analyses[:_MOST_POINTS], 1):
+        if kernel.analysis.roofline is not None:
+            number = str(numbers.get(kernel.kernel, place))
+            share = (kernel.total_s or 0.0) / whole_s
+            radius = max(_LEAST_PX, _MOST_PX * math.sqrt(share))
+            name = f"{number} {kernel.demangled}: "
+            yield from _standing(kernel.analysis.roofline, name, number, radius)
+
+
+def _standing(
+    attained: Attainment, name: str, number: str, radius: float
+) -> Iterator[_Standing]:
+    """Yield one point; none where a roof or its intensity is not known."""
+    flat, slope = attained.peak_flop_per_s, attained.peak_bytes_per_s
+    intensity = attained.intensity_flop_per_byte
+    if flat is None or slope is None or not intensity or attained.fraction <= 0:
+        return
+    rate = attained.fraction * min(intensity * slope, flat)
+    share = display.value(attained.fraction, "fraction", digits=2)
+    yield _Standing(
+        intensity=intensity,
+        rate=rate,
+        flat=flat,
+        slope=slope,
+        text=f"{name}{display.value(rate, 'FLOP/s')} at "
+        f"{display.value(intensity, '')} FLOP/B, {share} of the "
+        f"{roof_text(attained.roof)} roof",
+        number=number,
+        radius=round(radius, 1),
+    )
+
+
+def _point(one: _Standing, across: LogAxis, up: LevelAxis) -> RooflinePoint:
+    """Return a point at its place."""
+    return RooflinePoint(
+        x=css_percent(across.at(one.intensity)),
+        y=up.at(one.rate),
+        roof_y=up.at(one.roof),
+        text=one.text,
+        number=one.number,
+        radius=one.radius,
+    )
+
+
+def _distinct(flats: Iterable[float]) -> list[float]:
+    """Return the compute roofs, highest first, those that are nearly equal once."""
+    roofs: list[float] = []
+    for flat in sorted(flats, reverse=True):
+        if not roofs or roofs[-1] > flat * _ALIKE:
+            roofs.append(flat)
+    return roofs
+
+
+def _compute_name(record: Record, flat: float) -> str:
+    """Return the data type of a compute roof; "": no point reaches up to it."""
+    names = (
+        a.roof
+        for a in _attainments(record)
+        if a.bound == "compute"
+        and a.peak_flop_per_s
+        and 1 / _ALIKE < a.peak_flop_per_s / flat <= 1
+    )
+    declared = record.work.dtype if record.work is not None else None
+    return next(names, declared if record.roofline is not None else None) or ""
+
+
+def _memory_name(record: Record) -> str:
+    """Return the level of memory whose roof it is; "": no point says."""
+    names = (a.roof for a in _attainments(record) if a.bound == "memory")
+    return roof_text(next(names, ""))
