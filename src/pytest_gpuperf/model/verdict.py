@@ -16,6 +16,7 @@ __all__ = [
     "JUDGED",
     "BaselineSpan",
     "Cause",
+    "Command",
     "KernelChoice",
     "LeftOut",
     "Limit",
@@ -229,6 +230,21 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
         finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
 
 
+class Command(BulkRecord, frozen=True, kw_only=True):
+    """
+    What to type next about a verdict, where pytest was started.
+
+    Attributes:
+        kind: `reproduce`: measure and judge this test again; `accept`: make what was
+            measured the baseline.
+
+        argv: Program and arguments, not quoted.
+    """
+
+    kind: str
+    argv: tuple[str, ...]
+
+
 class Verdict(BulkRecord, frozen=True, kw_only=True):
     """
     One judgement with its evidence; words and units are put on by report.
@@ -273,6 +289,10 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
         detail: The evidence in words, a line each.
 
         remedy: What to do about it; "" where there is nothing to do.
+
+        sentence: Its reason in words; "" where it passed, and before it is reported.
+
+        commands: What to type next; likewise.
     """
 
     key: RecordKey
@@ -293,6 +313,8 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     against: AgainstEvidence | None = None
     detail: tuple[str, ...] = ()
     remedy: str = ""
+    sentence: str = ""
+    commands: tuple[Command, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

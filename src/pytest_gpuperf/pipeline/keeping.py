@@ -448,9 +448,10 @@ def write_reports(suite: Suite, run: Run) -> None:
     """
     if suite.config.json is None and suite.config.html is None:
         return
+    from pytest_gpuperf.report.explanation import completed
     from pytest_gpuperf.report.runs import write_html, write_json
 
-    run = _with_samples(suite, run)
+    run = completed(_with_samples(suite, run))
     if suite.config.json is not None:
         write_json(run, suite.config.json)
     if suite.config.html is not None:

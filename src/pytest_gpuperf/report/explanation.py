@@ -6,28 +6,39 @@ import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.model.change import Change
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
-from pytest_gpuperf.model.verdict import BaselineSpan, Limit, Outcome, Reason, Verdict
+from pytest_gpuperf.model.verdict import (
+    BaselineSpan,
+    Command,
+    Limit,
+    Outcome,
+    Reason,
+    Verdict,
+)
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.lines import INDENT, STYLES, Line, shorten, wrapped
 
 __all__ = [
-    "accept_command",
     "assert_lines",
+    "command_text",
+    "commands",
+    "completed",
     "evidence",
     "explanation",
     "fitted",
     "joint_explanation",
     "listed",
     "longrepr_lines",
-    "reproduce_command",
 ]
 
 _NO_OPTIONS: Mapping[str, str] = {}
 _WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
 _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
-_COMMANDS = ("reproduce:", "accept:")  # how the lines begin that are typed again
+_REPRODUCE, _ACCEPT = "reproduce", "accept"
+_COMMANDS = (f"{_REPRODUCE}:", f"{_ACCEPT}:")  # how lines begin that are typed again
 _DRIFT = 0.001  # less machine drift does not change a printed digit
 _SHOWN_NAMES = 8  # measurements that share a block; more are counted
 _SHOWN_FACTS = 6  # changed facts of one line; more are counted
@@ -52,6 +63,8 @@ _JUDGING = (
 )
 # an update changes the store that is compared with, and nothing else
 _ACCEPTING = ("baseline", "compare-across", "runs", "collectors", "replay")
+
+_QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED})
 
 # reasons that their evidence does not show by itself
 _UNDECIDED = frozenset(
@@ -185,17 +198,45 @@ def evidence(verdict: Verdict) -> str:
     return f"{text}: {why}" if text else why
 
 
-def reproduce_command(verdict: Verdict, options: Mapping[str, str]) -> str:
-    """Return the command that measures and judges this one test again."""
-    flags = _flags(options, _JUDGING)
-    return _command(verdict, options, _with_store(verdict, options, flags))
+def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[Command, ...]:
+    """
+    Return what to type next about a verdict.
 
+    Args:
+        verdict: The judgement.
 
-def accept_command(verdict: Verdict, options: Mapping[str, str]) -> str:
-    """Return the command that makes what was measured the baseline."""
+        options: The plugin's options that were set; a command repeats what matters.
+    """
+    if verdict.outcome is Outcome.UNMEASURED:
+        return ()
+    again = _command(_REPRODUCE, verdict, options, _flags(options, _JUDGING))
+    if options.get("gpuperf_update") == "all" or verdict.of_revision:
+        return (again,)  # it is accepted already, or nothing can be stored
+    if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
+        return (again,)
     flags = _flags(options, _ACCEPTING)
-    command = _command(verdict, options, _with_store(verdict, options, flags))
-    return f"{command} --gpuperf-update=all"
+    return again, _command(_ACCEPT, verdict, options, flags, "--gpuperf-update=all")
+
+
+def command_text(command: Command) -> str:
+    """Return a command as it is typed into a shell, safe to print."""
+    return display.escape(" ".join(map(display.quoted, command.argv)))
+
+
+def completed(run: Run) -> Run:
+    """Return a run whose verdicts say why and what to type next, but for those that pass."""
+    options = run.header.options
+    verdicts = tuple(
+        verdict
+        if verdict.outcome in _QUIET
+        else replace(
+            verdict,
+            sentence=words.sentence(verdict),
+            commands=commands(verdict, options),
+        )
+        for verdict in run.verdicts
+    )
+    return replace(run, verdicts=verdicts)
 
 
 def _why(verdict: Verdict) -> str:
@@ -234,13 +275,8 @@ def _body(
         texts.append(f"remedy: {display.escape(verdict.remedy)}")
     for text in texts:
         yield from wrapped(text, width=width, depth=1)
-    if is_unmeasured or options is None:
-        return
-    yield Line(f"    reproduce: {reproduce_command(verdict, options)}")
-    if options.get("gpuperf_update") == "all" or verdict.of_revision:
-        return  # it is accepted already, or nothing can be stored
-    if verdict.outcome in {Outcome.REGRESSED, Outcome.IMPROVED}:
-        yield Line(f"    accept:    {accept_command(verdict, options)}")
+    for command in () if options is None else commands(verdict, options):
+        yield Line(f"    {command.kind + ':':<10} {command_text(command)}")
 
 
 def _subject(verdict: Verdict) -> str:
@@ -390,11 +426,16 @@ def _range(first: str, last: str) -> str:
 
 
 def _command(
-    verdict: Verdict, options: Mapping[str, str], flags: tuple[str, ...]
-) -> str:
-    """Return a pytest command line for one test."""
-    words_of = ("pytest", _from_root(verdict.key.test_id, options), *flags)
-    return display.escape(" ".join(display.quoted(word) for word in words_of))
+    kind: str,
+    verdict: Verdict,
+    options: Mapping[str, str],
+    flags: tuple[str, ...],
+    *more: str,
+) -> Command:
+    """Return a pytest command for one test."""
+    test = _from_root(verdict.key.test_id, options)
+    all_flags = (*_with_store(verdict, options, flags), *more)
+    return Command(kind=kind, argv=("pytest", test, *all_flags))
 
 
 def _from_root(path: str, options: Mapping[str, str]) -> str:

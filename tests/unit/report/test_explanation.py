@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from collections.abc import Mapping
 
 import pytest
 from hypothesis import given
@@ -12,11 +13,12 @@ from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict
 from pytest_gpuperf.report.explanation import (
-    accept_command,
     assert_lines,
+    command_text,
+    commands,
+    completed,
     evidence,
     longrepr_lines,
-    reproduce_command,
 )
 
 
@@ -25,14 +27,19 @@ def shown(verdict: Verdict, *, width: int = 100) -> str:
     return "\n".join(line.text for line in longrepr_lines(verdict, width=width))
 
 
+def typed(verdict: Verdict, options: Mapping[str, str]) -> list[str]:
+    """Return what is offered to be typed."""
+    return [command_text(command) for command in commands(verdict, options)]
+
+
 def test_a_command_is_typed_where_pytest_was_started() -> None:
     """In a folder below the root, test and store are named from there."""
     below = {"rootdir": "../.."}
-    command = reproduce_command(runs.REGRESSED, below)
+    command, accept = typed(runs.REGRESSED, below)
 
     assert '"../../tests/test_gemm.py::test_gemm[4096]"' in command
     assert "--gpuperf-baseline=../../.gpuperf" in command
-    assert "=../../.gpuperf" in accept_command(runs.REGRESSED, below)
+    assert "=../../.gpuperf" in accept
 
 
 def test_what_is_accepted_already_is_not_offered_again() -> None:
@@ -192,7 +199,7 @@ IDS = st.text(
 def test_a_command_names_exactly_this_test(name: str) -> None:
     """A shell hands pytest the exact id, whatever characters it has."""
     verdict = replace(runs.REGRESSED, key=runs.key(f"test[{name}]"))
-    program, test_id, *_ = shlex.split(accept_command(verdict, {}))
+    program, test_id, *_ = shlex.split(typed(verdict, {})[1])
 
     assert program == "pytest"
     assert test_id == verdict.key.test_id
@@ -208,17 +215,31 @@ def test_commands_repeat_the_options_that_matter() -> None:
         "gpuperf_update": "new",
     }
 
-    assert reproduce_command(runs.REGRESSED, options) == (
+    assert typed(runs.REGRESSED, options)[0] == (
         'pytest "tests/test_gemm.py::test_gemm[4096]" "--gpuperf-baseline=my store" '
         "--gpuperf-confirm=7 --gpuperf-strict"
     )
-    assert accept_command(runs.REGRESSED, {}) == (
+    assert typed(runs.REGRESSED, {})[1] == (
         'pytest "tests/test_gemm.py::test_gemm[4096]" --gpuperf-baseline=.gpuperf '
         "--gpuperf-update=all"
     )
-    assert reproduce_command(runs.FAILED, {}) == (
-        "pytest tests/test_gemm.py::test_registers"
-    )
+    assert typed(runs.FAILED, {}) == ["pytest tests/test_gemm.py::test_registers"]
+
+
+def test_a_reported_run_says_why_and_what_to_type() -> None:
+    """Nobody builds a sentence or a command again; what passes has none."""
+    regressed, passed = completed(
+        runs.run(
+            (),
+            (runs.REGRESSED, replace(runs.FAILED, outcome=Outcome.PASSED)),
+            options={"gpuperf_baseline": "my store"},
+        )
+    ).verdicts
+
+    assert regressed.sentence.startswith("It is worse than the baseline")
+    assert [command.kind for command in regressed.commands] == ["reproduce", "accept"]
+    assert "--gpuperf-baseline=my store" in regressed.commands[0].argv
+    assert (passed.sentence, passed.commands) == ("", ())
 
 
 def test_a_failed_assert_is_explained() -> None:

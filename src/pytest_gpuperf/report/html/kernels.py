@@ -247,28 +247,30 @@ def _compared(
     rows: Sequence[KernelRow], uses: Sequence[KernelUse], before: Sequence[KernelUse]
 ) -> Iterator[KernelRow]:
     """Yield kernels with what they took before; those that are gone come last."""
-    left = {(_name(use), use.shape.grid, use.shape.block): use for use in before}
-    by_name: dict[str, list[tuple[object, ...]]] = {}
-    for key in left:
-        by_name.setdefault(str(key[0]), []).append(key)
+    left = [*before]
     for row, use in zip(rows, uses, strict=True):
-        exact = (_name(use), use.shape.grid, use.shape.block)
-        same_name = [key for key in by_name.get(_name(use), ()) if key in left]
-        key = exact if exact in left else same_name[0] if same_name else None
-        then = None if key is None else left.pop(key, None)  # type: ignore[call-overload] # the same tuples
+        alike = [then for then in left if _name(then) == _name(use)]
+        same_launch = [then for then in alike if _launch(then) == _launch(use)]
+        then = next(iter(same_launch or alike), None)
         if then is None:
             yield replace(row, change="new")
             continue
-        moved = use.total_s / then.total_s - 1 if then.total_s else 0.0
+        left.remove(then)
+        moved = use.total_s / then.total_s - 1 if then.total_s else None
         yield replace(
             row,
             before=display.value(then.total_s, "s"),
-            change=display.change(moved) if then.total_s else "",
+            change="" if moved is None else display.change(moved),
         )
-    for use in left.values():
-        (row,) = _used_rows([use], {})
-        time = row.time
-        yield replace(row, number=0, share=None, time="", before=time, change="gone")
+    for row in _used_rows(left, {}):
+        yield replace(
+            row, number=0, share=None, time="", before=row.time, change="gone"
+        )
+
+
+def _launch(use: KernelUse) -> tuple[object, object]:
+    """Return how a kernel is launched."""
+    return use.shape.grid, use.shape.block
 
 
 def _name(use: KernelUse) -> str:

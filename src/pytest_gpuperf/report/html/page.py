@@ -13,11 +13,7 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.explanation import (
-    accept_command,
-    evidence,
-    reproduce_command,
-)
+from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
 from pytest_gpuperf.report.html.axes import ChangeAxis
 from pytest_gpuperf.report.html.figures import SessionSamples
@@ -388,23 +384,13 @@ class Page:
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             earlier=self._sessions.earlier(row),
-            commands=self._commands(verdict),
+            commands=()
+            if verdict is None
+            else commands(verdict, self.run.header.options),
             moved=() if status in _QUIET else self._moved(changed),
             common_facts=self._common,
             common_gaps=self._common_gaps,
         )
-
-    def _commands(self, verdict: Verdict | None) -> tuple[tuple[str, str], ...]:
-        """Return what to type next."""
-        options = self.run.header.options
-        if verdict is None or verdict.outcome is Outcome.UNMEASURED:
-            return ()
-        commands = [("reproduce", reproduce_command(verdict, options))]
-        moved = {Outcome.REGRESSED, Outcome.IMPROVED}
-        is_open = options.get("gpuperf_update") != "all" and not verdict.of_revision
-        if verdict.outcome in moved and is_open:
-            commands.append(("accept", accept_command(verdict, options)))
-        return tuple(commands)
 
     def _moved(self, verdict: Verdict | None) -> tuple[tuple[str, str, str], ...]:
         """Return the facts that are not those of the newest stored session."""

@@ -10,10 +10,10 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import JUDGED, Verdict
+from pytest_gpuperf.model.verdict import JUDGED, Command, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.explanation import evidence, explanation
+from pytest_gpuperf.report.explanation import command_text, evidence, explanation
 from pytest_gpuperf.report.html import figures, kernels, timeline
 from pytest_gpuperf.report.html.figures import SessionSamples
 from pytest_gpuperf.report.lines import Column
@@ -139,7 +139,7 @@ def panel_of(
     shown: Estimate | None,
     sessions: Sequence[SessionSamples],
     earlier: Record | None,
-    commands: tuple[tuple[str, str], ...],
+    commands: tuple[Command, ...],
     moved: tuple[tuple[str, str, str], ...],
     common_facts: Mapping[str, str],
     common_gaps: Mapping[GapKey, Gaps],
@@ -158,7 +158,7 @@ def panel_of(
 
         earlier: The same measurement in the newest earlier run; None: there is none.
 
-        commands: What to type next: name and line.
+        commands: What to type next.
 
         moved: Facts that have changed: name, then and now.
 
@@ -190,7 +190,7 @@ def panel_of(
         loop=_loop(record),
         utilization=tuple(_utilization(row)),
         time_lines=_time_lines(record),
-        commands=commands,
+        commands=tuple((one.kind, command_text(one)) for one in commands),
         moved=moved,
         values=values[:_MOST_VALUES],
         more_values_count=max(0, len(values) - _MOST_VALUES),
