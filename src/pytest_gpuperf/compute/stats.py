@@ -22,6 +22,7 @@ from functools import lru_cache
 
 __all__ = [
     "CONFIDENCE",
+    "change_point",
     "half_width_fraction",
     "median",
     "median_interval",
@@ -33,6 +34,9 @@ __all__ = [
 
 CONFIDENCE = 0.99  # of every interval that is shown; docs/judging.md section 2
 _HUGE = 1e150  # the square of more is not finite
+_LEAST_PART = 3  # values on each side of a change: of two nobody sees the spread
+_CHANCE = 0.001  # of a change point where there is none: each history has many places
+_SAME = 1e-9  # values that differ by less, relatively, are equal
 _NEGLIGIBLE = 1e-17  # a term below half an ulp of the sum before it ends the sum
 
 
@@ -179,6 +183,49 @@ def student_tail(dof: int, t: float) -> float:
         inside = sine * total
     upper = max((1.0 - inside) / 2, 0.0)  # in this order NaN stays NaN
     return upper if t >= 0 else 1.0 - upper
+
+
+def change_point(values: Sequence[float], *, least: float) -> int | None:
+    """
+    Return the place at which a series of positive values begins to have another level.
+
+    The split with the largest t of two means of logarithms, where that is no chance even
+    though every split was tried.
+
+    Args:
+        values: In the order of time, > 0.
+
+        least: The change of the level that is worth a name [fraction].
+
+    Returns:
+        The first place of the new level; None: there is one level as far as these tell.
+
+    Example:
+        >>> change_point([1.0, 1.01, 0.99, 1.0, 1.3, 1.31, 1.29], least=0.05)
+        4
+    """
+    logs = [math.log(value) for value in values]
+    splits = range(_LEAST_PART, len(logs) - _LEAST_PART + 1)
+    best = max(splits, key=lambda place: _step(logs, place)[0], default=None)
+    if best is None:
+        return None
+    t, moved = _step(logs, best)
+    chance = 2 * student_tail(len(logs) - 2, t) * len(splits)
+    return best if chance < _CHANCE and abs(moved) > math.log1p(least) else None
+
+
+def _step(logs: Sequence[float], place: int) -> tuple[float, float]:
+    """Return the t of two means, before a place and from it on, and their difference."""
+    parts = logs[:place], logs[place:]
+    means = [math.fsum(part) / len(part) for part in parts]
+    squares = math.fsum(
+        (log - mean) ** 2
+        for part, mean in zip(parts, means, strict=True)
+        for log in part
+    )
+    variance = max(squares / (len(logs) - 2), _SAME**2)
+    error = math.sqrt(variance * sum(1 / len(part) for part in parts))
+    return abs(means[1] - means[0]) / error, means[1] - means[0]
 
 
 def _quantile_of_sorted(ordered: Sequence[float], fraction: float) -> float:

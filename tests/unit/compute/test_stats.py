@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+import random
 import statistics
 from random import Random
 
@@ -12,6 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.stats import (
     _normal_quantile,
+    change_point,
     half_width_fraction,
     median,
     median_interval,
@@ -175,3 +177,21 @@ def test_samples_for_an_interval(confidence: float, count: int) -> None:
     assert samples_for_interval(confidence) == count
     assert order_rank(count, confidence) == 1
     assert order_rank(count - 1, confidence) == 0
+
+
+def test_a_level_that_holds_has_no_change_point() -> None:
+    """Noise is not a change, however many places are tried; a step is found at its place."""
+    rng = random.Random(5)
+    quiet = [[rng.gauss(1, 0.02) for _ in range(20)] for _ in range(300)]
+    found = [change_point(values, least=0.0) for values in quiet]
+    stepped = [
+        change_point(
+            [v * (1 + (n >= 8) * 0.1) for n, v in enumerate(values)], least=0.02
+        )
+        for values in quiet
+    ]
+
+    assert sum(place is not None for place in found) <= 2
+    assert sum(place == 8 for place in stepped) > 270
+    assert change_point([1.0] * 4 + [1.01] * 4, least=0.02) is None
+    assert change_point([1.0, 2.0, 2.0, 2.0], least=0.02) is None

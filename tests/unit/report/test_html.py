@@ -296,6 +296,23 @@ def test_many_sessions_have_a_history() -> None:
     assert panel.history is not None
     assert len(panel.history.points) == 10
     assert panel.history.band is not None
+    assert panel.history.change is None
+
+
+def test_a_history_says_where_its_level_changed() -> None:
+    """With the commit and the session, and what it was before and since."""
+    name = "test_gemm[4096]"
+    run = runs.run((runs.record(name, runs.time_of(183e-6)),), (runs.REGRESSED,))
+    values = (*(170e-6 * n for n in (1, 1.01, 0.99, 1)), 182e-6, 183e-6, 184e-6)
+    many = tuple(stored(name, number, value) for number, value in enumerate(values))
+    (test,) = Page(replace(run, stored=many)).tests
+
+    assert test.panel is not None
+    assert test.panel.history is not None
+    assert test.panel.history.change is not None
+    assert test.panel.history.change[1] == (
+        "+7.6 % since 2026-09-25 14:13 4abcdef: 170 us → 183 us"
+    )
 
 
 def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 
-from pytest_gpuperf.compute.stats import quantile
+from pytest_gpuperf.compute.stats import change_point, quantile
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.model.verdict import Verdict
@@ -32,6 +32,7 @@ QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a stored session
 _MOST_DOTS = 24  # more samples are drawn by their quantiles
 _LEAST_HISTORY = 8  # fewer sessions are all seen in the table of samples
 _LEAST_TREND = 3
+_LEAST_CHANGE = 0.02  # a smaller change of the level is not worth a line
 _MOST_HISTORY = 120  # more points lie over each other
 _HISTORY_PX = 120
 _TREND_PX = 22
@@ -194,7 +195,26 @@ class Samples(Frozen, frozen=True, kw_only=True):
 
 
 class History(Frozen, frozen=True, kw_only=True):
-    """The value of a metric, a point a session."""
+    """
+    The value of a metric, a point a session.
+
+    Attributes:
+        height: Of the figure [px].
+
+        points: Place, kind and text of each session.
+
+        band: Top and height of what the limit allows; None: no limit.
+
+        level: Where the baseline stands; None: there is none.
+
+        levels: Ticks of the value.
+
+        days: Ticks of the time.
+
+        text: All of it in words.
+
+        change: Where the level changed, and what changed in words; None: it did not.
+    """
 
     height: int
     points: tuple[tuple[str, float, str, str], ...]
@@ -203,6 +223,7 @@ class History(Frozen, frozen=True, kw_only=True):
     levels: tuple[tuple[float, str], ...]
     days: tuple[tuple[str, str], ...]
     text: str
+    change: tuple[str, str] | None = None
 
 
 def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip | None:
@@ -413,9 +434,7 @@ def trend(
         judged: What stands for this run: fresh processes may have decided.
     """
     alike = [s for s in sessions if s.kind not in {"fresh", "left-out"}][-12:]
-    values = [
-        judged if s.kind == "now" and judged is not None else s.value for s in alike
-    ]
+    values = _values(alike, judged)
     if len(values) < _LEAST_TREND or min(values) <= 0:
         return ()
     low, high = min(values), max(values)
@@ -429,8 +448,18 @@ def trend(
     )
 
 
+def _values(sessions: Sequence[SessionSamples], judged: float | None) -> list[float]:
+    """Return what stands for each session; for this run the judged value."""
+    return [
+        judged if s.kind == "now" and judged is not None else s.value for s in sessions
+    ]
+
+
 def history(
-    sessions: Sequence[SessionSamples], unit: str, verdict: Verdict | None
+    sessions: Sequence[SessionSamples],
+    unit: str,
+    verdict: Verdict | None,
+    judged: float | None = None,
 ) -> History | None:
     """
     Return a point for each session; None: they are few, or one has a value of 0.
@@ -441,9 +470,11 @@ def history(
         unit: The unit of their values.
 
         verdict: What was decided of the change, for its level and its limit.
+
+        judged: What stands for this run: fresh processes may have decided.
     """
     shown = [s for s in sessions if s.kind != "fresh"][-_MOST_HISTORY:]
-    values = [session.value for session in shown]
+    values = _values(shown, judged)
     if len(shown) < _LEAST_HISTORY or min(values) <= 0:
         return None
     change = verdict.change if verdict is not None else None
@@ -475,4 +506,19 @@ def history(
             for place in sorted({0, len(shown) // 2, len(shown) - 1})
         ),
         text=f"{len(shown)} sessions, {texts[0]} in the first, {texts[-1]} in this run",
+        change=_level_change(shown, values, unit),
     )
+
+
+def _level_change(
+    sessions: Sequence[SessionSamples], values: Sequence[float], unit: str
+) -> tuple[str, str] | None:
+    """Return where a history got another level, and what; None: it did not."""
+    place = change_point(values, least=_LEAST_CHANGE)
+    if place is None:
+        return None
+    before, after = (quantile(part, 0.5) for part in (values[:place], values[place:]))
+    then, now = display.value(before, unit), display.value(after, unit)
+    first = f"{sessions[place].label} {sessions[place].commit[:7]}".rstrip()
+    moved = display.change(after / before - 1)
+    return css_percent(place / len(values)), f"{moved} since {first}: {then} → {now}"

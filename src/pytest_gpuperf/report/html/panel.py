@@ -179,7 +179,9 @@ def panel_of(
         doubts=row.doubts(),
         notes=row.notes(),
         samples=figures.samples(sessions, metric, unit, stored) if drawn else None,
-        history=figures.history(sessions, unit, changed),
+        history=figures.history(
+            sessions, unit, changed, None if shown is None else shown.value
+        ),
         against=tuple(_comparisons(row)),
         roofline=kernels.roofline(record) if record is not None else None,
         roof=_roof(row),
