@@ -22,6 +22,7 @@ from pytest_gpuperf.report.lines import Column, shorten
 __all__ = [
     "XFAILED",
     "Row",
+    "by_group",
     "columns",
     "judged_value",
     "names",
@@ -34,6 +35,8 @@ _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
 _ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
 _BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
+_QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
+_NO_GROUP = "no group"  # heads the rows of none, where others have one
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -49,12 +52,15 @@ class Row(Frozen, frozen=True, kw_only=True):
         verdicts: All that were given.
 
         xfailed: Whether it failed as the xfail mark of its test expects.
+
+        group: The heading that its marker names; "": none.
     """
 
     key: RecordKey
     record: Record | None
     verdicts: tuple[Verdict, ...]
     xfailed: bool = False
+    group: str = ""
 
     @property
     def outcome(self) -> Outcome | None:
@@ -66,6 +72,11 @@ class Row(Frozen, frozen=True, kw_only=True):
     def is_loud(self) -> bool:
         """Whether it fails without an xfail mark that expects it."""
         return self.outcome in FAILING and not self.xfailed
+
+    @property
+    def needs_attention(self) -> bool:
+        """Whether it neither passed nor stayed as it was, or its value is doubtful."""
+        return self.outcome not in _QUIET or bool(self.doubts())
 
     @property
     def label(self) -> str:
@@ -263,6 +274,7 @@ def rows(run: Run) -> tuple[Row, ...]:
     for verdict in run.verdicts:
         verdicts.setdefault(verdict.key, []).append(verdict)
     expected = expected_failures(run)
+    groups = {test.test_id: test.group or "" for test in run.tests}
     return tuple(
         Row(
             key=key,
@@ -270,9 +282,25 @@ def rows(run: Run) -> tuple[Row, ...]:
             verdicts=tuple(verdicts.get(key, ())),
             xfailed=key.test_id in expected
             and any(v.outcome in FAILING for v in verdicts.get(key, ())),
+            group=groups.get(key.test_id, ""),
         )
         for key in dict.fromkeys([*order, *verdicts])
     )
+
+
+def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
+    """
+    Return rows by the heading of their group, as the first of each stands.
+
+    Args:
+        table: The rows; where none has a group, the only heading is empty.
+    """
+    groups: dict[str, list[Row]] = {}
+    for row in table:
+        groups.setdefault(row.group, []).append(row)
+    if not any(groups):
+        return [*groups.items()]
+    return [(group or _NO_GROUP, members) for group, members in groups.items()]
 
 
 def columns(

@@ -6,37 +6,26 @@ import contextlib
 import os
 import stat
 import threading
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 
 from pytest_gpuperf.errors import ReportError
 from pytest_gpuperf.model.codec import encode_run
 from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.run import Header, Run
-from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import prose
-from pytest_gpuperf.report.lines import Column, line_width, markdown_table, text_bytes
-from pytest_gpuperf.report.rows import Row, columns, names, rows, utilization_lines
-from pytest_gpuperf.report.steps import run_steps_markdown
-from pytest_gpuperf.report.terminal import (
-    explanation_lines,
-    judged_line,
-    run_lines,
-    title,
-)
+from pytest_gpuperf.report.lines import line_width, text_bytes
+from pytest_gpuperf.report.markdown import run_markdown
+from pytest_gpuperf.report.terminal import run_lines
 
 __all__ = [
     "is_stream",
     "only_metrics",
     "run_bytes",
-    "run_markdown",
     "write_html",
     "write_json",
     "write_whole",
 ]
 
-_UNWRAPPED = 10_000  # characters: a block of code is not wrapped
 _READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
@@ -61,36 +50,6 @@ def run_bytes(run: Run, form: str, *, width: int | None = None) -> bytes:
     shown = replace(run, header=_without_advice(run.header))
     width = line_width(width)
     return text_bytes(run_lines(shown, commands=False, width=width, verbose=True))
-
-
-def run_markdown(run: Run, *, commands: bool = True) -> str:
-    """
-    Return a run as Markdown: how many tests were judged, the table, the explanations.
-
-    Notes that make a value doubtful and the GPUs' utilization stand below the table.
-
-    Args:
-        run: The run, judged.
-
-        commands: Whether it says how to reproduce and accept what it shows.
-    """
-    lines = [
-        f"### {prose(title(run, width=_UNWRAPPED))}",
-        "",
-        prose(judged_line(run).text),
-        "",
-    ]
-    table = rows(run)
-    codes = {
-        key: display.code(name) for key, name in names(row.key for row in table).items()
-    }
-    lines += [*_table(table, codes), "", *_below(table, codes)]
-    lines += run_steps_markdown(run)
-    blocks = explanation_lines(run, commands=commands, width=_UNWRAPPED)
-    texts = [line.text for line in blocks]
-    if texts:
-        lines += [*_fenced(texts), ""]
-    return "\n".join(lines)
 
 
 def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
@@ -169,46 +128,6 @@ def is_stream(path: str) -> bool:
     if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
         return target.exists()
     return target.exists() and not target.is_file() and not target.is_dir()
-
-
-def _table(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
-    """Return the table, names as code."""
-    shown = [_marked(column, table) for column in columns(table, codes)]
-    measured = ("" if row.time else prose(", ".join(row.measured())) for row in table)
-    return list(
-        markdown_table([*shown, Column(head="measured", cells=tuple(measured))])
-    )
-
-
-def _below(table: tuple[Row, ...], codes: Mapping[RecordKey, str]) -> list[str]:
-    """Return what the table has no column for: doubts and utilization."""
-    lines = [
-        f"- {codes[row.key]}: {prose(text)}"
-        for row in table
-        for text in (*row.doubts(), *utilization_lines(row.utilization))
-    ]
-    return [*lines, ""] if lines else []
-
-
-def _marked(column: Column, table: tuple[Row, ...]) -> Column:
-    """Return a column as Markdown; a verdict that fails is bold."""
-    if column.head == "test":
-        return replace(column, shrinks=False)
-    if column.head != "verdict":
-        return replace(column, cells=tuple(prose(cell) for cell in column.cells))
-    bold = (
-        f"**{cell}**" if row.is_loud else cell
-        for row, cell in zip(table, column.cells, strict=True)
-    )
-    return replace(column, cells=tuple(bold))
-
-
-def _fenced(texts: list[str]) -> list[str]:
-    """Return lines as a block of code that none of them can end."""
-    fence = "```"
-    while any(fence in text for text in texts):
-        fence += "`"
-    return [f"{fence}text", *texts, fence]
 
 
 def _without_advice(header: Header) -> Header:

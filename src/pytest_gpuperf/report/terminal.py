@@ -53,6 +53,7 @@ __all__ = [
     "Style",
     "comparison_line",
     "complaint",
+    "explanation_blocks",
     "explanation_lines",
     "fitted",
     "header_lines",
@@ -81,7 +82,6 @@ _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
 _MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
-_QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _RULES = 4  # characters of the rules that pytest writes around the title
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
 _JUDGED_ORDER = ("failed", "regressed", "improved", "unchanged", "passed")
@@ -290,7 +290,7 @@ def _table(
     every: Sequence[Row], called: Mapping[RecordKey, str], *, width: int, verbose: bool
 ) -> Iterator[Line]:
     """Yield the table of a run's rows, whose names are known."""
-    shown = [row for row in every if row.outcome not in _QUIET or row.doubts()]
+    shown = [row for row in every if row.needs_attention]
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
     heads, *lines = text_table(columns(shown, called), width=width) or ("",)
@@ -354,34 +354,96 @@ def _explained(
 ) -> Iterator[Line]:
     """Yield the blocks of a run's verdicts, whose measurements' names are known."""
     yield from _shift_lines(run, width)
-    expected = expected_failures(run)
-    above: dict[str, None] = {}
-    groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
-    for verdict in run.verdicts:
-        told_by_row = words.building(verdict) or verdict.key.test_id in expected
-        if verdict.outcome not in outcomes or told_by_row:
-            continue
-        if in_failures(verdict):
-            above[called[verdict.key]] = None
-        else:
-            shared = (verdict.outcome, verdict.reason, verdict.remedy)
-            groups.setdefault(shared, []).append(verdict)
+    verdicts = _needing_words(run, outcomes)
+    above = dict.fromkeys(called[v.key] for v in verdicts if in_failures(v))
     if above:
         text = f"explained in FAILURES above: {listed(above)}"
         yield from wrapped(text, width=width, style=Style.BAD)
-    for shared in sorted(groups, key=lambda group: -PRECEDENCE.index(group[0])):
-        alike = groups[shared]
-        if shared[0] not in FAILING and len(alike) > _MANY_ALIKE:
-            several = [called[verdict.key] for verdict in alike]
-            yield from joint_explanation(alike, called=several, width=width)
-            continue
-        for verdict in alike:
-            yield from explanation(
-                verdict,
-                name=called[verdict.key],
-                options=run.header.options if commands else None,
-                width=width,
-            )
+    below = [verdict for verdict in verdicts if not in_failures(verdict)]
+    options = run.header.options if commands else None
+    blocks = _blocks(below, called, options=options, width=width, gravest_first=False)
+    yield from itertools.chain.from_iterable(blocks)
+
+
+def explanation_blocks(
+    run: Run,
+    called: Mapping[RecordKey, str],
+    *,
+    commands: bool = True,
+    width: int = _WIDTH,
+) -> list[Iterator[Line]]:
+    """
+    Return a block for each verdict that needs one, the gravest first.
+
+    Args:
+        run: The run, judged.
+
+        called: What each measurement is called.
+
+        commands: Whether a block says how to reproduce and accept what it shows.
+
+        width: Characters of a line; commands are never broken.
+
+    Returns:
+        The blocks; the lines of each are made when they are asked for.
+    """
+    options = run.header.options if commands else None
+    verdicts = _needing_words(run, EXPLAINED)
+    return _blocks(verdicts, called, options=options, width=width, gravest_first=True)
+
+
+def _needing_words(run: Run, outcomes: frozenset[Outcome]) -> list[Verdict]:
+    """Return the verdicts of some outcomes that their rows do not explain."""
+    expected = expected_failures(run)
+    return [
+        verdict
+        for verdict in run.verdicts
+        if verdict.outcome in outcomes
+        and verdict.key.test_id not in expected
+        and not words.building(verdict)
+    ]
+
+
+def _blocks(
+    verdicts: Sequence[Verdict],
+    called: Mapping[RecordKey, str],
+    *,
+    options: Mapping[str, str] | None,
+    width: int,
+    gravest_first: bool,
+) -> list[Iterator[Line]]:
+    """Return the blocks of verdicts, ordered by outcome."""
+    groups: dict[tuple[Outcome, Reason, str], list[Verdict]] = {}
+    for verdict in verdicts:
+        shared = (verdict.outcome, verdict.reason, verdict.remedy)
+        groups.setdefault(shared, []).append(verdict)
+    ordered = sorted(
+        groups,
+        key=lambda group: PRECEDENCE.index(group[0]),
+        reverse=not gravest_first,
+    )
+    return [
+        block
+        for shared in ordered
+        for block in _blocks_of(groups[shared], called, options=options, width=width)
+    ]
+
+
+def _blocks_of(
+    alike: Sequence[Verdict],
+    called: Mapping[RecordKey, str],
+    *,
+    options: Mapping[str, str] | None,
+    width: int,
+) -> list[Iterator[Line]]:
+    """Return the blocks of verdicts that share a reason: one where they are many."""
+    names = [called[verdict.key] for verdict in alike]
+    if alike[0].outcome not in FAILING and len(alike) > _MANY_ALIKE:
+        return [joint_explanation(alike, called=names, width=width)]
+    return [
+        explanation(verdict, name=name, options=options, width=width)
+        for verdict, name in zip(alike, names, strict=True)
+    ]
 
 
 def held_line(count: int, confirm: int, revision: str | None = None) -> str:

@@ -11,16 +11,12 @@ import pytest
 
 from fakes import runs
 from pytest_gpuperf.model.codec import decode_run
-from pytest_gpuperf.model.frozen import replace
-from pytest_gpuperf.model.record import Note, Void, VoidCode
-from pytest_gpuperf.model.telemetry import UtilizationWindow
-from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report.captures import (
     capture_bytes,
     capture_lines,
     capture_markdown,
 )
-from pytest_gpuperf.report.runs import only_metrics, run_bytes, run_markdown
+from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
 
 @dataclass(frozen=True)
@@ -69,84 +65,6 @@ SAXPY = Launch(
     },
 )
 FAILED = Launch(index=1, kernel="gemm", measured=False)
-
-
-def test_a_run_is_a_table_and_a_block() -> None:
-    """How much was judged stands first: it is what a reviewer reads."""
-    run = runs.run(
-        (runs.gpu_run().records[1], runs.gpu_run().records[4]),
-        (runs.REGRESSED, runs.FAILED),
-        collectors=("events",),
-    )
-    expected = dedent("""\
-    ### gpuperf: NVIDIA H200, driver 580.159, events
-
-    judged 2 of 2: 1 failed, 1 regressed
-
-    | test | time | ± | vs baseline | verdict | roofline | bound | measured |
-    | --- | --- | --- | --- | --- | --- | --- | --- |
-    | `test_gemm[4096]` | 183 us | ±0.4 % | +7.9 % | **REGRESSED** | 61 % bf16 | compute |  |
-    | `test_registers` | - |  | limit only | **FAILED** | n/a | - | registers 72, stack 0 B, occupancy 62.5 % |
-
-    ```text
-    REGRESSED test_gemm[4096]: 183 us, was 170 us: +7.9 % (+7.1 … +8.7 %), limit 5 %, this baseline sees >= 1.6 %
-        registers 168 -> 232
-        confirmed in 3 fresh processes (+7.7 … +8.1 %)
-        baseline: 6 sessions, 2026-11-02 … 2026-11-20, commits 3f2a1c9 … 9be01d4; since then torch 2.11.0 -> 2.11.1
-    FAILED test_registers: registers["rmsnorm"] 72, limit registers["rms*"] <= 64, missed by 12.5 %
-    ```
-    """)
-
-    assert run_markdown(run, commands=False) == expected
-
-
-def test_what_gpus_were_busy_with_stands_below_the_table() -> None:
-    """And what makes a value doubtful, each with the name of its test."""
-    window = UtilizationWindow(
-        gpu_index=0,
-        gpu_uuid="GPU-1",
-        duration_s=2.0,
-        reading_count=20,
-        class_s={"compute-heavy": 1.5, "I/O|data": 0.5},
-        incomplete_s=0.0,
-        unobserved_s=0.0,
-        real_util=48.2,
-    )
-    busy = replace(
-        runs.record("test_a", runs.time_of(1e-3)),
-        utilization=(window, replace(window, gpu_index=1, reading_count=0)),
-    )
-    doubtful = replace(
-        runs.record("test_b", runs.time_of(1e-3)),
-        void=Void(code=VoidCode.CLOCK_DRIFT, reason="the clock drifted by 4 %"),
-        notes=(Note(code="used-up", doubt=True, text="<it> was used up"),),
-    )
-    lines = run_markdown(runs.run((busy, doubtful))).splitlines()
-    *_, below = (place for place, line in enumerate(lines) if line.startswith("|"))
-
-    assert lines[below + 1 :] == [
-        "",
-        "- `test_a`: GPU 0 utilization 48 of 100: 75 % compute-heavy, 25 % I/O\\|data",
-        "- `test_a`: GPU 1 utilization n/a: no reading during the test",
-        "- `test_b`: void: the clock drifted by 4 %",
-        "- `test_b`: \\<it\\> was used up",
-    ]
-
-
-def test_no_name_is_markup() -> None:
-    """HTML, pipes, fences, mentions and issue numbers in names stay text."""
-    evil = "<img>|```@me #1"
-    verdict = replace(runs.UNMEASURED, key=runs.key(evil), detail=(evil,))
-    failed = replace(runs.REGRESSED, key=runs.key("b"), detail=(evil,))
-    text = run_markdown(runs.run(verdicts=(verdict, failed), collectors=(evil,)))
-    title, _, judged, *_ = text.splitlines()
-    row = next(line for line in text.splitlines() if line.startswith("| ````"))
-
-    assert row == "| ````<img>\\|```@me #1```` | - | unmeasured |"
-    for line in (title, judged):
-        assert "\\<img\\>\\|\\`\\`\\`@\u200bme #\u200b1" in line
-    assert text.count("````text\n") == 1
-    assert text.endswith("````\n")
 
 
 def test_a_capture_is_one_row_a_launch() -> None:
@@ -251,17 +169,3 @@ def test_a_run_can_be_cut_to_some_metrics() -> None:
         "registers"
     }
     assert cut.verdicts == (runs.FAILED,)
-
-
-def test_a_failure_that_is_expected_is_not_bold() -> None:
-    """It is called by pytest's word; what its test kept beside it has passed."""
-    other = replace(runs.FAILED.key, name="b")
-    kept = replace(runs.FAILED, outcome=Outcome.PASSED, key=other)
-    run = replace(
-        runs.run(verdicts=(runs.FAILED, kept)), xfailed=(runs.FAILED.key.test_id,)
-    )
-    text = run_markdown(run)
-
-    assert "FAILED" not in text
-    assert "| xfailed |" in text
-    assert "| passed |" in text
