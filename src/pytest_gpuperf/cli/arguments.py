@@ -31,6 +31,11 @@ cannot be measured; 2 blocked: a GPU whose time cannot be measured, or
 --measure-peaks failed"""
 
 
+_EXPORTS = (
+    *("allure", "annotations", "bencher", "chrome-trace", "csv", "openmetrics"),
+    *("pytest-benchmark", "pytorch"),
+)
+_MOST_DIGITS = 17  # of a float: more say nothing
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
 
 
@@ -82,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
         _add_show,
         _add_compare,
         _add_report,
+        _add_export,
         _add_bisect,
         _add_baseline,
         _add_verify,
@@ -169,9 +175,10 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
     """Add `report`."""
     report = commands.add_parser(
         "report",
-        help="write runs as one HTML page",
+        help="write runs as one HTML page, or a run as Markdown or CSV",
         description="Write the last run as one HTML page that needs no network; the "
-        "samples of the others are shown beside its own.",
+        "samples of the others are shown beside its own. A name that ends with .md or "
+        ".csv makes Markdown, for a comment of at most 65,536 bytes, or CSV.",
         epilog="example: gpuperf report run.json -o report.html",
     )
     report.add_argument(
@@ -182,9 +189,45 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
         "-o",
         metavar="FILE",
         required=True,
-        help="the page; - for standard output",
+        help="the report; - for standard output",
+    )
+    report.add_argument(
+        "--format",
+        choices=("html", "markdown", "csv"),
+        help="(by the end of FILE; html)",
     )
     report.set_defaults(command="report:report")
+
+
+def _add_export(commands: _Commands, _: argparse.ArgumentParser) -> None:
+    """Add `export`."""
+    export = commands.add_parser(
+        "export",
+        help="write a run in a format that another program reads",
+        epilog="example: gpuperf export run.json --to bencher -o metrics.json",
+    )
+    export.add_argument(
+        "file",
+        metavar="RUN.json",
+        help="a file of --gpuperf-json; for chrome-trace a folder of --gpuperf-record, "
+        "or a run that has one",
+    )
+    export.add_argument("--to", choices=_EXPORTS, required=True, help="the format")
+    export.add_argument(
+        "--output",
+        "-o",
+        metavar="FILE",
+        default="-",
+        help="the file; - for standard output (-)",
+    )
+    export.add_argument(
+        "--digits",
+        type=_digits,
+        default=3,
+        metavar="N",
+        help="significant digits of openmetrics, 1 to 17 (3)",
+    )
+    export.set_defaults(command="report:export")
 
 
 def _add_bisect(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -430,6 +473,14 @@ def _launch_numbers(text: str) -> tuple[int, ...]:
             raise argparse.ArgumentTypeError(message)
         numbers += range(int(first), int(last or first) + 1)
     return tuple(numbers)
+
+
+def _digits(text: str) -> int:
+    """Return a number of significant digits."""
+    if not text.isdecimal() or not 1 <= int(text) <= _MOST_DIGITS:
+        message = f"{text!r} is not a whole number from 1 to {_MOST_DIGITS}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
 
 
 def _finite(text: str) -> float:

@@ -47,6 +47,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "absent_from_run",
+    "recording_of",
     "refuse_catalogue",
     "say_what_lacks",
     "selected",
@@ -54,6 +55,7 @@ __all__ = [
     "show_chosen",
     "show_launches",
     "show_run",
+    "traces_of",
 ]
 
 _Read = Callable[[Sequence[str] | None], Capture]
@@ -283,13 +285,13 @@ def show_launches(file: str, form: str, *, is_run: bool) -> int:
         message = f"--launches: {file} is neither a recording nor a run"
         remedy = "name a folder of --gpuperf-record; of a capture, leave --launches out"
         raise ConfigError(message, remedy=remedy)
-    folder = file if is_folder else _recording_of(read_run(file), file)
-    for block in launch_blocks(_traces(folder), form, demangle=native_demangler()):
+    folder = file if is_folder else recording_of(read_run(file), file)
+    for block in launch_blocks(traces_of(folder), form, demangle=native_demangler()):
         print_bytes(block)
     return GOOD
 
 
-def _traces(folder: str) -> Iterator[tuple[Record, Trace]]:
+def traces_of(folder: str) -> Iterator[tuple[Record, Trace]]:
     """
     Yield the measurements of a recording with their traces; those without one are skipped.
 
@@ -308,7 +310,7 @@ def _traces(folder: str) -> Iterator[tuple[Record, Trace]]:
         raise CaptureFormatError(message, remedy=remedy, path=folder)
 
 
-def _recording_of(run: Run, path: str) -> str:
+def recording_of(run: Run, path: str) -> str:
     """
     Return the recording that a run wrote, or was judged from.
 

@@ -1,34 +1,126 @@
-"""The command `report`: runs as one HTML page."""
+"""The commands `report` and `export`: runs as files for people, and for other programs."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run
+from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
+from pytest_gpuperf.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
+    from collections.abc import Sequence
 
-__all__ = ["report"]
+    from pytest_gpuperf.model.run import Run
+
+__all__ = ["export", "report"]
 
 _STANDARD_OUTPUT = "-"
+_FORMS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv"}  # by suffix
+_ALLURE_FILES = ("-perf.json", "performance.json")  # the ends of what Allure reads
 
 
 def report(arguments: argparse.Namespace) -> int:
     """
-    Write the last run as an HTML page, the others' samples beside its own.
+    Write the last run as HTML, the others' samples beside its own, as Markdown or CSV.
 
     Raises:
+        ConfigError: There are older runs, and only HTML shows them.
+
         RecordError: A file is not a run.
 
-        ReportError: The page cannot be written, or Jinja2 is not installed.
+        ReportError: The report cannot be written, or Jinja2 is not installed.
     """
-    from pytest_gpuperf.report.html.document import html_bytes
-    from pytest_gpuperf.report.runs import write_html
-
+    form = arguments.format or _form_of(arguments.output)
     *older, run = map(read_run, arguments.runs)
+    if older and form != "html":
+        message = f"{form} is of one run, and {len(older) + 1} were named"
+        raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
     older.sort(key=lambda earlier: earlier.header.session.started_unix_s)
-    if arguments.output == _STANDARD_OUTPUT:
-        return print_bytes(html_bytes(run, older))
-    write_html(run, arguments.output, older=older)
+    return _write(arguments.output, _report_bytes(form, run, older))
+
+
+def _form_of(path: str) -> str:
+    """Return the form of a report, by the end of its name."""
+    return next((form for end, form in _FORMS.items() if path.endswith(end)), "html")
+
+
+def _report_bytes(form: str, run: Run, older: Sequence[Run]) -> bytes:
+    """Return a report in a form."""
+    if form == "html":
+        from pytest_gpuperf.report.html.document import html_bytes
+
+        return html_bytes(run, older)
+    if form == "csv":
+        from pytest_gpuperf.report.exports import csv_bytes
+
+        return csv_bytes(run)
+    from pytest_gpuperf.report.markdown import run_markdown
+
+    return run_markdown(run).encode()
+
+
+def export(arguments: argparse.Namespace) -> int:
+    """
+    Write a run in a format that another program reads.
+
+    Raises:
+        CaptureFormatError: A trace is wanted, and the recording is missing or damaged.
+
+        ConfigError: The file's name is not one that the program reads.
+
+        RecordError: The file is not a run.
+
+        ReportError: The export cannot be written.
+    """
+    form, output = arguments.to, arguments.output
+    named_file = output != _STANDARD_OUTPUT
+    if form == "allure" and named_file and not output.endswith(_ALLURE_FILES):
+        message = f"Allure does not read {output}"
+        remedy = "name a file of its results folder: allure-results/gpuperf-perf.json"
+        raise ConfigError(message, remedy=remedy)
+    if form == "chrome-trace":
+        return _write(output, _chrome_trace(arguments.file))
+    from pytest_gpuperf.report import exports
+
+    run = read_run(arguments.file)
+    if form == "pytest-benchmark":
+        _say_what_lacks_samples(run)
+    if form == "openmetrics":
+        content = exports.openmetrics_bytes(run, digits=arguments.digits)
+    else:
+        content = exports.EXPORTS[form](run)
+    return _write(output, content)
+
+
+def _write(path: str, content: bytes) -> int:
+    """Write a file, or to standard output."""
+    if path == _STANDARD_OUTPUT:
+        return print_bytes(content)
+    from pytest_gpuperf.report.runs import write_whole
+
+    write_whole(path, content)
     return GOOD
+
+
+def _say_what_lacks_samples(run: Run) -> None:
+    """Say on standard error how many measurements an export of samples leaves out."""
+    from pytest_gpuperf.report.exports import without_times
+
+    count = len(without_times(run))
+    if count:
+        who = "1 measurement has" if count == 1 else f"{count} measurements have"
+        are = "is" if count == 1 else "are"
+        say([f"gpuperf: {who} no samples of a time and {are} left out"])
+
+
+def _chrome_trace(file: str) -> bytes:
+    """Return the launches of a recording, or of the one that a run names."""
+    from pathlib import Path
+
+    from pytest_gpuperf.cli.records import recording_of, traces_of
+    from pytest_gpuperf.collect.binary.tools import native_demangler
+    from pytest_gpuperf.report.chrome_trace import chrome_trace_bytes
+
+    folder = file if Path(file).is_dir() else recording_of(read_run(file), file)
+    return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

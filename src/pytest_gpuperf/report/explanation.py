@@ -27,7 +27,9 @@ __all__ = [
     "completed",
     "evidence",
     "explanation",
+    "first_line",
     "fitted",
+    "from_root",
     "joint_explanation",
     "listed",
     "longrepr_lines",
@@ -35,6 +37,7 @@ __all__ = [
 
 _NO_OPTIONS: Mapping[str, str] = {}
 _WIDTH = 100  # of a failure that may be read in a log, where nobody knows the width
+_FIRST_LINE = 120  # characters: what lists of failures show of each
 _NAME_WIDTH = 60  # of a test's name in a list of several, a metric's or a kernel's
 _LABEL_WIDTH = 20  # of the outcome before a test's name, and a word behind it
 _REPRODUCE, _ACCEPT = "reproduce", "accept"
@@ -165,9 +168,37 @@ def longrepr_lines(
         )
         yield Line("; ".join(filter(None, parts)), style)
         return
-    head = f"{_subject(verdict)} {verdict.outcome.value}: {evidence(verdict)}"
+    head = first_line(verdict)
     yield Line(head, style)
+    whole = evidence(verdict)
+    if not head.endswith(whole):
+        yield from wrapped(whole, width=width, depth=1)
     yield from _body(verdict, options, width)
+
+
+def first_line(verdict: Verdict) -> str:
+    """Return the whole story of a verdict in at most 120 characters."""
+    head = f"{_subject(verdict)} {verdict.outcome.value}: "
+    text = head + evidence(verdict)
+    if len(text) > _FIRST_LINE:  # its interval can wait for the next line
+        text = head + _brief_evidence(verdict)
+    return text if len(text) <= _FIRST_LINE else f"{text[: _FIRST_LINE - 1]}…"
+
+
+def _brief_evidence(verdict: Verdict) -> str:
+    """Return the numbers of a verdict without what only says how sure they are."""
+    change, estimate, limit = verdict.change, verdict.estimate, verdict.limit
+    if limit is not None and estimate is not None:
+        shown, _ = display.pair(
+            estimate.value, limit.threshold, estimate.unit, is_limit=True
+        )
+        return f"{shown}, limit {_limit_text(limit)}"
+    if change is None:
+        return evidence(verdict)
+    text = _moved(verdict, change)
+    if verdict.threshold is None:
+        return text
+    return f"{text}, limit {display.exactly(verdict.threshold, 'fraction')}"
 
 
 def fitted(text: str, *, width: int) -> Iterator[Line]:
@@ -325,6 +356,14 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 
 def _values(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change without the machine's part."""
+    text, drift = _moved(verdict, change), change.machine_shift or 0.0
+    if not change.effect or abs(drift) < _DRIFT:
+        return text
+    return f"{text} without machine drift of {display.change(drift)}"
+
+
+def _moved(verdict: Verdict, change: Change) -> str:
+    """Return the value now and before, and the change."""
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     if change.effect == 0:
         return f"{display.value(change.current, unit)}, as before"
@@ -334,11 +373,7 @@ def _values(verdict: Verdict, change: Change) -> str:
         return text
     limit = verdict.threshold
     limits = () if limit is None else (limit, -limit)
-    text += f": {display.change(change.effect, limits=(*limits, 0.0))}"
-    drift = change.machine_shift or 0.0
-    if abs(drift) < _DRIFT:
-        return text
-    return f"{text} without machine drift of {display.change(drift)}"
+    return f"{text}: {display.change(change.effect, limits=(*limits, 0.0))}"
 
 
 def _brief(verdict: Verdict) -> str:
@@ -433,12 +468,12 @@ def _command(
     *more: str,
 ) -> Command:
     """Return a pytest command for one test."""
-    test = _from_root(verdict.key.test_id, options)
+    test = from_root(verdict.key.test_id, options)
     all_flags = (*_with_store(verdict, options, flags), *more)
     return Command(kind=kind, argv=("pytest", test, *all_flags))
 
 
-def _from_root(path: str, options: Mapping[str, str]) -> str:
+def from_root(path: str, options: Mapping[str, str]) -> str:
     """Return a path below the root as it is typed where pytest was started."""
     place = options.get("rootdir")
     return path if place is None else f"{place}/{path}"
@@ -453,7 +488,7 @@ def _with_store(
     )
     if named or verdict.change is None or verdict.of_revision:
         return flags
-    return (f"--gpuperf-baseline={_from_root('.gpuperf', options)}", *flags)
+    return (f"--gpuperf-baseline={from_root('.gpuperf', options)}", *flags)
 
 
 def _flags(options: Mapping[str, str], chosen: tuple[str, ...]) -> tuple[str, ...]:

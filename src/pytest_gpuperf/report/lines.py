@@ -197,7 +197,7 @@ def text_bytes(lines: Iterable[str | Line]) -> bytes:
     return "".join(f"{inert(str(line))}\n" for line in lines).encode()
 
 
-def json_bytes(content: Mapping[str, object]) -> bytes:
+def json_bytes(content: Mapping[str, object] | Sequence[object]) -> bytes:
     """Return builtins as JSON, indented [UTF-8]."""
     return f"{json.dumps(content, indent=1, ensure_ascii=False)}\n".encode()
 

@@ -1,0 +1,463 @@
+"""A run in the formats that other programs read."""
+
+from __future__ import annotations
+
+import csv
+import hashlib
+import io
+import re
+import statistics
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import datetime, timezone
+from typing import NamedTuple
+
+from pytest_gpuperf.compute.stats import quantile
+from pytest_gpuperf.judge.tally import speaking
+from pytest_gpuperf.model.record import Record
+from pytest_gpuperf.model.run import Run, TestPlace
+from pytest_gpuperf.model.sample import Estimate
+from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.explanation import first_line, from_root
+from pytest_gpuperf.report.lines import json_bytes
+from pytest_gpuperf.report.rows import Row, judged_value, rows
+
+__all__ = [
+    "EXPORTS",
+    "allure_bytes",
+    "annotations",
+    "annotations_bytes",
+    "bencher_bytes",
+    "csv_bytes",
+    "openmetrics_bytes",
+    "pytest_benchmark_bytes",
+    "pytorch_bytes",
+    "sample_statistics",
+    "without_times",
+]
+
+_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins so
+_LONGEST_BENCHMARK = 1024  # characters of a name that Bencher takes
+_LONGEST_MEASURE = 64
+_DIGEST_BYTES = 4  # of what tells shortened names apart
+_DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
+_MOST_ANNOTATIONS = 10  # errors of a step that GitHub shows
+_FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
+
+# by SI unit: its name as OpenMetrics ends a metric's
+_BASE_UNITS = {
+    "s": "seconds",
+    "bytes": "bytes",
+    "bytes/s": "bytes_per_second",
+    "FLOP/s": "flops_per_second",
+    "fraction": "ratio",
+    "ratio": "ratio",
+    "J": "joules",
+    "W": "watts",
+    "Hz": "hertz",
+}
+
+
+class _Value(NamedTuple):
+    """A value of a run, as it counts: of fresh processes where these have decided."""
+
+    row: Row
+    place: TestPlace | None
+    first: Estimate  # what the suite measured
+    number: float
+    verdict: Verdict | None
+
+    @property
+    def interval(self) -> tuple[float | None, float | None]:
+        """Its ends; None where fresh processes have decided."""
+        if self.number != self.first.value:
+            return None, None
+        return self.first.low, self.first.high
+
+    @property
+    def metric(self) -> str:
+        """The metric, and the kernel where it is one's alone."""
+        first = self.first
+        return (
+            first.metric if first.kernel is None else f"{first.metric}[{first.kernel}]"
+        )
+
+
+def csv_bytes(run: Run) -> bytes:
+    """Return one row for each test and metric [UTF-8]; no cell is a formula."""
+    text = io.StringIO()
+    writer = csv.writer(text, lineterminator="\n")
+    writer.writerow(_COLUMNS)
+    session = run.header.session
+    moment = _moment(session.started_unix_s)
+    for value in _values(run):
+        cells = [session.id, moment, session.commit, *_cells(value)]
+        cells += [None] * (len(_COLUMNS) - len(cells))
+        writer.writerow([_harmless(c) if isinstance(c, str) else c for c in cells])
+    return text.getvalue().encode(errors="backslashreplace")
+
+
+_COLUMNS = (
+    *("session", "started", "commit"),
+    *("test", "measurement", "group", "file", "line"),
+    *("metric", "kernel", "unit", "value", "low", "high", "first_value"),
+    *("sample_count", "source", "label"),
+    *("outcome", "reason", "limit", "reference", "change_fraction"),
+    *("change_low_fraction", "change_high_fraction", "limit_fraction"),
+)
+
+
+def _cells(value: _Value) -> Iterator[str | float | None]:
+    """Yield the cells of a value, from the test on."""
+    key, place, first = value.row.key, value.place, value.first
+    yield from (key.test_id, key.name, value.row.group, key.test_id.partition("::")[0])
+    yield None if place is None else place.line
+    yield from (first.metric, first.kernel, first.unit, value.number, *value.interval)
+    yield from (first.value, first.sample_count, first.source, first.label.value)
+    verdict = value.verdict
+    if verdict is None:
+        return
+    limit, change = verdict.limit, verdict.change
+    yield from (verdict.outcome.value, verdict.reason.value)
+    yield limit.text if limit is not None else None
+    if change is None:
+        return
+    yield from (change.reference, change.effect, change.low, change.high)
+    yield verdict.threshold
+
+
+def _harmless(text: str) -> str:
+    """Return a text that no spreadsheet computes."""
+    text = escape(text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
+
+
+def bencher_bytes(run: Run) -> bytes:
+    """Return a run in Bencher Metric Format: values by test and metric, in SI units."""
+    content: dict[str, dict[str, dict[str, float]]] = {}
+    for value in _best(run):
+        name = _shortened(str(value.row.key), _LONGEST_BENCHMARK)
+        measures = content.setdefault(name, {})
+        low, high = value.interval
+        ends = {"lower_value": low, "upper_value": high}
+        measures[_shortened(value.metric, _LONGEST_MEASURE)] = {
+            "value": value.number,
+            **{end: number for end, number in ends.items() if number is not None},
+        }
+    return json_bytes(content)
+
+
+def _shortened(name: str, most: int) -> str:
+    """Return a name of at most so many characters; different ones stay different."""
+    name = escape(name)
+    if len(name) <= most:
+        return name
+    digest = hashlib.blake2s(name.encode(), digest_size=_DIGEST_BYTES).hexdigest()
+    return f"{name[: most - len(digest) - 1]}-{digest}"
+
+
+def allure_bytes(run: Run) -> bytes:
+    """Return a run as Allure's performance metrics: a list of values, times in ms."""
+    began_ms = round(run.header.session.started_unix_s * 1000)
+    return json_bytes(
+        [
+            {
+                "id": escape(str(value.row.key)),
+                "key": escape(value.metric),
+                "value": value.number,
+                "start": began_ms,
+                "stop": began_ms,
+            }
+            for value in _best(run)
+        ]
+    )
+
+
+def pytorch_bytes(run: Run) -> bytes:
+    """Return a run as records of PyTorch's benchmark database: one for each metric."""
+    environment, session = run.header.environment, run.header.session
+    about = {
+        "session": session.id,
+        "commit": session.commit,
+        "python": environment.python_minor,
+        "cpu": environment.cpu_model,
+        **environment.versions,
+    }
+    return json_bytes([_pytorch_record(value, about) for value in _best(run)])
+
+
+def _pytorch_record(value: _Value, about: Mapping[str, object]) -> dict[str, object]:
+    """Return one value as a record."""
+    record, first, verdict = value.row.record, value.first, value.verdict
+    device = record.device if record is not None else None
+    dtype = record.work.dtype if record is not None and record.work else None
+    return {
+        "benchmark": {
+            "name": "pytest-gpuperf",
+            "mode": "",
+            "dtype": dtype or "",
+            "extra_info": {**about, "device": device.name if device else "cpu"},
+        },
+        "model": {"name": escape(str(value.row.key))},
+        "metric": {
+            "name": escape(value.metric),
+            "benchmark_values": [value.number],
+            "extra_info": {
+                "unit": first.unit,
+                "source": first.source,
+                "outcome": verdict.outcome.value if verdict is not None else "",
+            },
+        },
+    }
+
+
+def openmetrics_bytes(run: Run, *, digits: int = _DIGITS) -> bytes:
+    """
+    Return a run as OpenMetrics text: a gauge for each metric, a sample for each test.
+
+    Args:
+        run: The run.
+
+        digits: Significant digits, >= 1: GitLab takes values of other texts for changed.
+    """
+    families: dict[tuple[str, str], dict[str, str]] = {}
+    for value in _best(run):
+        labels = {
+            "test": value.row.key.test_id,
+            "measurement": value.row.key.name,
+            "metric": value.first.metric,
+            "kernel": value.first.kernel or "",
+            "source": value.first.source,
+        }
+        family = families.setdefault(_family(value.first), {})
+        family.setdefault(_labels(labels), _rounded(value.number, digits))
+    lines = []
+    for (name, unit), samples in sorted(families.items()):
+        lines.append(f"# TYPE {name} gauge")
+        lines += [f"# UNIT {name} {unit}"] if unit else []
+        lines += [f"{name}{labels} {number}" for labels, number in samples.items()]
+    return "".join(f"{line}\n" for line in (*lines, "# EOF")).encode()
+
+
+def _family(estimate: Estimate) -> tuple[str, str]:
+    """Return the name of a gauge, and the unit that it ends with; "" for none."""
+    name = re.sub(r"[^a-zA-Z0-9_]", "_", estimate.metric)
+    unit = _BASE_UNITS.get(estimate.unit, "")
+    if unit and not name.endswith(f"_{unit}"):
+        name = f"{name}_{unit}"
+    return f"gpuperf_{name}", unit
+
+
+def _labels(labels: Mapping[str, str]) -> str:
+    """Return labels as OpenMetrics writes them; empty ones are left out."""
+    texts = (
+        '{}="{}"'.format(name, escape(text).replace("\\", "\\\\").replace('"', '\\"'))
+        for name, text in labels.items()
+        if text
+    )
+    return f"{{{','.join(texts)}}}"
+
+
+def _rounded(number: float, digits: int) -> str:
+    """Return a number at some significant digits; whole ones keep theirs."""
+    return repr(int(number)) if number == int(number) else f"{number:.{digits}g}"
+
+
+def pytest_benchmark_bytes(run: Run) -> bytes:
+    """
+    Return the sampled times of a run as pytest-benchmark saves them.
+
+    Other metrics are in `extra_info`. A measurement without samples of its time, as a
+    binary's, is left out: pytest-benchmark has nothing for it.
+    """
+    environment, session = run.header.environment, run.header.session
+    places = {test.test_id: test for test in run.tests}
+    benchmarks = [
+        _benchmark(row.record, places.get(row.key.test_id))
+        for row in rows(run)
+        if row.record is not None and _times(row.record)[1]
+    ]
+    content = {
+        "machine_info": {
+            "node": session.host,
+            "processor": environment.cpu_model or "",
+            "machine": environment.platform,
+            "python_version": environment.python_minor,
+            "system": environment.platform,
+            "cpu": {
+                "brand_raw": environment.cpu_model or "",
+                "count": environment.core_count,
+            },
+        },
+        "commit_info": {
+            "id": session.commit or "unversioned",
+            "time": None,
+            "dirty": bool(session.dirty),
+            "branch": "(unknown)",
+        },
+        "benchmarks": benchmarks,
+        "datetime": _moment(session.started_unix_s),
+        "version": "5.3.1",  # the format's, by the version that was tried
+    }
+    return json_bytes(content)
+
+
+def _benchmark(record: Record, place: TestPlace | None) -> dict[str, object]:
+    """Return a measurement as pytest-benchmark has it."""
+    path, _, name = record.key.test_id.partition("::")
+    _, bracket, parameter = name.partition("[")
+    suffix = f" {record.key.name}" if record.key.name else ""
+    samples, iterations_count = _times(record)
+    others = {e.metric: e.value for e in reversed(record.estimates) if not e.kernel}
+    return {
+        "group": place.group if place is not None else None,
+        "name": escape(f"{name.rpartition('::')[2] or path}{suffix}"),
+        "fullname": escape(f"{record.key.test_id}{suffix}"),
+        "params": None,
+        "param": escape(parameter.removesuffix("]")) if bracket else None,
+        "extra_info": {k: v for k, v in others.items() if k != "time"},
+        "options": {},
+        "stats": {**sample_statistics(samples), "iterations": iterations_count},
+    }
+
+
+def without_times(run: Run) -> list[str]:
+    """Return the measurements of the main processes without samples of their time."""
+    return [
+        str(row.key)
+        for row in rows(run)
+        if row.record is not None and not _times(row.record)[1]
+    ]
+
+
+def annotations_bytes(run: Run) -> bytes:
+    """Return the failures of a run as commands of a GitHub runner, at most 10."""
+    lines = annotations(run)
+    return "".join(f"{line}\n" for line in lines).encode()
+
+
+def annotations(run: Run) -> list[str]:
+    """Return a command for each failure, as GitHub's runner reads them from a log."""
+    places = {test.test_id: test for test in run.tests}
+    loud = [row for row in rows(run) if row.is_loud]
+    lines = [_annotation(row, places.get(row.key.test_id), run) for row in loud]
+    if len(lines) > _MOST_ANNOTATIONS:
+        more = f"{len(lines) - _MOST_ANNOTATIONS + 1} more tests missed their limits"
+        lines[_MOST_ANNOTATIONS - 1 :] = [f"::error title=gpuperf::{more}"]
+    return lines
+
+
+def _annotation(row: Row, place: TestPlace | None, run: Run) -> str:
+    """Return the failure of a test as a command."""
+    path, _, name = str(row.key).partition("::")
+    properties = {"file": from_root(path, run.header.options), "title": name}
+    if place is not None and place.line is not None:
+        properties["line"] = str(place.line)
+    text = ",".join(
+        f"{key}={_command_text(value, also=':,')}" for key, value in properties.items()
+    )
+    message = first_line(speaking([v for v in row.verdicts if v.decides]))
+    return f"::error {text}::{_command_text(message)}"
+
+
+def _command_text(text: str, *, also: str = "") -> str:
+    """Return a text that ends neither its command nor its property."""
+    text = escape(text).replace("%", "%25")
+    for letter in also:
+        text = text.replace(letter, f"%{ord(letter):02X}")
+    return text
+
+
+def _times(record: Record) -> tuple[Sequence[float], int]:
+    """Return the samples of a measurement's time, and the calls behind each; 0: none."""
+    for series in record.series:
+        if series.metric == "time" and series.values:
+            return series.values, series.iterations_count
+    return (), 0
+
+
+def sample_statistics(samples: Sequence[float]) -> dict[str, float | str | list[float]]:
+    """
+    Return what pytest-benchmark says of samples, by its names.
+
+    Args:
+        samples: Times [s], >= 1 of them.
+    """
+    mean = statistics.fmean(samples)
+    stddev = statistics.stdev(samples) if len(samples) > 1 else 0.0
+    q1, median, q3 = (quantile(samples, share) for share in (0.25, 0.5, 0.75))
+    reach = _FENCES_IQR * (q3 - q1)
+    within = [sample for sample in samples if q1 - reach <= sample <= q3 + reach]
+    far_count = sum(abs(sample - mean) > stddev for sample in samples)
+    outlier_count = len(samples) - len(within)
+    total = sum(samples)
+    return {
+        "min": min(samples),
+        "max": max(samples),
+        "mean": mean,
+        "stddev": stddev,
+        "rounds": len(samples),
+        "median": median,
+        "iqr": q3 - q1,
+        "q1": q1,
+        "q3": q3,
+        "iqr_outliers": outlier_count,
+        "stddev_outliers": far_count,
+        "outliers": f"{far_count};{outlier_count}",
+        "ld15iqr": min(within),
+        "hd15iqr": max(within),
+        "ops": len(samples) / total if total else 0.0,
+        "total": total,
+        "data": [*samples],
+    }
+
+
+def _values(run: Run) -> Iterator[_Value]:
+    """Yield all that the main processes measured, in the order of their tests."""
+    places = {test.test_id: test for test in run.tests}
+    for row in rows(run):
+        place = places.get(row.key.test_id)
+        for first in row.record.estimates if row.record is not None else ():
+            judged = judged_value(first, row.verdicts)
+            number = first.value if judged is None else judged
+            yield _Value(row, place, first, number, _verdict(row, first))
+
+
+def _best(run: Run) -> Iterator[_Value]:
+    """Yield the value of the best source of each metric."""
+    seen = set()
+    for value in _values(run):
+        name = value.row.key, value.metric
+        if name not in seen:
+            seen.add(name)
+            yield value
+
+
+def _verdict(row: Row, first: Estimate) -> Verdict | None:
+    """Return the first verdict of a value; None: it was not judged."""
+    return next(
+        (
+            verdict
+            for verdict in row.verdicts
+            if verdict.metric == first.metric
+            and (verdict.estimate is None or verdict.estimate.kernel == first.kernel)
+        ),
+        None,
+    )
+
+
+def _moment(unix_s: float) -> str:
+    """Return a time since the epoch [s] as ISO 8601 has it, in UTC."""
+    return datetime.fromtimestamp(unix_s, tz=timezone.utc).isoformat()
+
+
+# by the names of `gpuperf export --to`; chrome-trace is of a recording
+EXPORTS: Mapping[str, Callable[[Run], bytes]] = {
+    "allure": allure_bytes,
+    "annotations": annotations_bytes,
+    "bencher": bencher_bytes,
+    "csv": csv_bytes,
+    "openmetrics": openmetrics_bytes,
+    "pytest-benchmark": pytest_benchmark_bytes,
+    "pytorch": pytorch_bytes,
+}

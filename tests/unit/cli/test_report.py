@@ -1,0 +1,112 @@
+"""The commands `report` and `export`: files by their names, and what they refuse."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from fakes import runs
+from pytest_gpuperf import cli
+from pytest_gpuperf.cli.arguments import _EXPORTS
+from pytest_gpuperf.model.codec import decode_run, encode_run
+from pytest_gpuperf.report import exports
+from pytest_gpuperf.report.markdown import run_markdown
+
+RUN = decode_run(encode_run(runs.gpu_run()))  # whole numbers come back as floats
+
+
+@pytest.fixture(name="run")
+def run_(tmp_path: Path) -> str:
+    """Return the path of a run."""
+    path = tmp_path / "run.json"
+    path.write_bytes(encode_run(RUN))
+    return str(path)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("r.md", run_markdown(RUN).encode()),
+        ("r.markdown", run_markdown(RUN).encode()),
+        ("r.csv", exports.csv_bytes(RUN)),
+    ],
+)
+def test_the_name_of_a_report_says_its_form(
+    run: str, name: str, content: bytes, tmp_path: Path
+) -> None:
+    """Lines to reproduce and accept are in the Markdown: it is for who can type them."""
+    assert cli.main(["report", run, "-o", str(tmp_path / name)]) == 0
+    assert (tmp_path / name).read_bytes() == content
+
+
+def test_a_form_can_be_named(
+    run: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Standard output has no name to tell it."""
+    assert cli.main(["report", run, "-o", "-", "--format=csv"]) == 0
+    assert capfdbinary.readouterr().out == exports.csv_bytes(RUN)
+
+
+def test_only_a_page_shows_several_runs(
+    run: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """The others would be passed over."""
+    assert cli.main(["report", run, run, "-o", str(tmp_path / "r.md")]) == 2
+    assert "markdown is of one run, and 2 were named" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize("form", [name for name in _EXPORTS if name != "chrome-trace"])
+def test_every_format_is_written(
+    form: str, run: str, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """To standard output where no file is named."""
+    assert cli.main(["export", run, "--to", form]) == 0
+    assert capfdbinary.readouterr().out == exports.EXPORTS[form](RUN)
+
+
+def test_what_an_export_leaves_out_is_counted(
+    run: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """No measurement of this run has samples."""
+    path = tmp_path / "b.json"
+
+    assert cli.main(["export", run, "--to=pytest-benchmark", "-o", str(path)]) == 0
+    assert json.loads(path.read_bytes())["benchmarks"] == []
+    assert capfd.readouterr().err == (
+        "gpuperf: 5 measurements have no samples of a time and are left out\n"
+    )
+
+
+def test_allure_reads_files_of_a_name_alone(
+    run: str, capfd: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    """Another name would be written and never read."""
+    good, bad = (str(tmp_path / name) for name in ("a-perf.json", "a.json"))
+
+    assert cli.main(["export", run, "--to=allure", "-o", good]) == 0
+    assert cli.main(["export", run, "--to=allure", "-o", bad]) == 2
+    assert "allure-results/gpuperf-perf.json" in capfd.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("arguments", "code"),
+    [
+        (("--to=chrome-trace",), 4),  # the run has no recording
+        (("--to=openmetrics", "--digits=2"), 0),
+    ],
+)
+def test_options_of_single_formats(
+    run: str, arguments: tuple[str, ...], code: int
+) -> None:
+    """A trace needs a recording, and digits are those of OpenMetrics."""
+    assert cli.main(["export", run, *arguments]) == code
+
+
+@pytest.mark.parametrize("digits", ["0", "18", "x"])
+def test_digits_are_a_count(run: str, digits: str) -> None:
+    """A float has 17 at most."""
+    with pytest.raises(SystemExit) as raised:
+        cli.main(["export", run, "--to=openmetrics", f"--digits={digits}"])
+    assert raised.value.code == 2

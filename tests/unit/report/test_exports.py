@@ -1,0 +1,364 @@
+"""report.exports, chrome_trace: other programs read what they are written for."""
+
+from __future__ import annotations
+
+import csv
+import io
+import json
+from array import array
+from typing import Any
+
+import pytest
+from prometheus_client.openmetrics.parser import text_string_to_metric_families
+
+from fakes import runs
+from pytest_gpuperf.cli.arguments import _EXPORTS
+from pytest_gpuperf.compute.stats import quantile
+from pytest_gpuperf.model.activity import (
+    COLUMNS,
+    Copy,
+    KernelShape,
+    Launches,
+    NamedRange,
+    Trace,
+)
+from pytest_gpuperf.model.frozen import replace
+from pytest_gpuperf.model.run import Run, TestPlace
+from pytest_gpuperf.model.sample import Series
+from pytest_gpuperf.model.telemetry import TimeLine
+from pytest_gpuperf.report import exports
+from pytest_gpuperf.report.chrome_trace import chrome_trace_bytes
+
+EVIL = '=cmd|"\n::error::x\x1b[31m,%0A'
+SAMPLES = (4.0, 1.0, 2.0, 3.0, 100.0)
+
+
+def sampled() -> Run:
+    """Return a run whose first test has samples, and another none."""
+    run = runs.gpu_run()
+    series = Series(
+        metric="time", unit="s", source="events", values=SAMPLES, iterations_count=7
+    )
+    first, *others = run.records
+    places = (TestPlace(test_id=first.key.test_id, line=12, group="norms"),)
+    return replace(
+        run, records=(replace(first, series=(series,)), *others), tests=places
+    )
+
+
+def hostile() -> Run:
+    """Return a run whose test, metric and kernel are named to be taken for something."""
+    key = replace(runs.key(EVIL), name="@b")
+    estimate = replace(runs.value_of(EVIL, 3, "count", kernel=EVIL), source="-s")
+    record = replace(runs.record("x", estimate), key=key)
+    failed = replace(runs.FAILED, key=key, metric=EVIL, estimate=estimate)
+    place = TestPlace(test_id=key.test_id, line=3, group="+g")
+    return replace(runs.run((record,), (failed,)), tests=(place,))
+
+
+def rows_of(run: Run) -> list[dict[str, str]]:
+    """Return the rows of a run's CSV."""
+    return [*csv.DictReader(io.StringIO(exports.csv_bytes(run).decode()), strict=True)]
+
+
+def test_every_format_that_the_command_names_is_there() -> None:
+    """A trace is of a recording, and made elsewhere."""
+    assert sorted([*exports.EXPORTS, "chrome-trace"]) == [*_EXPORTS]
+
+
+def test_csv_has_a_row_for_each_test_and_metric() -> None:
+    """Numbers are unrounded and in the unit that stands beside them."""
+    rows = rows_of(sampled())
+    first = rows[0]
+    regressed = next(row for row in rows if row["outcome"] == "regressed")
+
+    assert [(row["test"], row["metric"]) for row in rows] == [
+        (record.key.test_id, estimate.metric)
+        for record in sampled().records
+        for estimate in record.estimates
+    ]
+    assert (first["group"], first["line"], first["unit"]) == ("norms", "12", "s")
+    assert float(first["value"]) == 41.2e-6
+    assert float(regressed["change_fraction"]) == 0.079
+    assert float(regressed["limit_fraction"]) == 0.05
+    assert None not in {cell for row in rows for cell in row.values()}
+
+
+def test_no_cell_is_a_formula() -> None:
+    """Whatever a test, a metric or a kernel is called; numbers stay numbers."""
+    (row,) = rows_of(hostile())
+
+    assert row["metric"] == "'=cmd|\"\\x0a::error::x\\x1b[31m,%0A"
+    assert [row["measurement"], row["group"], row["source"]] == ["'@b", "'+g", "'-s"]
+    assert row["value"] == "3"
+
+
+def test_bencher_has_values_by_test_and_metric() -> None:
+    """With the ends of the interval where there is one; long names stay different."""
+    content = json.loads(exports.bencher_bytes(runs.gpu_run()))
+    metrics = [runs.value_of("m" * 70 + end, 1.0, "s") for end in "ab"]
+    long = runs.run((runs.record("x" * 2000, *metrics),))
+    ((name, measures),) = json.loads(exports.bencher_bytes(long)).items()
+
+    gemm = content["tests/test_gemm.py::test_gemm[4096]"]
+    assert gemm == {
+        "time": {
+            "value": 183e-6,
+            "lower_value": 183e-6 * (1 - 0.004),
+            "upper_value": 183e-6 * (1 + 0.004),
+        },
+        "roofline.fraction": {"value": 0.61},
+    }
+    assert len(name) == 1024
+    assert {len(measure) for measure in measures} == {64}
+    assert len(measures) == 2
+
+
+def test_openmetrics_are_read_by_prometheus() -> None:
+    """A gauge a metric, with its base unit; the names of tests are labels."""
+    text = exports.openmetrics_bytes(runs.gpu_run()).decode()
+    families = {each.name: each for each in text_string_to_metric_families(text)}
+    time = families["gpuperf_time_seconds"]
+    values = {
+        each.labels["test"].partition("::")[2]: each.value for each in time.samples
+    }
+
+    assert {name: each.unit for name, each in families.items()} == {
+        "gpuperf_time_seconds": "seconds",
+        "gpuperf_roofline_fraction_ratio": "ratio",
+        "gpuperf_registers": "",
+        "gpuperf_stack_bytes": "bytes",
+        "gpuperf_occupancy_theoretical_ratio": "ratio",
+    }
+    assert values["test_gemm[4096]"] == 183e-6
+    assert text.endswith("# EOF\n")
+
+
+def test_openmetrics_are_rounded_for_who_compares_texts() -> None:
+    """Whole numbers keep their digits: a register more is a change."""
+    record = runs.record(
+        "a", runs.value_of("t", 123456e-9, "s"), runs.value_of("n", 123456, "count")
+    )
+    text = exports.openmetrics_bytes(runs.run((record,)), digits=2).decode()
+
+    assert [line.split()[-1] for line in text.splitlines() if "{" in line] == [
+        "123456",
+        "0.00012",
+    ]
+
+
+def test_no_name_breaks_openmetrics() -> None:
+    """Labels are quoted, and the metric's own name is one of them."""
+    text = exports.openmetrics_bytes(hostile()).decode()
+    (family,) = text_string_to_metric_families(text)
+    (sample,) = family.samples
+
+    assert sample.value == 3
+    assert sample.labels["metric"] == '=cmd|"\\x0a::error::x\\x1b[31m,%0A'
+
+
+def test_allure_has_five_keys_a_value() -> None:
+    """Times are milliseconds since the epoch."""
+    first = json.loads(exports.allure_bytes(runs.gpu_run()))[0]
+
+    assert first == {
+        "id": "tests/test_gemm.py::test_rmsnorm[8192]",
+        "key": "time",
+        "value": 41.2e-6,
+        "start": 1795200000000,
+        "stop": 1795200000000,
+    }
+
+
+def test_pytorch_has_a_record_for_each_metric() -> None:
+    """With the values as a list, and what was measured where."""
+    first, *_ = json.loads(exports.pytorch_bytes(runs.gpu_run()))
+
+    assert first["model"] == {"name": "tests/test_gemm.py::test_rmsnorm[8192]"}
+    assert first["metric"] == {
+        "name": "time",
+        "benchmark_values": [41.2e-6],
+        "extra_info": {"unit": "s", "source": "events", "outcome": "unchanged"},
+    }
+    assert first["benchmark"]["name"] == "pytest-gpuperf"
+    assert first["benchmark"]["extra_info"]["device"] == "NVIDIA H200"
+
+
+def test_pytest_benchmark_has_what_was_sampled() -> None:
+    """Its own fields of each test; what has no samples is left out, and counted."""
+    content = json.loads(exports.pytest_benchmark_bytes(sampled()))
+    (benchmark,) = content["benchmarks"]
+    stats = benchmark["stats"]
+
+    assert {*content} == {
+        *("machine_info", "commit_info", "benchmarks", "datetime", "version")
+    }
+    assert benchmark["group"] == "norms"
+    assert benchmark["name"] == "test_rmsnorm[8192]"
+    assert benchmark["fullname"] == "tests/test_gemm.py::test_rmsnorm[8192]"
+    assert benchmark["param"] == "8192"
+    assert benchmark["extra_info"] == {"roofline.fraction": 0.87}
+    assert stats.pop("stddev") == pytest.approx(43.6177)
+    assert stats == {
+        "min": 1.0,
+        "max": 100.0,
+        "mean": 22.0,
+        "rounds": 5,
+        "median": 3.0,
+        "iqr": 2.0,
+        "q1": 2.0,
+        "q3": 4.0,
+        "iqr_outliers": 1,
+        "stddev_outliers": 1,
+        "outliers": "1;1",
+        "ld15iqr": 1.0,
+        "hd15iqr": 4.0,
+        "ops": 5 / 110,
+        "total": 110.0,
+        "data": [*SAMPLES],
+        "iterations": 7,
+    }
+    assert len(exports.without_times(sampled())) == 4
+
+
+@pytest.mark.parametrize("samples", [(2.0,), (0.0, 0.0)])
+def test_few_or_empty_samples_have_statistics(samples: tuple[float, ...]) -> None:
+    """One sample has no spread, and no time has no rate."""
+    stats = exports.sample_statistics(samples)
+
+    assert stats["stddev"] == 0
+    assert stats["median"] == quantile(samples, 0.5)
+    assert stats["ops"] == (0.5 if samples[0] else 0)
+
+
+def test_a_failure_is_an_annotation_on_its_line() -> None:
+    """Ten at most, the last of them counts the rest; what passed has none."""
+    one = replace(runs.REGRESSED, key=runs.key("test_a[x:y,z]"))
+    place = TestPlace(test_id=one.key.test_id, line=12)
+    run = replace(runs.run(verdicts=(one,)), tests=(place,))
+    below = replace(run, header=replace(run.header, options={"rootdir": "sub"}))
+    many = [replace(runs.REGRESSED, key=runs.key(f"t{number}")) for number in range(15)]
+
+    assert exports.annotations(run) == [
+        (
+            "::error file=tests/test_gemm.py,title=test_a[x%3Ay%2Cz],line=12::"
+            "time regressed: 183 us, was 170 us: +7.9 %25 (+7.1 … +8.7 %25), "
+            "limit 5 %25, this baseline sees >= 1.6 %25"
+        )
+    ]
+    assert exports.annotations(below)[0].startswith("::error file=sub/tests/")
+    assert len(exports.annotations(runs.run(verdicts=tuple(many)))) == 10
+    assert exports.annotations(runs.run(verdicts=tuple(many)))[-1] == (
+        "::error title=gpuperf::6 more tests missed their limits"
+    )
+    assert exports.annotations_bytes(runs.run()) == b""
+
+
+def test_no_name_begins_another_command() -> None:
+    """A line break, a percent sign and an escape in a name stay in their property."""
+    (line,) = exports.annotations_bytes(hostile()).decode().splitlines()
+
+    assert line.startswith(
+        '::error file=tests/test_gemm.py,title==cmd|"\\x0a%3A%3Aerror'
+    )
+    assert line.removeprefix("::").partition("::")[0].endswith(" @b,line=3")
+    assert "%250A" in line
+
+
+@pytest.mark.parametrize("write", [*exports.EXPORTS.values()], ids=[*exports.EXPORTS])
+def test_no_name_is_too_strange_for_a_format(write: Any) -> None:
+    """A lone surrogate is no text in any encoding; an empty run has no value."""
+    key = runs.key("a\udc80[\udc80]")
+    record = replace(runs.record("x", runs.time_of(1.0)), key=key)
+    series = Series(metric="time", unit="s", source="host", values=(1.0,))
+    run = runs.run((replace(record, series=(series,)),))
+
+    text = write(run).decode()
+
+    assert "\udc80" not in text
+    assert ("udc80" in text) == (write is not exports.annotations_bytes)
+    assert write(runs.run()).decode() != text or not text
+
+
+def events_of(trace: Trace, *lines: TimeLine) -> list[dict[str, Any]]:
+    """Return the events of one measurement's trace."""
+    record = replace(runs.record("test_a"), time_lines=lines)
+    content = json.loads(chrome_trace_bytes([(record, trace)]))
+    events: list[dict[str, Any]] = content["traceEvents"]
+    return events
+
+
+def test_a_trace_has_a_process_a_test_and_a_thread_a_stream() -> None:
+    """What overlaps on a stream stands on a further thread: slices must nest."""
+    begun = 10**18
+    shape = KernelShape(
+        name="gemm",
+        grid=(1, 2, 3),
+        block=(4, 1, 1),
+        registers_count=40,
+        shared_bytes=0,
+        dynamic_shared_bytes=8,
+        stack_bytes=0,
+    )
+    zeros = array("I", [0, 0, 0])
+    columns = dict.fromkeys(COLUMNS, zeros) | {
+        "start_ns": array("Q", [begun + 1000, begun + 1500, 0]),
+        "end_ns": array("Q", [begun + 3000, begun + 1750, 0]),
+        "call_ns": array("Q", [0, 0, 0]),
+        "stream": array("I", [7, 7, 7]),
+    }
+    copy = Copy(
+        direction="host_to_device",
+        source="pinned",
+        target="device",
+        size_bytes=64,
+        count=1,
+        start_ns=begun,
+        end_ns=begun + 500,
+    )
+    named = NamedRange(name="fwd\x1b", domain="", start_ns=begun, end_ns=begun + 4000)
+    trace = Trace(
+        begun_ns=begun,
+        ended_ns=begun + 5000,
+        launches=Launches(shapes=(shape,), **columns),
+        copies=(copy,),
+        fills=((32, begun, begun + 250),),
+        graphs=((begun, begun + 125),),
+        ranges=(named,),
+    )
+    sensor = TimeLine(
+        gpu_index=0,
+        gpu_uuid="",
+        since_s=(0.0, 1e-6),
+        readings={"power_watts": (300.0, None)},
+    )
+    events = events_of(trace, sensor)
+    threads = {
+        event["tid"]: event["args"]["name"]
+        for event in events
+        if event["name"] == "thread_name"
+    }
+
+    slices = [
+        (threads[event["tid"]], event["name"], event["ts"], event["dur"])
+        for event in events
+        if event["ph"] == "X"
+    ]
+    assert slices == [
+        ("NVTX", "fwd\\x1b", 0.0, 4.0),
+        ("copies", "host to device", 0.0, 0.5),
+        ("memsets", "memset", 0.0, 0.25),
+        ("graphs", "graph", 0.0, 0.125),
+        ("GPU 0 stream 7", "gemm", 1.0, 2.0),
+        ("GPU 0 stream 7 (2)", "gemm", 1.5, 0.25),
+    ]
+    assert [event for event in events if event["ph"] == "C"] == [
+        {
+            "ph": "C",
+            "name": "GPU 0 power_watts",
+            "pid": 1,
+            "ts": 0.0,
+            "args": {"power_watts": 300.0},
+        }
+    ]
+    assert events[0]["args"] == {"name": "tests/test_gemm.py::test_a"}
