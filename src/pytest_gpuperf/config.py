@@ -170,6 +170,12 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         html: The file to write the HTML report to; None: none.
 
+        markdown: The same for Markdown.
+
+        csv: The same for a table.
+
+        annotations: Whether failures are printed as commands of a GitHub runner.
+
         junit_properties: Whether JUnit gets values and verdicts as properties.
 
         device: The GPU to measure, by its index or the beginning of its UUID; None: the
@@ -218,6 +224,9 @@ class Config(Frozen, frozen=True, kw_only=True):
     replay: str | None = None
     json: str | None = None
     html: str | None = None
+    markdown: str | None = None
+    csv: str | None = None
+    annotations: bool = False
     junit_properties: bool = False
     device: str | None = None
     lock: Lock = Lock.EXCLUSIVE
@@ -226,6 +235,17 @@ class Config(Frozen, frozen=True, kw_only=True):
     option_texts: Mapping[str, str] = {}
     peaks: DeclaredPeaks = MappingProxyType({})
     grades: Mapping[str, Bands] = {}
+
+    @property
+    def reports(self) -> Mapping[str, str]:
+        """The report files that were asked for, by their form; "-": standard output."""
+        paths = {
+            "json": self.json,
+            "html": self.html,
+            "markdown": self.markdown,
+            "csv": self.csv,
+        }
+        return {form: path for form, path in paths.items() if path is not None}
 
 
 class Plan(BulkRecord, frozen=True, kw_only=True):

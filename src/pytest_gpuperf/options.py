@@ -87,6 +87,9 @@ _OPTIONS = (
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON"),
     _Option("gpuperf-html", "FILE", "write the run as one HTML page"),
+    _Option("gpuperf-markdown", "FILE", "write the run as Markdown, for a comment"),
+    _Option("gpuperf-csv", "FILE", "write a row for each test and metric"),
+    _Option("gpuperf-annotations", None, "print failures as a GitHub job reads them"),
     _Option("gpuperf-junit-properties", None, "put values and verdicts into JUnit XML"),
     _Option("gpuperf-device", "GPU", "measure this one: an index, or a UUID"),
     _Option("gpuperf-lock", "HOW", "share it with others: exclusive, shared or off"),
@@ -118,6 +121,7 @@ _INI = (
 )
 
 _DEFAULT_STORE = ".gpuperf"
+_REPORTS = ("gpuperf_json", "gpuperf_html", "gpuperf_markdown", "gpuperf_csv")
 
 
 def declare(parser: pytest.Parser) -> None:
@@ -220,6 +224,9 @@ def _read(config: pytest.Config) -> Config:
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
         html=reader.read("gpuperf_html", reader.html_file, None),
+        markdown=reader.read("gpuperf_markdown", reader.writable_file, None),
+        csv=reader.read("gpuperf_csv", reader.writable_file, None),
+        annotations=reader.flag("gpuperf_annotations"),
         junit_properties=reader.flag("gpuperf_junit_properties"),
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
@@ -294,7 +301,9 @@ class _Reader:
         return path
 
     def writable_file(self, text: str) -> str:
-        """Return the path of a file that can be created."""
+        """Return the path of a file that can be created; "-": standard output."""
+        if text == "-":
+            return text
         path = self.path(text)
         if Path(path).is_dir():
             message = "the path is a folder; name a file"
@@ -390,7 +399,7 @@ def writes_reports(config: pytest.Config) -> bool:
         return False
     return any(
         value not in {None, ""}
-        for name in ("gpuperf_json", "gpuperf_html")
+        for name in _REPORTS
         for value in (config.getoption(name, default=None), config.getini(name))
     )
 

@@ -48,12 +48,14 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "replay": ("kept", "{root}/kept", ".", "{root}"),
     "json": ("a.json", "{root}/a.json", "kept/b.json", "{root}/kept/b.json"),
     "html": ("a.html", "{root}/a.html", "kept/b.html", "{root}/kept/b.html"),
+    "markdown": ("a.md", "{root}/a.md", "-", "-"),
+    "csv": ("a.csv", "{root}/a.csv", "-", "-"),
     "device": ("0", "0", "GPU-bb", "GPU-bb"),
     "lock": ("shared", Lock.SHARED, "off", Lock.OFF),
     "telemetry": ("12.5", 12.5, "off", None),
 }
 FIELDS = {"budget": "budget_s"}  # of Config, where it is not the option's name
-FLAGS = ("strict", "disable", "junit_properties")
+FLAGS = ("strict", "disable", "annotations", "junit_properties")
 
 
 @pytest.fixture

@@ -9,7 +9,6 @@ from pytest_gpuperf.errors import ConfigError
 
 if TYPE_CHECKING:
     import argparse
-    from collections.abc import Sequence
 
     from pytest_gpuperf.model.run import Run
 
@@ -37,27 +36,14 @@ def report(arguments: argparse.Namespace) -> int:
         message = f"{form} is of one run, and {len(older) + 1} were named"
         raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
     older.sort(key=lambda earlier: earlier.header.session.started_unix_s)
-    return _write(arguments.output, _report_bytes(form, run, older))
+    from pytest_gpuperf.report.runs import report_bytes
+
+    return _write(arguments.output, report_bytes(run, form, older=older))
 
 
 def _form_of(path: str) -> str:
     """Return the form of a report, by the end of its name."""
     return next((form for end, form in _FORMS.items() if path.endswith(end)), "html")
-
-
-def _report_bytes(form: str, run: Run, older: Sequence[Run]) -> bytes:
-    """Return a report in a form."""
-    if form == "html":
-        from pytest_gpuperf.report.html.document import html_bytes
-
-        return html_bytes(run, older)
-    if form == "csv":
-        from pytest_gpuperf.report.exports import csv_bytes
-
-        return csv_bytes(run)
-    from pytest_gpuperf.report.markdown import run_markdown
-
-    return run_markdown(run).encode()
 
 
 def export(arguments: argparse.Namespace) -> int:

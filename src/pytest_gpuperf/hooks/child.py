@@ -43,6 +43,8 @@ _RESET: dict[str, object] = {
     "gpuperf_record": None,
     "gpuperf_json": None,
     "gpuperf_html": None,
+    "gpuperf_markdown": None,
+    "gpuperf_csv": None,
 }
 _FAILURE_LINES = 12  # of a test's failure
 _OK, _FAILED, _EMPTY = 0, 1, 5  # of pytest.ExitCode, as a process returns them

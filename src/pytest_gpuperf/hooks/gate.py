@@ -303,6 +303,11 @@ class Gate:
         terminalreporter.write_sep("=", title.text)
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
+        if self.suite.config.annotations:
+            from pytest_gpuperf.report.exports import annotations
+
+            for text in annotations(run):
+                terminalreporter.write_line(text)
         for remark in self.suite.remarks:
             _write(terminalreporter, remark)
         for complaint in self.suite.complaints:

@@ -446,16 +446,15 @@ def write_reports(suite: Suite, run: Run) -> None:
     Raises:
         ReportError: A file cannot be written.
     """
-    if suite.config.json is None and suite.config.html is None:
+    reports = suite.config.reports
+    if not reports:
         return
     from pytest_gpuperf.report.explanation import completed
-    from pytest_gpuperf.report.runs import write_html, write_json
+    from pytest_gpuperf.report.runs import write_report
 
     run = completed(_with_samples(suite, run))
-    if suite.config.json is not None:
-        write_json(run, suite.config.json)
-    if suite.config.html is not None:
-        write_html(run, suite.config.html)
+    for form, path in reports.items():
+        write_report(run, form, path)
 
 
 def write_interrupted(config: Config) -> None:
@@ -479,12 +478,9 @@ def write_interrupted(config: Config) -> None:
         options=config.option_texts,
     )
     run = Run(schema=SCHEMA_VERSION, header=header, records=())
-    for write, path in (
-        (runs.write_json, config.json),
-        (runs.write_html, config.html),
-    ):
-        if path is not None and not runs.is_stream(path):
-            write(run, path)
+    for form, path in config.reports.items():
+        if not runs.is_stream(path):
+            runs.write_report(run, form, path)
 
 
 def _with_samples(suite: Suite, run: Run) -> Run:

@@ -145,7 +145,7 @@ def _keep_references(suite: Suite, run: Run) -> None:
 
 def _keep(suite: Suite, run: Run) -> Run:
     """Store and report a run, where that was asked for; return it as it is reported."""
-    reports = suite.config.json is not None or suite.config.html is not None
+    reports = bool(suite.config.reports)
     if suite.config.update is None and not reports:
         return run
     from pytest_gpuperf.pipeline import keeping

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import stat
+import sys
 import threading
 from collections.abc import Sequence
 from pathlib import Path
@@ -18,14 +19,16 @@ from pytest_gpuperf.report.markdown import run_markdown
 from pytest_gpuperf.report.terminal import run_lines
 
 __all__ = [
+    "STANDARD_OUTPUT",
     "is_stream",
     "only_metrics",
+    "report_bytes",
     "run_bytes",
-    "write_html",
-    "write_json",
+    "write_report",
     "write_whole",
 ]
 
+STANDARD_OUTPUT = "-"
 _READER_TRIES = 100  # 2 s: a reader that was started beside the run is there by then
 _TRY_AGAIN_S = 0.02
 _REMEDY = "name a file in a folder that exists and can be written to"
@@ -67,38 +70,50 @@ def only_metrics(run: Run, metrics: Sequence[str]) -> Run:
     return replace(run, records=records, verdicts=verdicts)
 
 
-def write_json(run: Run, path: str) -> None:
+def write_report(run: Run, form: str, path: str) -> None:
     """
-    Write a run to a JSON file.
+    Write a run to a file, or to standard output.
 
     Args:
         run: The run.
 
-        path: The file; an older one of that name is replaced when all is written.
+        form: json, html, markdown or csv.
+
+        path: The file, "-" for standard output; an older file of that name is replaced
+            when all is written.
 
     Raises:
-        ReportError: It cannot be written; an older file is left as it was.
+        ReportError: It cannot be written, or Jinja2 is not installed; an older file is
+            left as it was.
     """
-    write_whole(path, encode_run(run))
+    write_whole(path, report_bytes(run, form))
 
 
-def write_html(run: Run, path: str, *, older: Sequence[Run] = ()) -> None:
+def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
     """
-    Write a run to an HTML file.
+    Return a run as a report file has it [UTF-8].
 
     Args:
         run: The run.
 
-        path: The file; an older one of that name is replaced when all is written.
+        form: json, html, markdown or csv.
 
-        older: Earlier runs whose samples are shown beside it, oldest first.
+        older: Earlier runs whose samples are shown beside it in HTML, oldest first.
 
     Raises:
-        ReportError: It cannot be written, or Jinja2 is not installed.
+        ReportError: Jinja2 is not installed.
     """
-    from pytest_gpuperf.report.html.document import html_bytes
+    if form == "json":
+        return encode_run(run)
+    if form == "html":  # what follows is loaded for those alone who ask for it
+        from pytest_gpuperf.report.html.document import html_bytes
 
-    write_whole(path, html_bytes(run, older))
+        return html_bytes(run, older)
+    if form == "csv":
+        from pytest_gpuperf.report.exports import csv_bytes
+
+        return csv_bytes(run)
+    return run_markdown(run).encode()
 
 
 def write_whole(path: str, content: bytes) -> None:
@@ -106,7 +121,8 @@ def write_whole(path: str, content: bytes) -> None:
     Write a file so that a reader sees the old one or the new one, and never a part.
 
     Args:
-        path: The file; a link is followed, a pipe or a terminal is written to as it is.
+        path: The file; a link is followed, a pipe or a terminal is written to as it is;
+            "-": standard output.
 
         content: All of it.
 
@@ -123,8 +139,10 @@ def write_whole(path: str, content: bytes) -> None:
 
 
 def is_stream(path: str) -> bool:
-    """Return whether a path is a pipe, a terminal or a device: nothing to replace."""
+    """Return whether a path is a pipe, a terminal, a device or "-": nothing to replace."""
     target = Path(path)
+    if path == STANDARD_OUTPUT:
+        return True
     if target.parent == Path("/dev"):  # /dev/stdout may lead to an ordinary file
         return target.exists()
     return target.exists() and not target.is_file() and not target.is_dir()
@@ -150,6 +168,12 @@ def _target(path: str) -> Path:
 
 def _write_stream(path: str, content: bytes) -> None:
     """Write to a pipe or a device; a pipe that nobody reads is an error after a while."""
+    if path == STANDARD_OUTPUT:
+        sys.stdout.write("\n")  # pytest may be in the middle of a line
+        sys.stdout.flush()
+        sys.stdout.buffer.write(content)
+        sys.stdout.flush()
+        return
     if os.name == "nt" or not stat.S_ISFIFO(Path(path).stat().st_mode):
         Path(path).write_bytes(content)
         return

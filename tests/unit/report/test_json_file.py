@@ -18,7 +18,7 @@ from pytest_gpuperf.model.codec import decode_run, run_schema
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import BoundClass
 from pytest_gpuperf.model.run import MachineShift
-from pytest_gpuperf.report.runs import write_json, write_whole
+from pytest_gpuperf.report.runs import write_report, write_whole
 
 
 def schema() -> dict[str, Any]:
@@ -45,7 +45,7 @@ def ordered(part: Any) -> Any:
 def test_a_written_run_fits_its_schema_and_reads_back(tmp_path: Path) -> None:
     """What is written is valid by the schema of the package, and means the same run."""
     path = tmp_path / "run.json"
-    write_json(runs.gpu_run(), str(path))
+    write_report(runs.gpu_run(), "json", str(path))
 
     jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
     assert decode_run(path.read_bytes()) == runs.gpu_run()
@@ -69,7 +69,7 @@ def test_a_run_says_what_the_machine_did_and_what_was_expected(tmp_path: Path) -
         shifts=(moved,),
         xfailed=(runs.FAILED.key.test_id,),
     )
-    write_json(run, str(path))
+    write_report(run, "json", str(path))
 
     jsonschema.Draft202012Validator(schema()).validate(json.loads(path.read_bytes()))
     assert decode_run(path.read_bytes()) == run
@@ -80,7 +80,7 @@ def test_an_older_file_is_replaced_and_keeps_its_link(tmp_path: Path) -> None:
     target, link = tmp_path / "old.json", tmp_path / "latest.json"
     target.write_text("old")
     link.symlink_to(target)
-    write_json(runs.run(), str(link))
+    write_report(runs.run(), "json", str(link))
 
     assert link.is_symlink()
     assert decode_run(target.read_bytes()) == runs.run()

@@ -1,0 +1,62 @@
+"""What pytest writes and prints of a run, by its options."""
+
+from __future__ import annotations
+
+import csv
+import json
+
+import pytest
+
+from fakes.project import Project, lines
+
+TESTS = """
+    import pytest
+
+    @pytest.mark.gpuperf(limits=["x <= 1"], records="x", group="sums, all")
+    def test_slow(gpuperf):
+        gpuperf.record("x", 2)
+
+    def test_fine(gpuperf):
+        gpuperf.record("=x", 1)
+"""
+
+
+def test_every_report_that_is_asked_for_is_written(project: Project) -> None:
+    """Files, standard output and the log of a GitHub job, all of the same run."""
+    project.write(TESTS)
+    ended = project.run(
+        "--gpuperf-markdown=r.md",
+        "--gpuperf-csv=r.csv",
+        "--gpuperf-json=-",
+        "--gpuperf-annotations",
+    )
+    markdown = (project.path / "r.md").read_text("utf-8")
+    with (project.path / "r.csv").open(encoding="utf-8", newline="") as file:
+        rows = [*csv.DictReader(file)]
+    (printed,) = (line for line in ended.outlines if line.startswith('{"schema"'))
+
+    assert ended.ret == 1
+    assert markdown.startswith("### gpuperf: ")
+    assert markdown.index("#### sums, all") < markdown.index("#### no group")
+    assert [(row["group"], row["metric"], row["outcome"]) for row in rows] == [
+        ("sums, all", "x", "failed"),
+        ("", "'=x", ""),
+    ]
+    assert len(json.loads(printed)["records"]) == 2
+    assert lines(
+        ended,
+        "::error file=test_it.py,title=test_slow x,line=4::x failed: 2, limit x <= 1, "
+        "missed by 100 %25",
+    )
+
+
+@pytest.mark.parametrize("option", ["--gpuperf-markdown", "--gpuperf-csv"])
+def test_a_report_that_cannot_be_written_is_told_before_tests_run(
+    project: Project, option: str
+) -> None:
+    """Its folder is not there."""
+    project.write(TESTS)
+    ended = project.run(f"{option}=missing/file")
+
+    assert ended.ret == pytest.ExitCode.USAGE_ERROR
+    assert not lines(ended, "2 passed")
