@@ -136,7 +136,31 @@ def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
             option, action="append", default=[], metavar="RANGE", help=words
         )
     show.add_argument("--metrics", type=_metric_names, metavar="A,B", help="only these")
+    _add_views(show)
     show.set_defaults(command="show:show")
+
+
+def _add_views(show: argparse.ArgumentParser) -> None:
+    """Add how the launches of a capture are shown."""
+    show.add_argument(
+        "--list",
+        action="store_true",
+        help="each launch of a capture; without it more than ten are summed by kernel",
+    )
+    show.add_argument(
+        "--details",
+        action="store_true",
+        help="clocks, occupancy, throughput, rooflines, stalls and ncu's advice of each "
+        "launch, as a single one is shown",
+    )
+    show.add_argument(
+        "--sort",
+        choices=("total", "count", "median", "longest", "name"),
+        help="the order of the kernels of a capture (total)",
+    )
+    show.add_argument(
+        "--top", type=_count, metavar="N", help="only so many kernels of a capture"
+    )
 
 
 def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -479,6 +503,14 @@ def _digits(text: str) -> int:
     """Return a number of significant digits."""
     if not text.isdecimal() or not 1 <= int(text) <= _MOST_DIGITS:
         message = f"{text!r} is not a whole number from 1 to {_MOST_DIGITS}"
+        raise argparse.ArgumentTypeError(message)
+    return int(text)
+
+
+def _count(text: str) -> int:
+    """Return a whole number from 1 on."""
+    if not text.isdecimal() or int(text) < 1:
+        message = f"{text!r} is not a whole number from 1 on"
         raise argparse.ArgumentTypeError(message)
     return int(text)
 

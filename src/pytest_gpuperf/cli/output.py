@@ -16,6 +16,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "BLOCKED",
+    "CAPTURE_START",
     "DEGRADED",
     "GOOD",
     "INTERRUPTED",
@@ -32,6 +33,9 @@ __all__ = [
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
 INTERRUPTED = 130  # 128 + SIGINT
 DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
+
+# how a capture as JSON begins
+CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 
 _WIDTH = 100  # characters of a table
 _LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples

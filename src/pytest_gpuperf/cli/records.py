@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
+import msgspec
+
+from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, print_bytes, read_run, say
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.ncu.launches import (
     Capture,
@@ -18,27 +19,31 @@ from pytest_gpuperf.collect.ncu.launches import (
     read_capture,
     read_report,
 )
+from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
+from pytest_gpuperf.collect.ncu.report import Report
 from pytest_gpuperf.collect.ncu.text import capture_text
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.traces import read_trace
-from pytest_gpuperf.collect.translate.counters import CAPABILITY, vendor_names
-from pytest_gpuperf.compute.derive import needed_counters
 from pytest_gpuperf.errors import CaptureFormatError, ConfigError
 from pytest_gpuperf.measure.captured import (
     analyses,
     capture_values,
     close_names,
+    details,
     report_counters,
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
-from pytest_gpuperf.report.captures import capture_bytes
+from pytest_gpuperf.report.captures import capture_bytes, device_of
+from pytest_gpuperf.report.details import DetailedLaunch, details_bytes
+from pytest_gpuperf.report.kernels import kernels_bytes
 from pytest_gpuperf.report.launches import launch_blocks
 from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
+    import argparse
+
     from pytest_gpuperf.model.activity import Trace
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import Run
@@ -48,23 +53,24 @@ if TYPE_CHECKING:
 __all__ = [
     "absent_from_run",
     "recording_of",
-    "refuse_catalogue",
     "say_what_lacks",
     "selected",
     "show_capture",
     "show_chosen",
     "show_launches",
+    "show_metrics",
     "show_run",
     "traces_of",
 ]
+
+_LISTED = 10  # launches: more are summed by kernel, and one screen holds them
+_ADVISED = 5  # launches: each takes a process of some 0.3 s
 
 _Read = Callable[[Sequence[str] | None], Capture]
 
 
 def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     """Print a run, and on standard error the metrics that it lacks."""
-    # not needed for a capture: a quarter of this module's import time
-
     run = read_run(file)
     if metrics is None:
         return print_bytes(run_bytes(run, form))
@@ -73,52 +79,190 @@ def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
     return GOOD
 
 
-def show_capture(
-    file: str, form: str, metrics: tuple[str, ...] | None, text: bytes | None
-) -> int:
-    """Print a capture as text or Markdown; `text` is the whole capture if already read."""
-    if text is not None:
-        capture = decode_capture(text)
-        limits = analyses(capture)
-        return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
-    capture, remarks = selected(_reader(file), metrics or ())
-    return print_bytes(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+def show_capture(arguments: argparse.Namespace, text: bytes) -> int:
+    """
+    Print a whole capture.
+
+    Args:
+        arguments: Those of `show`.
+
+        text: The capture, as its reader wrote it.
+    """
+    if arguments.format == "json":
+        return print_bytes(_as_json(text))
+    return _show_launches_of(arguments, decode_capture(text), listed=arguments.list)
 
 
-def show_chosen(
-    file: str,
-    form: str,
-    metrics: tuple[str, ...] | None,
-    launch_filter: LaunchFilter,
-) -> int:
+def show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
+    """Print some metrics of all launches of a capture."""
+    return _print_selected(_reader(file), form, metrics)
+
+
+def show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> int:
     """
     Print some launches of a capture.
+
+    Args:
+        arguments: Those of `show`.
+
+        filters: The arguments of a `LaunchFilter`.
 
     Raises:
         CaptureFormatError: None is chosen.
     """
+    file, form, metrics = arguments.file, arguments.format, arguments.metrics
     report = read_report(file, (), runner=ProcessRunner())
-    chosen = report.chosen(launch_filter, file)
+    chosen = report.chosen(LaunchFilter(**filters), file)
     places = {(placed.range_index, placed.index) for placed in chosen}
+    if metrics is not None:
+        reader = _reader(file)
+        return _print_selected(
+            lambda names: _only(reader(names), places), form, metrics
+        )
+    text = capture_text(file, runner=ProcessRunner())
     if form == "json":
-        refuse_catalogue(metrics or ())
-        text = capture_text(file, runner=ProcessRunner(), metrics=metrics)
-        ranges = json.loads(text)["ranges"]
-        for number, section in enumerate(ranges):
-            section["launches"] = [
-                launch
-                for launch in section["launches"]
-                if (number, launch["index"]) in places
-            ]
-        compact = json.dumps({"ranges": ranges}, separators=(",", ":"))
-        return print_bytes(f"{compact}\n".encode())
-    if metrics is None:
-        capture = _only(read_capture(file, runner=ProcessRunner()), places)
-        limits = analyses(capture)
-        return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
-    reader = _reader(file)
-    capture, remarks = selected(lambda names: _only(reader(names), places), metrics)
-    return print_bytes(capture_bytes(capture, form, metrics=metrics, remarks=remarks))
+        return print_bytes(_as_json(text, places))
+    capture = _only(decode_capture(text), places)
+    # numbers name single launches: nobody wants their sum
+    listed = arguments.list or filters["indices"] is not None
+    return _show_launches_of(arguments, capture, listed=listed)
+
+
+def _show_launches_of(
+    arguments: argparse.Namespace, capture: Capture, *, listed: bool
+) -> int:
+    """Print launches in detail, listed, or summed by kernel where they are many."""
+    form = arguments.format
+    launches = [launch for captured in capture.ranges for launch in captured.launches]
+    by_kernel = arguments.sort or arguments.top
+    if arguments.details or (len(launches) == 1 and not listed):
+        return _show_details(arguments, capture)
+    limits = analyses(capture)
+    if by_kernel or (len(launches) > _LISTED and not listed):
+        return print_bytes(
+            kernels_bytes(
+                capture,
+                form,
+                analyses=limits,
+                sort=arguments.sort or "total",
+                top=arguments.top,
+            )
+        )
+    return print_bytes(capture_bytes(capture, form, metrics=None, analyses=limits))
+
+
+def _show_details(arguments: argparse.Namespace, capture: Capture) -> int:
+    """Print launches in detail, with ncu's advice where they are few."""
+    placed = [
+        (number, launch)
+        for number, captured in enumerate(capture.ranges)
+        for launch in captured.launches
+    ]
+    where = Path(arguments.file)
+    report = Report(path=str(where.parent), name=where.stem)
+    is_advised = len(placed) <= _ADVISED
+    shown = [
+        DetailedLaunch(
+            device=device_of(launch),
+            name=launch.demangled or launch.kernel,
+            index=launch.index,
+            details=details(
+                launch, report.advice(launch.index, number) if is_advised else None
+            ),
+        )
+        for number, launch in placed
+        if launch.measured
+    ]
+    failed = [launch.index for _, launch in placed if not launch.measured]
+    remarks = [f"launch {index} was not measured: ncu failed" for index in failed]
+    if not is_advised:
+        remarks.append(
+            f"what ncu advises is shown of up to {_ADVISED} launches: choose them with "
+            "--launches or --kernel"
+        )
+    return print_bytes(details_bytes(shown, arguments.format, remarks=remarks))
+
+
+def _print_selected(read: _Read, form: str, metrics: tuple[str, ...]) -> int:
+    """Print some metrics of launches, and what lacks."""
+    capture, remarks = selected(read, metrics)
+    if form != "json":
+        content = capture_bytes(capture, form, metrics=metrics, remarks=remarks)
+        return print_bytes(content)
+    ranges = [
+        {"launches": [_selected_object(launch, metrics) for launch in part.launches]}
+        for part in capture.ranges
+    ]
+    print_bytes(CAPTURE_START + msgspec.json.encode({"ranges": ranges})[1:] + b"\n")
+    _remark(remarks)
+    return GOOD
+
+
+def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str, Any]:
+    """Return a launch as JSON has it: counters as the report spells them, and ours."""
+    lacking = CapturedValue(value=None, unit=None)
+    values = {name: launch.metrics.get(name, lacking) for name in metrics}
+    return {
+        "index": launch.index,
+        "kernel": launch.kernel,
+        "demangled": launch.demangled,
+        "nvtx": launch.nvtx,
+        "measured": launch.measured,
+        "metrics": {n: value for n, value in values.items() if n not in METRICS},
+        "derived": {n: value for n, value in values.items() if n in METRICS},
+    }
+
+
+class _Range(msgspec.Struct):
+    launches: list[msgspec.Raw]
+
+
+class _Document(msgspec.Struct):
+    """A capture as its reader wrote it, the launches not decoded."""
+
+    ranges: list[_Range]
+
+
+def _as_json(text: bytes, places: set[tuple[int, int]] | None = None) -> bytes:
+    """
+    Return a capture with what its counters say.
+
+    Args:
+        text: The capture, as its reader wrote it.
+
+        places: The range and index of the launches that are wanted; None: all.
+    """
+    decoder = msgspec.json.Decoder(CapturedLaunch)
+    ranges = []
+    for number, section in enumerate(msgspec.json.decode(text, type=_Document).ranges):
+        launches = []
+        for raw in section.launches:
+            launch = decoder.decode(raw)
+            if places is None or (number, launch.index) in places:
+                launches.append(_explained(bytes(raw), launch))
+        ranges.append(b'{"launches":[%b]}' % b",".join(launches))
+    return CAPTURE_START + b'"ranges":[%b]}\n' % b",".join(ranges)
+
+
+def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
+    """Return a launch's object with what its counters say behind them."""
+    if not launch.measured:
+        return raw[:-1] + b',"analysis":null,"derived":{}}'
+    said = details(launch)
+    added = {
+        "analysis": said.analysis,
+        "derived": {
+            name: {"value": value, "unit": METRICS[name].unit}
+            for name, value in said.derived.items()
+        },
+        "clocks": {
+            "sm_hz": said.values.get("sm_clock_hz"),
+            "dram_hz": said.values.get("dram_clock_hz"),
+            "rated_hz": said.rated_clock_hz,
+        },
+        "rooflines": said.rooflines,
+    }
+    return raw[:-1] + b"," + msgspec.json.encode(added)[1:]
 
 
 def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:
@@ -186,29 +330,6 @@ def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, .
         counters = _counters(read(None))
         remarks += [_uncollected(name, counters) for name in absent]
     return replace(capture, ranges=ranges), tuple(remarks)
-
-
-def refuse_catalogue(metrics: Iterable[str]) -> None:
-    """
-    Refuse metrics of the catalogue where a report's own counters are printed.
-
-    Raises:
-        ConfigError: Some are of the catalogue; the remedy names their counters.
-    """
-    catalogue = [name for name in metrics if name in METRICS]
-    if not catalogue:
-        return
-    counters = [
-        name
-        for name in vendor_names(needed_counters(catalogue))
-        if name not in CAPABILITY
-    ]
-    message = (
-        "JSON output has the report's own counters only, and "
-        f"{' or '.join(catalogue)} is not a counter"
-    )
-    named = f"name its counters, --metrics={','.join(counters)}, or "
-    raise ConfigError(message, remedy=f"{named if counters else ''}drop --format")
 
 
 def absent_from_run(run: Run, metrics: Iterable[str]) -> tuple[str, ...]:

@@ -1,7 +1,7 @@
-"""The command `show`: a capture as JSON is printed as the reader's bytes, unparsed.
+"""The command `show`: counters of a capture as JSON are the reader's bytes, unparsed.
 
-The other forms are in `records`, which takes 60 ms to import: a fifth of the time in which
-a capture of 154 launches and three metrics is printed as JSON.
+The rest is in `records`, which takes 60 ms to import: a fifth of the time in which three
+metrics of 154 launches are printed as JSON.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.cli.output import GOOD, print_bytes
+from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, print_bytes
 from pytest_gpuperf.collect.ncu.text import capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
@@ -43,29 +43,47 @@ def _show_measured(arguments: argparse.Namespace) -> int:
     is_run = _is_run(file)
     if arguments.launches == ():
         return _show_launches(file, form, metrics, is_run=is_run)
-    filters = {
+    if is_run:
+        _refuse_choice(arguments)
+        from pytest_gpuperf.cli.records import show_run
+
+        return show_run(file, form, metrics)
+    filters = _filters(arguments)
+    if any(filters.values()):
+        check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
+        from pytest_gpuperf.cli.records import show_chosen
+
+        return show_chosen(arguments, filters)
+    if metrics is not None:
+        return _show_metrics(file, form, metrics)
+    # the records are imported while another process reads: a tenth of the time that
+    # 154 launches take, and more of a shorter report
+    runner = ProcessRunner(lambda: import_module("pytest_gpuperf.cli.records"))
+    text = capture_text(file, runner=runner)
+    from pytest_gpuperf.cli.records import show_capture
+
+    return show_capture(arguments, text)
+
+
+def _filters(arguments: argparse.Namespace) -> dict[str, Any]:
+    """Return what chooses launches of a capture."""
+    return {
         "kernels": arguments.kernel,
         "includes": arguments.nvtx,
         "excludes": arguments.exclude,
         "indices": arguments.launches,
     }
-    if any(filters.values()):
-        return _show_chosen(file, form, metrics, filters, is_run=is_run)
-    if form == "json" and not is_run:
-        return _show_counters(file, metrics)
-    text = None
-    if not is_run and metrics is None:
-        # the records are imported while another process reads: a tenth of the time that
-        # 154 launches take, and more of a shorter report
-        runner = ProcessRunner(lambda: import_module("pytest_gpuperf.cli.records"))
-        text = capture_text(file, runner=runner)
-    elif not is_run:
-        check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
-    from pytest_gpuperf.cli import records
 
-    if is_run:
-        return records.show_run(file, form, metrics)
-    return records.show_capture(file, form, metrics, text)
+
+def _refuse_choice(arguments: argparse.Namespace) -> None:
+    """Refuse what chooses or arranges launches of a capture."""
+    views = (arguments.list, arguments.details, arguments.sort, arguments.top)
+    if any(_filters(arguments).values()) or any(views):
+        message = (
+            "--kernel, --nvtx, --exclude, --launches, --list, --details, --sort and "
+            "--top are of a capture"
+        )
+        raise ConfigError(message, remedy=f"drop them: {arguments.file} is a run")
 
 
 def _show_binary(arguments: argparse.Namespace) -> int:
@@ -84,27 +102,6 @@ def _show_binary(arguments: argparse.Namespace) -> int:
     )
 
 
-def _show_chosen(
-    file: str,
-    form: str,
-    metrics: tuple[str, ...] | None,
-    filters: dict[str, Any],
-    *,
-    is_run: bool,
-) -> int:
-    """Print some launches of a capture."""
-    if is_run:
-        message = (
-            "--kernel, --nvtx, --exclude and --launches choose launches of a capture"
-        )
-        raise ConfigError(message, remedy=f"drop them: {file} is a run")
-    from pytest_gpuperf.cli import records
-    from pytest_gpuperf.collect.ncu.nvtx import LaunchFilter
-
-    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
-    return records.show_chosen(file, form, metrics, LaunchFilter(**filters))
-
-
 def _show_launches(
     file: str, form: str, metrics: tuple[str, ...] | None, *, is_run: bool
 ) -> int:
@@ -117,15 +114,16 @@ def _show_launches(
     return show_launches(file, form, is_run=is_run)
 
 
-def _show_counters(file: str, metrics: tuple[str, ...] | None) -> int:
-    """Print the counters of a capture as JSON."""
-    if any("__" not in name for name in metrics or ()):  # every counter's name has it
-        from pytest_gpuperf.cli.records import refuse_catalogue
+def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
+    """Print some metrics of a capture; counters as JSON are the reader's own bytes."""
+    check_file(os.path.abspath(file))  # noqa: PTH100 - links stay as they are
+    if form != "json" or any("__" not in name for name in metrics):
+        from pytest_gpuperf.cli.records import show_metrics
 
-        refuse_catalogue(metrics or ())
+        return show_metrics(file, form, metrics)
     content = capture_text(file, runner=ProcessRunner(), metrics=metrics)
-    print_bytes(content)
-    if metrics is not None and _NO_VALUE in content:
+    print_bytes(CAPTURE_START + content[1:])
+    if _NO_VALUE in content:
         from pytest_gpuperf.cli.records import say_what_lacks
 
         say_what_lacks(file, metrics)

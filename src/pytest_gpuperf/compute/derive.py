@@ -7,6 +7,7 @@ from math import ceil, fsum
 
 from pytest_gpuperf.model.activity import KernelResources, Occupancy
 from pytest_gpuperf.model.counters import (
+    COUNTED_DTYPES,
     DECLARED_BYTES,
     STALLS,
     CounterGap,
@@ -25,6 +26,7 @@ __all__ = [
     "Formula",
     "Way",
     "aggregate",
+    "costly_stalls",
     "derived",
     "kernel_occupancy",
     "launch_occupancy",
@@ -164,15 +166,20 @@ def stall_shares(values: Mapping[str, float]) -> dict[str, float] | None:
     return None
 
 
+def costly_stalls(shares: Mapping[str, float]) -> dict[str, float]:
+    """Return the shares of the stalls that cost time."""
+    return {n: s for n, s in shares.items() if n != _HARMLESS and s > 0}
+
+
 def top_stall(shares: Mapping[str, float]) -> tuple[str, float] | None:
     """
     Return the most frequent stall and its share; None where no warp stalled.
 
     A warp that was ready while another one issued is left out: it costs nothing.
     """
-    costly = {name: share for name, share in shares.items() if name != _HARMLESS}
+    costly = costly_stalls(shares)
     name = max(sorted(costly), key=costly.__getitem__, default=None)
-    return (name, costly[name]) if name is not None and costly[name] > 0 else None
+    return None if name is None else (name, costly[name])
 
 
 def _by_threads(warps: int, threads_per_block: int, limits: ChipLimits) -> int:
@@ -265,6 +272,16 @@ def _ratio(part: float, whole: float) -> float | None:
     return part / whole if whole > 0 else None
 
 
+def _product(number: float, rate: float) -> float:
+    """Return a rate as often."""
+    return number * rate
+
+
+def _flop_rate(add: float, mul: float, fma: float, clock: float) -> float:
+    """Return the operations of a second; a multiply-add is two."""
+    return (add + mul + 2 * fma) * clock
+
+
 def _hits(hits: float, misses: float) -> float | None:
     """Return the share of hits; None where nothing was looked up."""
     return _ratio(hits, hits + misses)
@@ -296,6 +313,7 @@ def _waves(grid: float, sms: float, *limits: float) -> float | None:
     return _ratio(grid, sms * min(limits))
 
 
+_OPERATIONS = ("add", "mul", "fma")  # in the order of `_flop_rate`
 _CYCLES = ("sm_active_cycles_count", "sm_elapsed_cycles_count")
 _BLOCK_LIMITS = {  # in the order of `theoretical_occupancy`
     "threads": "warps_limit_blocks_count",
@@ -377,6 +395,48 @@ FORMULAS: Mapping[str, Formula] = {
     "instructions.count": _only("instructions_count"),
     # what follows is not a metric of the catalogue: it explains, and nobody limits it
     "l2.fraction": _only("l2_throughput_fraction"),
+    "dram.bytes_per_s": Formula(
+        ways=(
+            Way(needs=("dram_bytes", "duration_s"), of=_ratio),
+            Way(
+                needs=("dram_read_bytes", "dram_write_bytes", "duration_s"),
+                of=lambda read, write, time: _ratio(read + write, time),
+            ),
+        ),
+        undefined="it took no time",
+    ),
+    "dram.peak_bytes_per_s": Formula(
+        ways=(
+            Way(
+                needs=("dram_peak_bytes_per_cycle_ratio", "dram_clock_hz"), of=_product
+            ),
+        )
+    ),
+    **{
+        f"{dtype}.flop_per_s": Formula(
+            ways=(
+                Way(
+                    needs=(
+                        *(f"{dtype}_{op}_per_cycle_ratio" for op in _OPERATIONS),
+                        "sm_clock_hz",
+                    ),
+                    of=_flop_rate,
+                ),
+            )
+        )
+        for dtype in COUNTED_DTYPES
+    },
+    **{
+        f"{dtype}.peak_flop_per_s": Formula(
+            ways=(
+                Way(
+                    needs=(f"{dtype}_peak_fma_per_cycle_ratio", "sm_clock_hz"),
+                    of=lambda fma, clock: 2 * fma * clock,
+                ),
+            )
+        )
+        for dtype in COUNTED_DTYPES
+    },
     "l1.hit_fraction": _only("l1_hit_fraction"),
     **{
         f"global.{op}_sectors_per_request": Formula(

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 
 from pytest_gpuperf.compute.derive import needed_counters, value_of
 from pytest_gpuperf.errors import MissingPeakError, RecordError, WeakSourceError
+from pytest_gpuperf.model.counters import COUNTED_DTYPES
 from pytest_gpuperf.model.frozen import Frozen, no_number, replace, shown
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.roofline import (
@@ -26,6 +27,7 @@ __all__ = [
     "Roof",
     "Roofline",
     "counted_roofline",
+    "counted_rooflines",
     "declared_roofline",
     "peak_fact",
     "roof_of",
@@ -43,19 +45,15 @@ _COLD = 'measure it cold (cache="cold"), so that its data come from DRAM'
 _FRACTION, _INTENSITY = "roofline.fraction", "roofline.intensity"
 _AT_CLOCK = "roofline.at_clock_fraction"
 _GIGA = 1e9
-_FLOP_OF_FMA = 2  # a multiplication and an addition
 _TENSOR_USED = 0.01  # less of the tensor pipe is what a kernel's end or start does
-_COUNTED_DTYPES = ("fp32", "fp64")
 ROOFLINE_COUNTERS = (
     "duration_s",
-    "sm_clock_hz",
-    "dram_peak_ratio",
-    "dram_clock_hz",
-    *needed_counters(("dram.bytes", "tensor.fraction")),
-    *(
-        f"{dtype}_{what}_ratio"
-        for dtype in _COUNTED_DTYPES
-        for what in ("add", "mul", "fma", "fma_peak")
+    *needed_counters(
+        (
+            *("dram.bytes", "dram.peak_bytes_per_s", "tensor.fraction"),
+            *(f"{dtype}.flop_per_s" for dtype in COUNTED_DTYPES),
+            *(f"{dtype}.peak_flop_per_s" for dtype in COUNTED_DTYPES),
+        )
     ),
 )
 _USE_UNKNOWN = (
@@ -179,6 +177,77 @@ def roofline(
     )
 
 
+def counted_rooflines(values: Mapping[str, float]) -> dict[str, Roofline]:
+    """
+    Return where a launch stands by its counters alone, by data type.
+
+    Roofs and clocks are those of the report: what the chip sustains at the clocks at
+    which it was profiled. Operations of tensor cores are not counted.
+
+    Args:
+        values: Standard counters of the launch, in SI units.
+
+    Returns:
+        A roofline of each data type with operations; none where a counter is missing.
+    """
+    moved, peak_bytes, time_s = (
+        value_of("dram.bytes", values),
+        value_of("dram.peak_bytes_per_s", values),
+        values.get("duration_s"),
+    )
+    if moved is None or not peak_bytes or not time_s:
+        return {}
+    rooflines = {}
+    for dtype in COUNTED_DTYPES:
+        rate = value_of(f"{dtype}.flop_per_s", values)
+        peak = value_of(f"{dtype}.peak_flop_per_s", values)
+        if rate and peak:
+            rooflines[dtype] = roofline(
+                flop=rate * time_s,
+                bytes_moved=moved,
+                time_s=time_s,
+                peak_flop_per_s=peak,
+                peak_bytes_per_s=peak_bytes,
+            )
+    return rooflines
+
+
+def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
+    """
+    Return where a launch stands by the FLOP and the DRAM traffic that were counted.
+
+    Of the data types, that is meant of which more of the peak was used.
+
+    Args:
+        values: Standard counters of the launch, those of ROOFLINE_COUNTERS.
+
+    Returns:
+        The fraction of the roof; None where a counter is missing, no FLOP or no traffic
+        was counted, or tensor cores computed: their FLOP are not in these counters.
+    """
+    counted = counted_rooflines(values)
+    tensor = value_of("tensor.fraction", values) or 0.0
+    if tensor > _TENSOR_USED or not counted or not value_of("dram.bytes", values):
+        return None
+    peaks = {dtype: value_of(f"{dtype}.peak_flop_per_s", values) for dtype in counted}
+    used = {
+        d: counted[d].achieved_flop_per_s / (peak or 1) for d, peak in peaks.items()
+    }
+    dtype = max(used, key=used.__getitem__)
+    standing = counted[dtype]
+    return Attainment(
+        fraction=standing.fraction,
+        bound=standing.bound,
+        roof="dram" if standing.bound == "memory" else dtype,
+        label=SourceLabel.MEASURED,
+        peak_label=SourceLabel.MEASURED,
+        source="what the chip sustains at the clocks of the profile, as it was counted",
+        intensity_flop_per_byte=standing.intensity_flop_per_byte,
+        peak_flop_per_s=peaks[dtype],
+        peak_bytes_per_s=value_of("dram.peak_bytes_per_s", values),
+    )
+
+
 def declared_roofline(
     work: Work,
     time_s: float,
@@ -252,68 +321,6 @@ def declared_roofline(
             remedy=_DECLARE,
         )
     return attained
-
-
-def counted_roofline(values: Mapping[str, float]) -> Attainment | None:
-    """
-    Return where a launch stands by the FLOP and the DRAM traffic that were counted.
-
-    Of single and double precision, that is meant of which more of the peak was used.
-
-    Args:
-        values: Standard counters of the launch, those of ROOFLINE_COUNTERS.
-
-    Returns:
-        The fraction of the roof; None where a counter is missing, no FLOP or no traffic
-        was counted, or tensor cores computed: their FLOP are not in these counters.
-    """
-    time_s, clock_hz = values.get("duration_s"), values.get("sm_clock_hz")
-    traffic = value_of("dram.bytes", values)
-    peak_bytes = _product(values, "dram_peak_ratio", "dram_clock_hz")
-    tensor = value_of("tensor.fraction", values) or 0.0
-    rates = [_counted_rates(dtype, values) for dtype in _COUNTED_DTYPES]
-    most = max(filter(None, rates), key=lambda rate: rate[0] / rate[1], default=None)
-    if most is None or tensor > _TENSOR_USED or not (traffic and time_s and clock_hz):
-        return None
-    flop_per_s, peak_flop, dtype = most
-    if not flop_per_s or not peak_bytes:
-        return None
-    standing = roofline(
-        flop=flop_per_s * clock_hz * time_s,
-        bytes_moved=traffic,
-        time_s=time_s,
-        peak_flop_per_s=peak_flop * clock_hz,
-        peak_bytes_per_s=peak_bytes,
-    )
-    return Attainment(
-        fraction=standing.fraction,
-        bound=standing.bound,
-        roof="dram" if standing.bound == "memory" else dtype,
-        label=SourceLabel.MEASURED,
-        peak_label=SourceLabel.MEASURED,
-        source="what the chip sustains at the clocks of the profile, as it was counted",
-        intensity_flop_per_byte=standing.intensity_flop_per_byte,
-        peak_flop_per_s=peak_flop * clock_hz,
-        peak_bytes_per_s=peak_bytes,
-    )
-
-
-def _counted_rates(
-    dtype: str, values: Mapping[str, float]
-) -> tuple[float, float, str] | None:
-    """Return FLOP a cycle, the most of them, and the data type; None: not counted."""
-    names = ("add", "mul", "fma", "fma_peak")
-    counts = [values.get(f"{dtype}_{name}_ratio") for name in names]
-    add, mul, fma, peak = (count or 0.0 for count in counts)
-    if None in counts or not peak:
-        return None
-    return add + mul + _FLOP_OF_FMA * fma, _FLOP_OF_FMA * peak, dtype
-
-
-def _product(values: Mapping[str, float], *names: str) -> float | None:
-    """Return counters multiplied; None: one is missing."""
-    numbers = [values[name] for name in names if name in values]
-    return math.prod(numbers) if len(numbers) == len(names) else None
 
 
 def time_bound(work: Work, peaks: Peaks) -> TimeBound:

@@ -20,19 +20,29 @@ from pytest_gpuperf.collect.translate.counters import (
 from pytest_gpuperf.compute.derive import (
     FORMULAS,
     aggregate,
+    costly_stalls,
+    launch_occupancy,
     needed_counters,
     over_launches,
+    stall_shares,
     theoretical_occupancy,
+    value_of,
 )
 from pytest_gpuperf.compute.limiter import ANALYSIS_COUNTERS, analyse
-from pytest_gpuperf.compute.roofline import ROOFLINE_COUNTERS, counted_roofline
+from pytest_gpuperf.compute.roofline import (
+    ROOFLINE_COUNTERS,
+    counted_roofline,
+    counted_rooflines,
+)
 from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     Analysis,
     CounterGap,
+    Evidence,
     KernelAnalysis,
     LaunchCounters,
+    LaunchDetails,
 )
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import GapCode
@@ -57,6 +67,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.verdict import Comparison
     from pytest_gpuperf.model.work import Work
 
+
 __all__ = [
     "ANALYSED",
     "advice",
@@ -64,6 +75,7 @@ __all__ = [
     "capture_record",
     "capture_values",
     "close_names",
+    "details",
     "first_counters",
     "kernel_analyses",
     "report_counters",
@@ -92,9 +104,8 @@ def report_counters(metrics: Sequence[str]) -> tuple[str, ...]:
 
 @functools.cache
 def first_counters() -> tuple[str, ...]:
-    """Return the counters of the metrics of the catalogue, the limiter, the roofline."""
-    roofline = translate.needed_counters((), ROOFLINE_COUNTERS)
-    return tuple(dict.fromkeys((*report_counters((*FORMULAS, ANALYSED)), *roofline)))
+    """Return the counters of all formulas, of the catalogue's metrics too, and the limiter."""
+    return report_counters((*FORMULAS, ANALYSED))
 
 
 def capture_record(
@@ -254,7 +265,11 @@ def _analysis(launch: CapturedLaunch) -> Analysis | None:
 
 def _analysed(launch: CapturedLaunch) -> Analysis:
     """Return what limits a launch that was measured."""
-    values = standard_counters(launch, _ANALYSIS).values
+    return _analysis_of(launch, standard_counters(launch, _ANALYSIS).values)
+
+
+def _analysis_of(launch: CapturedLaunch, values: Mapping[str, float]) -> Analysis:
+    """Return what the counters of a launch say, those that lack by the tool's names."""
     analysis = replace(analyse(values), roofline=counted_roofline(values))
     if not isinstance(analysis.limiter, CounterGap):
         return analysis
@@ -394,8 +409,66 @@ def _estimate(metric: str, value: float, unit: str, kernel: str | None) -> Estim
     )
 
 
+_RATED = "device__attribute_clock_rate"  # of the SMs, at most [kHz]
+_SHOWN_STALLS = 3  # the rest together is rarely a tenth
+_SIDES = ("x", "y", "z")
+_CATALOGUE = tuple(name for name in FORMULAS if name in METRICS)
+_DETAILED = tuple(dict.fromkeys((*ANALYSIS_COUNTERS, *needed_counters(FORMULAS))))
+
+
+def details(
+    launch: CapturedLaunch, advised: LaunchAdvice | None = None
+) -> LaunchDetails:
+    """
+    Return what a report has of a launch that was measured.
+
+    Args:
+        launch: The launch with all its counters.
+
+        advised: What ncu's rules and samples say of it; None: nobody asked.
+    """
+    values = standard_counters(launch, _DETAILED).values
+    completed = dict(values)
+    if _POSSIBLE not in completed:
+        completed |= _calculated(launch, completed)
+    rated_khz = translate.number_of(launch, _RATED)
+    shares = stall_shares(values) or {}
+    stalls = sorted(costly_stalls(shares).items(), key=lambda stall: -stall[1])
+    return LaunchDetails(
+        analysis=_analysis_of(launch, values),
+        values=values,
+        derived=_catalogue_values(completed),
+        grid=_extent(launch, "grid"),
+        block=_extent(launch, "block"),
+        rated_clock_hz=None if rated_khz is None else 1e3 * rated_khz,
+        occupancy=launch_occupancy(completed),
+        rooflines=counted_rooflines(values),
+        stalls=tuple(
+            Evidence(name=name, value=share) for name, share in stalls[:_SHOWN_STALLS]
+        ),
+        sources=() if advised is None else tuple(map(_source_text, advised.stalls)),
+        rules=()
+        if advised is None
+        else tuple(map(_rule_text, _best_rules(advised)[:_MOST_SHOWN])),
+    )
+
+
+def _catalogue_values(values: Mapping[str, float]) -> dict[str, float]:
+    """Return the metrics of the catalogue that counters give."""
+    numbers = ((name, value_of(name, values)) for name in _CATALOGUE)
+    return {name: number for name, number in numbers if number is not None}
+
+
+def _extent(launch: CapturedLaunch, what: str) -> tuple[int, ...] | None:
+    """Return the sides of a grid or a block; None: the report lacks one."""
+    sides = [translate.number_of(launch, f"launch__{what}_dim_{s}") for s in _SIDES]
+    numbers = [int(side) for side in sides if side is not None]
+    return tuple(numbers) if len(numbers) == len(_SIDES) else None
+
+
 _DURATION = "gpu__time_duration.sum"
 _MOST_LAUNCHES = 2  # that are advised on: limits of three fail by the same cause
+_MOST_SHOWN = 3  # rules of a launch where a person asks for it
 _MOST_RULES = 2  # a report has some twenty; the first ones are worth the others
 _ADVISING = frozenset({"optimization", "warning", "error"})
 _LONGEST = 300  # of a rule's message: it goes on for a paragraph
@@ -482,26 +555,45 @@ def _launch_notes(
     notes = []
     if facts:
         notes.append(Note(code="ncu-limiter", text=f"{name}: {'; '.join(facts)}"))
-    if advised.stall is not None:
-        notes.append(_stall_note(name, advised.stall))
+    notes += [
+        Note(code="ncu-stall", text=f"{name}: {_stall_text(stall)}")
+        for stall in advised.stalls[:1]
+    ]
+    return notes + [
+        Note(code="ncu-rule", text=f"{name}: {_rule_text(rule)}")
+        for rule in _best_rules(advised)[:_MOST_RULES]
+    ]
+
+
+def _best_rules(advised: LaunchAdvice) -> list[RuleResult]:
+    """Return the rules that advise something, the largest gain first."""
     rules = [rule for rule in advised.rules if rule.level in _ADVISING]
     # before 2023 ncu estimated no gain; where it does, a rule without one has none
     rules = [rule for rule in rules if rule.speedup_fraction] or rules
-    rules.sort(key=lambda rule: -(rule.speedup_fraction or 0.0))
-    return notes + [_rule_note(name, rule) for rule in rules[:_MOST_RULES]]
+    return sorted(rules, key=lambda rule: -(rule.speedup_fraction or 0.0))
 
 
-def _stall_note(name: str, stall: StallLine) -> Note:
+def _stall_text(stall: StallLine) -> str:
     """Return where the warps of a launch waited most."""
     share = display.value(stall.samples_fraction, "fraction")
-    place = stall.sass or "an instruction that the report does not name"
+    place = _place(stall)
+    return f"{share} of the waiting was at {place}, most for {stall.reason}"
+
+
+def _source_text(stall: StallLine) -> str:
+    """Return a line of the source with its share of the waiting."""
+    share = display.value(stall.samples_fraction, "fraction")
+    return f"{_place(stall)} {share} ({stall.reason})"
+
+
+def _place(stall: StallLine) -> str:
+    """Return the place of a line of the source, or its instruction."""
     if stall.file is not None and stall.line is not None:
-        place = f"{PurePath(stall.file).name}:{stall.line}"
-    text = f"{name}: {share} of the waiting was at {place}, most for {stall.reason}"
-    return Note(code="ncu-stall", text=text)
+        return f"{PurePath(stall.file).name}:{stall.line}"
+    return stall.sass or "an instruction that the report does not name"
 
 
-def _rule_note(name: str, rule: RuleResult) -> Note:
+def _rule_text(rule: RuleResult) -> str:
     """Return what one of ncu's rules says, and what it would gain."""
     message = " ".join(rule.text.split())
     if len(message) > _LONGEST:
@@ -512,4 +604,4 @@ def _rule_note(name: str, rule: RuleResult) -> Note:
         scope = "" if rule.speedup_scope == "global" else " of one unit"
         gain = f" (ncu estimates {share}{scope} to gain)"
     title = f"{rule.title}: " if rule.title else ""
-    return Note(code="ncu-rule", text=f"{name}: {title}{message}{gain}")
+    return f"{title}{message}{gain}"

@@ -11,11 +11,13 @@ from enum import Enum
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.model.activity import Occupancy
 from pytest_gpuperf.model.frozen import Frozen, finite, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.roofline import Attainment
+from pytest_gpuperf.model.roofline import Attainment, Roofline
 
 __all__ = [
+    "COUNTED_DTYPES",
     "DECLARED_BYTES",
     "PIPES",
     "STALLS",
@@ -29,6 +31,7 @@ __all__ = [
     "Evidence",
     "KernelAnalysis",
     "LaunchCounters",
+    "LaunchDetails",
     "Limiter",
     "LimiterName",
     "MetricEntry",
@@ -46,6 +49,9 @@ PIPES = (
     "issue", "alu", "fma", "fmaheavy", "fp16", "fp64", "xu", "adu", "cbu", "uniform",
     "tma",
 )  # fmt: skip
+
+# data types whose operations the SMs count by instruction; tensor work is not in them
+COUNTED_DTYPES = ("fp32", "fp64")
 
 # why a resident warp did not issue; each chip has most of them. `selected`, the cycles
 # in which it did issue, is none of them.
@@ -73,14 +79,14 @@ _MEANINGS = {
     "sm_active_cycles_count": "cycles with a warp on the SM, mean over SMs",
     "sm_elapsed_cycles_count": "cycles from the first to the last of the kernel",
     "sm_clock_hz": "clock of the SMs while it ran",
+    "dram_clock_hz": "clock of the DRAM while it ran",
     "warps_active_fraction": "resident warps of an active SM, of those that it holds",
     "warps_possible_fraction": "warps that fit an SM, of those that it holds",
     "dram_bytes": "bytes read from and written to DRAM",
     "dram_read_bytes": "bytes read from DRAM",
     "dram_write_bytes": "bytes written to DRAM",
+    "dram_peak_bytes_per_cycle_ratio": "bytes that the DRAM moves in a cycle, at most",
     "dram_throughput_fraction": "DRAM traffic, of the most that it sustains",
-    "dram_peak_ratio": "the most bytes that DRAM moves in a cycle of its clock",
-    "dram_clock_hz": "clock of DRAM while it ran",
     "l2_throughput_fraction": "busiest part of the L2 cache, of what it sustains",
     "l2_hit_sectors_count": "sectors that were looked up in the L2 cache and found",
     "l2_miss_sectors_count": "sectors that were looked up there and not found",
@@ -107,20 +113,17 @@ _MEANINGS = {
     DECLARED_BYTES: "bytes that a call has to move, as the test declares",
 }
 
-_ARITHMETIC = {
-    "add": "additions of",
-    "mul": "multiplications of",
-    "fma": "fused multiplications and additions of",
-    "fma_peak": "the most such of",
-}
-
 STANDARD: Mapping[str, str] = MappingProxyType(
     {
         **_MEANINGS,
         **{
-            f"{dtype}_{what}_ratio": f"{meaning} {dtype}, threads a cycle"
-            for dtype in ("fp32", "fp64")
-            for what, meaning in _ARITHMETIC.items()
+            f"{dtype}_{op}_per_cycle_ratio": f"{dtype} {op} of all threads, a cycle"
+            for dtype in COUNTED_DTYPES
+            for op in ("add", "mul", "fma")
+        },
+        **{
+            f"{dtype}_peak_fma_per_cycle_ratio": f"the most {dtype} fma, a cycle"
+            for dtype in COUNTED_DTYPES
         },
         **{f"{pipe}_pipe_fraction": f"{pipe}, of what it sustains" for pipe in PIPES},
         **{f"stall_{s}_ratio": f"warps stalled by {s}, an issue" for s in STALLS},
@@ -322,6 +325,49 @@ class Analysis(Frozen, frozen=True, kw_only=True):
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("analysis.duration_s", self.duration_s)
+
+
+class LaunchDetails(Frozen, frozen=True, kw_only=True):
+    """
+    What a report has of one launch, as a person reads it first.
+
+    Attributes:
+        analysis: What its counters say together.
+
+        values: Its standard counters, in SI units.
+
+        derived: Metrics of the catalogue by name, in their units.
+
+        grid: Blocks by x, y and z; None: the report does not say.
+
+        block: Threads of a block by x, y and z; None: as above.
+
+        rated_clock_hz: The highest clock that the driver states for the SMs [Hz]; None:
+            not in the report.
+
+        occupancy: The theoretical one with its limit; None: not collected.
+
+        rooflines: Where it stands under the roofs that the report itself has, by data
+            type.
+
+        stalls: The shares of the stalls that cost time, the longest first.
+
+        sources: The source lines where warps waited most, as text.
+
+        rules: What ncu's rules advise, the largest gain first.
+    """
+
+    analysis: Analysis
+    values: Mapping[str, float]
+    derived: Mapping[str, float]
+    grid: tuple[int, ...] | None = None
+    block: tuple[int, ...] | None = None
+    rated_clock_hz: float | None = None
+    occupancy: Occupancy | None = None
+    rooflines: Mapping[str, Roofline] = {}
+    stalls: tuple[Evidence, ...] = ()
+    sources: tuple[str, ...] = ()
+    rules: tuple[str, ...] = ()
 
 
 class KernelAnalysis(Frozen, frozen=True, kw_only=True):

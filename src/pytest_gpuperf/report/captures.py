@@ -31,11 +31,15 @@ from pytest_gpuperf.report.lines import (
 __all__ = [
     "Analyses",
     "CaptureLike",
+    "LaunchLike",
     "capture_bytes",
     "capture_lines",
     "capture_markdown",
+    "captured_ranges",
+    "device_of",
     "evidence_text",
     "kernel_name",
+    "kernel_names",
     "limiter_facts",
     "limiter_text",
     "plain_name",
@@ -172,22 +176,33 @@ class _ValueLike(Protocol):
     def unit(self) -> str | None: ...
 
 
-class _LaunchLike(Protocol):
+class LaunchLike(Protocol):
+    """A launch, as far as a table needs to know it; collect has the class."""
+
     @property
-    def index(self) -> int: ...
+    def index(self) -> int:
+        """Its place in its range."""
+
     @property
-    def kernel(self) -> str: ...
+    def kernel(self) -> str:
+        """The function's base name."""
+
     @property
-    def demangled(self) -> str: ...
+    def demangled(self) -> str:
+        """The whole name."""
+
     @property
-    def measured(self) -> bool: ...
+    def measured(self) -> bool:
+        """Whether profiling it succeeded."""
+
     @property
-    def metrics(self) -> Mapping[str, _ValueLike]: ...
+    def metrics(self) -> Mapping[str, _ValueLike]:
+        """Its counters by the report's names."""
 
 
 class _RangeLike(Protocol):
     @property
-    def launches(self) -> Sequence[_LaunchLike]: ...
+    def launches(self) -> Sequence[LaunchLike]: ...
 
 
 class CaptureLike(Protocol):
@@ -262,7 +277,7 @@ def capture_lines(
         width: Characters of a line. What has no room in a row stands below it.
     """
     shown = analyses if metrics is None and _is_telling(analyses) else None
-    for number, heading, launches in _ranges(capture):
+    for number, heading, launches in captured_ranges(capture):
         if heading:
             yield Line(heading, Style.TITLE)
         yield from (
@@ -286,7 +301,7 @@ def capture_markdown(
     """Return a capture as Markdown; the arguments are those of `capture_lines`."""
     shown = analyses if metrics is None and _is_telling(analyses) else None
     lines: list[str] = []
-    for number, heading, launches in _ranges(capture):
+    for number, heading, launches in captured_ranges(capture):
         lines += [f"### {prose(heading)}", ""] if heading else []
         columns = (
             _columns(launches, metrics, display.code)
@@ -341,7 +356,7 @@ def _asked(metrics: Sequence[str] | None) -> frozenset[str]:
 
 
 def _analysed(
-    launches: Sequence[_LaunchLike],
+    launches: Sequence[LaunchLike],
     analyses: Sequence[Analysis | None],
     spelled: _Spelled,
 ) -> tuple[Column, ...]:
@@ -356,18 +371,23 @@ def _gap_texts(analyses: Analyses | None) -> tuple[str, ...]:
     return tuple(dict.fromkeys(texts))
 
 
-def _ranges(
+def captured_ranges(
     capture: CaptureLike,
-) -> Iterator[tuple[int, str, Sequence[_LaunchLike]]]:
+) -> Iterator[tuple[int, str, Sequence[LaunchLike]]]:
     """Yield each range with its heading: the GPU, and its number if there are more."""
     for number, captured in enumerate(capture.ranges):
         if not captured.launches:  # none of it was chosen
             continue
-        values = (launch.metrics.get(_DEVICE) for launch in captured.launches)
-        devices = (str(value.value) for value in values if value and value.value)
-        device = display.escape(next(devices, ""))
+        devices = map(device_of, captured.launches)
+        device = display.escape(next(filter(None, devices), ""))
         place = f"range {number}" if len(capture.ranges) > 1 else ""
         yield number, ": ".join(filter(None, (place, device))), captured.launches
+
+
+def device_of(launch: LaunchLike) -> str:
+    """Return the name of the GPU of a launch; "": the report does not say."""
+    value = launch.metrics.get(_DEVICE)
+    return "" if value is None or value.value is None else str(value.value)
 
 
 class _Spelled(Protocol):
@@ -375,7 +395,7 @@ class _Spelled(Protocol):
 
 
 def _columns(
-    launches: Sequence[_LaunchLike], metrics: Sequence[str] | None, spelled: _Spelled
+    launches: Sequence[LaunchLike], metrics: Sequence[str] | None, spelled: _Spelled
 ) -> tuple[Column, ...]:
     """Return the table of some launches."""
     heads = dict(_FIRST) if metrics is None else {name: name for name in metrics}
@@ -396,7 +416,7 @@ def _columns(
     )
 
 
-def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
+def _named(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[Column, ...]:
     """Return which launch a row is of, and whether it was measured."""
     return (
         Column(
@@ -406,7 +426,7 @@ def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, 
         ),
         Column(
             head="kernel",
-            cells=_kernels(launches, spelled),
+            cells=kernel_names(launches, spelled),
             shrinks=True,
         ),
         Column(
@@ -418,7 +438,7 @@ def _named(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[Column, 
     )
 
 
-def _kernels(launches: Sequence[_LaunchLike], spelled: _Spelled) -> tuple[str, ...]:
+def kernel_names(launches: Sequence[LaunchLike], spelled: _Spelled) -> tuple[str, ...]:
     """Return what each launch's kernel is called: in full where templates share a name."""
     full: dict[str, set[str]] = {}
     for launch in launches:
@@ -475,7 +495,7 @@ def _unparametrised(name: str) -> str:
     return name
 
 
-def _cell(launch: _LaunchLike, name: str) -> str:
+def _cell(launch: LaunchLike, name: str) -> str:
     """Return a metric of ours, or a counter with its number and unit unconverted."""
     entry = launch.metrics.get(name)
     if entry is None or entry.value is None:

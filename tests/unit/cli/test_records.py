@@ -4,17 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 
-import pytest
-
 from fakes import runs
-from pytest_gpuperf.cli.records import absent_from_run, refuse_catalogue, selected
+from pytest_gpuperf.cli.records import absent_from_run, selected
 from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
     CapturedRange,
     CapturedValue,
 )
-from pytest_gpuperf.errors import ConfigError
 from pytest_gpuperf.model.metric import METRICS
 
 REGISTERS = "launch__registers_per_thread"
@@ -145,15 +142,6 @@ def test_a_run_says_what_it_does_not_have() -> None:
     assert absent_from_run(runs.gpu_run(), ["time", "registers"]) == ()
     (told,) = absent_from_run(runs.gpu_run(), ["tme"])
     assert told == "not in this run: tme; did you mean time?"
-
-
-def test_counters_are_no_metrics_of_the_catalogue() -> None:
-    """All that is refused is named, with the counters to ask for instead."""
-    refuse_catalogue([HIT, "zzz"])
-    with pytest.raises(ConfigError, match=f"{REGISTERS},.*{HIT},{MISS}") as caught:
-        refuse_catalogue(["registers", HIT, "l2.hit_fraction"])
-
-    assert "registers or l2.hit_fraction" in caught.value.message
 
 
 def test_only_counters_have_two_underscores() -> None:

@@ -720,14 +720,21 @@ COUNTED = {
     "sm_clock_hz": 1e9,
     "dram_read_bytes": 3e8,
     "dram_write_bytes": 1e8,
-    "dram_peak_ratio": 1000.0,
+    "dram_peak_bytes_per_cycle_ratio": 1000.0,
     "dram_clock_hz": 8e8,
-    **dict.fromkeys(("fp32_add_ratio", "fp32_mul_ratio", "fp32_fma_ratio"), 0.0),
-    "fp32_fma_peak_ratio": 5000.0,
-    "fp64_add_ratio": 100.0,
-    "fp64_mul_ratio": 200.0,
-    "fp64_fma_ratio": 50.0,
-    "fp64_fma_peak_ratio": 2500.0,
+    **dict.fromkeys(
+        (
+            "fp32_add_per_cycle_ratio",
+            "fp32_mul_per_cycle_ratio",
+            "fp32_fma_per_cycle_ratio",
+        ),
+        0.0,
+    ),
+    "fp32_peak_fma_per_cycle_ratio": 5000.0,
+    "fp64_add_per_cycle_ratio": 100.0,
+    "fp64_mul_per_cycle_ratio": 200.0,
+    "fp64_fma_per_cycle_ratio": 50.0,
+    "fp64_peak_fma_per_cycle_ratio": 2500.0,
 }
 
 

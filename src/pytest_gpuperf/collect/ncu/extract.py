@@ -42,7 +42,7 @@ VALUES = "values"  # the named metrics, as `gpuperf show` prints them
 ALL_VALUES = "all-values"  # all metrics of each launch
 LAUNCHES = "launches"  # the named metrics, with their facts
 COLUMNS = "columns"  # the named metrics, and the names of all that each launch has
-ADVICE = "advice"  # the rules and samples of one launch, by range and index
+ADVICE = "advice"  # the rules and hottest lines of one launch, by range and index
 
 # names that LAUNCHES, and the first one COLUMNS, accepts in addition to those of metrics
 ALL = "*"  # all metrics of the launch
@@ -60,6 +60,7 @@ _EXACT = 2.0**53  # up to here a double represents every integer exactly
 # samples of a warp that was issuing, or could have: it did not wait
 _NO_STALLS = ("selected", "not_selected")
 _STALLED = "smsp__pcsamp_warps_issue_stalled_"
+_MOST_LINES = 3  # of a source, the hottest: more hide where to begin
 _NOT_ISSUED = "_not_issued"  # samples at which the scheduler issued nothing
 
 # NVIDIA's reader (2026.3) gives the unit of these by what was asked before them in the
@@ -240,6 +241,9 @@ class Reader:
         self._rollups = _words(metric, "RollupOperation_")
         self._workloads = _words(action, "WorkloadType_")
         self._facts: dict[tuple[str, int, str | None], list[str | None]] = {}
+        # asking for a unit takes as long as for a value; in 8 reports of 5,010 names
+        # none had two
+        self._units: dict[str, str | None] = {}
 
     def counts(self) -> list[int]:
         """Return the number of launches in each range."""
@@ -265,7 +269,7 @@ class Reader:
             for name in action.metric_names() if names is None else names:
                 metric = action.metric_by_name(name)
                 value = None if metric is None else self._value(metric, metric.kind())
-                unit = None if metric is None else _unit(name, metric)
+                unit = None if metric is None else self._unit(name, metric)
                 metrics[name] = {"value": value, "unit": unit}
             yield self._head(action, place, nvtx) | {"metrics": metrics}
 
@@ -284,7 +288,7 @@ class Reader:
             launch["values"] = [self._value(m, m.kind()) for _, m in metrics]
             columns = {
                 "names": [name for name, _ in metrics],
-                "units": [_unit(name, metric) or "" for name, metric in metrics],
+                "units": [self._unit(name, metric) or "" for name, metric in metrics],
                 "present": present,
             }
             changed = {n: columns[n] for n in columns if before.get(n) != columns[n]}
@@ -337,6 +341,12 @@ class Reader:
             return True  # a range or a graph has no launch of its own
         return any(name.startswith("launch__") for name in names)
 
+    def _unit(self, name: str, metric: IMetric) -> str | None:
+        """Return a metric's unit."""
+        if name not in self._units:
+            self._units[name] = own_unit(name) or metric.unit()
+        return self._units[name]
+
     def _value(self, metric: IMetric, kind: int, *place: int) -> _Value:
         """Return a value; None: absent, NaN, infinite or of an unknown kind."""
         getter = self._getters.get(kind)
@@ -360,7 +370,7 @@ class Reader:
         metric = action.metric_by_name(name)
         if metric is None:
             return None, None
-        kind, unit = metric.kind(), _unit(name, metric)
+        kind, unit = metric.kind(), own_unit(name) or metric.unit()
         key = (name, kind, unit)
         if key not in self._facts:
             self._facts[key] = [
@@ -411,11 +421,6 @@ def own_unit(name: str) -> str | None:
     """Return the unit of a metric for which NVIDIA's reader guesses it; None: it knows."""
     units = (unit for pattern, unit in _UNSURE_UNITS if pattern.fullmatch(name))
     return next(units, None)
-
-
-def _unit(name: str, metric: IMetric) -> str | None:
-    """Return a metric's unit."""
-    return own_unit(name) or metric.unit()
 
 
 def _nvtx(action: IAction) -> list[tuple[str, list[str], list[str]]]:
@@ -470,7 +475,7 @@ def _advice(api: ModuleType, context: IContext, number: int, index: int) -> _Obj
         raise _RefusedError(message)
     return {
         "rules": [_rule(api, rule) for rule in action.rule_results_as_dicts()],
-        "stall": _worst_line(action),
+        "stalls": _hottest_lines(action),
     }
 
 
@@ -508,27 +513,37 @@ def _member(enumeration: Callable[[int], Any], number: int) -> str:
         return str(int(number))
 
 
-def _worst_line(action: IAction) -> _Object | None:
-    """Return the source line with the most samples of waiting warps."""
+def _hottest_lines(action: IAction) -> list[_Object]:
+    """Return the source lines with the most samples of waiting warps, the most first."""
     by_address = _stall_samples(action)
     counts = {address: sum(samples.values()) for address, samples in by_address.items()}
-    total = sum(counts.values())
-    if not total:
-        return None
     lines: dict[int | tuple[str, int], list[int]] = {}
     for address in by_address:
         source = action.source_info(address)
         has_line = source is not None and source.file_name()
         line = (source.file_name(), source.line()) if has_line else address
         lines.setdefault(line, []).append(address)
-    line, addresses = max(
-        lines.items(), key=lambda item: sum(counts[address] for address in item[1])
-    )
+    ranked = sorted(lines, key=lambda line: -sum(counts[at] for at in lines[line]))
+    total = sum(counts.values())
+    return [
+        _stall_line(action, line, {at: by_address[at] for at in lines[line]}, total)
+        for line in ranked[:_MOST_LINES]
+    ]
+
+
+def _stall_line(
+    action: IAction,
+    line: int | tuple[str, int],
+    by_address: dict[int, dict[str, int]],
+    total: int,
+) -> _Object:
+    """Return one source line with its samples; `total`: those of all lines."""
     reasons: dict[str, int] = {}
-    for address in addresses:
-        for reason, samples in by_address[address].items():
+    for samples_by_reason in by_address.values():
+        for reason, samples in samples_by_reason.items():
             reasons[reason] = reasons.get(reason, 0) + samples
-    sass = (action.sass_by_pc(max(addresses, key=counts.__getitem__)) or "").strip()
+    hottest = max(by_address, key=lambda address: sum(by_address[address].values()))
+    sass = (action.sass_by_pc(hottest) or "").strip()
     file, number = line if isinstance(line, tuple) else (None, None)
     return {
         "file": file,

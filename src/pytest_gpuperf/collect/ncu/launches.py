@@ -310,7 +310,7 @@ class RuleResult(Frozen, frozen=True, kw_only=True):
 
 class StallLine(Frozen, frozen=True, kw_only=True):
     """
-    The source line where the warps of a launch waited most, from ncu's samples.
+    A source line where the warps of a launch waited, from ncu's samples.
 
     Attributes:
         file: The source file, as it was compiled; None: compiled without line numbers.
@@ -341,11 +341,12 @@ class LaunchAdvice(Frozen, frozen=True, kw_only=True):
     Attributes:
         rules: The results of ncu's rules; empty if none was collected.
 
-        stall: None: the launch has no samples.
+        stalls: The lines where warps waited most, the most first; empty: the launch has
+            no samples.
     """
 
     rules: tuple[RuleResult, ...]
-    stall: StallLine | None
+    stalls: tuple[StallLine, ...] = ()
 
 
 _Value = int | float | str | None

@@ -201,7 +201,7 @@ class Report:
 
     def advice(self, index: int, range_idx: int = 0) -> LaunchAdvice:
         """
-        Return the results of ncu's rules and the worst source line of a launch.
+        Return the results of ncu's rules and the hottest source lines of a launch.
 
         Args:
             index: The launch's index in its range, from 0.

@@ -119,7 +119,7 @@ _BLOCK_LIMITS = {
     "blocks": "blocks",
     "barriers": "barriers",
 }
-_LETTERS = {"fp32": "f", "fp64": "d"}  # of an arithmetic instruction
+_LETTERS = {"fp32": "f", "fp64": "d"}  # of an operation's name, by data type
 _SAMPLED = {"no_instruction": "no_instructions"}  # the sampler writes a plural
 
 
@@ -152,27 +152,13 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
     "dram_bytes": (_dram("dram__bytes.sum"),),
     "dram_read_bytes": _dram_bytes("read"),
     "dram_write_bytes": _dram_bytes("write"),
+    "dram_peak_bytes_per_cycle_ratio": (_dram("dram__bytes.sum.peak_sustained"),),
     "dram_throughput_fraction": (
         _dram(f"gpu__dram_throughput.{_ELAPSED}", _PERCENT),
         _dram(f"dram__throughput.{_ELAPSED}", _PERCENT),
         _dram(f"dram__cycles_active.{_ELAPSED}", _PERCENT),
     ),
-    "dram_peak_ratio": (_dram("dram__bytes.sum.peak_sustained"),),
     "dram_clock_hz": (_dram("dram__cycles_elapsed.avg.per_second"),),
-    **{
-        f"{dtype}_{what}_ratio": _plain(
-            f"smsp__sass_thread_inst_executed_op_{letter}{what}_pred_on"
-            ".sum.per_cycle_elapsed"
-        )
-        for dtype, letter in _LETTERS.items()
-        for what in ("add", "mul", "fma")
-    },
-    **{
-        f"{dtype}_fma_peak_ratio": _plain(
-            f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum.peak_sustained"
-        )
-        for dtype, letter in _LETTERS.items()
-    },
     "l2_throughput_fraction": _percent(f"lts__throughput.{_ELAPSED}"),
     "l2_hit_sectors_count": _plain("lts__t_sectors_lookup_hit.sum"),
     "l2_miss_sectors_count": _plain("lts__t_sectors_lookup_miss.sum"),
@@ -187,6 +173,19 @@ SPELLINGS: Mapping[str, tuple[Spelling, ...]] = {
     "sm_throughput_fraction": _percent(f"sm__throughput.{_ELAPSED}"),
     "tensor_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ELAPSED}"),
     "tensor_active_pipe_fraction": _percent(f"sm__pipe_tensor_cycles_active.{_ACTIVE}"),
+    **{
+        f"{dtype}_{op}_per_cycle_ratio": _plain(
+            f"smsp__sass_thread_inst_executed_op_{letter}{op}_pred_on.sum.per_cycle_elapsed"
+        )
+        for dtype, letter in _LETTERS.items()
+        for op in ("add", "mul", "fma")
+    },
+    **{
+        f"{dtype}_peak_fma_per_cycle_ratio": _plain(
+            f"sm__sass_thread_inst_executed_op_{letter}fma_pred_on.sum.peak_sustained"
+        )
+        for dtype, letter in _LETTERS.items()
+    },
     **{
         f"{pipe}_pipe_fraction": _percent(*(f"{stem}.{_ELAPSED}" for stem in _STEMS[pipe]))
         for pipe in PIPES

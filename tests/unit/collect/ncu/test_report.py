@@ -584,25 +584,24 @@ class TestAdvice:
         assert (first.focus[0].name, first.focus[0].value) == (BYTES, None)
         assert (second.level, second.speedup_fraction, second.focus) == ("9", None, ())
 
-    def test_names_the_line_where_warps_wait_most(self, tmp_path: Path) -> None:
+    def test_names_the_lines_where_warps_wait_most(self, tmp_path: Path) -> None:
         """Samples of one line count together; who issues or could does not wait."""
         some = report(tmp_path, [stalled(SOURCE), stalled(BARE), action()])
 
-        stall = some.advice(0).stall
+        stall, *colder = some.advice(0).stalls
 
-        assert stall is not None
         assert (stall.file, stall.line, stall.sass) == ("a.cu", 7, "LDG R0")
         assert (stall.reason, stall.samples_count) == ("wait", 8)
         assert stall.samples_fraction == pytest.approx(8 / 12)
-        bare = some.advice(1).stall
-        assert bare is not None
+        assert sum(line.samples_count for line in colder) == 4
+        bare = some.advice(1).stalls[0]
         assert (bare.file, bare.line, bare.sass, bare.samples_count) == (
             None,
             None,
             None,
             5,
         )
-        assert some.advice(2).stall is None
+        assert some.advice(2).stalls == ()
 
     def test_needs_a_launch(self, tmp_path: Path) -> None:
         """A number that is not a launch's says which are."""
@@ -740,8 +739,8 @@ class TestRealReports:
 
         assert advice.rules
         assert all("@" not in rule.text for rule in advice.rules)
-        if advice.stall is not None:
-            assert 0 < advice.stall.samples_fraction <= 1
+        assert sum(line.samples_fraction for line in advice.stalls) <= 1 + 1e-9
+        assert all(line.samples_fraction > 0 for line in advice.stalls)
 
     def test_add_up_by_opcode(self, real: Path) -> None:
         """What each opcode was executed makes the whole."""

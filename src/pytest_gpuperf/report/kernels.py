@@ -1,0 +1,261 @@
+"""The kernels of a captured report: one row for all launches of each."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterator, Sequence
+from statistics import median
+
+from pytest_gpuperf.model.counters import Analysis
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.captures import (
+    Analyses,
+    CaptureLike,
+    LaunchLike,
+    captured_ranges,
+    kernel_names,
+    limiter_text,
+)
+from pytest_gpuperf.report.escape import code, prose
+from pytest_gpuperf.report.lines import (
+    Column,
+    Line,
+    Style,
+    line_width,
+    markdown_table,
+    text_bytes,
+    text_table,
+    wrapped,
+)
+
+__all__ = ["SORTS", "KernelRow", "kernel_rows", "kernels_bytes"]
+
+_FOOTNOTE = (
+    "time is as ncu measured it, each launch alone; --list shows single launches"
+)
+
+
+class KernelRow(Frozen, frozen=True, kw_only=True):
+    """
+    All launches of one kernel.
+
+    Attributes:
+        name: The kernel, safe to print.
+
+        launches_count: Its launches, >= 1, those that failed included.
+
+        times_s: Of the launches that were timed [s].
+
+        share_fraction: Of the time of all kernels; None: it was not timed.
+
+        limiter: What limits most of its time; "": not known.
+
+        longest: Number of its longest launch.
+    """
+
+    name: str
+    launches_count: int
+    times_s: tuple[float, ...]
+    share_fraction: float | None
+    limiter: str
+    longest: int
+
+    @property
+    def total_s(self) -> float:
+        """The time of all launches [s]."""
+        return math.fsum(self.times_s)
+
+
+SORTS: dict[str, Callable[[KernelRow], float | str]] = {
+    "total": lambda row: -row.total_s,
+    "count": lambda row: -row.launches_count,
+    "median": lambda row: -median(row.times_s or (0.0,)),
+    "longest": lambda row: -max(row.times_s, default=0.0),
+    "name": lambda row: row.name,
+}
+
+
+def kernel_rows(
+    launches: Sequence[LaunchLike],
+    analyses: Sequence[Analysis | None],
+    *,
+    spelled: Callable[[str], str] = str,
+    sort: str = "total",
+) -> list[KernelRow]:
+    """
+    Return a row for each kernel; template instances are kernels of their own.
+
+    Args:
+        launches: The launches of one range, >= 1.
+
+        analyses: What limits each of them; None: it was not measured.
+
+        spelled: Writes a name.
+
+        sort: A key of SORTS.
+    """
+    by_name: dict[str, list[tuple[LaunchLike, Analysis | None]]] = {}
+    for launch, analysis in zip(launches, analyses, strict=True):
+        by_name.setdefault(launch.demangled or launch.kernel, []).append(
+            (launch, analysis)
+        )
+    firsts = [members[0][0] for members in by_name.values()]
+    names = kernel_names(firsts, spelled)
+    whole_s = math.fsum(_time_s(analysis) or 0.0 for analysis in analyses)
+    rows = [
+        _row(name, members, whole_s)
+        for name, members in zip(names, by_name.values(), strict=True)
+    ]
+    return sorted(rows, key=SORTS[sort])
+
+
+def kernels_bytes(
+    capture: CaptureLike,
+    form: str,
+    *,
+    analyses: Analyses,
+    sort: str = "total",
+    top: int | None = None,
+    width: int | None = None,
+) -> bytes:
+    """
+    Return the kernels of a capture as they are printed [UTF-8].
+
+    Args:
+        capture: The capture.
+
+        form: text or markdown.
+
+        analyses: What limits each launch of each range.
+
+        sort: A key of SORTS.
+
+        top: Rows of each range; None: all.
+
+        width: Characters of a line of text; None: the terminal's.
+    """
+    if form == "markdown":
+        return "\n".join(_markdown(capture, analyses, sort, top)).encode() + b"\n"
+    return text_bytes(_lines(capture, analyses, sort, top, line_width(width)))
+
+
+def _lines(
+    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None, width: int
+) -> Iterator[Line]:
+    """Yield the kernels of each range as lines of a terminal."""
+    for number, heading, launches in captured_ranges(capture):
+        if heading:
+            yield Line(heading, Style.TITLE)
+        rows = kernel_rows(launches, analyses[number], sort=sort)
+        head, *table = text_table(_columns(rows[:top]), width=width)
+        yield Line(head, Style.FAINT)
+        yield from map(Line, table)
+        for text in (*_left_out(rows, top), _count(launches, rows), _FOOTNOTE):
+            yield from wrapped(text, width=width)
+
+
+def _markdown(
+    capture: CaptureLike, analyses: Analyses, sort: str, top: int | None
+) -> Iterator[str]:
+    """Yield the kernels of each range as lines of Markdown."""
+    for number, heading, launches in captured_ranges(capture):
+        if heading:
+            yield from (f"### {prose(heading)}", "")
+        rows = kernel_rows(launches, analyses[number], spelled=code, sort=sort)
+        yield from markdown_table(_columns(rows[:top]))
+        yield ""
+        for text in (*_left_out(rows, top), _count(launches, rows)):
+            yield from (text, "")
+
+
+def _row(
+    name: str, members: Sequence[tuple[LaunchLike, Analysis | None]], whole_s: float
+) -> KernelRow:
+    """Return all launches of one kernel."""
+    times = [(_time_s(analysis), launch.index) for launch, analysis in members]
+    timed = [(time_s, index) for time_s, index in times if time_s is not None]
+    total_s = math.fsum(time_s for time_s, _ in timed)
+    return KernelRow(
+        name=name,
+        launches_count=len(members),
+        times_s=tuple(time_s for time_s, _ in timed),
+        share_fraction=total_s / whole_s if timed and whole_s > 0 else None,
+        limiter=_main_limiter([analysis for _, analysis in members]),
+        longest=max(timed)[1] if timed else members[0][0].index,
+    )
+
+
+def _time_s(analysis: Analysis | None) -> float | None:
+    """Return the time of a launch [s]."""
+    return None if analysis is None else analysis.duration_s
+
+
+def _main_limiter(analyses: Sequence[Analysis | None]) -> str:
+    """Return what limits most of a kernel's time, and how many launches where it varies."""
+    times: dict[str, float] = {}
+    counts: dict[str, int] = {}
+    for analysis in analyses:
+        text = "" if analysis is None else limiter_text(analysis.limiter)
+        times[text] = times.get(text, 0.0) + (_time_s(analysis) or 0.0)
+        counts[text] = counts.get(text, 0) + 1
+    main = max(times, key=lambda text: (times[text], counts[text]))
+    if not main or len(counts) == 1:
+        return main
+    return f"{main} ({counts[main]} of {len(analyses)})"
+
+
+def _columns(rows: Sequence[KernelRow]) -> tuple[Column, ...]:
+    """Return the table of some kernels."""
+
+    def column(head: str, text: Callable[[KernelRow], str], *, rank: int = 0) -> Column:
+        cells = tuple(text(row) for row in rows)
+        return Column(head=head, cells=cells, blank="n/a", right=True, rank=rank)
+
+    return (
+        Column(head="kernel", cells=tuple(row.name for row in rows), shrinks=True),
+        column("launches", lambda row: str(row.launches_count)),
+        column("total", lambda row: _seconds(row.times_s and row.total_s)),
+        column("share", _share),
+        column("median", lambda row: _seconds(row.times_s and median(row.times_s))),
+        column("min", lambda row: _seconds(row.times_s and min(row.times_s)), rank=3),
+        column("max", lambda row: _seconds(row.times_s and max(row.times_s)), rank=2),
+        column("longest launch", lambda row: str(row.longest), rank=1),
+        Column(head="limiter", cells=tuple(row.limiter for row in rows), blank="n/a"),
+    )
+
+
+def _seconds(time_s: float | tuple[float, ...]) -> str:
+    """Return a time; "" of no time at all."""
+    return display.value(time_s, "s") if isinstance(time_s, float) else ""
+
+
+def _share(row: KernelRow) -> str:
+    """Return the share of the time of all kernels."""
+    if row.share_fraction is None:
+        return ""
+    return display.value(row.share_fraction, "fraction")
+
+
+def _left_out(rows: Sequence[KernelRow], top: int | None) -> tuple[str, ...]:
+    """Return what --top hides, as a sentence."""
+    rest = rows[top:] if top is not None else ()
+    if not rest:
+        return ()
+    shares = math.fsum(row.share_fraction or 0.0 for row in rest)
+    kernels = display.plural(len(rest), "more kernel")
+    share = display.value(shares, "fraction") if shares else ""
+    return (f"{kernels}{f', {share} of the time' if share else ''}",)
+
+
+def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelRow]) -> str:
+    """Return how much a range holds."""
+    text = (
+        f"{display.plural(len(launches), 'launch', 'launches')} of "
+        f"{display.plural(len(rows), 'kernel')}"
+    )
+    total_s = math.fsum(row.total_s for row in rows)
+    if total_s:
+        text += f", {display.value(total_s, 's')} together"
+    failed = sum(not launch.measured for launch in launches)
+    return f"{text}, {failed} not measured" if failed else text
