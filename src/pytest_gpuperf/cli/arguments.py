@@ -93,6 +93,7 @@ def parser() -> argparse.ArgumentParser:
         _add_verify,
         _add_doctor,
         _add_scorecard,
+        _add_parity,
         _add_metrics,
         _add_cache,
     ):
@@ -400,8 +401,9 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
     scorecard.add_argument(
         "--hardware",
         required=True,
-        metavar="NAME|FILE.json|GB/S,BYTES",
-        help="peak bandwidth, and bytes moved per token",
+        metavar="NAME|FILE.json|GB/S,BYTES|GPU,BYTES",
+        help="peak bandwidth, and bytes moved per token; a GPU's name stands for its "
+        "bandwidth, as 'NVIDIA H200,158e6'",
     )
     scorecard.add_argument(
         "--baseline",
@@ -424,6 +426,27 @@ def _add_scorecard(commands: _Commands, form: argparse.ArgumentParser) -> None:
         help="the rules; measured reports unknowns as unknown (reference)",
     )
     scorecard.set_defaults(command="scorecard:scorecard")
+
+
+def _add_parity(commands: _Commands, form: argparse.ArgumentParser) -> None:
+    """Add `parity`."""
+    parity = commands.add_parser(
+        "parity", parents=[form], help="compare the steps of two runtimes"
+    )
+    parity.add_argument("ours", metavar="OURS.json", help="our runtime's profile")
+    parity.add_argument(
+        "reference", metavar="REFERENCE.json", help="the one that ours should match"
+    )
+    parity.add_argument(
+        "--policy",
+        choices=("reference", "measured"),
+        default="reference",
+        help="the rules: each operation alone, or weighed by time (reference)",
+    )
+    parity.add_argument(
+        "--strict", action="store_true", help="exit 3 if nothing could be decided"
+    )
+    parity.set_defaults(command="scorecard:parity")
 
 
 def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:

@@ -1,4 +1,4 @@
-"""The command `scorecard`: the scorecard of a step profile in a file."""
+"""The commands `scorecard` and `parity`: step profiles in files, scored and compared."""
 
 from __future__ import annotations
 
@@ -6,13 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_gpuperf.cli.output import GOOD, WORSE, print_bytes
+from pytest_gpuperf.cli.output import GOOD, UNDECIDED, WORSE, print_bytes, say
+from pytest_gpuperf.collect.hardware.peaks import load_table
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.scorecard import training_scorecard
 from pytest_gpuperf.errors import ConfigError, RecordError
 from pytest_gpuperf.model.codec import from_builtins
 from pytest_gpuperf.model.reference_json import (
     decode_hardware,
+    decode_parity_profile,
     decode_scorecard,
     decode_step_profile,
     load_json,
@@ -29,7 +31,7 @@ from pytest_gpuperf.model.verdict import Outcome
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["is_worse", "score_file", "scorecard"]
+__all__ = ["is_worse", "parity", "score_file", "scorecard"]
 
 # a quantity that the baseline has and this run lacks must not pass either
 _WORSE = frozenset({Outcome.REGRESSED, Outcome.FAILED, Outcome.UNMEASURED})
@@ -60,8 +62,8 @@ def score_file(
 
         throughput: Tokens per second; finite.
 
-        hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] and bytes of a
-            token with a comma between them.
+        hardware: A name of `HARDWARE`, a JSON file, or bandwidth [GB/s] (or the name of
+            a GPU with a datasheet) and bytes of a token with a comma between them.
 
         baseline: The JSON files of older scorecards, the oldest first.
 
@@ -158,27 +160,60 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
     if "," in text and not Path(text).exists():
         return _declared(text)
     if not Path(text).exists() and not text.endswith(".json"):
+        if load_table().named(text):
+            message = f"{text}: bytes per token are of the model, not of the GPU"
+            raise ConfigError(message, remedy=f'write them behind it: "{text},158e6"')
         message = f"unknown hardware {text!r}"
         raise ConfigError(
             message,
-            remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, or GB/s,bytes",
+            remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, GB/s,bytes, or a "
+            "GPU of docs/hardware.md with bytes",
         )
     return _of(text, lambda obj: decode_hardware(obj, ours=measured))
 
 
 def _declared(text: str) -> Hardware:
-    """Return the hardware of two numbers with a comma between them."""
-    remedy = "write GB/s,bytes as 273,158e6"
+    """Return the hardware of a bandwidth or a GPU's name, a comma, and bytes."""
+    remedy = "write GB/s,bytes as 273,158e6, or a GPU's name and bytes"
+    named, _, size_text = text.rpartition(",")
     try:
-        bandwidth, size = (float(part) for part in text.split(","))
-        hardware = Hardware(peak_bw_gb_s=bandwidth, bytes_per_token=size)
+        size = float(size_text)
+        bandwidth, source = _bandwidth(named)
+        hardware = Hardware(
+            peak_bw_gb_s=bandwidth,
+            bytes_per_token=size,
+            source=source,
+            sources={"bytes_per_token": "declared"},
+        )
     except ValueError as error:  # includes RecordError
-        message = f"{text!r} is not two finite numbers"
+        message = f"{text!r} is not two finite numbers, or a known GPU and a number"
         raise ConfigError(message, remedy=remedy) from error
     if min(bandwidth, size) <= 0:
         message = f"{text!r}: bandwidth and bytes per token must be above 0"
         raise ConfigError(message, remedy=remedy)
     return hardware
+
+
+def _bandwidth(text: str) -> tuple[float, str]:
+    """
+    Return a bandwidth [GB/s], written or of a GPU's datasheet, with its label.
+
+    Raises:
+        ValueError: It is neither a number nor a GPU's name.
+
+        ConfigError: Several boards have the name, and not the same bandwidth.
+    """
+    cards = load_table().named(text.strip())
+    figures = [
+        card.figures["dram_gb_s"] for card in cards if "dram_gb_s" in card.figures
+    ]
+    if not figures:
+        return float(text), "declared"
+    if len({figure.value for figure in figures}) > 1:
+        speeds = " or ".join(f"{figure.value:g}" for figure in figures)
+        message = f"boards named {text.strip()} have {speeds} GB/s"
+        raise ConfigError(message, remedy="write the bandwidth of yours: GB/s,bytes")
+    return figures[0].value, figures[0].label.value
 
 
 def scorecard(arguments: argparse.Namespace) -> int:
@@ -194,4 +229,26 @@ def scorecard(arguments: argparse.Namespace) -> int:
         invariants=arguments.invariant,
     )
     print_bytes(scorecard_bytes(scored, arguments.format))
+    if isinstance(scored, TrainingScorecard) and scored.impossible is not None:
+        say([f"gpuperf: {scored.impossible}"])
     return WORSE if is_worse(scored) else GOOD
+
+
+def parity(arguments: argparse.Namespace) -> int:
+    """Compare the steps of two runtimes."""
+    from pytest_gpuperf.compute.parity import compare_parity, measured_parity
+    from pytest_gpuperf.report.scorecard import parity_bytes
+
+    ours, reference = (
+        _of(path, decode_parity_profile)
+        for path in (arguments.ours, arguments.reference)
+    )
+    if arguments.policy == "measured":
+        weighed = measured_parity(ours, reference)
+        print_bytes(parity_bytes(weighed, arguments.format))
+        if weighed.achieved is None:
+            return UNDECIDED if arguments.strict else GOOD
+        return GOOD if weighed.achieved else WORSE
+    comparison = compare_parity(ours, reference)
+    print_bytes(parity_bytes(comparison, arguments.format))
+    return GOOD if comparison.parity_achieved else WORSE

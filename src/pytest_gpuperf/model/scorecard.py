@@ -364,6 +364,18 @@ class TrainingScorecard(Frozen, frozen=True, kw_only=True):
     transfer_fraction: float | None = None
     launch_fraction: float | None = None
 
+    @property
+    def impossible(self) -> str | None:
+        """Why the efficiency cannot be, as a sentence; None: it can."""
+        peak, rate = self.peak_throughput_tok_s, self.throughput_tok_s
+        if peak is None or rate <= peak or peak <= 0:
+            return None
+        return (
+            f"{rate:.0f} tokens/s are more than the {peak:.3g} that the hardware allows "
+            f"({rate / peak:.2f} times): the throughput, the bandwidth or the bytes per "
+            "token are wrong, and the grade means nothing"
+        )
+
 
 UNATTRIBUTED = "unattributed"  # the kind of the time in no phase
 

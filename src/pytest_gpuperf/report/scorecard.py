@@ -1,15 +1,16 @@
-"""A scorecard as text, JSON and Markdown."""
+"""A scorecard, or the parity of two runtimes, as text, JSON and Markdown."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
 from pytest_gpuperf.compute.scorecard import REFERENCE, ReferencePolicy
 from pytest_gpuperf.model.counters import Evidence
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.parity import MeasuredParity, ParityComparison
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import (
     Basis,
@@ -33,6 +34,7 @@ from pytest_gpuperf.report.lines import (
 
 __all__ = [
     "fixed",
+    "parity_bytes",
     "scorecard_bytes",
 ]
 
@@ -226,6 +228,7 @@ def _point(item: _Item) -> str:
 
 
 _NOT_KNOWN = "n/a"
+_ABOVE_ONE = "above 1 ours is slower, or launches more"
 _SHOWN_OPERATIONS = 10  # the rest is one row
 _BASES = {
     Basis.MEANS: "one value each, noise unknown",
@@ -475,9 +478,10 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
     limits = (bands.a, bands.b, bands.c, bands.d, policy.bottleneck.compute_utilization)
     peak = card.peak_throughput_tok_s
     of_peak = "" if peak is None else f" of {fixed(peak, 0)}"
+    efficiency = fixed(card.efficiency, 1, limits=limits, percent=True)
     facts = [
-        ("grade", str(card.grade)),
-        ("efficiency", fixed(card.efficiency, 1, limits=limits, percent=True)),
+        ("grade", str(card.grade) if card.impossible is None else _NOT_KNOWN),
+        ("efficiency", efficiency if card.impossible is None else "impossible"),
         ("bottleneck", card.bottleneck.value),
         ("throughput", f"{fixed(card.throughput_tok_s, 0)}{of_peak} tok/s"),
         ("step time", f"{fixed(card.step_time_ms, 1)} ms"),
@@ -497,6 +501,10 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
         facts=(*facts, *_shares(card, policy)),
         tables=(_hotspots(card), _layers(card)),
         listings=(
+            _Listing(
+                heading="Impossible",
+                items=tuple(_Item(text=t) for t in (card.impossible,) if t),
+            ),
             _Listing(heading="Regressions", items=worse),
             _advice_listing(card.recommendations),
         ),
@@ -582,4 +590,119 @@ def _layers(card: TrainingScorecard) -> _Table:
             ),
         ),
         names=frozenset({"longest operation"}),
+    )
+
+
+def parity_bytes(
+    comparison: ParityComparison | MeasuredParity,
+    form: str,
+    *,
+    width: int | None = None,
+) -> bytes:
+    """
+    Return two runtimes side by side as they are printed [UTF-8].
+
+    Args:
+        comparison: The comparison, by either policy.
+
+        form: text, json or markdown. A number that is not finite is null in JSON.
+
+        width: Characters of a line of text; None: the terminal's, 100 where there is
+            none.
+    """
+    if form == "json":
+        from pytest_gpuperf.model.codec import to_text
+        from pytest_gpuperf.model.reference_json import encode_parity
+
+        if isinstance(comparison, ParityComparison):
+            return f"{to_text(encode_parity(comparison))}\n".encode()
+        return f"{to_text(comparison)}\n".encode()
+    if isinstance(comparison, ParityComparison):
+        sheet = _reference_parity(comparison)
+    else:
+        sheet = _measured_parity(comparison)
+    if form == "markdown":
+        return _sheet_markdown(sheet).encode()
+    return _sheet_text(sheet, width=line_width(width)).encode()
+
+
+def _reference_parity(comparison: ParityComparison) -> _Sheet:
+    """Return a comparison by the reference policy as a page."""
+    gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
+    return _Sheet(
+        title=_runtimes(comparison),
+        facts=(
+            ("parity", "yes" if comparison.parity_achieved else "no"),
+            ("throughput ratio", fixed(comparison.throughput_ratio, 2, limits=[1])),
+            ("launch ratio", fixed(comparison.launch_ratio, 2, limits=[1])),
+        ),
+        tables=(_gap_table(gaps),),
+        listings=(_Listing(heading="Ratios", items=(_Item(text=_ABOVE_ONE),)),),
+    )
+
+
+def _measured_parity(comparison: MeasuredParity) -> _Sheet:
+    """Return a comparison by the measured policy as a page."""
+    answers = {True: "yes", False: "no", None: "unknown"}
+    gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.gaps]
+    alone = (
+        ("Only in ours", comparison.ours_only),
+        ("Only in the reference", comparison.reference_only),
+    )
+    return _Sheet(
+        title=f"{_runtimes(comparison)}, measured policy",
+        facts=(
+            ("parity", answers[comparison.achieved]),
+            ("throughput ratio", _number(comparison.throughput_ratio, 2)),
+            ("time of shared operations", _number(comparison.matched_ratio, 2)),
+            ("launch ratio", _number(comparison.launch_ratio, 2)),
+            ("shared, of ours", _percent(comparison.ours_overlap, limits=[1])),
+            (
+                "shared, of the reference",
+                _percent(comparison.reference_overlap, limits=[1]),
+            ),
+        ),
+        tables=(_gap_table(gaps),),
+        listings=(
+            _Listing(
+                heading="Why",
+                items=tuple(_Item(text=reason) for reason in comparison.reasons),
+            ),
+            *(
+                _Listing(
+                    heading=heading,
+                    items=tuple(
+                        _Item(name=name, text=f"{fixed(ms, 2)} ms")
+                        for name, ms in operations.items()
+                    ),
+                )
+                for heading, operations in alone
+            ),
+            _Listing(heading="Ratios", items=(_Item(text=_ABOVE_ONE),)),
+        ),
+    )
+
+
+def _runtimes(comparison: ParityComparison | MeasuredParity) -> str:
+    """Return whose steps are compared."""
+    return f"Parity of {comparison.ours_runtime} with {comparison.reference_runtime}"
+
+
+def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> _Table:
+    """Return operations of both runtimes: name, our time, the other's, and the ratio."""
+    names, ours, reference, ratios = zip(*gaps, strict=True) if gaps else ((),) * 4
+    return _Table(
+        columns=(
+            Column(head="operation", cells=names, shrinks=True),
+            Column(head="ours ms", cells=tuple(fixed(n, 2) for n in ours), right=True),
+            Column(
+                head="reference ms",
+                cells=tuple(fixed(n, 2) for n in reference),
+                right=True,
+            ),
+            Column(
+                head="ratio", cells=tuple(_number(n, 2) for n in ratios), right=True
+            ),
+        ),
+        names=frozenset({"operation"}),
     )
