@@ -94,6 +94,7 @@ def parser() -> argparse.ArgumentParser:
         _add_doctor,
         _add_scorecard,
         _add_parity,
+        _add_utilization,
         _add_metrics,
         _add_cache,
     ):
@@ -447,6 +448,41 @@ def _add_parity(commands: _Commands, form: argparse.ArgumentParser) -> None:
         "--strict", action="store_true", help="exit 3 if nothing could be decided"
     )
     parity.set_defaults(command="scorecard:parity")
+
+
+def _add_utilization(commands: _Commands, _: argparse.ArgumentParser) -> None:
+    """Add `utilization`."""
+    utilization = commands.add_parser(
+        "utilization",
+        help="score, class, bottleneck and health of each GPU from recorded readings",
+    )
+    utilization.add_argument(
+        "file",
+        metavar="FILE",
+        help="what dcgmi dmon, dcgm-exporter or nvidia-smi --format=csv printed, a run's "
+        "JSON file or a recording; - for standard input",
+    )
+    utilization.add_argument(
+        "--format",
+        choices=("text", "json", "csv", "markdown"),
+        default="text",
+        help="csv has a row for each reading (text)",
+    )
+    utilization.add_argument(
+        "--weights",
+        default="ai",
+        metavar="ai|hpc|mem|A,B,C,D",
+        help="what the score weighs: a preset, or weights of SM, tensor, DRAM and "
+        "graphics (ai)",
+    )
+    utilization.add_argument(
+        "--interval",
+        type=_duration,
+        default=1.0,
+        metavar="TIME",
+        help="between two readings, where the file has no times (1s)",
+    )
+    utilization.set_defaults(command="utilization:utilization")
 
 
 def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:

@@ -1,0 +1,338 @@
+"""The command `utilization`: what GPUs were busy with, from readings in a file."""
+
+from __future__ import annotations
+
+import csv
+import io
+import sys
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pytest_gpuperf.cli.output import (
+    print_bytes,
+    print_table,
+    read_run,
+    say,
+)
+from pytest_gpuperf.collect.replay import read_recording
+from pytest_gpuperf.collect.translate.dcgm import (
+    Moment,
+    Telemetry,
+    dmon_records,
+    exporter_records,
+)
+from pytest_gpuperf.collect.translate.smi import is_smi_table, smi_records
+from pytest_gpuperf.compute.timeline import (
+    Scoring,
+    WindowSummary,
+    compute_all,
+    summarise,
+)
+from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, parse_weights
+from pytest_gpuperf.errors import CaptureFormatError
+from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.telemetry import (
+    READINGS,
+    CanonicalRecord,
+    ComputedRecord,
+    Health,
+    TimeLine,
+    WorkloadClass,
+)
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.lines import Column
+
+if TYPE_CHECKING:
+    import argparse
+
+    from pytest_gpuperf.model.record import Record
+
+__all__ = ["utilization"]
+
+_STANDARD_INPUT = "-"
+_START = Moment(monotonic_s=0.0, unix_s=0.0)  # of readings without a time
+_SCHEMA = "pytest-gpuperf/utilization/1"
+_WORST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
+_EXPORTER = "DCGM_FI_"
+_UNKNOWN = "n/a"
+_ROW = (
+    "monotonic_s",
+    "gpu_index",
+    "gpu_uuid",
+    "real_util",
+    "workload_class",
+    "bottleneck",
+    "health",
+    "memory_used_fraction",
+)
+
+
+class _Source(Frozen, frozen=True, kw_only=True):
+    """Readings of one span of time, with what they are of."""
+
+    title: str
+    telemetry: Telemetry
+
+
+class _Busy(Frozen, frozen=True, kw_only=True):
+    """One GPU in one span."""
+
+    title: str
+    summary: WindowSummary
+    health: Health
+
+    @property
+    def average(self) -> ComputedRecord | None:
+        """Its average reading; None: no reading describes the span."""
+        return self.summary.average
+
+    @property
+    def judged(self) -> ComputedRecord | None:
+        """The same; None also where it lacks what a class is made of."""
+        return self.average if _is_judged(self.average) else None
+
+
+def utilization(arguments: argparse.Namespace) -> int:
+    """
+    Print the score, class, bottleneck and health of each GPU.
+
+    Raises:
+        CaptureFormatError: The file holds no readings.
+    """
+    weights = PRESETS.get(arguments.weights) or parse_weights(arguments.weights)
+    sources = _sources(arguments.file, arguments.interval)
+    if not any(source.telemetry.records for source in sources):
+        message = "it has no reading of a GPU"
+        raise CaptureFormatError(
+            message,
+            remedy="name the output of dcgmi dmon, dcgm-exporter or nvidia-smi, or a "
+            "run that was measured with --gpuperf-telemetry",
+            path=arguments.file,
+        )
+    notes = (note for source in sources for note in source.telemetry.notes)
+    say(f"gpuperf: {note}" for note in dict.fromkeys(notes))
+    scored = [
+        (source, Scoring(weights=weights, model_names=source.telemetry.model_names))
+        for source in sources
+        if source.telemetry.records
+    ]
+    if arguments.format == "csv":
+        return print_bytes(_csv(scored))
+    busy = [gpu for source, scoring in scored for gpu in _busy(source, scoring)]
+    remarks = _remarks(busy)
+    return print_table(
+        arguments.format,
+        title="utilization",
+        table=_columns(busy),
+        remarks=remarks,
+        content={"schema": _SCHEMA, "gpus": [_facts(gpu) for gpu in busy]},
+    )
+
+
+def _sources(file: str, interval_s: float) -> list[_Source]:
+    """Return the readings of a file, by what they are of."""
+    if file == _STANDARD_INPUT:
+        return [_of_text(sys.stdin.buffer.read(), "standard input", interval_s)]
+    path = Path(file)
+    if path.is_dir():
+        return list(_of_records(read_recording(file).records.values()))
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        message = f"it cannot be read ({error.strerror})"
+        raise CaptureFormatError(
+            message, remedy="check the path and its permissions", path=file
+        ) from error
+    if content.lstrip().startswith(b"{"):
+        return list(_of_records(read_run(file).records))
+    return [_of_text(content, file, interval_s)]
+
+
+def _of_text(content: bytes, path: str, interval_s: float) -> _Source:
+    """Return the readings of another tool's output, which is told by its first lines."""
+    text = content.decode("utf-8", "replace")
+    if is_smi_table(text):
+        telemetry = smi_records(text, start=_START, interval_s=interval_s, path=path)
+    elif _EXPORTER in text and "{" in text:
+        telemetry = exporter_records(text, start=_START, path=path)
+    else:
+        telemetry = dmon_records(text, start=_START, interval_s=interval_s, path=path)
+    return _Source(title="", telemetry=telemetry)
+
+
+def _of_records(records: Iterable[Record]) -> Iterator[_Source]:
+    """Yield the readings that measurements kept, of each measurement its own."""
+    for record in records:
+        readings = [r for line in record.time_lines for r in _of_line(line)]
+        if readings:
+            readings.sort(key=lambda reading: reading.monotonic_s)
+            telemetry = Telemetry(records=tuple(readings), model_names={}, notes=())
+            yield _Source(title=str(record.key), telemetry=telemetry)
+
+
+def _of_line(line: TimeLine) -> Iterator[CanonicalRecord]:
+    """Yield the readings of a time line."""
+    for place, since_s in enumerate(line.since_s):
+        yield CanonicalRecord(
+            gpu_index=line.gpu_index,
+            gpu_uuid=line.gpu_uuid,
+            monotonic_s=since_s,
+            unix_s=since_s,
+            **{name: values[place] for name, values in line.readings.items()},  # type: ignore[arg-type] # readings by their names
+        )
+
+
+def _busy(source: _Source, scoring: Scoring) -> Iterator[_Busy]:
+    """Yield what each GPU was busy with."""
+    records = source.telemetry.records
+    times = [record.monotonic_s for record in records]
+    # a first reading describes the time before it: as long as between two of them
+    steps = sorted({*times})
+    period_s = steps[1] - steps[0] if len(steps) > 1 else 1.0
+    summaries = summarise(
+        records,
+        start_s=min(times) - period_s,
+        end_s=max(times),
+        scoring=scoring,
+    )
+    health: dict[tuple[int, str], set[Health]] = {}
+    for reading in compute_all(records, scoring):
+        key = reading.gpu_index, reading.gpu_uuid
+        health.setdefault(key, set()).add(reading.health)
+    for summary in summaries:
+        seen = health[summary.gpu_index, summary.gpu_uuid]
+        worst = next(state for state in _WORST if state in seen)
+        yield _Busy(title=source.title, summary=summary, health=worst)
+
+
+def _is_judged(computed: ComputedRecord | None) -> bool:
+    """Return whether a reading has what a score and a class are made of."""
+    return computed is not None and not any(n in computed.missing for n in NEEDED)
+
+
+def _remarks(busy: Sequence[_Busy]) -> list[str]:
+    """Return what a reader should know, a sentence each."""
+    missing = [
+        name
+        for name in NEEDED
+        if any(gpu.average is not None and name in gpu.average.missing for gpu in busy)
+    ]
+    if not missing:
+        return []
+    names = ", ".join(missing)
+    remedy = "dcgmi dmon -e 1001,1002,1004,1005 has them"
+    return [f"score, class and bottleneck n/a: no reading of {names}; {remedy}"]
+
+
+def _columns(busy: Sequence[_Busy]) -> tuple[Column, ...]:
+    """Return a line for each GPU."""
+    averages = [gpu.judged for gpu in busy]
+    return (
+        Column(
+            head="test",
+            cells=tuple(display.escape(gpu.title) for gpu in busy),
+            shrinks=True,
+        ),
+        Column(head="GPU", cells=tuple(map(_gpu, busy))),
+        Column(
+            head="score", cells=tuple(map(_score, averages)), right=True, blank=_UNKNOWN
+        ),
+        Column(
+            head="class",
+            cells=tuple(a.workload_class.label if a else "" for a in averages),
+            blank=_UNKNOWN,
+        ),
+        Column(
+            head="bottleneck",
+            cells=tuple(a.bottleneck.value if a else "" for a in averages),
+            blank=_UNKNOWN,
+        ),
+        Column(head="health", cells=tuple(gpu.health.value for gpu in busy)),
+        Column(
+            head="readings",
+            cells=tuple(str(gpu.summary.reading_count) for gpu in busy),
+            right=True,
+            rank=2,
+        ),
+        Column(head="time in classes", cells=tuple(map(_classes, busy)), rank=1),
+    )
+
+
+def _gpu(gpu: _Busy) -> str:
+    """Return a GPU's index and name."""
+    average = gpu.average
+    model = average.model_name if average is not None else None
+    return display.escape(" ".join(filter(None, (str(gpu.summary.gpu_index), model))))
+
+
+def _score(average: ComputedRecord | None) -> str:
+    """Return the score of the average reading."""
+    return "" if average is None else f"{average.real_util:.1f}"
+
+
+def _classes(gpu: _Busy) -> str:
+    """Return the shares of the classes, the longest first."""
+    summary = gpu.summary
+    whole_s = summary.end_s - summary.start_s
+    seconds = sorted(summary.sample_class_s.items(), key=lambda part: -part[1])
+    return ", ".join(
+        f"{display.whole_percent(class_s / whole_s)} {workload.label}"
+        for workload, class_s in seconds
+        if class_s > 0 < whole_s
+    )
+
+
+def _facts(gpu: _Busy) -> dict[str, object]:
+    """Return a GPU for JSON."""
+    summary, average, judged = gpu.summary, gpu.average, gpu.judged
+    return {
+        "test": gpu.title or None,
+        "gpu_index": summary.gpu_index,
+        "gpu_uuid": summary.gpu_uuid,
+        "model_name": None if average is None else average.model_name,
+        "real_util": None if judged is None else judged.real_util,
+        "workload_class": None if judged is None else judged.workload_class.label,
+        "bottleneck": None if judged is None else judged.bottleneck.value,
+        "health": gpu.health.value,
+        "missing": [] if average is None else list(average.missing),
+        "reading_count": summary.reading_count,
+        "duration_s": summary.end_s - summary.start_s,
+        "class_s": _by_label(summary.sample_class_s),
+        "incomplete_s": summary.incomplete_s,
+        "unobserved_s": summary.unobserved_s,
+    }
+
+
+def _by_label(seconds: Mapping[WorkloadClass, float]) -> dict[str, float]:
+    """Return the seconds of the classes by their labels."""
+    return {workload.label: class_s for workload, class_s in seconds.items()}
+
+
+def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
+    """Return a row for each reading."""
+    stream = io.StringIO()
+    rows = csv.writer(stream, lineterminator="\n")
+    rows.writerow(("test", *_ROW, *READINGS))
+    for source, scoring in scored:
+        for computed in compute_all(source.telemetry.records, scoring):
+            record = computed.record
+            judged = (
+                (
+                    f"{computed.real_util:.6g}",
+                    computed.workload_class.label,
+                    computed.bottleneck.value,
+                )
+                if _is_judged(computed)
+                else (None, None, None)
+            )
+            scores = (*judged, computed.health.value, computed.memory_used_fraction)
+            names = (record.monotonic_s, record.gpu_index, _cell(record.gpu_uuid))
+            readings = (getattr(record, name) for name in READINGS)
+            rows.writerow((_cell(source.title), *names, *scores, *readings))
+    return stream.getvalue().encode()
+
+
+def _cell(text: str) -> str:
+    """Return a foreign text that no spreadsheet takes for a formula."""
+    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

@@ -1,0 +1,192 @@
+"""Tables of nvidia-smi (`--query-gpu=… --format=csv`) into readings."""
+
+from __future__ import annotations
+
+import csv
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timezone
+from math import isfinite
+
+from pytest_gpuperf.collect.translate.dcgm import (
+    Moment,
+    Telemetry,
+    record_at,
+    refuse_mistakes,
+    sentences,
+)
+from pytest_gpuperf.model.telemetry import CanonicalRecord
+
+__all__ = ["is_smi_table", "smi_records"]
+
+_MIB = 1024.0**2
+# a column's name without its unit: our reading, and the factor of nvidia-smi's unit
+_COLUMNS: dict[str, tuple[str, float]] = {
+    "utilization.gpu": ("gpu_busy_fraction", 0.01),
+    "utilization.memory": ("memory_busy_fraction", 0.01),
+    "memory.used": ("memory_used_bytes", _MIB),
+    "memory.free": ("memory_free_bytes", _MIB),
+    "memory.reserved": ("memory_reserved_bytes", _MIB),
+    "power.draw": ("power_watts", 1.0),
+    "power.draw.instant": ("power_watts", 1.0),
+    "enforced.power.limit": ("power_limit_watts", 1.0),
+    "power.limit": ("power_limit_watts", 1.0),
+    "power.default_limit": ("power_limit_default_watts", 1.0),
+    "temperature.gpu": ("temperature_celsius", 1.0),
+    "temperature.memory": ("memory_temperature_celsius", 1.0),
+    "clocks.current.sm": ("sm_clock_hz", 1e6),
+    "clocks.sm": ("sm_clock_hz", 1e6),
+    "clocks.current.memory": ("memory_clock_hz", 1e6),
+    "clocks.mem": ("memory_clock_hz", 1e6),
+}
+_COUNTS = {
+    "remapped_rows.uncorrectable": "uncorrectable_remapped_row_count",
+    "remapped_rows.correctable": "correctable_remapped_row_count",
+}
+_IDENTITY = frozenset({"timestamp", "index", "uuid", "gpu_uuid", "name", "gpu_name"})
+_UNIT = re.compile(r"\s*\[[^\]]*\]$")
+_STAMP = "%Y/%m/%d %H:%M:%S.%f"
+_NO_VALUES = ("[", "n/a")  # [N/A], [Not Supported], [Unknown Error]: absent
+
+
+def is_smi_table(text: str) -> bool:
+    """Return whether a text begins with the head of such a table."""
+    names = _names(text.partition("\n")[0])
+    return len(names) > 1 and any(n in _COLUMNS or n in _IDENTITY for n in names)
+
+
+def smi_records(
+    text: str, *, start: Moment, interval_s: float, path: str = "nvidia-smi"
+) -> Telemetry:
+    """
+    Return the records of a table of nvidia-smi.
+
+    Args:
+        text: The table with its head, with units or without (`csv,nounits`).
+
+        start: The time of the first rows, if they have no timestamp.
+
+        interval_s: The time between two rows of a GPU [s], if they have none.
+
+        path: The name of the text, for the message.
+
+    Returns:
+        One record for each row. The table has no counters of SM, tensor or DRAM
+        activity, so they are absent.
+
+    Raises:
+        CaptureFormatError: Some rows are not of the table; the message lists them.
+    """
+    head, *rows = csv.reader(text.splitlines(), skipinitialspace=True)
+    table = _Table(
+        names=[_plain(name) for name in head], start=start, interval_s=interval_s
+    )
+    for line_number, row in enumerate(rows, 2):
+        try:
+            table.take(row)
+        except ValueError as error:
+            table.mistakes.append(f"line {line_number}: {error}")
+    refuse_mistakes(table.mistakes, path)
+    ours = {*_COLUMNS, *_COUNTS, *_IDENTITY}
+    others = [name for name in table.names if name not in ours]
+    left_out = {"columns without a reading of ours": others} if others else {}
+    return Telemetry(
+        records=tuple(table.records),
+        model_names=table.model_names,
+        notes=sentences(left_out),
+    )
+
+
+@dataclass(slots=True, kw_only=True)
+class _Table:
+    """Reads the rows one after the other."""
+
+    names: list[str]
+    start: Moment
+    interval_s: float
+    records: list[CanonicalRecord] = field(default_factory=list)
+    model_names: dict[int, str] = field(default_factory=dict)
+    mistakes: list[str] = field(default_factory=list)
+    counts: dict[int, int] = field(default_factory=dict)  # rows by GPU
+    uuids: list[str] = field(default_factory=list)  # in the order of their first rows
+    first_s: float | None = None
+
+    def take(self, row: Sequence[str]) -> None:
+        """
+        Read a row.
+
+        Raises:
+            ValueError: It is not one of the table.
+        """
+        # with --loop the head may be printed again
+        if not row or [_plain(cell) for cell in row] == self.names:
+            return
+        if len(row) != len(self.names):
+            message = f"{len(row)} values under {len(self.names)} names"
+            raise ValueError(message)
+        values = dict(zip(self.names, (cell.strip() for cell in row), strict=True))
+        uuid = values.get("uuid") or values.get("gpu_uuid") or ""
+        index = self._index(values.get("index"), uuid)
+        moment = self._moment(values.get("timestamp"), index)
+        model = values.get("name") or values.get("gpu_name")
+        if model:
+            self.model_names[index] = model
+        self.records.append(record_at(moment, index, uuid, _readings(values)))
+
+    def _index(self, text: str | None, uuid: str) -> int:
+        """Return the index of a row's GPU; without one, by the order of the UUIDs."""
+        if text is not None:
+            return int(text)
+        if uuid not in self.uuids:
+            self.uuids.append(uuid)
+        return self.uuids.index(uuid)
+
+    def _moment(self, text: str | None, index: int) -> Moment:
+        """Return the time of a row; without a timestamp, by the number of the row."""
+        count = self.counts.get(index, 0)
+        self.counts[index] = count + 1
+        if text is None:
+            return self.start.after(count * self.interval_s)
+        # the zone is not said; only differences are used
+        parsed = datetime.strptime(text, _STAMP).replace(tzinfo=timezone.utc)
+        stamp_s = parsed.timestamp()
+        self.first_s = stamp_s if self.first_s is None else self.first_s
+        elapsed_s = stamp_s - self.first_s
+        return Moment(monotonic_s=self.start.monotonic_s + elapsed_s, unix_s=stamp_s)
+
+
+def _readings(values: dict[str, str]) -> dict[str, float | int | None]:
+    """Return the readings of a row by our names; what is absent is None."""
+    readings: dict[str, float | int | None] = {}
+    for name, text in values.items():
+        if name in _COLUMNS:
+            reading, factor = _COLUMNS[name]
+            number = _number(text)
+            readings[reading] = None if number is None else factor * number
+        elif name in _COUNTS:
+            number = _number(text)
+            readings[_COUNTS[name]] = None if number is None else int(number)
+    return readings
+
+
+def _number(text: str) -> float | None:
+    """Return the number of a cell, without its unit; None: absent."""
+    if text.lower().startswith(_NO_VALUES):
+        return None
+    try:
+        number = float(text.split(" ", maxsplit=1)[0])
+    except ValueError:
+        return None
+    return number if isfinite(number) else None
+
+
+def _names(line: str) -> list[str]:
+    """Return the names of a head."""
+    cells: Sequence[str] = next(csv.reader([line], skipinitialspace=True), [])
+    return [_plain(cell) for cell in cells]
+
+
+def _plain(name: str) -> str:
+    """Return a column's name without its unit."""
+    return _UNIT.sub("", name.strip()).lower()

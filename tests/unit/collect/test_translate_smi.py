@@ -1,0 +1,70 @@
+"""collect.translate.smi: nvidia-smi's words and units into ours."""
+
+from __future__ import annotations
+
+import pytest
+
+from pytest_gpuperf.collect.translate.dcgm import Moment, Telemetry
+from pytest_gpuperf.collect.translate.smi import is_smi_table, smi_records
+from pytest_gpuperf.errors import CaptureFormatError
+
+START = Moment(monotonic_s=100.0, unix_s=1.75e9)
+HEAD = "timestamp, index, name, utilization.gpu [%], memory.used [MiB], power.draw [W], fan.speed [%]"
+
+
+def read(text: str) -> Telemetry:
+    return smi_records(text, start=START, interval_s=0.5)
+
+
+def test_a_row_is_a_reading_in_our_units() -> None:
+    """Absent values are None, a second head is passed over, a foreign column is told."""
+    telemetry = read(
+        f"{HEAD}\n"
+        "2025/03/01 12:00:00.000, 1, NVIDIA H200, 98 %, 2 MiB, 650.5 W, [N/A]\n"
+        f"{HEAD}\n"
+        "2025/03/01 12:00:01.500, 1, NVIDIA H200, 7 %, 2 MiB, [Not Supported], 30 %\n"
+    )
+    first, second = telemetry.records
+
+    assert (first.gpu_index, first.gpu_busy_fraction) == (1, 0.98)
+    assert (first.memory_used_bytes, first.power_watts) == (2 * 1024**2, 650.5)
+    assert second.power_watts is None
+    assert second.sm_active_fraction is None
+    assert second.monotonic_s - first.monotonic_s == 1.5
+    assert telemetry.model_names == {1: "NVIDIA H200"}
+    assert telemetry.notes == ("columns without a reading of ours: fan.speed",)
+
+
+def test_without_units_and_times_rows_are_an_interval_apart() -> None:
+    """GPUs are told apart by their UUIDs where no index says."""
+    text = "uuid, clocks.current.sm\nGPU-a, 1980\nGPU-b, 210\nGPU-a, 1980\n"
+    records = read(text).records
+
+    assert [(r.gpu_index, r.monotonic_s) for r in records] == [
+        (0, 100.0),
+        (1, 100.0),
+        (0, 100.5),
+    ]
+    assert records[0].sm_clock_hz == 1.98e9
+
+
+@pytest.mark.parametrize(
+    ("row", "words"),
+    [
+        ("x, 0, a, 1 %, 1 MiB, 1 W, 1 %", "line 2"),
+        ("2025/03/01 12:00:00.000, one, a, 1 %, 1 MiB, 1 W, 1 %", "'one'"),
+        ("2025/03/01 12:00:00.000, 0", "2 values under 7 names"),
+    ],
+)
+def test_a_line_that_is_not_a_row_is_named(row: str, words: str) -> None:
+    """With its number: a cut file must not pass for a short one."""
+    with pytest.raises(CaptureFormatError, match=words):
+        read(f"{HEAD}\n{row}\n")
+
+
+def test_only_its_own_head_is_taken_for_a_table() -> None:
+    """What DCGM prints is another format."""
+    assert is_smi_table(HEAD)
+    assert is_smi_table("utilization.gpu [%], power.draw [W]\n1 %, 2 W")
+    assert not is_smi_table("#Entity   SMACT   TENSO")
+    assert not is_smi_table("")
