@@ -49,6 +49,7 @@ _POLICY = Policy(selected=False)
 _MAX_REGRESSION = 0.05  # as of pytest's --gpuperf-max-regression
 _CURRENT = "current"  # no session's id: a file may be compared with itself
 _STORE = b'{"schema":"pytest-gpuperf/baseline/'  # how a store in one file begins
+_CAPTURE = b"NVR\0"  # how a report of Nsight Compute begins
 _RECORDING = "recording.json"  # what a folder of --gpuperf-record holds
 
 _Sessions = dict[RecordKey, list["StoredRecord"]]
@@ -119,6 +120,8 @@ def compare(arguments: argparse.Namespace) -> int:
     if len(files) < 2:  # noqa: PLR2004 - a comparison needs two sides
         message = "a comparison needs at least two files"
         raise ConfigError(message, remedy="name the older runs first, the newest last")
+    if any(map(_is_capture, files)):
+        return _compare_captures(files, arguments)
     stored, current = _read_sides(files)
     max_regression = getattr(arguments, "max_regression", _MAX_REGRESSION)
     judged = _judged(stored, current, max_regression=max_regression)
@@ -131,6 +134,25 @@ def compare(arguments: argparse.Namespace) -> int:
         return WORSE
     decided = any(verdict.outcome in JUDGED for verdict in verdicts)
     return UNDECIDED if arguments.strict and not decided else GOOD
+
+
+def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
+    """Compare captures, which stand beside nothing else."""
+    others = [path for path in files if not _is_capture(path)]
+    if others:
+        message = f"{', '.join(others)} is not a capture, and the others are"
+        raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
+    from pytest_gpuperf.cli.captures import compare_captures
+
+    return compare_captures(files, arguments)
+
+
+def _is_capture(path: str) -> bool:
+    """Return whether a file is a report of Nsight Compute."""
+    if not Path(path).is_file():  # reading a pipe would block
+        return False
+    with Path(path).open("rb") as file:
+        return file.read(len(_CAPTURE)) == _CAPTURE
 
 
 def _read_sides(paths: Sequence[str]) -> tuple[_Sessions, Run]:

@@ -1,0 +1,129 @@
+"""cli.captures: two reports of Nsight Compute beside one another."""
+
+from __future__ import annotations
+
+import json
+import os
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from fakes import fake_ncu_report
+from pytest_gpuperf import cli
+
+DOUBLE = 4  # the kind of a value
+DRAM = "gpu__dram_throughput.avg.pct_of_peak_sustained_elapsed"
+METRICS: dict[str, tuple[int, Any, str]] = {
+    "device__attribute_display_name": (2, "NVIDIA A40", ""),
+    "gpu__time_duration.sum": (DOUBLE, 1e6, "ns"),
+    "sm__cycles_elapsed.avg.per_second": (DOUBLE, 1.3e9, "hz"),
+    "launch__grid_size": (DOUBLE, 64.0, ""),
+    "launch__registers_per_thread": (DOUBLE, 32.0, "register/thread"),
+    DRAM: (DOUBLE, 50.0, "%"),
+    "dram__bytes.sum": (DOUBLE, 1e6, "byte"),
+}
+
+
+@pytest.fixture(autouse=True)
+def _reader(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    fake_ncu_report.install(tmp_path / "site")
+    monkeypatch.syspath_prepend(str(tmp_path / "site"))
+
+
+def capture(folder: Path, name: str, *kernels: str, **changed: float) -> str:
+    """Write a report; `changed` has numbers by the last word of a counter's name."""
+    metrics = {
+        metric: (
+            kind,
+            next((n for word, n in changed.items() if word in metric), value),
+            unit,
+        )
+        for metric, (kind, value, unit) in METRICS.items()
+    }
+    launches = [
+        {"kernel": kernel, "demangled": f"{kernel}()", "metrics": metrics}
+        for kernel in kernels or ("copy",)
+    ]
+    path = folder / name
+    path.write_bytes(b"NVR\0" + json.dumps({"ranges": [launches]}).encode())
+    return str(path)
+
+
+def compared(
+    capfdbinary: pytest.CaptureFixture[bytes], *arguments: str
+) -> tuple[int, dict[str, Any]]:
+    """Compare two captures; return the exit code, and the verdicts by metric."""
+    code = cli.main(["compare", *arguments, "--format=json"])
+    content = json.loads(capfdbinary.readouterr().out)
+    assert content["schema"] == "pytest-gpuperf/capture-comparison/1"
+    return code, {d["metric"]: d["verdict"] for d in content["differences"]}
+
+
+def test_counts_are_exact_and_shares_have_slack(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """One register more is a change; 2 % of two passes is none; time is not judged."""
+    was = capture(tmp_path, "was.ncu-rep")
+    near = {"dram_throughput": 51.9, "dram__bytes": 1.019e6, "duration": 3e6}
+    code, verdicts = compared(capfdbinary, was, capture(tmp_path, "a.ncu-rep", **near))
+
+    assert code == 0
+    assert verdicts["time"] is None
+    assert {v for metric, v in verdicts.items() if metric != "time"} == {"same"}
+    far = {"dram_throughput": 52.1, "dram__bytes": 1.03e6, "registers": 33.0}
+    code, verdicts = compared(capfdbinary, was, capture(tmp_path, "b.ncu-rep", **far))
+    assert code == 1
+    assert (verdicts["registers"], verdicts["dram.bytes"]) == ("changed", "worse")
+    assert verdicts["dram.fraction"] == "changed"
+
+
+def test_kernels_are_paired_by_name_or_being_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """A variant with another name is what people compare; of several, one is gone."""
+    was = capture(tmp_path, "was.ncu-rep", "copy")
+    renamed = capture(tmp_path, "renamed.ncu-rep", "copy2")
+    two = capture(tmp_path, "two.ncu-rep", "copy3", "copy4")
+
+    assert compared(capfdbinary, was, renamed)[1]["registers"] == "same"
+    assert cli.main(["compare", was, two]) == 0
+    text = capfdbinary.readouterr().out.decode()
+    assert text.count("new") == 2
+    assert text.count("gone") == 1
+    assert cli.main(["compare", was, two, "--strict"]) == 3
+
+
+@pytest.mark.parametrize(
+    ("now", "words"),
+    [
+        ({"display_name": "NVIDIA A10G"}, "different GPUs: NVIDIA A40 and NVIDIA A10G"),
+        ({"cycles_elapsed": 1.7e9}, "SM clocks differ: 1.30 GHz and 1.70 GHz"),
+    ],
+)
+def test_other_gpus_and_clocks_are_refused(
+    tmp_path: Path,
+    now: dict[str, Any],
+    words: str,
+    capfdbinary: pytest.CaptureFixture[bytes],
+) -> None:
+    """Their numbers are of two experiments."""
+    was, other = (
+        capture(tmp_path, "was.ncu-rep"),
+        capture(tmp_path, "now.ncu-rep", **now),
+    )
+
+    assert cli.main(["compare", was, other]) == 2
+    assert words.encode() in capfdbinary.readouterr().err
+
+
+def test_captures_stand_alone(
+    tmp_path: Path, capfdbinary: pytest.CaptureFixture[bytes]
+) -> None:
+    """Neither three of them nor a run beside one is compared."""
+    was = capture(tmp_path, "was.ncu-rep")
+
+    assert cli.main(["compare", was, was, was]) == 2
+    assert b"3 captures were named" in capfdbinary.readouterr().err
+    assert cli.main(["compare", was, os.devnull]) == 2
+    assert b"is not a capture" in capfdbinary.readouterr().err
