@@ -37,9 +37,11 @@ __all__ = [
     "descends_from",
     "exclusive",
     "exclusive_machine",
+    "file_lock",
     "file_mode",
     "lease_folder",
     "make_lease_folder",
+    "open_unlinked",
 ]
 
 FOLDER_VARIABLE = "GPUPERF_LOCK_DIR"
@@ -49,7 +51,7 @@ _FILE_MODE = 0o666  # the permissions of a folder that apply to a file in it
 _LONGEST_TEST = 300  # characters of a test's name that are published
 _RECORD_BYTES = 2048  # enough for a state with such a name
 _MOST_PARENTS = 64  # parents of a process that are followed; ends a loop
-_STATE_NAME = re.compile(r"\d+-[0-9a-f]{8}")  # other files in the folder stay
+_STATE_NAME = re.compile(r"gpu-[\w.-]+\.user-\d+-[0-9a-f]{8}")  # other files stay
 _OTHERS_WRITE = stat.S_IWGRP | stat.S_IWOTH
 # where another user may place files, a link or a named pipe is not opened; not on Windows
 _NO_LINK = getattr(os, "O_NOFOLLOW", 0)
@@ -213,7 +215,7 @@ def _held(
         return
     try:
         make_lease_folder(path.parent)
-        guard = FileLock(path, mode=file_mode(path.parent))
+        guard = file_lock(path)
         acquired = _acquired(guard, path, timeout_s, waiting)
     except Timeout as error:
         raise _held_error(device, path, timeout_s) from error
@@ -260,21 +262,21 @@ class Presence:
         folder: Path | None = None,
     ) -> None:
         self._clock = clock
-        self._folder = _path(device, folder, ".users")
+        # not in a folder of their own: whoever has made that could replace it by a link
+        self._prefix = _path(device, folder, ".user-")
         # processes of two namespaces may share an id
-        self._file = self._folder / f"{os.getpid()}-{os.urandom(4).hex()}"
+        name = f"{self._prefix.name}{os.getpid()}-{os.urandom(4).hex()}"
+        self._file = self._prefix.with_name(name)
         self._state = ProcessState(
             pid=os.getpid(), place=_namespace(), since_ns=clock.now_ns()
         )
         try:
-            make_lease_folder(self._folder.parent)
-            _make_users_folder(self._folder)
-            mode = file_mode(self._folder)
-            self._alive = FileLock(_alive(self._file), timeout=0, mode=mode)
+            make_lease_folder(self._file.parent)
+            self._alive = file_lock(_alive(self._file), timeout_s=0)
             self._alive.acquire()
             _write(self._file, self._state)
         except (OSError, NotImplementedError) as error:
-            raise _lock_error(self._folder, device, error) from error
+            raise _lock_error(self._file.parent, device, error) from error
 
     def publish(self, activity: ProcessActivity, test: str = "") -> None:
         """
@@ -295,13 +297,14 @@ class Presence:
         try:
             _write(self._file, self._state)
         except OSError as error:
-            raise _lock_error(self._file, self._file.parent.name, error) from error
+            device = self._prefix.name.removeprefix("gpu-").removesuffix(".user-")
+            raise _lock_error(self._file, device, error) from error
 
     def other_processes(self) -> tuple[ProcessState, ...]:
         """Return the states of the other running processes, in no order."""
         states = [
             _read(path)
-            for path in self._folder.glob("*-*")
+            for path in self._prefix.parent.glob(f"{self._prefix.name}*")
             if _STATE_NAME.fullmatch(path.name)
             and path != self._file
             and not _has_ended(path)
@@ -397,15 +400,6 @@ def _holder_file(path: Path) -> Path:
     return path.with_name(f"{path.name}.pid")
 
 
-def _make_users_folder(folder: Path) -> None:
-    """Make the folder of the states, with its parent's permissions."""
-    with contextlib.suppress(FileExistsError):
-        folder.mkdir()
-        folder.chmod(_mode(folder.parent))
-    if folder.is_symlink():
-        raise _refused(folder, "the folder is a link")
-
-
 def _alive(path: Path) -> Path:
     """Return the lock that a process holds while it runs."""
     return path.with_name(f"{path.name}.alive")
@@ -414,10 +408,9 @@ def _alive(path: Path) -> Path:
 def _has_ended(path: Path) -> bool:
     """Return whether the process of a state has ended; its files are then removed."""
     try:
-        with FileLock(_alive(path), timeout=0, mode=file_mode(path.parent)):
-            with contextlib.suppress(
-                OSError
-            ):  # another user's: that user's runs remove it
+        with file_lock(_alive(path), timeout_s=0):
+            # another user's stays: that user's runs remove it
+            with contextlib.suppress(OSError):
                 path.unlink(missing_ok=True)
                 _alive(path).unlink(missing_ok=True)
             return True
@@ -427,12 +420,48 @@ def _has_ended(path: Path) -> bool:
 
 def file_mode(folder: Path) -> int:
     """Return the mode of a file: its folder's, without execution."""
-    return _mode(folder) & _FILE_MODE
+    return stat.S_IMODE(folder.stat().st_mode) & _FILE_MODE
 
 
-def _mode(folder: Path) -> int:
-    """Return the permission bits of a folder."""
-    return stat.S_IMODE(folder.stat().st_mode)
+def file_lock(path: Path, *, timeout_s: float = -1) -> BaseFileLock:
+    """
+    Return the lock of a file, for all who may use its folder.
+
+    It does not open a symbolic link, but would change the mode of what a hard link names.
+
+    Args:
+        path: The file.
+
+        timeout_s: How long `acquire` waits [s]; negative: for ever.
+
+    Raises:
+        OSError: The file is a link, or the folder cannot be read.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        _check_single(path, path.lstat())
+    return FileLock(path, timeout=timeout_s, mode=file_mode(path.parent))
+
+
+def open_unlinked(path: str | Path, flags: int) -> int:
+    """
+    Open a file in a folder that others may write to; return its descriptor.
+
+    Raises:
+        OSError: It is a link, or cannot be opened. A named pipe is not waited for.
+    """
+    file = os.open(path, flags | _NO_LINK | _NO_WAIT)
+    try:
+        _check_single(Path(path), os.fstat(file))
+    except OSError:
+        os.close(file)
+        raise
+    return file
+
+
+def _check_single(path: Path, state: os.stat_result) -> None:
+    """Raise OSError unless a file has one name, and is not a symbolic link."""
+    if stat.S_ISLNK(state.st_mode) or state.st_nlink > 1:
+        raise _refused(path, "the file is a link")
 
 
 def _namespace() -> str:
@@ -453,12 +482,10 @@ def _write(path: Path, state: ProcessState | None) -> None:
     if state is not None:
         test = state.test[:_LONGEST_TEST].encode(errors="replace").decode()
         text = msgspec.json.encode(replace(state, test=test))
-    file = os.open(path, os.O_WRONLY | os.O_CREAT | _NO_LINK | _NO_WAIT)
+    file = open_unlinked(path, os.O_WRONLY | os.O_CREAT)
     try:
-        before = os.fstat(file)
-        if before.st_nlink > 1:  # a hard link to a file elsewhere
-            raise _refused(path, "the file is a link")
-        if not before.st_size and hasattr(os, "fchmod"):  # new: whatever the umask is
+        # new: whatever the umask is
+        if not os.fstat(file).st_size and hasattr(os, "fchmod"):
             os.fchmod(file, file_mode(path.parent))
         os.write(file, text.ljust(_RECORD_BYTES))
     finally:
@@ -468,7 +495,7 @@ def _write(path: Path, state: ProcessState | None) -> None:
 def _read(path: Path) -> ProcessState | None:
     """Return the state in a file; None: missing or not readable."""
     try:
-        with os.fdopen(os.open(path, os.O_RDONLY | _NO_LINK | _NO_WAIT), "rb") as file:
+        with os.fdopen(open_unlinked(path, os.O_RDONLY), "rb") as file:
             return msgspec.json.decode(file.read(_RECORD_BYTES), type=ProcessState)
     except (OSError, msgspec.DecodeError):
         return None
@@ -497,5 +524,7 @@ def _lock_error(path: Path, device: str, error: Exception) -> CollectError:
     """Return the error of a folder that cannot hold a lock."""
     reason = getattr(error, "strerror", None) or str(error)
     message = f"{path}: {_device_text(device)} cannot be locked ({reason})"
-    remedy = f"set {FOLDER_VARIABLE} to a folder on a local disk"
-    return CollectError(message, remedy=remedy)
+    place = "on a local disk"
+    if isinstance(error, PermissionError):
+        place = "that only this user can write to"
+    return CollectError(message, remedy=f"set {FOLDER_VARIABLE} to a folder {place}")

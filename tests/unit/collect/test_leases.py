@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import subprocess
 import sys
@@ -227,7 +228,7 @@ def test_processes_know_what_others_do(tmp_path: Path) -> None:
         (later,) = present.other_processes()
         user.kill()
     gone = present.other_processes()
-    left = [*(tmp_path / "gpu-a.users").iterdir()]
+    left = [*tmp_path.iterdir()]
     present.close()
 
     assert (quiet.pid, quiet.activity, quiet.measured_ns) == (
@@ -240,7 +241,7 @@ def test_processes_know_what_others_do(tmp_path: Path) -> None:
     assert present.is_local(later)
     assert gone == ()
     assert len(left) == 2  # of this process
-    assert [*(tmp_path / "gpu-a.users").iterdir()] == []
+    assert [*tmp_path.iterdir()] == []
 
 
 # as HOLDER, of the whole machine
@@ -280,14 +281,12 @@ def test_who_may_use_the_folder_may_use_its_locks(tmp_path: Path, mode: int) -> 
     with exclusive("0", folder=tmp_path) as path:
         pass
     present = Presence("0", FakeClock(), folder=tmp_path)
-    users = tmp_path / "gpu-0.users"
-    (alive,) = users.glob("*.alive")
+    (alive,) = tmp_path.glob("*.alive")
     files = path, alive, alive.with_suffix(""), tmp_path / "gpu-0.lock.pid"
     modes = {each.stat().st_mode & 0o777 for each in files}
     present.close()
 
     assert modes == {mode & 0o666}
-    assert users.stat().st_mode & 0o777 == mode
 
 
 def test_what_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
@@ -297,8 +296,8 @@ def test_what_cannot_be_read_is_nobodys(tmp_path: Path) -> None:
     other = Presence("0", clock, folder=tmp_path)
     (file,) = (
         path
-        for path in (tmp_path / "gpu-0.users").glob("*-*")
-        if not path.suffix and path != present._file
+        for path in tmp_path.glob("gpu-0.user-*")
+        if path.suffix != ".alive" and path != present._file
     )
     file.write_text('{"pid": "many"}', encoding="utf-8")
 
@@ -418,36 +417,21 @@ def test_the_holder_is_not_made_through_a_link(tmp_path: Path) -> None:
     assert not (tmp_path / "created.txt").exists()
 
 
-@not_on_windows
-def test_a_link_in_place_of_the_states_is_refused(tmp_path: Path) -> None:
-    """Nothing is written to the folder that it names, and nothing removed."""
-    victim = tmp_path / "hooks"
-    victim.mkdir()
-    for name in ("pre-commit", "7-01234567"):
-        (victim / name).touch()
-    (tmp_path / "gpu-a.users").symlink_to(victim)
-
-    with pytest.raises(
-        CollectError, match=r"cannot be locked \(the folder is a link\)"
-    ):
-        Presence("GPU-a", FakeClock(), folder=tmp_path)
-
-    assert {path.name for path in victim.iterdir()} == {"pre-commit", "7-01234567"}
-
-
 def test_only_states_are_removed(tmp_path: Path) -> None:
     """A file with another name stays, whatever else is in the folder."""
     present = Presence("GPU-a", FakeClock(), folder=tmp_path)
-    users = tmp_path / "gpu-a.users"
-    for name in ("my-notes", "7-0123456", "7-01234567"):
-        (users / name).touch()
+    others = {
+        f"gpu-a.user-{name}" for name in ("my-notes", "7-0123456", "7-01234567.c")
+    }
+    for name in (*others, "gpu-a.user-7-01234567"):
+        (tmp_path / name).touch()
 
     assert present.other_processes() == ()
-    left = {path.name for path in users.iterdir()}
+    left = {path.name for path in tmp_path.iterdir()}
     present.close()
 
-    assert {"my-notes", "7-0123456"} <= left
-    assert "7-01234567" not in left
+    assert others <= left
+    assert "gpu-a.user-7-01234567" not in left
 
 
 @not_on_windows
@@ -529,3 +513,128 @@ def test_a_link_in_place_of_the_users_own_folder_is_refused(shared: Path) -> Non
         pass
 
     assert list((shared / "mine").iterdir()) == []
+
+
+# as another user, plants a folder, its mode, and links in it as NAME=TARGET
+PLANTED = """
+import os, sys
+user, folder, mode, *links = sys.argv[1:]
+os.setgroups([])
+os.setgid(int(user))
+os.setuid(int(user))
+os.makedirs(folder, exist_ok=True)
+if mode:
+    os.chmod(folder, int(mode, 8))
+for link in links:
+    name, target = link.split("=")
+    os.symlink(target, os.path.join(folder, name))
+"""
+SECOND_USER = 65534  # nobody's id, on Linux and macOS
+
+
+@pytest.fixture
+def reachable() -> Iterator[Path]:
+    """Return a folder that another user can reach; pytest's own are private."""
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name).resolve()
+        folder.chmod(0o711)
+        yield folder
+
+
+@pytest.fixture
+def planted() -> Callable[..., None]:
+    """Return what another user does; root is needed for it."""
+    if not hasattr(os, "geteuid") or os.geteuid() != 0:
+        pytest.skip("another user cannot be had: this is not root")
+
+    def plant(folder: Path, *links: str, mode: str = "") -> None:
+        subprocess.run(
+            [sys.executable, "-c", PLANTED, str(SECOND_USER), folder, mode, *links],
+            check=True,
+        )
+
+    return plant
+
+
+@pytest.fixture
+def victim(reachable: Path) -> Path:
+    """Return this user's folder, with a file and hooks that others may not write."""
+    folder = reachable / "victim"
+    (folder / "hooks").mkdir(parents=True)
+    for name in ("precious.txt", "hooks/pre-commit", "hooks/7-01234567"):
+        (folder / name).write_text("precious", encoding="ascii")
+        (folder / name).chmod(0o600)
+    return folder
+
+
+def state_of(folder: Path) -> dict[str, tuple[int, str]]:
+    """Return the mode and the content of each file below a folder."""
+    files = [path for path in folder.rglob("*") if path.is_file()]
+    return {
+        str(path.relative_to(folder)): (path.stat().st_mode, path.read_text("ascii"))
+        for path in files
+    }
+
+
+@not_on_windows
+@pytest.mark.parametrize("is_named", [False, True], ids=["temporary", "named"])
+def test_another_user_cannot_use_this_ones_rights(
+    is_named: bool,
+    reachable: Path,
+    victim: Path,
+    planted: Callable[..., None],
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Links in the lock folder, and the folder itself: no file is written, made or lost.
+
+    In the sticky temporary folder the other user comes first; in a folder that is shared
+    on purpose that user may place any name beside the files of this one.
+    """
+    place = reachable / "all"
+    place.mkdir()
+    place.chmod(0o777 if is_named else 0o1777)
+    monkeypatch.setattr(tempfile, "tempdir", str(place))
+    monkeypatch.delenv(FOLDER_VARIABLE, raising=False)
+    if is_named:
+        monkeypatch.setenv(FOLDER_VARIABLE, str(place))
+    before = state_of(victim)
+    planted(
+        lease_folder(),
+        f"gpu-abc.lock.pid={victim}/precious.txt",
+        f"gpu-abc.user-7-01234567={victim}/hooks/7-01234567",
+        f"gpu-abc.user-8-01234567.alive={victim}/created.txt",
+        f"gpu-abc.users={victim}/hooks",
+        f"gpu-new.lock.pid={victim}/created.txt",
+        f"gpu-sym.lock={victim}/precious.txt",
+        mode="" if is_named else "777",
+    )
+    for device in ("GPU-abc", "GPU-new", "GPU-sym"):
+        with contextlib.suppress(CollectError), exclusive(device, timeout_s=0):
+            assert is_named
+        with contextlib.suppress(CollectError):
+            present = Presence(device, FakeClock())
+            assert is_named
+            present.other_processes()
+            present.publish(ProcessActivity.WORKING)
+            present.close()
+
+    assert state_of(victim) == before
+
+
+@not_on_windows
+def test_a_lock_is_not_opened_through_a_hard_link(tmp_path: Path) -> None:
+    """A lock has its folder's mode: it would be given to the file elsewhere."""
+    victim, locks = tmp_path / "victim.txt", tmp_path / "locks"
+    victim.touch(mode=0o600)
+    locks.mkdir()
+    locks.chmod(0o777)
+    (locks / "gpu-a.lock").hardlink_to(victim)
+
+    with (
+        pytest.raises(CollectError, match="the file is a link") as refusal,
+        exclusive("GPU-a", folder=locks),
+    ):
+        pass
+
+    assert victim.stat().st_mode & 0o777 == 0o600
+    assert "that only this user can write to" in refusal.value.remedy

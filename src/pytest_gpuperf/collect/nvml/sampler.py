@@ -28,15 +28,17 @@ from itertools import takewhile
 from pathlib import Path
 from typing import IO, Any
 
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from pytest_gpuperf.collect.clock import Clock
 from pytest_gpuperf.collect.devices import HZ_PER_MHZ
 from pytest_gpuperf.collect.leases import (
     FOLDER_VARIABLE,
+    file_lock,
     file_mode,
     lease_folder,
     make_lease_folder,
+    open_unlinked,
 )
 from pytest_gpuperf.collect.nvml import child as nvml_child
 from pytest_gpuperf.collect.nvml.library import (
@@ -224,7 +226,7 @@ class Sampler:
         import fcntl
 
         try:
-            with self._path.open("rb") as file:
+            with os.fdopen(open_unlinked(self._path, os.O_RDONLY), "rb") as file:
                 fcntl.flock(file, fcntl.LOCK_SH | fcntl.LOCK_NB)
                 if not self._is_current(file):
                     raise BlockingIOError
@@ -259,9 +261,7 @@ class Sampler:
     def _locked(self, held: contextlib.ExitStack) -> bool:
         """Return whether no other process starts the sampler while this is held."""
         make_lease_folder(self._folder)
-        lock = FileLock(
-            self._path.with_suffix(".lock"), timeout=0, mode=file_mode(self._folder)
-        )
+        lock = file_lock(self._path.with_suffix(".lock"), timeout_s=0)
         try:
             lock.acquire()
         except Timeout:
