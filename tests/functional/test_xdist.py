@@ -70,12 +70,19 @@ def test_a_host_time_knows_how_many_workers_measured(project: Project) -> None:
     assert lines(recorded, "side by side") == lines(alone, "side by side") == []
 
 
-@pytest.mark.parametrize("asked", ["--collect-only", "--fixtures-per-test"])
+@pytest.mark.parametrize(
+    ("asked", "answer"),
+    [
+        ("--collect-only", "test_unmeasured"),
+        ("--fixtures-per-test", "test_unmeasured"),
+        ("--markers", "@pytest.mark.gpuperf"),
+    ],
+)
 @pytest.mark.parametrize("more", [(), ("--gpuperf-json=run.json",)])
-def test_a_controller_that_only_collects(
-    project: Project, asked: str, more: tuple[str, ...], tmp_path: Path
+def test_a_controller_that_only_shows(
+    project: Project, asked: str, answer: str, more: tuple[str, ...], tmp_path: Path
 ) -> None:
-    """With nothing to hand out it collects by itself, and leaves nothing behind."""
+    """With nothing to hand out it shows by itself, and leaves nothing behind."""
     project.environment.setenv("TMPDIR", str(tmp_path))
     project.environment.setattr(tempfile, "tempdir", None)
     project.write(MIXED)
@@ -83,8 +90,8 @@ def test_a_controller_that_only_collects(
 
     assert ended.ret == 0
     assert lines(ended, "INTERNALERROR") == []
-    assert lines(ended, "test_unmeasured")
-    assert list(tmp_path.glob("gpuperf-run-*")) == []
+    assert lines(ended, answer)
+    assert list(tmp_path.glob("gpuperf-*")) == []
 
 
 def test_held_tests_arrive_whole(project: Project) -> None:

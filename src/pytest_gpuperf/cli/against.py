@@ -6,7 +6,6 @@ import importlib.util
 import json
 import os
 import sys
-import tempfile
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -24,6 +23,7 @@ from pytest_gpuperf.cli.output import (
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.collect.runner import run_here
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.config import Config
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
@@ -66,7 +66,7 @@ _SHOWN = 12  # digits of a commit
 
 def compare_with_revision(arguments: argparse.Namespace) -> int:
     """Run pytest here with a revision to compare with; return the exit code."""
-    with tempfile.TemporaryDirectory(prefix="gpuperf-compare-") as scratch:
+    with ScratchFolder("compare") as scratch:
         report = Path(scratch, "run.json")
         argv = [
             sys.executable,

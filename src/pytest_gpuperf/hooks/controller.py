@@ -7,15 +7,13 @@ measures. So it knows of no room of ours until a report of a measurement arrives
 from __future__ import annotations
 
 import os
-import shutil
-import tempfile
 from datetime import datetime, timezone
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.hooks.start import worker_start
 
 if TYPE_CHECKING:
@@ -33,13 +31,12 @@ class Controller:
 
     def __init__(self, config: pytest.Config) -> None:
         self.config = config
-        self._folder = tempfile.mkdtemp(prefix="gpuperf-run-")
+        self._folder: ScratchFolder | None = None  # made for the first worker
         started_unix_s = SystemClock().unix_s()
         started = datetime.fromtimestamp(started_unix_s, tz=timezone.utc)
         self._run: dict[str, Any] = {
             "id": f"{started:%Y%m%dT%H%M%SZ}-{os.urandom(4).hex()}",
             "started_unix_s": started_unix_s,
-            "folder": self._folder,
         }
         self._gate: Gate | None = None
         self._ended: list[str] = []  # ids of tests, before any measured
@@ -47,6 +44,11 @@ class Controller:
     @pytest.hookimpl(optionalhook=True)
     def pytest_configure_node(self, node: Any) -> None:  # noqa: ANN401 - xdist's own
         """Tell an xdist worker which run it belongs to, in builtins."""
+        if self._folder is None:
+            self._folder = ScratchFolder("run")
+            self._run["folder"] = self._folder.path
+            # also where xdist gives up before the session has begun
+            self.config.add_cleanup(self._folder.remove)
         identity = {**self._run, "writer": node.workerinput["workerid"]}
         node.workerinput |= {"gpuperf": identity, **worker_start(self.config)}
 
@@ -88,10 +90,8 @@ class Controller:
 
     @pytest.hookimpl(tryfirst=True)
     def pytest_sessionfinish(self, session: pytest.Session) -> None:
-        """Store and report a run that measured; leave nothing behind of another."""
-        if self._gate is None:
-            shutil.rmtree(self._folder, ignore_errors=True)
-        else:
+        """Store and report a run that measured."""
+        if self._gate is not None:
             self._gate.pytest_sessionfinish(session)
 
     def pytest_terminal_summary(
@@ -103,7 +103,9 @@ class Controller:
 
     def _expects(self) -> bool:
         """Return whether a worker has said that it is going to measure."""
-        return self._gate is not None or any(Path(self._folder).iterdir())
+        if self._gate is not None:
+            return True
+        return self._folder is not None and not self._folder.is_empty()
 
     def _open(self) -> Gate:
         """Return the gate, made when it is needed first."""

@@ -315,6 +315,7 @@ class Gate:
 
     def pytest_unconfigure(self) -> None:
         """Let go of the run, which nobody asks for any more."""
+        self.suite.tidy()  # a run that only shows markers has no session
         self.suite.forget()
 
     def _explained_above(

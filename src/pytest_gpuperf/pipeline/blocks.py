@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import contextlib
 import socket
-import tempfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Protocol
 
 from pytest_gpuperf.collect.leases import exclusive, exclusive_machine
 from pytest_gpuperf.collect.memory import fits_in_memory
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.config import Lock
 from pytest_gpuperf.errors import CollectError, DeviceHeldError
 from pytest_gpuperf.judge.against import Block, SideRun
@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.record import Record
     from pytest_gpuperf.model.run import ChildAnswer
+
 
 __all__ = ["BlockRequest", "SideCommand", "TwoSides", "run_block"]
 
@@ -137,9 +138,7 @@ def run_block(
     try:
         with (
             _alone(site, index, request.tell),
-            tempfile.TemporaryDirectory(
-                prefix="gpuperf-block-", ignore_cleanup_errors=True
-            ) as folder,
+            ScratchFolder("block") as folder,
         ):
             for members in _members(sides, index, folder, _at_once(request)):
                 group = _Group(members, test_ids, site, request)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import os
 import sys
-import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeAlias
 
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectError, RecordError
 from pytest_gpuperf.measure.site import ProcessIdentity
 from pytest_gpuperf.model import codec
@@ -203,7 +203,7 @@ def run_child(
 
         cache_control: What that profiler does about caches; None: there is none.
     """
-    with tempfile.TemporaryDirectory(prefix="gpuperf-child-") as scratch:
+    with ScratchFolder("child") as scratch:
         out = str(Path(scratch) / "answers.jsonl")
         spec = Path(scratch) / "spec.json"
         child_spec = ChildSpec(

@@ -6,12 +6,11 @@ The hooks tell it what arrived; the steps of pipeline/run read it and write into
 from __future__ import annotations
 
 import math
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.collect import replay
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import GpuPerfError
 from pytest_gpuperf.judge.tally import is_fatal
 from pytest_gpuperf.measure.site import Site
@@ -52,6 +51,8 @@ class Suite:
 
         command: How it was started, for the processes that measure again.
 
+        scratch: Its folder, which it removes; None: another has it.
+
     Attributes:
         results: What each test measured, by test id.
 
@@ -80,8 +81,11 @@ class Suite:
         tell: Told how far it is.
     """
 
-    def __init__(self, site: Site, command: CommandLine) -> None:
+    def __init__(
+        self, site: Site, command: CommandLine, scratch: ScratchFolder | None = None
+    ) -> None:
         self.site = site
+        self._scratch = scratch
         self.config = site.config
         self.command = command
         self.memory = Memory(site.config)
@@ -113,11 +117,12 @@ class Suite:
             GpuPerfError: The recording, the store or the spool cannot be used; told now
                 rather than when all tests have run.
         """
-        scratch = tempfile.mkdtemp(prefix="gpuperf-run-")
+        scratch = ScratchFolder("run")
         # who writes something of them
         samples = config.json or config.html or config.update
-        spool = config.record or (scratch if samples else None)
-        suite = cls(Site.in_main(config, spool=spool, expected=scratch), command)
+        spool = config.record or (scratch.path if samples else None)
+        site = Site.in_main(config, spool=spool, expected=scratch.path)
+        suite = cls(site, command, scratch)
         suite.memory.check()
         if config.against is not None:
             from pytest_gpuperf.collect.worktree import Repository
@@ -216,8 +221,8 @@ class Suite:
 
     def tidy(self) -> None:
         """Remove what was kept for this run alone."""
-        if self.site.identity.expected is not None:
-            shutil.rmtree(self.site.identity.expected, ignore_errors=True)
+        if self._scratch is not None:
+            self._scratch.remove()
 
     def remark(self, text: str) -> None:
         """Say something at the end that fails nothing."""

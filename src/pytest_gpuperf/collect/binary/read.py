@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import struct
-import tempfile
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
@@ -24,6 +23,7 @@ from pytest_gpuperf.collect.binary.tools import (
 )
 from pytest_gpuperf.collect.devices import target_capability
 from pytest_gpuperf.collect.runner import Runner
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CaptureFormatError, MeasureError
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -310,7 +310,7 @@ def read_mixes(
     """
     tool = tool or find_tool(NVDISASM)
     mixes: list[InstructionMix] = []
-    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+    with ScratchFolder("binary") as folder:
         path = Path(folder, "image.cubin")
         for cubin in cubins:
             path.write_bytes(cubin.content)
@@ -372,7 +372,7 @@ def _read_image(
     runner: Runner,
 ) -> list[Cubin]:
     """Return the cubins of one image."""
-    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+    with ScratchFolder("binary") as folder:
         files = _cubins_of(image, target, Path(folder), tool=tool, runner=runner)
         cubins = []
         for file, of in files.items():

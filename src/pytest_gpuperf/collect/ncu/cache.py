@@ -8,7 +8,6 @@ import shutil
 from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
@@ -21,6 +20,7 @@ from pytest_gpuperf.collect.ncu.key import (
     key_of,
 )
 from pytest_gpuperf.collect.ncu.store import LIMIT_BYTES, MAX_AGE_S, Content, Store
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen, replace
 
@@ -255,7 +255,7 @@ class Cache:
         from pytest_gpuperf.collect.ncu.session import Session
 
         command, since_unix_s = job.command, self._store.now_unix_s()
-        with TemporaryDirectory(prefix="gpuperf-loaded-") as scratch:
+        with ScratchFolder("loaded") as scratch:
             recording = Recording(Path(scratch, "loaded"), job.folder)
             more = recording.variables(job.env, loader=not job.is_python)
             recorded = replace(command, env={**job.env, **more})

@@ -1,0 +1,100 @@
+"""Folders in the temporary folder that last as long as the process that made them.
+
+    with ScratchFolder("child") as folder:
+        ...
+
+A process that is killed leaves its folders; the next one that makes a folder removes them.
+The lock in each, which the kernel releases with its process, says which are left over.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import stat
+import tempfile
+import weakref
+from pathlib import Path
+
+from pytest_gpuperf.collect.clock import SystemClock
+
+__all__ = ["ScratchFolder"]
+
+_PREFIX = "gpuperf-"
+_LOCK = ".owner"
+_FRESH_S = 60.0  # between making a lock and taking it: far longer than that takes
+
+
+class ScratchFolder:
+    """
+    A new folder that only this user can use; gone with this object, or its process.
+
+    Args:
+        kind: What it is for, in its name.
+
+    Raises:
+        OSError: It cannot be made.
+    """
+
+    def __init__(self, kind: str) -> None:
+        _sweep(Path(tempfile.gettempdir()))
+        self.path = tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-")
+        lock = os.open(Path(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        _take(lock)
+        self._end = weakref.finalize(self, _remove, self.path, lock, os.getpid())
+
+    def __enter__(self) -> str:
+        """Return the folder's path."""
+        return self.path
+
+    def __exit__(self, *_: object) -> None:
+        """Remove the folder."""
+        self.remove()
+
+    def remove(self) -> None:
+        """Remove the folder, unless it is gone."""
+        self._end()
+
+    def is_empty(self) -> bool:
+        """Return whether nothing has been put there."""
+        return all(path.name == _LOCK for path in Path(self.path).iterdir())
+
+
+def _remove(path: str, lock: int, pid: int) -> None:
+    """Remove a folder of this process; a fork of it leaves the folder alone."""
+    if os.getpid() == pid:
+        shutil.rmtree(path, ignore_errors=True)
+    os.close(lock)
+
+
+def _take(lock: int) -> None:
+    """Lock an open file; raise OSError if another process has it."""
+    with contextlib.suppress(ImportError):  # Windows: nothing is swept there
+        import fcntl
+
+        fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+
+
+def _sweep(parent: Path) -> None:
+    """Remove what killed processes of this user have left."""
+    if not hasattr(os, "getuid"):
+        return
+    for path in parent.glob(f"{_PREFIX}*"):
+        # another process may remove it at the same time
+        with contextlib.suppress(OSError):
+            _remove_left(path)
+
+
+def _remove_left(path: Path) -> None:
+    """Remove a folder of this user whose process has ended."""
+    state = path.lstat()
+    if not stat.S_ISDIR(state.st_mode) or state.st_uid != os.getuid():
+        return
+    lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
+    try:
+        if SystemClock().unix_s() - os.fstat(lock).st_mtime > _FRESH_S:
+            _take(lock)
+            shutil.rmtree(path, ignore_errors=True)
+    finally:
+        os.close(lock)

@@ -1,0 +1,120 @@
+"""collect.scratch: folders that a killed process does not leave for ever."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+import pytest
+
+from pytest_gpuperf.collect.scratch import ScratchFolder
+
+pytestmark = pytest.mark.skipif(
+    sys.platform == "win32", reason="nothing is swept there: it has no flock"
+)
+# makes a folder, and waits until its standard input ends
+OWNER = """
+import sys
+from pytest_gpuperf.collect.scratch import ScratchFolder
+folder = ScratchFolder("run")
+print(folder.path, flush=True)
+sys.stdin.read()
+"""
+
+
+@pytest.fixture(autouse=True)
+def temporary(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """Return the temporary folder of this process and of those that it starts."""
+    monkeypatch.setenv("TMPDIR", str(tmp_path))
+    monkeypatch.setattr(tempfile, "tempdir", None)
+    return tmp_path
+
+
+def owner() -> subprocess.Popen[str]:
+    """Start a process with a folder of its own."""
+    return subprocess.Popen(
+        [sys.executable, "-c", OWNER],
+        env={**os.environ, "PYTHONPATH": os.pathsep.join(filter(None, sys.path))},
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+
+
+def aged(folder: Path) -> Path:
+    """Return a folder that was made an hour ago."""
+    hour_ago = time.time() - 3600
+    os.utime(folder / ".owner", (hour_ago, hour_ago))
+    return folder
+
+
+def test_a_killed_process_leaves_no_folder_for_ever(temporary: Path) -> None:
+    """The next one removes it; one of a process that runs, or that is new, it leaves."""
+    with owner() as dead, owner() as alive:
+        assert dead.stdout is not None
+        assert alive.stdout is not None
+        left, used = (Path(p.stdout.readline().strip()) for p in (dead, alive))  # type: ignore[union-attr] # piped
+        (left / "spec.json").touch()
+        dead.kill()
+        dead.wait()
+        with ScratchFolder("child"):
+            assert left.exists()  # it is new
+        aged(left)
+        aged(used)
+        with ScratchFolder("child") as folder:
+            assert {*temporary.iterdir()} == {used, Path(folder)}
+        alive.communicate("")
+
+    assert [*temporary.iterdir()] == []
+
+
+def test_only_own_folders_are_removed(temporary: Path) -> None:
+    """A folder without our lock, a link, and what is no folder stay."""
+    (temporary / "gpuperf-notes").mkdir()
+    (temporary / "gpuperf-file").touch()
+    elsewhere = temporary / "elsewhere"
+    elsewhere.mkdir()
+    (elsewhere / ".owner").touch()
+    (temporary / "gpuperf-link").symlink_to(aged(elsewhere))
+    if os.geteuid() == 0:
+        foreign = temporary / "gpuperf-run-foreign"
+        foreign.mkdir()
+        (foreign / ".owner").touch()
+        aged(foreign)
+        os.chown(foreign, 65534, 65534)
+    before = {*temporary.rglob("*")}
+
+    with ScratchFolder("run"):
+        pass
+
+    assert {*temporary.rglob("*")} == before
+
+
+def test_a_fork_leaves_the_folder(temporary: Path) -> None:
+    """A worker of a data loader ends before the run does."""
+    folder = ScratchFolder("run")
+    code = """
+import os
+from pytest_gpuperf.collect.scratch import ScratchFolder
+folder = ScratchFolder("run")
+if not os.fork():
+    raise SystemExit
+os.wait()
+assert os.path.exists(folder.path)
+"""
+    path = os.pathsep.join(filter(None, sys.path))
+    subprocess.run(
+        [sys.executable, "-c", code], env={**os.environ, "PYTHONPATH": path}, check=True
+    )
+
+    assert [*temporary.iterdir()] == [Path(folder.path)]
+    assert folder.is_empty()
+    Path(folder.path, "expected").touch()
+    assert not folder.is_empty()
+    shutil.rmtree(folder.path)
+    folder.remove()
