@@ -30,6 +30,7 @@ __all__ = [
     "is_controller",
     "masked",
     "measures",
+    "only_shows",
     "writes_reports",
 ]
 
@@ -392,10 +393,16 @@ def is_controller(config: pytest.Config) -> bool:
     return distributed and not hasattr(config, "workerinput")
 
 
+def only_shows(config: pytest.Config) -> bool:
+    """Return whether pytest is going to show what it would do, and run no test."""
+    options = config.option
+    return bool(getattr(options, "setuponly", False) or options.collectonly)
+
+
 def writes_reports(config: pytest.Config) -> bool:
     """Return whether this process writes a report file: it runs tests for a person."""
     started = hasattr(config, "workerinput") or CHILD_VARIABLE in os.environ
-    if started or config.option.collectonly:
+    if started or only_shows(config):
         return False
     return any(
         value not in {None, ""}

@@ -71,8 +71,6 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         for item, plan in plans
     ):
         return
-    if _only_shows(session):
-        return
     requests = _counter_requests(plans, site)
     if not requests:
         return
@@ -127,12 +125,6 @@ def _never_runs(item: pytest.Item) -> bool:
     return skipped or any(
         mark.kwargs.get("run") is False for mark in item.iter_markers("xfail")
     )
-
-
-def _only_shows(session: pytest.Session) -> bool:
-    """Return whether pytest is going to show what it would do, and do nothing."""
-    options = session.config.option
-    return bool(getattr(options, "setupplan", False) or options.collectonly)
 
 
 def _names_a_counter(plan: Plan) -> bool:
@@ -261,6 +253,8 @@ class Measuring:
 
     def pytest_collection_finish(self, session: pytest.Session) -> None:
         """Say which tests are going to measure, and which modules run as a whole."""
+        if options.only_shows(session.config):
+            return
         measuring = [i.stash[TEST_ID] for i in session.items if TEST_ID in i.stash]
         option = session.config.option
         # of these pytest itself leaves out tests while it collects, and tells nobody
@@ -290,7 +284,7 @@ class Measuring:
             session.testsfailed
             and not session.config.option.continue_on_collection_errors
         )
-        if not (broken or session.config.option.collectonly):
+        if not (broken or options.only_shows(session.config)):
             count_before(session, self.bench)
         return (yield)
 

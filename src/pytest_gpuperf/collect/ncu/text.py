@@ -35,6 +35,7 @@ _START = (
 )
 _PACKAGES = str(Path(__file__).parents[3])  # the folder that has pytest_gpuperf
 _LONGEST_REASON = 500
+_LARGEST_BYTES = 1_000_000_000  # 50,000 launches of 20 kB; it is read whole
 # for the dynamic loader and temporary files; no other variable of the caller may change
 # the text of a report
 _ENVIRONMENT = ("DYLD_LIBRARY_PATH", "LD_LIBRARY_PATH", "SYSTEMROOT", "TEMP", "TMPDIR")
@@ -122,7 +123,8 @@ def check_file(file: str) -> None:
     """Raise if a file cannot be a report, before a process is started for it."""
     try:
         # a folder has no bytes, and a pipe would block
-        if not stat.S_ISREG(Path(file).stat().st_mode):
+        state = Path(file).stat()
+        if not stat.S_ISREG(state.st_mode):
             message = "it is a folder or a device, not a file"
             raise _refusal(file, message, "name the .ncu-rep file itself")
         with Path(file).open("rb") as stream:
@@ -130,11 +132,20 @@ def check_file(file: str) -> None:
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
+    except ValueError as error:  # NUL, which no system takes
+        message = f"{file!r} is not a path ({error})"
+        raise _refusal(file, message, "name the .ncu-rep file") from error
     if file.encode("utf-8", "replace") != os.fsencode(file):
         message = "its name is not UTF-8: NVIDIA's reader cannot open it"
         raise _refusal(file, message, "rename it, or read it through a link")
     if not start:
         raise _refusal(file, "it is empty", "profile again: ncu did not finish it")
+    if state.st_size > _LARGEST_BYTES:
+        raise _refusal(
+            file,
+            f"it has {state.st_size / 1e6:.0f} MB, more than {_LARGEST_BYTES / 1e6:.0f}",
+            "profile fewer launches into one report, as with --launch-count",
+        )
     if start != _MAGIC:
         raise _refusal(
             file,

@@ -185,6 +185,13 @@ class TestTheFile:
             Report(tmp_path, "none")
         with pytest.raises(CaptureFormatError, match="not a report"):
             Report(tmp_path, "x")
+        with pytest.raises(CaptureFormatError, match="not a path"):
+            Report(tmp_path, "a\0b")
+        with (tmp_path / "x.ncu-rep").open("wb") as stream:
+            stream.write(b"NVR\0")
+            stream.truncate(2_000_000_000)  # its tail takes no room on the disk
+        with pytest.raises(CaptureFormatError, match="2000 MB, more than 1000"):
+            Report(tmp_path, "x")
 
     def test_is_read_once_for_one_question(
         self, tmp_path: Path, installed: Path
