@@ -74,7 +74,12 @@ def print_rows(title: str, heads: Sequence[str], rows: Sequence[Sequence[str]]) 
     print(f"| {' | '.join(heads)} |")
     print(f"| {' | '.join('---' for _ in heads)} |")
     for row in rows:
-        print(f"| {' | '.join(row)} |")
+        print_row(row)
+
+
+def print_row(row: Sequence[str]) -> None:
+    """Print a row of a table at once: a script that is ended has printed what it has."""
+    print(f"| {' | '.join(row)} |", flush=True)
 
 
 def spread(values: Sequence[float], scale: float = 1e6, digits: int = 2) -> str:

@@ -12,12 +12,21 @@ import statistics
 import sys
 import tempfile
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 
-from _gpu import Work, known_work, need_gpu, print_machine, print_rows, said, spread
+from _gpu import (
+    Work,
+    known_work,
+    need_gpu,
+    print_machine,
+    print_row,
+    print_rows,
+    said,
+    spread,
+)
 
 from pytest_gpuperf.collect.base import DeviceTimer
 from pytest_gpuperf.collect.clock import SystemClock
@@ -27,6 +36,7 @@ from pytest_gpuperf.errors import GpuPerfError
 
 ROUNDS = 9
 SAMPLES = 15
+HEADS = ("call", "source", "us", "to the first")
 TIME = "gpu__time_duration.sum"
 Source = Callable[[Work], float]
 
@@ -43,29 +53,43 @@ def main() -> None:
         return
     print_machine(torch)
     works = known_work(torch)
-    failures: dict[str, str] = {}
-    for cache in ("cold", "warm"):
-        counted = by_ncu(cache, failures)
-        rows = []
+    first_s: dict[str, dict[str, float]] = {"cold": {}, "warm": {}}
+    for cache, medians_s in first_s.items():
+        print_rows(f"{cache}: time of a call", HEADS, ())
         for name, work in works.items():
-            found = measured(torch, work, cache, args.rounds, failures)
-            base = found.get("cupti") or found["events"]
-            for source, times_s in found.items():
-                ratios = [mine / its for mine, its in zip(times_s, base, strict=True)]
-                rows.append((name, source, spread(times_s), spread(ratios, 1, 3)))
-            if name in counted:
-                ratio = counted[name] / statistics.median(base)
-                rows.append((name, "ncu", f"{counted[name] * 1e6:.2f}", f"{ratio:.3f}"))
-        print_rows(
-            f"{cache}: time of a call", ("call", "source", "us", "to the first"), rows
-        )
-    said(failures)
+            failures: dict[str, str] = {}
+            times = measured(torch, work, cache, args.rounds, failures)
+            for row in rows_of(name, times):
+                print_row(row)
+            if times:
+                medians_s[name] = statistics.median(next(iter(times.values())))
+            said({f"{name} by {source}": why for source, why in failures.items()})
+    # last: it takes as long as all others, and may give nothing
+    for cache, medians_s in first_s.items():
+        failures = {}
+        print_rows(f"{cache}: time of a call under ncu", HEADS, ())
+        for name, time_s in by_ncu(cache, failures).items():
+            ratio = f"{time_s / medians_s[name]:.3f}" if name in medians_s else "-"
+            print_row((name, "ncu", f"{time_s * 1e6:.2f}", ratio))
+        said(failures)
+
+
+def rows_of(name: str, times: Mapping[str, list[float]]) -> Iterator[Sequence[str]]:
+    """Yield a row of each source of a call; ratios are to the first source."""
+    base = next(iter(times.values()), [])
+    for source, times_s in times.items():
+        ratios = [mine / its for mine, its in zip(times_s, base, strict=True)]
+        yield name, source, spread(times_s), spread(ratios, 1, 3)
 
 
 def measured(
     torch: ModuleType, work: Work, cache: str, rounds: int, failures: dict[str, str]
 ) -> dict[str, list[float]]:
-    """Return the median of each round by source; all sources take turns in a round."""
+    """
+    Return the median of each round by source; all sources take turns in a round.
+
+    A source that fails is left out of this call and asked again for the next.
+    """
     for _ in range(5):
         work()
     torch.cuda.synchronize()

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import ast
 import importlib
+import importlib.util
 import re
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -17,6 +21,7 @@ ROOT = Path(__file__).resolve().parents[2]
 SCRIPTS = [
     *(f"benchmarks/{name}.py" for name in ("gpu_agreement", "gpu_cost", "gpu_noise")),
     ".ci/gpu_captures.py",
+    ".ci/gpu_probe.py",
 ]
 SESSION = ROOT / ".ci" / "gpu_session"
 
@@ -30,7 +35,8 @@ needs_scripts = pytest.mark.skipif(
 @pytest.mark.parametrize("script", SCRIPTS)
 def test_a_script_without_a_gpu_says_so(script: str, tmp_path: Path) -> None:
     """One line with the reason, and a good end: the rest of a session goes on."""
-    folder = [str(tmp_path)] if "captures" in script else []
+    places = {"gpu_captures": tmp_path, "gpu_probe": tmp_path / "answers.jsonl"}
+    folder = [str(path) for name, path in places.items() if name in script]
     ended = subprocess.run(
         [sys.executable, str(ROOT / script), *folder],
         capture_output=True,
@@ -103,3 +109,153 @@ def test_a_session_that_is_asked_wrongly_does_nothing(
     assert ended.returncode == 2
     assert said in ended.stderr
     assert not list((tmp_path / "o").iterdir())
+
+
+STEPS = ROOT / ".ci" / "gpu_steps.py"
+# prints, starts a process that prints its own id, and waits
+WAITING = """
+import subprocess, sys, time
+child = subprocess.Popen([sys.executable, "-c", "import time; time.sleep(600)"])
+print("begun", child.pid, flush=True)
+time.sleep(600)
+"""
+XML = """
+import sys
+text = f'<testsuites><testsuite name="{sys.argv[2]}"/></testsuites>'
+open(sys.argv[1], "w").write(text)
+"""
+
+
+def steps_module() -> Any:
+    """Return the module that runs the steps of a session."""
+    spec = importlib.util.spec_from_file_location("gpu_steps", STEPS)
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    sys.modules["gpu_steps"] = module  # dataclasses look there
+    spec.loader.exec_module(module)
+    return module
+
+
+def alive(pid: int) -> bool:
+    """Return whether a process runs; one that has only not been waited for does not."""
+    try:
+        state = (
+            Path(f"/proc/{pid}/stat").read_text("ascii").rpartition(")")[2].split()[0]
+        )
+    except OSError:
+        return False
+    return state != "Z"
+
+
+def began(log: Path) -> int:
+    """Wait until a step has said that it began; return the process that it started."""
+    for _ in range(600):
+        words = log.read_text("utf-8").split() if log.exists() else []
+        if "begun" in words and words[-1] != "begun":
+            return int(words[words.index("begun") + 1])
+        time.sleep(0.05)
+    raise AssertionError(log.read_text("utf-8"))
+
+
+on_linux = pytest.mark.skipif(
+    sys.platform != "linux" or not SESSION.exists(), reason="needs .ci, on Linux"
+)
+
+
+@on_linux
+def test_what_does_not_end_costs_its_own_step(tmp_path: Path) -> None:
+    """The log has what it said, nothing that it started goes on, and the next one runs."""
+    module = steps_module()
+    session = module.Session(tmp_path, 60.0)
+    python = sys.executable
+    steps = [
+        module.Step("hangs", (python, "-c", WAITING), 3.0),
+        module.Step("is not there", ("/nonexistent/program",), 3.0),
+        *(
+            module.Step(
+                name,
+                (python, "-c", XML, str(tmp_path / name), name),
+                30.0,
+                xml=tmp_path / name,
+            )
+            for name in ("a", "b")
+        ),
+        module.Step("says", (python, "-c", "print(6)"), 30.0, into="doctor.json"),
+    ]
+    session.run(steps)
+    rows = (tmp_path / "index.md").read_text("utf-8").splitlines()[2:]
+
+    assert [row.split(" | ")[1] for row in rows] == [
+        "124, the limit of 3 s",
+        "127",
+        "0",
+        "0",
+        "0",
+    ]
+    assert session.failed
+    assert not alive(began(tmp_path / "log.txt"))
+    joined = (tmp_path / "tests.xml").read_text("utf-8")
+    assert re.findall(r'name="(.)"', joined) == ["a", "b"]
+    assert (tmp_path / "doctor.json").read_text("utf-8") == "6\n"
+
+
+@on_linux
+def test_all_limits_are_cut_to_what_is_left(tmp_path: Path) -> None:
+    """A step for which no time is left is not begun, and said to be so."""
+    module = steps_module()
+    session = module.Session(tmp_path, 7.0)
+    argv = (sys.executable, "-c", WAITING)
+    session.run([module.Step("hangs", argv, 600.0), module.Step("waits", argv, 600.0)])
+    session.run([])
+
+    assert session.failed
+    index = (tmp_path / "index.md").read_text("utf-8")
+    assert "| waits | not begun: no time is left | 0 s |" in index
+
+
+@on_linux
+def test_a_session_that_is_ended_has_lost_one_step(tmp_path: Path) -> None:
+    """TERM ends what the step has started; what was found before is in its place."""
+    source = f"""
+import importlib.util, signal, sys
+from pathlib import Path
+spec = importlib.util.spec_from_file_location("gpu_steps", {str(STEPS)!r})
+module = sys.modules["gpu_steps"] = importlib.util.module_from_spec(spec)
+spec.loader.exec_module(module)
+session = module.Session(Path({str(tmp_path)!r}), 60.0)
+signal.signal(signal.SIGTERM, session.end)
+session.run([
+    module.Step("first", (sys.executable, "-c", "print(1)"), 30.0),
+    module.Step("hangs", (sys.executable, "-c", {WAITING!r}), 50.0),
+])
+"""
+    with subprocess.Popen([sys.executable, "-c", source]) as process:
+        child = began(tmp_path / "log.txt")
+        process.send_signal(signal.SIGTERM)
+        assert process.wait(30) == 128 + signal.SIGTERM
+
+    assert not alive(child)
+    assert "| first | 0 |" in (tmp_path / "index.md").read_text("utf-8")
+
+
+@on_linux
+def test_steps_stand_in_the_order_of_what_they_are_worth(tmp_path: Path) -> None:
+    """The doctor first; every file of tests/gpu; no more files than can be brought back."""
+    module = steps_module()
+    parts = {
+        name: [*part(tmp_path / name, tmp_path)] for name, part in module.PARTS.items()
+    }
+    files = {path.stem for path in (ROOT / "tests" / "gpu").glob("test_*.py")}
+    steps = [step for part in parts.values() for step in part]
+    brought = {step.into for step in steps if step.into}
+    brought |= {f"{step.name}.tar.gz" for step in steps if step.folder}
+
+    assert parts["smoke"][0].into == "doctor.json"
+    assert {step.name for step in parts["tests"]} == files
+    assert len(brought | {"index.md", "log.txt", "tests.xml", "probe.jsonl"}) <= 8
+    for step in steps:
+        script = [
+            word for word in step.argv if word.startswith((".ci/", "benchmarks/"))
+        ]
+        assert all((ROOT / word).exists() for word in script)

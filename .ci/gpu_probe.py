@@ -1,0 +1,394 @@
+"""Ask CUPTI, NVML and ncu what only a GPU can answer, and keep the raw answers.
+
+    python .ci/gpu_probe.py FILE [QUESTION]
+
+FILE gets one line of JSON for each record and value, as soon as it is there. Each question
+has a process and a minute of its own: what hangs or crashes costs one question. They stand
+in the order of what a wrong answer would cost.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import tempfile
+import time
+import traceback
+from collections.abc import Callable, Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import msgspec
+
+from pytest_gpuperf.collect.devices import query_devices
+
+LONGEST_S = 60.0
+BUSY_S = 5.0  # for a counter to grow
+LONGER_S = {"ncu": 200.0}  # three starts of it
+LABELS = 4  # CUPTI_EXTERNAL_CORRELATION_KIND_CUSTOM1, of samples
+CALLS, KERNEL, LABEL = (4, 5), 10, 39  # CUpti_ActivityKind
+FIELDS = (
+    *("kind", "cbid", "correlation_id", "external_kind", "external_id", "start", "end"),
+    *("name", "bytes", "device_id", "context_id", "stream_id", "graph_node_id"),
+)
+# fields of NVML whose unit or presence decides a verdict; 138 and 139 are per link
+NVML_FIELDS = (
+    *(3, 4, 74, 75, 76, 77, 82, 83, 94, 138, 139, 142, 143, 144, 145),
+    *(186, 197, 198, 269, 270, 271),
+)
+PER_LINK = {138, 139}
+COPY = Path("tests/gpu/programs/stream_copy.py").resolve()
+METRICS = ("dram__bytes_read.sum", "gpu__time_duration.sum")
+NCU: dict[str, dict[str, Any]] = {
+    "kernel": {},
+    "no_ranges": {
+        "replay_mode": "range",
+        "nvtx_includes": ("nobody@nothing",),
+        "cache_control": "none",
+    },
+    "no_graphs": {"graph_profiling": "graph"},
+}
+Row = Mapping[str, object]
+
+
+def labels() -> Iterator[Row]:
+    """Is an external id of 0 recorded, and do the two calls of a launch share a label?"""
+    import torch
+
+    x = torch.ones(1 << 20, device="cuda")
+
+    def body(cupti: Any) -> None:
+        for label in (0, 1, 7):
+            cupti.activity_push_external_correlation_id(LABELS, label)
+            x.add_(1)
+            cupti.activity_pop_external_correlation_id(LABELS)
+
+    yield from _recorded(body)
+
+
+def cold_sample() -> Iterator[Row]:
+    """Which work has which label where a flush of L2 comes before a sample?"""
+    import torch
+
+    from pytest_gpuperf.collect.runtime import find_runtime
+
+    x, runtime = torch.ones(1 << 20, device="cuda"), find_runtime()
+
+    def body(cupti: Any) -> None:
+        cupti.activity_push_external_correlation_id(LABELS, 1)
+        runtime.flush_l2()
+        runtime.synchronize()
+        cupti.activity_push_external_correlation_id(LABELS, 2)
+        x.add_(1)
+        cupti.activity_pop_external_correlation_id(LABELS)
+        cupti.activity_pop_external_correlation_id(LABELS)
+
+    yield from _recorded(body)
+
+
+def launch_gaps() -> Iterator[Row]:
+    """How long after its call does each of 1,000 empty kernels begin?"""
+    import torch
+
+    x = torch.ones(1, device="cuda")
+
+    def body(_: Any) -> None:
+        for _ in range(1000):
+            x.add_(1)
+
+    rows = [*_recorded(body)]
+    starts = {r["correlation_id"]: r["start"] for r in rows if r.get("kind") in CALLS}
+    kernels = [r for r in rows if r.get("kind") == KERNEL]
+    gaps = [
+        int(r["start"]) - int(starts[r["correlation_id"]])  # type: ignore[call-overload] # ns
+        for r in kernels
+        if r["correlation_id"] in starts
+    ]
+    yield {"kernels": len(kernels), "gaps_ns": gaps}
+    yield from (row for row in rows if "kind" not in row)
+    yield from rows[:60]
+
+
+def counters() -> Iterator[Row]:
+    """Do ranges come in launch order, and does CUPTI record after it has counted?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.range_profiler import RangeProfiler
+
+    x = torch.ones(1 << 28, device="cuda")
+    y = torch.empty_like(x)
+
+    def body() -> None:
+        y.copy_(x)
+        torch.add(x, 1, out=y)
+        torch.sum(x)
+
+    yield from _recorded(lambda _: body())
+    profiler = RangeProfiler(METRICS, synchronize=torch.cuda.synchronize)
+    try:
+        yield {"kernels": repr(profiler.count_kernels(body))}
+    finally:
+        profiler.close()
+    yield from _recorded(lambda _: body())
+
+
+def ncu() -> Iterator[Row]:
+    """What does this ncu accept, and say where nothing was profiled?"""
+    from pytest_gpuperf.collect.ncu import Command, Session
+    from pytest_gpuperf.collect.ncu.launches import read_capture
+    from pytest_gpuperf.collect.runner import ProcessRunner
+    from pytest_gpuperf.errors import GpuPerfError
+
+    with tempfile.TemporaryDirectory(prefix="gpuperf-") as folder:
+        for name, fields in NCU.items():
+            command = Command(
+                executable=sys.executable,
+                args=(str(COPY),),
+                output=Path(folder, name),
+                metrics=METRICS,
+                timeout_s=LONGEST_S,
+                **fields,
+            )
+            answer: object
+            try:
+                Session(command=command).run()
+                capture = read_capture(
+                    command.report, runner=ProcessRunner(), metrics=METRICS
+                )
+                answer = msgspec.to_builtins(capture)
+            except GpuPerfError as error:
+                answer = str(error)
+            log = command.log.read_text("utf-8") if command.log.exists() else None
+            yield {"command": name, "argv": command.cmd, "answer": answer, "log": log}
+
+
+def nvml() -> Iterator[Row]:
+    """In which unit do the fields grow in five seconds of work, and what do calls cost?"""
+    import pynvml
+    import torch
+
+    pynvml.nvmlInit()
+    gpu = pynvml.nvmlDeviceGetHandleByIndex(0)
+    a = torch.randn(8192, 8192, device="cuda").bfloat16()
+
+    def fields() -> dict[int, tuple[int, int, int]]:
+        asked = [(f, 0xFFFFFFFF) if f in PER_LINK else f for f in NVML_FIELDS]
+        values = pynvml.nvmlDeviceGetFieldValues(gpu, asked)
+        return {v.fieldId: (v.valueType, v.nvmlReturn, v.value.ullVal) for v in values}
+
+    def processes() -> list[int]:
+        return [p.pid for p in pynvml.nvmlDeviceGetComputeRunningProcesses(gpu)]
+
+    begun_s = time.perf_counter()
+    yield {"fields": fields(), "pids": processes(), "own_pid": os.getpid()}
+    yield {"namespace": str(Path("/proc/self/ns/pid").readlink())}
+    while time.perf_counter() - begun_s < BUSY_S:
+        torch.matmul(a, a)
+        torch.cuda.synchronize()
+    yield {"seconds": time.perf_counter() - begun_s, "fields": fields()}
+    yield {"energy_steps_s": [*_steps(lambda: _energy_mj(pynvml, gpu))]}
+    calls = {"fields": fields, "processes": processes}
+    for name, call in calls.items():
+        yield {"call": name, "ns": [_taken_ns(call) for _ in range(30)]}
+
+
+def flushes() -> Iterator[Row]:
+    """Does a flush hand over what is complete while another stream is busy?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+    collector = ActivityCollector(torch.cuda.synchronize)
+    x, side = torch.ones(1 << 20, device="cuda"), torch.cuda.Stream()
+    collector.open()
+    try:
+        sink = collector.listen()
+        with torch.cuda.stream(side):
+            torch.cuda._sleep(2_000_000_000)  # noqa: SLF001 - it has no other name
+        x.add_(1)
+        torch.cuda.current_stream().synchronize()
+        collector.flush()
+        yield {"records_while_busy": len(sink)}
+        torch.cuda.synchronize()
+        collector.flush()
+        yield {"records_when_idle": len(sink)}
+    finally:
+        collector.close()
+
+
+def idle_waits() -> Iterator[Row]:
+    """How long does waiting for an idle device take, bare and while CUPTI records?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+    from pytest_gpuperf.collect.runtime import find_runtime
+
+    torch.zeros(1, device="cuda")
+    runtime = find_runtime()
+    yield {"bare_ns": [_taken_ns(runtime.synchronize) for _ in range(200)]}
+    collector = ActivityCollector(runtime.synchronize)
+    collector.open()
+    try:
+        yield {"cupti_ns": [_taken_ns(runtime.synchronize) for _ in range(200)]}
+    finally:
+        collector.close()
+
+
+def rivals() -> Iterator[Row]:
+    """What do torch's profiler and we see of each other, whoever comes first?"""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+    from pytest_gpuperf.errors import GpuPerfError
+
+    x = torch.ones(4, device="cuda")
+    collector = ActivityCollector(torch.cuda.synchronize)
+
+    def opened() -> str:
+        try:
+            collector.open()
+        except GpuPerfError as error:
+            return str(error)
+        collector.close()
+        return "opened"
+
+    activities = [torch.profiler.ProfilerActivity.CUDA]
+    collector.open()
+    with torch.profiler.profile(activities=activities) as profile:
+        x.add_(1)
+        torch.cuda.synchronize()
+    yield {"torch_sees_while_we_record": len(profile.events() or ())}
+    collector.close()
+    with torch.profiler.profile(activities=activities):
+        x.add_(1)
+        yield {"we_open_while_torch_records": opened()}
+    yield {"we_open_after_torch": opened()}
+
+
+QUESTIONS: dict[str, Callable[[], Iterator[Row]]] = {
+    question.__name__: question
+    for question in (
+        *(labels, cold_sample, launch_gaps, counters, nvml, ncu),
+        *(flushes, idle_waits, rivals),
+    )
+}
+
+
+def _recorded(body: Callable[[Any], object]) -> Iterator[Row]:
+    """Yield the raw records of a body's second call, and CUPTI's clock around it."""
+    import torch
+
+    from pytest_gpuperf.collect.cupti.activity import ActivityCollector
+
+    collector = ActivityCollector(torch.cuda.synchronize)
+    collector.open()
+    try:
+        cupti = collector.library
+        body(cupti)  # what is compiled or loaded is not recorded
+        torch.cuda.synchronize()
+        collector.flush()
+        sink = collector.listen()
+        stamps = [cupti.get_timestamp()]
+        body(cupti)
+        stamps.append(cupti.get_timestamp())
+        torch.cuda.synchronize()
+        stamps.append(cupti.get_timestamp())
+        collector.flush()
+        yield {"begun_returned_ended_ns": stamps, "unrecorded": collector.unrecorded}
+        for batch in sink.taken():
+            for record in batch:
+                yield {
+                    name: _plain(record, name)
+                    for name in FIELDS
+                    if hasattr(record, name)
+                }
+        collector.leave(sink)
+    finally:
+        collector.close()
+
+
+def _plain(record: Any, name: str) -> object:
+    """Return a field of a record as JSON takes it."""
+    value = getattr(record, name)
+    return (
+        value if isinstance(value, str) else int(value) if value is not None else None
+    )
+
+
+def _energy_mj(pynvml: Any, gpu: object) -> int:
+    """Return the energy that a GPU has used [mJ]."""
+    return int(pynvml.nvmlDeviceGetTotalEnergyConsumption(gpu))
+
+
+def _steps(read: Callable[[], int]) -> Iterator[float]:
+    """Yield the times between changes of a counter [s], of at most five seconds."""
+    begun_s = changed_s = time.perf_counter()
+    last = read()
+    while time.perf_counter() - begun_s < BUSY_S:
+        value = read()
+        if value != last:
+            now_s = time.perf_counter()
+            yield now_s - changed_s
+            last, changed_s = value, now_s
+
+
+def _taken_ns(call: Callable[[], object]) -> int:
+    """Return how long a call takes [ns]."""
+    begun_ns = time.perf_counter_ns()
+    call()
+    return time.perf_counter_ns() - begun_ns
+
+
+def answer(file: Path, name: str) -> int:
+    """Write what a question yields; return 1 where it failed."""
+    with file.open("a", encoding="utf-8") as lines:
+
+        def write(row: Row) -> None:
+            lines.write(json.dumps({"question": name, **row}, default=str) + "\n")
+            lines.flush()
+
+        try:
+            for row in QUESTIONS[name]():
+                write(row)
+        except Exception as error:  # noqa: BLE001 - whatever a library raises is the answer
+            write(
+                {
+                    "failed": f"{type(error).__name__}: {error}",
+                    "at": traceback.format_exc(),
+                }
+            )
+            return 1
+    return 0
+
+
+def main() -> int:
+    """Ask one question here, or each in a process of its own; return 1 where one failed."""
+    file, *names = sys.argv[1:]
+    if names:
+        return answer(Path(file), names[0])
+    query = query_devices()
+    if not query.devices:
+        print(f"gpu_probe: skipped, no GPU: {query.reason}")
+        return 0
+    codes = []
+    for name in QUESTIONS:
+        argv = [sys.executable, __file__, file, name]
+        begun_s = time.monotonic()
+        try:
+            code = subprocess.run(
+                argv, timeout=LONGER_S.get(name, LONGEST_S), check=False
+            ).returncode
+        except subprocess.TimeoutExpired:
+            code = 124
+        print(
+            f"{name}: ended with {code} after {time.monotonic() - begun_s:.0f} s",
+            flush=True,
+        )
+        codes.append(code)
+    return int(any(codes))
+
+
+if __name__ == "__main__":
+    sys.exit(main())
