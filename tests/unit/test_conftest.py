@@ -33,3 +33,22 @@ def test_a_gpu_test_is_one_that_is_marked(
 
     lines = [line for line in ended.outlines if "GPU tests ran" in line]
     assert lines == ([] if told is None else [told])
+
+
+def test_what_may_not_be_counted_is_skipped(pytester: pytest.Pytester) -> None:
+    """Permission shows when counting begins: a GPU test then names it, and fails for all else."""
+    pytester.makeconftest("from gpu.conftest import pytest_runtest_call")
+    pytester.makepyfile(
+        """
+        import pytest
+        from pytest_gpuperf.errors import CollectError, CounterPermissionError
+
+        @pytest.mark.parametrize("kind", [CounterPermissionError, CollectError])
+        def test_it(kind):
+            raise kind("only root may count", remedy="ask root")
+        """
+    )
+    ended = pytester.runpytest_inprocess("-p", "no:cacheprovider", "-rs")
+
+    ended.assert_outcomes(skipped=1, failed=1)
+    ended.stdout.fnmatch_lines(["SKIPPED * counters: only root may count; ask root*"])
