@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import importlib.util
+import io
 import json
 import os
 import signal
@@ -11,6 +12,7 @@ import sys
 import textwrap
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable
+from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 from typing import Any
 
@@ -40,6 +42,29 @@ VALUES = """
 def hears_interrupts() -> None:
     """Undo what a shell does to what it starts in the background: ignore SIGINT."""
     signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def command(
+    *arguments: str, folder: Path | None = None, columns: int = 100
+) -> subprocess.CompletedProcess[str]:
+    """Run `gpuperf` in this process; return what a shell would see of it."""
+    streams = [io.TextIOWrapper(io.BytesIO(), "utf-8") for _ in range(2)]
+    with (
+        pytest.MonkeyPatch.context() as environment,
+        redirect_stdout(streams[0]),
+        redirect_stderr(streams[1]),
+    ):
+        environment.setenv("COLUMNS", str(columns))
+        if folder is not None:
+            environment.chdir(folder)
+        try:
+            code: Any = cli.main([*arguments])
+        except SystemExit as end:  # argparse ends so
+            code = end.code
+    for stream in streams:
+        stream.seek(0)
+    texts = [stream.read() for stream in streams]
+    return subprocess.CompletedProcess(["gpuperf", *arguments], code, *texts)
 
 
 class Project:

@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import json
 import subprocess
-import sys
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from fakes import fake_cuda
-from fakes.project import XDIST, Project
+from fakes.project import XDIST, Project, command
 
 TESTS = """
     import gpu
@@ -44,13 +43,7 @@ def show(
     project: Project, *arguments: str, folder: str = ""
 ) -> subprocess.CompletedProcess[str]:
     """Run `gpuperf show` in a folder of the project."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest_gpuperf", "show", *arguments],
-        capture_output=True,
-        check=False,
-        cwd=project.path / folder,
-        encoding="utf-8",
-    )
+    return command("show", *arguments, folder=project.path / folder)
 
 
 def measured(project: Project, *arguments: str) -> dict[str, Any]:

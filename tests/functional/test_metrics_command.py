@@ -1,4 +1,4 @@
-"""The commands `gpuperf metrics …`, as a shell starts them."""
+"""The commands `gpuperf metrics …`: what a shell sees of them."""
 
 from __future__ import annotations
 
@@ -12,20 +12,14 @@ from typing import Any
 import pytest
 
 from fakes.chips import need_library
+from fakes.project import command
 
 DRAM = "dram__bytes.sum"
 
 
-def metrics(*arguments: str, **environment: str) -> subprocess.CompletedProcess[str]:
-    """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest_gpuperf", "metrics", *arguments],
-        capture_output=True,
-        check=False,
-        encoding="utf-8",
-        env={**os.environ, "COLUMNS": "100", **environment},
-        timeout=60,
-    )
+def metrics(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return command("metrics", *arguments)
 
 
 def parsed(*arguments: str) -> Any:
@@ -161,7 +155,14 @@ def test_wrong_usage_exits_with_2() -> None:
 @pytest.mark.skipif(sys.platform != "linux", reason="as a loader words it")
 def test_a_named_library_that_is_none_is_said_to_be(path: str, found: str) -> None:
     """The variable, its value, what is there, and what to set instead."""
-    done = metrics("chips", GPUPERF_NVPERF_HOST=path)
+    done = subprocess.run(  # a library that was loaded stays so
+        [sys.executable, "-m", "pytest_gpuperf", "metrics", "chips"],
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        env={**os.environ, "GPUPERF_NVPERF_HOST": path},
+        timeout=60,
+    )
     error, remedy = done.stderr.splitlines()
     assert done.returncode == 4
     assert f"GPUPERF_NVPERF_HOST is {path}: " in error

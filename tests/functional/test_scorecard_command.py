@@ -1,14 +1,14 @@
-"""`gpuperf scorecard`, as a shell starts it."""
+"""`gpuperf scorecard`: what a shell sees of it."""
 
 from __future__ import annotations
 
 import json
-import os
 import subprocess
-import sys
 from pathlib import Path
 
 import pytest
+
+from fakes.project import command
 
 EXAMPLES = Path(__file__).parents[2] / "examples" / "profiles"
 PROFILE = str(EXAMPLES / "step_profile.json")
@@ -16,15 +16,9 @@ BASELINE = str(EXAMPLES / "scorecard.json")
 GB10 = ("--throughput=210", "--hardware=gb10")
 
 
-def scorecard(*arguments: str) -> subprocess.CompletedProcess[bytes]:
-    """Run the command in a process of its own."""
-    return subprocess.run(
-        [sys.executable, "-m", "pytest_gpuperf", "scorecard", *arguments],
-        capture_output=True,
-        check=False,
-        env={**os.environ, "COLUMNS": "100"},
-        timeout=60,
-    )
+def scorecard(*arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run the command."""
+    return command("scorecard", *arguments)
 
 
 def written(folder: Path, name: str, obj: object) -> str:
@@ -37,9 +31,9 @@ def written(folder: Path, name: str, obj: object) -> str:
 def test_a_profile_is_scored() -> None:
     """Without a baseline nothing can regress."""
     done = scorecard(PROFILE, *GB10)
-    text = done.stdout.decode()
+    text = done.stdout
 
-    assert (done.returncode, done.stderr) == (0, b"")
+    assert (done.returncode, done.stderr) == (0, "")
     assert text.startswith("Training scorecard\n\ngrade               D\n")
     assert "throughput          210 of 1728 tok/s" in text
 
@@ -68,11 +62,11 @@ def test_what_was_printed_can_be_the_baseline(tmp_path: Path) -> None:
     for policy in ("reference", "measured"):
         chosen = (f"--policy={policy}", "--format=json")
         path = tmp_path / f"{policy}.json"
-        path.write_bytes(scorecard(PROFILE, *GB10, *chosen).stdout)
+        path.write_text(scorecard(PROFILE, *GB10, *chosen).stdout, "utf-8")
 
         again = scorecard(PROFILE, *GB10, *chosen, f"--baseline={path}")
 
-        assert (again.returncode, again.stderr) == (0, b"")
+        assert (again.returncode, again.stderr) == (0, "")
 
 
 def test_a_quantity_that_got_lost_is_exit_1(tmp_path: Path) -> None:
@@ -83,7 +77,7 @@ def test_a_quantity_that_got_lost_is_exit_1(tmp_path: Path) -> None:
     assert scorecard(*lost).returncode == 0
     done = scorecard(*lost, "--policy=measured", "--format=markdown")
     assert done.returncode == 1
-    assert b"- `step_time_ms`: UNMEASURED; " in done.stdout
+    assert "- `step_time_ms`: UNMEASURED; " in done.stdout
 
 
 @pytest.mark.parametrize("hardware", ["1,1e7", "RTX_4060 Laptop", "GB10"])
@@ -108,8 +102,8 @@ def test_hardware_is_read_from_a_file(tmp_path: Path) -> None:
     )
 
     assert done.returncode == 0
-    assert b"bottleneck          compute\n" in done.stdout
-    assert b"arithmetic used     70.0 % (declared)\n" in done.stdout
+    assert "bottleneck          compute\n" in done.stdout
+    assert "arithmetic used     70.0 % (declared)\n" in done.stdout
 
 
 def test_an_invariant_that_does_not_hold_is_exit_1() -> None:
@@ -120,11 +114,11 @@ def test_an_invariant_that_does_not_hold_is_exit_1() -> None:
         *measured, "--invariant=backward / forward <= 1", "--invariant=busy <= 1"
     )
 
-    assert (good.returncode, good.stderr) == (0, b"")
-    assert b"passed; " in good.stdout
+    assert (good.returncode, good.stderr) == (0, "")
+    assert "passed; " in good.stdout
     assert bad.returncode == 1
-    assert b"FAILED; " in bad.stdout
-    assert b"UNMEASURED; busy: not in the profile" in bad.stdout
+    assert "FAILED; " in bad.stdout
+    assert "UNMEASURED; busy: not in the profile" in bad.stdout
     assert scorecard(*measured, "--invariant=what").returncode == 4
     assert scorecard(PROFILE, *GB10, "--invariant=step <= 1").returncode == 2
 
@@ -134,7 +128,7 @@ def test_several_baselines_say_how_much_sessions_differ() -> None:
     one = f"--baseline={BASELINE}"
     done = scorecard(PROFILE, *GB10, one, one, one, "--policy=measured")
 
-    assert "spread of sessions 2.0 %" in " ".join(done.stdout.decode().split())
+    assert "spread of sessions 2.0 %" in " ".join(done.stdout.split())
     assert scorecard(PROFILE, *GB10, one, one).returncode == 2
 
 
@@ -165,18 +159,18 @@ def test_what_is_wrong_is_said(
     done = scorecard(*arguments)
 
     assert done.returncode == code
-    assert done.stdout == b""
-    assert words in done.stderr.decode()
-    assert b"Traceback" not in done.stderr
+    assert done.stdout == ""
+    assert words in done.stderr
+    assert "Traceback" not in done.stderr
 
 
 def test_a_baseline_of_the_other_policy_is_wrong_usage(tmp_path: Path) -> None:
     """The measured policy reads both kinds, the other one its own."""
     measured = tmp_path / "measured.json"
     printed = scorecard(PROFILE, *GB10, "--policy=measured", "--format=json")
-    measured.write_bytes(printed.stdout)
+    measured.write_text(printed.stdout, "utf-8")
 
     done = scorecard(PROFILE, *GB10, f"--baseline={measured}")
 
     assert done.returncode == 2
-    assert b"add --policy=measured" in done.stderr
+    assert "add --policy=measured" in done.stderr
