@@ -423,10 +423,16 @@ def test_a_regression_that_is_only_shown_fails_nothing(project: Project) -> None
     assert {r["role"] for r in project.report()["records"]} == {"main"}
 
 
-@pytest.mark.parametrize("workers", [ALONE, WORKERS])
-@pytest.mark.parametrize("style", ["auto", "short", "native", "no"])
+@pytest.mark.parametrize(
+    ("style", "workers"),
+    [
+        pytest.param("auto", (*XDIST, "-n2"), id="auto-two-workers"),
+        pytest.param("no", (*XDIST, "-n2"), id="no-two-workers"),
+        *((style, ()) for style in ("short", "native", "no")),
+    ],
+)
 def test_a_regression_is_explained_once(
-    project: Project, workers: tuple[str, ...], style: str
+    project: Project, style: str, workers: tuple[str, ...]
 ) -> None:
     """In FAILURES where pytest prints it whole, else in our summary; always in JUnit."""
     project.store()
