@@ -26,6 +26,8 @@ class FakeRunner:
     """
     Answers each command with the next of its answers; an exception is raised.
 
+    A runner whose answers depend on the command has an `answer` of its own.
+
     Attributes:
         calls: What was asked for, in order.
     """
@@ -43,17 +45,20 @@ class FakeRunner:
         env: Mapping[str, str] | None = None,
         stdin: bytes = b"",
     ) -> Finished:
-        self.calls.append(
-            Call(
-                argv=tuple(argv),
-                timeout_s=timeout_s,
-                cwd=cwd,
-                env=None if env is None else dict(env),
-                stdin=stdin,
-            )
+        call = Call(
+            argv=tuple(argv),
+            timeout_s=timeout_s,
+            cwd=cwd,
+            env=None if env is None else dict(env),
+            stdin=stdin,
         )
+        self.calls.append(call)
+        return self.answer(call)
+
+    def answer(self, call: Call) -> Finished:
+        """Return how a command ends."""
         if not self._answers:
-            message = f"nobody scripted an answer to {tuple(argv)}"
+            message = f"nobody scripted an answer to {call.argv}"
             raise AssertionError(message)
         answer = self._answers.pop(0)
         if isinstance(answer, Exception):
@@ -102,7 +107,7 @@ class FakeChild(FakeRunner):
     Args:
         variable: The environment variable that names its file.
 
-        answer: What it writes, by what it was told.
+        text: What it writes, by what it was told.
 
         end: How it ends, each time.
 
@@ -115,32 +120,24 @@ class FakeChild(FakeRunner):
     def __init__(
         self,
         variable: str,
-        answer: Callable[[ChildSpec], bytes],
+        text: Callable[[ChildSpec], bytes],
         end: Finished | Exception,
     ) -> None:
         super().__init__([end] * 9)
         self._variable = variable
-        self._answer = answer
+        self._text = text
         self.specs: list[ChildSpec] = []
         self.scratches: list[Path] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        place = Path((env or {})[self._variable])
+    def answer(self, call: Call) -> Finished:
+        place = Path((call.env or {})[self._variable])
         spec = codec.from_text(place.read_bytes(), ChildSpec)
         self.specs.append(spec)
         self.scratches.append(place.parent)
-        text = self._answer(spec)
+        text = self._text(spec)
         if text:
             Path(spec.out).write_bytes(text)
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+        return super().answer(call)
 
 
 def finished(

@@ -9,13 +9,12 @@ import signal
 import subprocess
 import sys
 import tempfile
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
 from fakes.repositories import Repo
-from fakes.runner import FakeRunner, finished
+from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.collect.worktree import Repository, worktree
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
@@ -276,22 +275,16 @@ def test_a_folder_that_is_not_ours_stays(
     assert sorted(temporary.iterdir()) == before
 
 
-class Full(ProcessRunner):
+class Full(FakeRunner):
     """A runner whose git has no room to check out."""
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        if "add" in argv:
+    def answer(self, call: Call) -> Finished:
+        if "add" in call.argv:
             text = f"fatal: cannot create directory: {os.strerror(errno.ENOSPC)}"
             return finished(128, stderr=text.encode())
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+        return RUNNER.run(
+            call.argv, timeout_s=call.timeout_s, cwd=call.cwd, env=call.env
+        )
 
 
 def test_a_full_disk_is_named(two: Repo, temporary: Path) -> None:

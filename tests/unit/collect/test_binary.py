@@ -7,14 +7,14 @@ import shutil
 import struct
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
 import pytest
 
-from fakes.runner import FakeRunner, finished
+from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.binary.read import read_cubins
 from pytest_gpuperf.collect.binary.tools import (
     CUOBJDUMP,
@@ -87,19 +87,8 @@ class FakeCuobjdump(FakeRunner):
         self.cubins = cubins
         self.ending = ending
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        self._answers = [self._answer(argv, cwd)]
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
-
-    def _answer(self, argv: Sequence[str], cwd: str | None) -> Finished:
+    def answer(self, call: Call) -> Finished:
+        argv, cwd = call.argv, call.cwd
         if "-xelf" in argv and self.ending is not None:
             return self.ending
         if "-xelf" in argv and cwd is not None:

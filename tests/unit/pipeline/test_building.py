@@ -4,12 +4,11 @@ from __future__ import annotations
 
 import os
 import sys
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import pytest
 
-from fakes.runner import FakeRunner, finished
+from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.collect.worktree import Repository
 from pytest_gpuperf.errors import SidesRefusedError
@@ -31,23 +30,15 @@ class Pip(FakeRunner):
         self._exit_code = exit_code
         self.builds: list[tuple[str, ...]] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        if argv[0] == "git":
-            names = ["pyproject.toml", "core.c"] if "--cached" in argv else []
+    def answer(self, call: Call) -> Finished:
+        if call.argv[0] == "git":
+            names = ["pyproject.toml", "core.c"] if "--cached" in call.argv else []
             return finished(stdout="\0".join(names).encode())
-        self.builds.append(tuple(argv))
-        assert cwd is not None
-        site = Path(argv[argv.index("--target") + 1])
+        self.builds.append(call.argv)
+        assert call.cwd is not None
+        site = Path(call.argv[call.argv.index("--target") + 1])
         site.mkdir()
-        (site / "core.so").write_bytes(Path(cwd, "core.c").read_bytes())
+        (site / "core.so").write_bytes(Path(call.cwd, "core.c").read_bytes())
         return finished(self._exit_code, stderr=b"error: no compiler\n")
 
 

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import errno
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable
 from pathlib import Path
 
 import pytest
 
-from fakes.runner import FakeRunner, finished
+from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.errors import CollectorTimeoutError, SidesRefusedError
 from pytest_gpuperf.measure.site import ProcessIdentity
@@ -38,20 +38,12 @@ class Child(FakeRunner):
         self._listing = listing
         self.spec: ChildSpec | None = None
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
-        assert env is not None
-        self.spec = codec.from_text(Path(env["CHILD"]).read_bytes(), ChildSpec)
+    def answer(self, call: Call) -> Finished:
+        assert call.env is not None
+        self.spec = codec.from_text(Path(call.env["CHILD"]).read_bytes(), ChildSpec)
         if self._listing is not None:
-            Path(env[LISTING_VARIABLE]).write_text(codec.to_text(self._listing))
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+            Path(call.env[LISTING_VARIABLE]).write_text(codec.to_text(self._listing))
+        return super().answer(call)
 
 
 @pytest.fixture

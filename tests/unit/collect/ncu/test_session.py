@@ -10,7 +10,6 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +19,7 @@ from fakes import fake_ncu, fake_ncu_report
 from fakes.clock import FakeClock
 from fakes.nvml import FakeGpu, FakeNvml
 from fakes.processes import ended
-from fakes.runner import FakeRunner, finished
+from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.launches import read_capture
 from pytest_gpuperf.collect.ncu.session import Session
@@ -72,22 +71,14 @@ class ScriptedNcu(FakeRunner):
         self._written = [(log, report) for _, log, report in starts]
         self.found: list[tuple[bytes, bool]] = []
 
-    def run(
-        self,
-        argv: Sequence[str],
-        *,
-        timeout_s: float,
-        cwd: str | None = None,
-        env: Mapping[str, str] | None = None,
-        stdin: bytes = b"",
-    ) -> Finished:
+    def answer(self, call: Call) -> Finished:
         log, report = self._command.log, self._command.report
         self.found.append((log.read_bytes(), report.exists()))
         text, content = self._written.pop(0)
         log.write_text(text, encoding="utf-8")
         if content:
             report.write_bytes(content)
-        return super().run(argv, timeout_s=timeout_s, cwd=cwd, env=env, stdin=stdin)
+        return super().answer(call)
 
 
 @pytest.fixture
@@ -539,9 +530,9 @@ def test_a_gpu_has_one_lock_by_whichever_name(
     held: list[set[str]] = []
 
     class Looking(ScriptedNcu):
-        def run(self, argv: Sequence[str], **how: Any) -> Finished:
+        def answer(self, call: Call) -> Finished:
             held.append({each.name for each in folder.iterdir()})
-            return super().run(argv, **how)
+            return super().answer(call)
 
     for device in ("0", "GPU-aa00", "1"):
         folder = tmp_path / f"locks-{device}"
