@@ -90,9 +90,16 @@ def children(project: Project) -> list[dict[str, object]]:
             ),
         ),
         pytest.param(("-x", "--pdb"), id="stops"),
-        pytest.param(("--", "test_it.py"), id="dashes"),
-        pytest.param(("-k", "x", "test_it.py"), id="selected"),
-        pytest.param(("-p", "no:cacheprovider", "-p", "no:terminal"), id="bare"),
+        pytest.param(
+            (
+                *("-p", "no:cacheprovider", "-p", "no:terminal"),
+                "-k",
+                "x",
+                "--",
+                "test_it.py",
+            ),
+            id="selected",
+        ),
     ],
 )
 def test_children_run_the_suspects_and_controls_alone(
