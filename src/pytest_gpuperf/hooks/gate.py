@@ -304,9 +304,9 @@ class Gate:
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
         if self.suite.config.annotations:
-            from pytest_gpuperf.report.exports import annotations
+            from pytest_gpuperf.report.exports import annotation_lines
 
-            for text in annotations(run):
+            for text in annotation_lines(run):
                 terminalreporter.write_line(text)
         for remark in self.suite.remarks:
             _write(terminalreporter, remark)

@@ -25,7 +25,7 @@ from pytest_gpuperf.report.rows import Row, judged_value, rows
 __all__ = [
     "EXPORTS",
     "allure_bytes",
-    "annotations",
+    "annotation_lines",
     "annotations_bytes",
     "bencher_bytes",
     "csv_bytes",
@@ -332,11 +332,11 @@ def without_times(run: Run) -> list[str]:
 
 def annotations_bytes(run: Run) -> bytes:
     """Return the failures of a run as commands of a GitHub runner, at most 10."""
-    lines = annotations(run)
+    lines = annotation_lines(run)
     return "".join(f"{line}\n" for line in lines).encode()
 
 
-def annotations(run: Run) -> list[str]:
+def annotation_lines(run: Run) -> list[str]:
     """Return a command for each failure, as GitHub's runner reads them from a log."""
     places = {test.test_id: test for test in run.tests}
     loud = [row for row in rows(run) if row.is_loud]

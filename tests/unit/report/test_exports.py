@@ -239,16 +239,16 @@ def test_a_failure_is_an_annotation_on_its_line() -> None:
     below = replace(run, header=replace(run.header, options={"rootdir": "sub"}))
     many = [replace(runs.REGRESSED, key=runs.key(f"t{number}")) for number in range(15)]
 
-    assert exports.annotations(run) == [
+    assert exports.annotation_lines(run) == [
         (
             "::error file=tests/test_gemm.py,title=test_a[x%3Ay%2Cz],line=12::"
             "time regressed: 183 us, was 170 us: +7.9 %25 (+7.1 … +8.7 %25), "
             "limit 5 %25, this baseline sees >= 1.6 %25"
         )
     ]
-    assert exports.annotations(below)[0].startswith("::error file=sub/tests/")
-    assert len(exports.annotations(runs.run(verdicts=tuple(many)))) == 10
-    assert exports.annotations(runs.run(verdicts=tuple(many)))[-1] == (
+    assert exports.annotation_lines(below)[0].startswith("::error file=sub/tests/")
+    assert len(exports.annotation_lines(runs.run(verdicts=tuple(many)))) == 10
+    assert exports.annotation_lines(runs.run(verdicts=tuple(many)))[-1] == (
         "::error title=gpuperf::6 more tests missed their limits"
     )
     assert exports.annotations_bytes(runs.run()) == b""
