@@ -13,7 +13,7 @@ from pathlib import Path
 from fakes.runner import FakeRunner
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
-from pytest_gpuperf.measure.turn_client import TurnClient
+from pytest_gpuperf.measure.turns import TurnClient
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.run import ChildAnswer
 from pytest_gpuperf.pipeline.repeat import ChildSpec

@@ -376,33 +376,15 @@ class _SchemaOnly(Frozen, frozen=True):
     schema: str = ""
 
 
-class _NumberedHead(Frozen, frozen=True):
-    """The identity of a session in a store."""
-
-    id: str
-    arrival: _Arrival = 0
-
-
-class _NumberedSection(Frozen, frozen=True):
-    """The part of a section that knows the sessions."""
-
-    sessions: dict[str, _NumberedHead | None]
-
-
-class _Numbered(Frozen, frozen=True):
-    """The part of a file that knows the sessions."""
-
-    sections: list[_NumberedSection | None]
-
-
 def numbered_sessions(text: bytes) -> dict[str, int]:
     """Return the arrival number of each session of a file, by id; {}: it is unreadable."""
     try:
-        sections = msgspec.json.decode(text, type=_Numbered).sections
+        sections = filter(None, _DECODER.decode(text).sections)
+        raws = [bytes(raw) for part in sections for raw in part.sessions.values()]
+        heads = [_HEAD.decode(raw) for raw in raws if raw != b"null"]
     except _UNREADABLE:
         return {}  # whoever needs its records reports it
-    heads = (head for part in sections if part for head in part.sessions.values())
-    return {head.id: head.arrival for head in heads if head is not None}
+    return {head.id: head.arrival for head in heads}
 
 
 def decode(

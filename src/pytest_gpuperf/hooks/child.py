@@ -24,7 +24,7 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.bench import Bench
-    from pytest_gpuperf.measure.turn_client import TurnClient
+    from pytest_gpuperf.measure.turns import TurnClient
 
 __all__ = ["Child", "prepare"]
 
@@ -70,7 +70,7 @@ class Child:
         self.spec = _spec()
         self._turn_client: TurnClient | None = None
         if self.spec.turns is not None:
-            from pytest_gpuperf.measure.turn_client import TurnClient
+            from pytest_gpuperf.measure.turns import TurnClient
 
             # a pytest that a test starts has no part in the turns of its parent
             with contextlib.suppress(OSError):

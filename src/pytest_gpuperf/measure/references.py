@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pytest_gpuperf.collect.clock import Clock
-    from pytest_gpuperf.measure.turn_client import TurnClient
+    from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment
 
 __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]

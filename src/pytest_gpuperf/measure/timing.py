@@ -34,8 +34,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.measure.observers import Observations, Observers
     from pytest_gpuperf.measure.references import References
     from pytest_gpuperf.measure.site import Site
-    from pytest_gpuperf.measure.turn_client import TurnClient
-    from pytest_gpuperf.measure.turns import Turns
+    from pytest_gpuperf.measure.turns import TurnClient, Turns
     from pytest_gpuperf.model.record import RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware

@@ -18,7 +18,7 @@ import msgspec
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.measure.references import TURN_NAME
-from pytest_gpuperf.measure.turn_client import GO, OVER, Stage, TurnRequest
+from pytest_gpuperf.measure.turns import GO, OVER, Stage, TurnRequest
 from pytest_gpuperf.model import codec
 
 if TYPE_CHECKING:

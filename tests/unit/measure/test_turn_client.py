@@ -1,4 +1,4 @@
-"""measure.turn_client: what a process asks for, and when."""
+"""measure.turns: what a process asks for, and when."""
 
 from __future__ import annotations
 
@@ -19,13 +19,7 @@ from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.measure.bench import Bench, bench_of, timed_call
 from pytest_gpuperf.measure.references import TURN_NAME, References
 from pytest_gpuperf.measure.site import ProcessIdentity, Site
-from pytest_gpuperf.measure.turn_client import (
-    GO,
-    OVER,
-    Stage,
-    TurnClient,
-    TurnRequest,
-)
+from pytest_gpuperf.measure.turns import GO, OVER, Stage, TurnClient, TurnRequest
 from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.record import RecordKey

@@ -12,7 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.measure.references import TURN_NAME
-from pytest_gpuperf.measure.turn_client import GO, OVER, Stage, TurnRequest
+from pytest_gpuperf.measure.turns import GO, OVER, Stage, TurnRequest
 from pytest_gpuperf.pipeline.turn_server import Rotation
 
 TESTS = ("t0", "t1", "t2")
