@@ -1053,6 +1053,26 @@ def test_a_block_that_imports_says_so(
     assert [note.code for note in timer.timing.notes] == ["loaded-modules"]
 
 
+@pytest.mark.parametrize(
+    ("waits_ms", "counted", "codes_of_block"),
+    [(4, True, ["waits"]), (4, False, []), (2, True, []), (0, True, [])],
+)
+def test_a_block_that_mostly_waits_says_so(
+    clock: FakeClock, waits_ms: int, counted: bool, codes_of_block: list[str]
+) -> None:
+    """By itself: one that was interrupted, or that nobody counts, is none."""
+    clock.waits = 0 if counted else None
+    with HostCollector(clock, NoDevice()).measure_range() as timer:
+        clock.advance(3 * MS)
+        if waits_ms:
+            clock.wait(waits_ms * MS)
+        else:
+            clock.interrupt(9 * MS)
+
+    assert timer.timing is not None
+    assert [note.code for note in timer.timing.notes] == codes_of_block
+
+
 def test_a_block_that_raises_has_no_time(host: HostCollector) -> None:
     """What it raised passes through."""
     timer = host.measure_range()

@@ -190,8 +190,9 @@ ODD = {
 }
 
 
-@pytest.mark.parametrize("count", [1, 1000])
-@pytest.mark.parametrize("shape", ODD)
+@pytest.mark.parametrize(
+    ("shape", "count"), [*((shape, 1) for shape in ODD), ("one outlier", 1000)]
+)
 def test_a_series_of_any_shape_is_judged(shape: str, count: int) -> None:
     """Alone or among tests with more and with fewer sessions, and never against reason."""
     draw = random.Random(5)

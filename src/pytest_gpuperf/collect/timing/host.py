@@ -48,6 +48,7 @@ _LEAST_SAMPLES = 10  # docs/judging.md section 5
 _MOST_SAMPLES = 4096
 _CHECK_GROWTH = 1.5  # the stop rule sorts all samples: called at 10, 15, 22, 33 …
 _LATE_FRACTION = 0.1  # most samples may be interrupted, and each check looks at all
+_MOSTLY_RUNNING = 0.5  # of a block; a brief wait in one that computes is no sign
 _CLOCK_READINGS = 200
 _FINE_NS = 100_000  # a clock of ticks steps by 1 ms or more, or stands still
 
@@ -161,7 +162,7 @@ class HostCollector:
         No warm-up, no flush, garbage collection as it is: one sample, from an idle device
         to an idle device.
         """
-        return RangeTimer(self._clock.now_ns, self._runtime, self._timers)
+        return RangeTimer(self._clock, self._runtime, self._timers)
 
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
@@ -197,18 +198,20 @@ class RangeTimer:
 
     def __init__(
         self,
-        now_ns: Callable[[], int],
+        clock: Clock,
         runtime: DeviceRuntime,
         timers: Sequence[DeviceTimer] = (),
     ) -> None:
         self.timing: Timing | None = None
-        self._now_ns = now_ns
+        self._clock = clock
+        self._now_ns = clock.now_ns
         self._runtime = runtime
         self._wait = runtime.synchronize
         self._device_timers = timers
         self._timers: Timers | None = None  # None where the device was not in use yet
         self._modules_count = 0
-        self._start_ns = 0
+        self._waits_count: int | None = None
+        self._cpu_ns = self._start_ns = 0
 
     def __enter__(self) -> RangeTimer:
         """Wait for the device, then start."""
@@ -219,6 +222,8 @@ class RangeTimer:
             for begin in self._timers.begins:
                 begin()
         self._modules_count = len(sys.modules)
+        self._waits_count = self._clock.waits_count()
+        self._cpu_ns = self._clock.thread_cpu_ns()
         self._start_ns = self._now_ns()
         return self
 
@@ -232,6 +237,7 @@ class RangeTimer:
         if kind is not None:
             return
         returned_ns = self._now_ns() - self._start_ns
+        waits = self._has_waited(returned_ns)
         if self._timers is not None:
             for end in self._timers.ends:
                 end()
@@ -243,11 +249,21 @@ class RangeTimer:
             wall_s=elapsed_ns / NS_PER_S,
             returned_s=returned_ns / NS_PER_S if in_use else None,
         )
-        self.timing = self._timing(reading, in_use=in_use, loaded=loaded)
-
-    def _timing(self, reading: Reading, *, in_use: bool, loaded: bool) -> Timing:
-        """Return the timing of the one sample, by the best source that has it."""
         notes = [_LOADED_NOTE] if loaded else []
+        if waits and not in_use:  # the wait for a device is part of a block
+            notes.append(_WAITS_NOTE)
+        self.timing = self._timing(reading, notes, in_use=in_use)
+
+    def _has_waited(self, elapsed_ns: int) -> bool:
+        """Return whether the block gave its processor up by itself for most of its time."""
+        waits_count = self._clock.waits_count()
+        if waits_count is None or waits_count == self._waits_count:
+            return False
+        cpu_ns = self._clock.thread_cpu_ns() - self._cpu_ns
+        return cpu_ns < _MOSTLY_RUNNING * elapsed_ns
+
+    def _timing(self, reading: Reading, notes: list[Note], *, in_use: bool) -> Timing:
+        """Return the timing of the one sample, by the best source that has it."""
         timers = self._timers
         if timers is None:
             chosen = counted_samples(((reading,),), (), {})
@@ -277,6 +293,10 @@ class RangeTimer:
 _LOADED_NOTE = Note(
     code="loaded-modules",
     text="the block imported modules, which is part of its time",
+)
+_WAITS_NOTE = Note(
+    code="waits",
+    text="the block waited for most of its time (for I/O, a lock or a timer)",
 )
 _STARTED_NOTE = Note(
     code="started-device",
