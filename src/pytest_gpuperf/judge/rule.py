@@ -567,26 +567,21 @@ def _usual(choices: Sequence[str | None]) -> tuple[str | None, int]:
 
 def _effects(comparison: Comparison) -> list[float | None]:
     """Return a change with all stored values, and without any that may not fit."""
-    stored = comparison.stored
-    effects = [_effect(comparison.current, stored)]
-    if len(stored) > _LEAST_OTHERS:
-        means = [_mean(session) for session in stored]
-        extremes = {means.index(min(means)), means.index(max(means))}
-        effects += [
-            _effect(comparison.current, (*stored[:place], *stored[place + 1 :]))
-            for place in extremes
-        ]
-    return effects
+    sessions = (comparison.current, *comparison.stored)
+    is_log = all(value > 0 for session in sessions for value in session.run_values)
+    now, *then = map(_log_mean if is_log else _mean, sessions)
+    several = [then]
+    if len(then) > _LEAST_OTHERS:
+        then.sort()
+        several += [then[1:], then[:-1]]
+    means = [math.fsum(values) / len(values) for values in several]
+    if is_log:
+        return [math.expm1(now - mean) for mean in means]
+    return [_relative_to(mean, now) for mean in means]
 
 
-def _effect(current: SessionValue, then: Sequence[SessionValue]) -> float | None:
-    """Return a change as a fraction; None: it is from 0."""
-    sessions = (current, *then)
-    if all(value > 0 for session in sessions for value in session.run_values):
-        now, *logs = map(_log_mean, sessions)
-        return math.expm1(now - fmean(logs))
-    value, *means = (_mean(session) for session in sessions)
-    reference = fmean(means)
+def _relative_to(reference: float, value: float) -> float | None:
+    """Return how far a value is from another, over it; None: it became of 0."""
     if reference == 0:
         return None if value else 0.0
     return (value - reference) / abs(reference)
