@@ -14,7 +14,7 @@ from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.pipeline.proof import Project, Tree, is_test_file
+from pytest_gpuperf.pipeline.proof import Project, Tree
 from pytest_gpuperf.pipeline.side_command import Collection, SideCommand
 
 __all__ = ["Demand", "Settled", "settle"]
@@ -24,7 +24,6 @@ _REDIRECTED = {GapCode.FOREIGN_FILE, GapCode.SHARED_FILE, GapCode.NO_OWN_CODE}
 _BUILD = "build both sides with the ini option gpuperf_build_command"
 _CARRY = "name it in the ini option gpuperf_carry if it is generated"
 _COLLECT = "compare with a revision that can be imported and has these tests"
-_NO_CODE = "put the code that is measured into a module of the repository"
 
 
 class Demand(Frozen, frozen=True, kw_only=True):
@@ -109,8 +108,9 @@ def settle(
             findings[level] = Gap.of(error)
             break
         finding = search.finding(settled)
-        if finding is None:
-            return settled
+        is_lazy = finding is not None and finding.code is GapCode.NO_OWN_CODE
+        if finding is None or (is_lazy and level == 1):
+            return settled  # each process that measures is proven by itself
         findings[level] = finding
         level = _next_level(level, finding.code, is_built=demand.is_built)
     raise _refused(findings)
@@ -199,11 +199,12 @@ class _Search:
             finding = project.foreign(side, loaded) or project.shared(side, loaded)
             if finding is not None:
                 return finding
+        loaded = collections[Side.OLD].loaded
         return (
             self._ungenerated(settled)
             or _uncollected(settled)
             or self._lost(settled)
-            or self._no_code(settled)
+            or project.without_code(Side.OLD, loaded, self._demand.differing)
         )
 
     def _project(self, built: Mapping[Side, str]) -> Project:
@@ -259,17 +260,6 @@ class _Search:
             return None
         reason = f"the new side does not have {missing[0]}, which this run has"
         return Gap(code=GapCode.LOST_FILE, reason=reason, remedy=_BUILD)
-
-    def _no_code(self, settled: Settled) -> Gap | None:
-        """Return that no code of the project is loaded, though it differs; None: some is."""
-        project = settled.project
-        own = project.files_of(Side.OLD, settled.collections[Side.OLD].loaded)
-        has_code = any(not is_test_file(path) for _, path in own)
-        differing = self._demand.differing
-        if has_code or not differing or any(map(is_test_file, differing)):
-            return None
-        reason = "the tests load no code of this repository"
-        return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=_NO_CODE)
 
 
 def _uncollected(settled: Settled) -> Gap | None:

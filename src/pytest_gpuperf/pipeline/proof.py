@@ -201,6 +201,27 @@ class Project:
                 return Gap(code=GapCode.SHARED_FILE, reason=reason, remedy=_BUILD)
         return None
 
+    def without_code(
+        self, side: Side, loaded: Loaded, differing: frozenset[str]
+    ) -> Gap | None:
+        """
+        Return that a side loaded no code of its own, though it differs; None: it has.
+
+        Args:
+            side: The side.
+
+            loaded: What it loaded.
+
+            differing: The files that differ between the trees, relative to the root.
+        """
+        own = self.files_of(side, loaded)
+        has_code = any(not is_test_file(path) for _, path in own)
+        if has_code or not differing or any(map(is_test_file, differing)):
+            return None
+        reason = f"the {side.value} side loads no code of this repository"
+        remedy = "put the code that is measured into a module of the repository"
+        return Gap(code=GapCode.NO_OWN_CODE, reason=reason, remedy=remedy)
+
     def import_roots(self, loaded: Loaded) -> tuple[str, ...]:
         """Return where the project's modules are found, relative to the tree's root."""
         roots: set[str] = set()

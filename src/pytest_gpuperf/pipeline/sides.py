@@ -121,6 +121,8 @@ class Sides(Frozen, frozen=True, kw_only=True):
         modules: What differs between the sides: modules that a side loads by their names,
             other files with code by their paths; empty: the two are the same code.
 
+        differing: The files that differ, relative to the root.
+
         remarks: What else the user should know, one sentence each.
 
         project: Whose files are whose.
@@ -142,6 +144,7 @@ class Sides(Frozen, frozen=True, kw_only=True):
     only_old: tuple[str, ...] = ()
     only_new: tuple[str, ...] = ()
     modules: tuple[str, ...] = ()
+    differing: frozenset[str] = frozenset()
     remarks: tuple[str, ...] = ()
     project: Project | None = None
     collections: Mapping[Side, Collection] = {}
@@ -275,6 +278,7 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
     return (
         project.foreign(side, loaded)
         or project.shared(side, loaded)
+        or project.without_code(side, loaded, sides.differing)
         or proofs.edited(side, own, sides.states, since_ns=sides.opened_ns)
     )
 
@@ -392,6 +396,7 @@ def _sides(
         only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
         only_new=tuple(i for i in request.test_ids if i not in old),
         modules=proofs.modules_that_differ(own, differing),
+        differing=differing,
         remarks=remarks,
         project=settled.project,
         collections=settled.collections,

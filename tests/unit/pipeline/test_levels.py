@@ -280,12 +280,10 @@ def test_a_test_that_the_new_side_lacks_is_lost(search: Search) -> None:
     assert f"the new side does not have {TEST}, which this run has" in error.message
 
 
-def test_tests_that_load_no_code_of_the_project_compare_nothing(
-    search: Search,
-) -> None:
-    """What differs is not what runs."""
-    error = search.refused(
-        lambda c: collection(("test_a", f"{c.tree}/tests/test_a.py")), is_built=False
+def test_tests_may_import_the_project_when_they_run(search: Search) -> None:
+    """Until they run: each process that measures is proven by itself."""
+    settled = search.settle(
+        lambda c: collection(("test_a", f"{c.tree}/tests/test_a.py"))
     )
 
-    assert "the tests load no code of this repository" in error.message
+    assert settled.level == 1

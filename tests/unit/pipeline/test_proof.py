@@ -62,6 +62,26 @@ def test_what_counts_is_loaded_code() -> None:
 
 
 @pytest.mark.parametrize(
+    ("path", "differing", "expected"),
+    [
+        ("/repo/tests/test_core.py", "src/pkg/core.py", GapCode.NO_OWN_CODE),
+        ("/repo/src/pkg/core.py", "src/pkg/core.py", None),
+        ("/repo/tests/test_core.py", "tests/conftest.py", None),
+        ("/repo/tests/test_core.py", "", None),
+    ],
+)
+def test_what_differs_must_be_what_runs(
+    path: str, differing: str, expected: GapCode | None
+) -> None:
+    """Tests that load no code of the project compare nothing, unless they differ."""
+    files = frozenset({differing} - {""})
+
+    gap = project().without_code(Side.NEW, loaded({"x": path}), files)
+
+    assert code(gap) == expected
+
+
+@pytest.mark.parametrize(
     ("path", "owner"),
     [
         ("/repo/src/pkg/core.py", Side.NEW),
