@@ -106,6 +106,11 @@ class Command:
     side: Side
     folder: str
 
+    @property
+    def scratch(self) -> str:
+        """A folder of all its processes."""
+        return self.folder
+
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         """Return its command line."""
         base = f"--basetemp={scratch}/base"

@@ -16,6 +16,7 @@ from fakes import fake_ncu_report, fake_nvtx
 from pytest_gpuperf.collect.ncu.store import Store
 
 FAKES = Path(__file__).parents[1] / "fakes"
+GIT = shutil.which("git") or "git"
 PROCESSES = 8
 
 VALUES = """
@@ -256,6 +257,24 @@ def test_a_changed_test_module_counts_its_own_tests(suite: Suite) -> None:
     with (suite.folder / "tests/test_a.py").open("a") as stream:
         stream.write("\n")
     assert "counting 2 tests under ncu" in suite.run()[1]
+
+
+@pytest.mark.skipif(sys.platform != "linux", reason="looks at mapped libraries")
+@pytest.mark.skipif(shutil.which("cc") is None, reason="no C compiler here")
+@pytest.mark.skipif(shutil.which("git") is None, reason="git is not installed")
+def test_each_side_of_a_comparison_is_counted_once(suite: Suite) -> None:
+    """Each of its four processes has the values: a test may assert on them."""
+    suite.write({".gitignore": "__pycache__\n"})
+    who = ("-c", "user.name=A", "-c", "user.email=a@localhost")
+    for command in (["init", "-q"], ["add", "."], [*who, "commit", "-qm", "old"]):
+        subprocess.run([GIT, *command], cwd=suite.folder, check=True)
+    suite.write({"src/kernels/constants.py": "BYTES = 96.0"})
+    gate = ("--gpuperf-against=HEAD", "--gpuperf-budget=1s")
+    count, output = suite.run(*gate)
+
+    assert count == len(("this run", "old side", "new side")), output
+    assert "1 block in" in output
+    assert "gave no value" not in output
 
 
 @pytest.mark.skipif(sys.platform != "linux", reason="looks at mapped libraries")

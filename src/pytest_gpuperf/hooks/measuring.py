@@ -86,6 +86,7 @@ def count_before(session: pytest.Session, bench: Bench) -> None:
         command_line(session.config),
         requests,
         announce=lambda count: _announce(session.config, count),
+        in_block=measurer.in_block,
     )
 
 

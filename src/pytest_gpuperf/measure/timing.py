@@ -126,6 +126,11 @@ class TimingMeasurer:
         self._stop = _MedianKnown(site.runtime)
         self._closing = contextlib.ExitStack()
 
+    @property
+    def in_block(self) -> bool:
+        """Whether this process is one of a block of a comparison."""
+        return self._turn_client is not None
+
     @functools.cached_property
     def _host(self) -> HostCollector:
         """The collector of times: the host's, and the device's beside them."""
@@ -144,7 +149,7 @@ class TimingMeasurer:
             return None
         from pytest_gpuperf.measure.turns import Turns
 
-        turns = Turns(self._site, in_block=self._turn_client is not None)
+        turns = Turns(self._site, in_block=self.in_block)
         self._closing.callback(turns.close)
         return turns
 

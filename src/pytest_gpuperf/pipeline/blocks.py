@@ -53,6 +53,10 @@ class SideCommand(Protocol):
     def folder(self) -> str:
         """Where it is started."""
 
+    @property
+    def scratch(self) -> str:
+        """A folder of all its processes, which lasts as long as the run."""
+
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         """Return its command line; what it writes goes to `scratch`."""
 
@@ -314,7 +318,7 @@ class _Group:
                     role=Role.CONFIRM,
                     process_index=member.index + 1,
                     spool=None,
-                    expected=None,
+                    expected=member.command.scratch,
                 ),
                 out=_answers_file(member),
                 turns=theirs.fileno(),

@@ -182,13 +182,14 @@ def counted(
     requests: Sequence[CounterRequest],
     *,
     announce: Callable[[int], None] = lambda _: None,
+    in_block: bool = False,
 ) -> NcuCounters:
     """
     Return the counters of some tests: found, or counted now.
 
-    Of several processes that ask for the same (the workers of xdist), one counts and the
-    others wait for it. A process that measures again, to confirm, counts again too: what
-    it would find is what it is to confirm.
+    Of several processes that ask for the same (the workers of xdist, those of one side of
+    a comparison), one counts and the others wait for it. A process that measures again, to
+    confirm, counts again too: what it would find is what it is to confirm.
 
     Args:
         site: This process.
@@ -198,6 +199,8 @@ def counted(
         requests: The tests.
 
         announce: Told of how many tests are going to be counted.
+
+        in_block: Whether this process is one of a block, whose sides are counted once.
     """
     collectors = site.config.collectors
     refusal = refused(site)
@@ -211,12 +214,17 @@ def counted(
         by["session_id"] = site.identity.session.id
         return [replace(test, **by) for test in count(missing, ncu.profile)]
 
-    if site.identity.role is not Role.MAIN:
+    if site.identity.role is not Role.MAIN and not in_block:
         return NcuCounters(fill(requests), collectors=collectors)
     try:
         store = Store()
         cache = CountCache(
-            site, requests, store, identity=ncu.identity(), files=ncu.files
+            site,
+            requests,
+            store,
+            identity=ncu.identity(),
+            files=ncu.files,
+            keeps=not in_block,  # their files lie in folders that no other run has
         )
         results = cache.filled(fill)
         site.remark("ncu-cache", *_cache_remarks(store.remarks))
@@ -433,6 +441,8 @@ class CountCache:
 
         files: What the processes used that counted a test, by its id; None: one of them
             did not say. It is filled while tests are counted.
+
+        keeps: Whether later runs may find it; else this run's processes alone.
     """
 
     def __init__(
@@ -443,12 +453,14 @@ class CountCache:
         *,
         identity: Mapping[str, object],
         files: Mapping[str, frozenset[LoadedFile] | None],
+        keeps: bool = True,
     ) -> None:
         self._site = site
         self._requests = requests
         self._store = store
         self._identity = identity
         self._files = files
+        self._keeps = keeps
         folder = site.identity.expected
         self._refusals = None if folder is None else Path(folder, _REFUSALS)
         self._root = Path(site.config.root).resolve()
@@ -530,8 +542,10 @@ class CountCache:
 
         for counted in fresh:
             text = codec.to_text(counted).encode()
-            is_kept = counted.complete and self._is_kept(
-                by_id[counted.test_id], text, state_of
+            is_kept = (
+                self._keeps
+                and counted.complete
+                and self._is_kept(by_id[counted.test_id], text, state_of)
             )
             if not is_kept and self._refusals is not None:
                 with self._refusals.open("ab") as file:

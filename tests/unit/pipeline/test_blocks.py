@@ -47,6 +47,7 @@ class Command:
 
     side: Side
     folder: str
+    scratch: str = "/side"
 
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         return ("pytest", scratch, *extra)
@@ -216,7 +217,7 @@ def test_sides_differ_in_nothing_but_what_they_must() -> None:
     identities = [p.spec.identity for p in processes]
     assert len({identity.writer for identity in identities}) == 4
     assert {(i.session.id, i.role) for i in identities} == {("s", Role.CONFIRM)}
-    assert {(i.spool, i.expected) for i in identities} == {(None, None)}
+    assert {(i.spool, i.expected) for i in identities} == {(None, "/side")}
 
 
 def test_blocks_begin_with_either_side() -> None:
