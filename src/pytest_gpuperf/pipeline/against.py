@@ -130,6 +130,7 @@ def compare(
                 only_new=sides.only_new,
             )
             interrupted = looks.take(sides, command.variable)
+            remarks += sides.changed_files()
     except GpuPerfError as error:
         looks.void(Gap.of(error))
     except KeyboardInterrupt:  # before the first block, or while they are removed

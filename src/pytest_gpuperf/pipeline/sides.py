@@ -12,6 +12,7 @@ import re
 import shutil
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -55,6 +56,7 @@ _BUILD_FACTOR = 10.0  # a build of CUDA sources takes minutes, a collection seco
 _CLEAN = re.compile(
     r"""env\s*=\s*(?:\{(?![^}]*environ)|dict\(\s*\))|["']-[a-zA-Z]*[IE][a-zA-Z]*["']"""
 )
+_CACHES = frozenset({"__pycache__", ".pytest_cache"})  # each process writes to them
 _TEST_FOLDERS = ("test", "tests", "testing")
 
 
@@ -132,6 +134,8 @@ class Sides(Frozen, frozen=True, kw_only=True):
         states: What the own files of both sides were like, by path.
 
         opened_ns: When they were proven [ns since the epoch].
+
+        changed_files: Returns what else changed of both trees since, a sentence each.
     """
 
     revision: str
@@ -150,6 +154,7 @@ class Sides(Frozen, frozen=True, kw_only=True):
     collections: Mapping[Side, Collection] = {}
     states: Mapping[str, FileState] = {}
     opened_ns: int = 0
+    changed_files: Callable[[], tuple[str, ...]] = tuple
 
     def of(self, side: Side) -> SideCommand:
         """Return how a process of a side is started."""
@@ -208,7 +213,11 @@ def open_sides(
             build=_built(request, repository, tree, commands, runner),
             ignored=repository.ignored,
         )
-        yield _sides(request, commit, settled, differing, remarks=tree.remarks)
+        trees = {Side.OLD: repository.within(tree.path), Side.NEW: repository}
+        states = {side: _file_states(one, commit) for side, one in trees.items()}
+        sides = _sides(request, commit, settled, differing, remarks=tree.remarks)
+        changed_files = partial(_changed_files, trees, commit, states)
+        yield replace(sides, changed_files=changed_files)
 
 
 def _collector(
@@ -403,6 +412,35 @@ def _sides(
         states=states,
         opened_ns=marker.stat().st_mtime_ns,
     )
+
+
+def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:
+    """Return what the files of a tree that are not as in a commit are like now."""
+    return {
+        path: FileState.of(str(Path(tree.root, path)))
+        for path in tree.differing(commit)
+        if _CACHES.isdisjoint(Path(path).parts)
+    }
+
+
+def _changed_files(
+    trees: Mapping[Side, Repository],
+    commit: str,
+    before: Mapping[Side, Mapping[str, FileState]],
+) -> tuple[str, ...]:
+    """Return which files of each tree have changed, a sentence for each side."""
+    sentences = []
+    for side, tree in trees.items():
+        states = _file_states(tree, commit)
+        paths = sorted(p for p, state in states.items() if before[side].get(p) != state)
+        if paths:
+            names = ", ".join(paths[:_NAMED])
+            more = f" and {len(paths) - _NAMED} more" if len(paths) > _NAMED else ""
+            sentences.append(
+                f"the {side.value} side's {names}{more} changed while it was measured: "
+                "tests that write to the tree may measure something else each time"
+            )
+    return tuple(sentences)
 
 
 def _is_same(old: CollectedTest, new: CollectedTest) -> bool:

@@ -77,7 +77,9 @@ def main() -> None:
     request = SidesRequest(identity=identity, **fields)
     try:
         with open_sides(request, command, ProcessRunner(), SystemClock()) as sides:
-            answer = {**told(sides), "proofs": measured(sides) if measures else {}}
+            proofs = measured(sides) if measures else {}
+            written = sides.changed_files()
+            answer = {**told(sides), "proofs": proofs, "written": written}
     except GpuPerfError as error:
         answer = {"error": type(error).__name__, "text": str(error)}
     print(json.dumps(answer))  # noqa: T201 - the answer of a program

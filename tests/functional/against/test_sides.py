@@ -94,7 +94,10 @@ def test_lazy(gpuperf):
     [
         pytest.param("pass", RIGHT, marks=pytest.mark.long),
         (
-            "pathlib.Path('pkg/core.py').write_text('N = 3')",
+            (
+                "for path in ('pkg/core.py', 'tests/data.txt'):"
+                " pathlib.Path(path).write_text('N = 3')"
+            ),
             {"old": "edited-file", "new": "edited-file"},
         ),
         pytest.param(
@@ -115,6 +118,9 @@ def test_each_measuring_process_is_proven(
     answer = opened(repo, test_ids=["tests/test_lazy.py::test_lazy"], measures=True)
 
     assert answer["proofs"] == proofs
+    names = "pkg/core.py, tests/data.txt changed" if "write_text" in body else ""
+    assert all(names in sentence for sentence in answer["written"])
+    assert len(answer["written"]) == (len(proofs) if names else 0)
 
 
 def test_a_lazy_import_of_a_shared_file_is_found(repo: Repo, opened: Open) -> None:
