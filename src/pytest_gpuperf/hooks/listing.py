@@ -11,7 +11,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.loaded_files import digest_of
 from pytest_gpuperf.model import codec
-from pytest_gpuperf.pipeline.side_command import (
+from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
     CollectedTest,
     Listing,

@@ -23,7 +23,7 @@ from pytest_gpuperf.errors import SidesRefusedError
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
     from pytest_gpuperf.collect.worktree import Repository
-    from pytest_gpuperf.pipeline.side_command import SideCommand
+    from pytest_gpuperf.pipeline.side_process import SideCommand
 
 __all__ = ["Builder", "build_in_place", "cache_folder", "project_folder"]
 

@@ -32,7 +32,8 @@ from pytest_gpuperf.pipeline.building import (
 )
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import FileState, Project
-from pytest_gpuperf.pipeline.side_command import (
+from pytest_gpuperf.pipeline.side_command import SideCommand
+from pytest_gpuperf.pipeline.side_process import (
     CollectedTest,
     Collection,
     SideCommand,
@@ -44,6 +45,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.site import ProcessIdentity
     from pytest_gpuperf.pipeline.repeat import CommandLine
+
 
 __all__ = ["SideCommand", "Sides", "SidesRequest", "open_sides", "proof"]
 

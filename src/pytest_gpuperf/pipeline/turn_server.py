@@ -27,6 +27,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.collect.runner import LiveProcess
 
+
 __all__ = ["Connection", "Rotation", "TurnServer"]
 
 

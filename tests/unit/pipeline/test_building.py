@@ -19,7 +19,7 @@ from pytest_gpuperf.pipeline.building import (
     project_folder,
 )
 from pytest_gpuperf.pipeline.repeat import CommandLine
-from pytest_gpuperf.pipeline.side_command import SideCommand
+from pytest_gpuperf.pipeline.side_process import SideCommand
 
 
 class Pip(FakeRunner):

@@ -1,4 +1,4 @@
-"""Rules of pipeline.side_command: what a side says of its tests, and what it may not."""
+"""Rules of pipeline.side_process: what a side says of its tests, and what it may not."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
+from pytest_gpuperf.pipeline.side_command import SideCommand
 
 from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished
@@ -17,7 +18,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
-from pytest_gpuperf.pipeline.side_command import (
+from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
     CollectedTest,
     Collection,

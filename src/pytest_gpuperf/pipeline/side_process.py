@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Finished, Runner
     from pytest_gpuperf.measure.site import ProcessIdentity
 
+
 __all__ = [
     "LISTING_VARIABLE",
     "CollectedTest",
