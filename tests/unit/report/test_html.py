@@ -24,8 +24,8 @@ from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
-from pytest_gpuperf.report.html.axes import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.document import html_bytes
+from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
 from pytest_gpuperf.report.html.page import STATUSES, Page
 
 if importlib.util.find_spec("jinja2") is None:
@@ -334,7 +334,7 @@ def test_a_roofline_is_drawn_where_both_roofs_are_known() -> None:
     drawn = test.panel.roofline
     assert drawn is not None
     (point,) = drawn.points
-    assert point.text == "250 GFLOP/s at 10 FLOP/B, 50 % of the DRAM roof"
+    assert point.text == "250 GFLOP/s at 10 FLOP/B"
     assert drawn.sources == ("data sheet",)
     assert point.roof_y < point.y < drawn.height
 

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
 __all__ = ["html_bytes"]
 
 _FOLDER = Path(__file__).with_name("templates")
-_MANY = 200  # rows from which on the browser lays out only what is seen
 _REMEDY = "pip install 'pytest-gpuperf[html]'"
 _MICRO = re.compile(r"(?<=\d )us\b")
 _MINUS = re.compile(r"(?<![\w\])])-(?=\d)")
@@ -57,7 +56,6 @@ def html_bytes(run: Run, older: Sequence[Run] = ()) -> bytes:
             script=script,
             unscripted=unscripted,
             policy=_policy(styles=(style, unscripted), script=script),
-            is_large=len(page.tests) > _MANY,
         )
     return text.encode(errors="backslashreplace")  # lone surrogates
 

@@ -1,45 +1,203 @@
-"""What the figures of a test hold: positions and texts, nothing that is drawn."""
+"""Figures that need no session: axes, changes, limits, blocks, time.
+
+A figure has positions and texts, nothing that is drawn: x as a share of its width, y in
+pixels. So it stretches with the page while its text and marks keep their size, on a phone
+and on paper, without a script.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+import math
+from collections.abc import Iterable, Iterator, Sequence
 
-from pytest_gpuperf.compute.stats import change_point, quantile
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
+from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.html.axes import ChangeAxis, LevelAxis, LogAxis
 
 __all__ = [
     "Blocks",
     "Bullet",
+    "ChangeAxis",
     "ChangeStrip",
-    "History",
-    "Samples",
-    "SessionSamples",
+    "LevelAxis",
+    "LogAxis",
+    "SensorBand",
+    "Share",
+    "TimeLineFigure",
     "blocks",
     "bullet",
     "change_strip",
-    "history",
-    "samples",
-    "sides",
-    "trend",
+    "clean",
+    "higher_is_better",
+    "shares",
+    "time_line",
+    "utilization_shares",
+    "worsening",
 ]
 
-QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of a stored session
-_MOST_DOTS = 24  # more samples are drawn by their quantiles
-_LEAST_HISTORY = 8  # fewer sessions are all seen in the table of samples
-_LEAST_TREND = 3
-_LEAST_CHANGE = 0.02  # a smaller change of the level is not worth a line
-_MOST_HISTORY = 120  # more points lie over each other
-_HISTORY_PX = 120
-_TREND_PX = 22
+_LINEAR = math.log(
+    1.05
+)  # a change up to some 5 % is drawn in proportion, beyond in logs
+_LEAST_REACH = 0.3  # the axis shows at least that change
+_AIR = 1.12  # the widest change stays this factor away from the edge
+_LABEL_WIDTH = 0.085  # of a tick's text [share of the axis]
+_SMALLEST = 1e-300  # what a logarithm of 0 is taken of
+_FLAT = 1.0001  # a span below it is drawn as if it were a per mille
+_TICKS = (
+    (-0.875, "÷8"),
+    (-0.5, "÷2"),
+    (-0.2, "−20"),
+    (-0.05, "−5"),
+    (0.0, "0"),
+    (0.05, "+5"),
+    (0.25, "+25"),
+    (1.0, "×2"),
+    (7.0, "×8"),
+    (63.0, "×64"),
+)
+_BAND_PX = 28  # height of a sensor's band
+_BAND_WIDTH = 1000  # its width, in units of its own: it stretches
+_NAMED = 0.14  # a narrower stretch has no room for the name of its class
+# what a time line shows, in order: name and unit by the field of a CanonicalRecord
+_SENSORS = {
+    "sm_clock_hz": ("SM clock", "Hz"),
+    "power_watts": ("power", "W"),
+    "temperature_celsius": ("temperature", "°C"),
+    "sm_active_fraction": ("SM active", "fraction"),
+    "tensor_active_fraction": ("tensor active", "fraction"),
+    "dram_active_fraction": ("DRAM active", "fraction"),
+    "gpu_busy_fraction": ("GPU busy", "fraction"),
+}
+
 _BLOCK_PX = 12  # a block's line
 _BULLET_ROOM = 1.25  # the track of a limit is so many times its larger end
 
-Point = tuple[str, float]  # across [%], down [px]
+
+def clean(number: float) -> float:
+    """Return a number of a tick without the rounding of its making."""
+    return float(f"{number:.6g}")
+
+
+class ChangeAxis:
+    """
+    The changes of all tests on one axis, worse to the right.
+
+    Args:
+        changes: All that are shown [fraction]; the axis is symmetric about none.
+    """
+
+    def __init__(self, changes: Sequence[float]) -> None:
+        widest = max(map(abs, map(_bent, (*changes, _LEAST_REACH))))
+        self._reach = widest * _AIR
+        self.ticks = tuple(self._chosen_ticks())
+
+    def at(self, change: float) -> float:
+        """Return where a change stands [share of the width], cut at both ends."""
+        share = _bent(change) / self._reach
+        return 0.5 + 0.5 * max(-1.0, min(1.0, share))
+
+    def is_beyond(self, change: float) -> bool:
+        """Return whether a change lies past an end of the axis."""
+        return abs(_bent(change)) > self._reach
+
+    def _chosen_ticks(self) -> list[tuple[str, str]]:
+        """Return places and texts from the middle outwards, none over another."""
+        inside = [(self.at(c), text) for c, text in _TICKS if not self.is_beyond(c)]
+        chosen: list[tuple[float, str]] = []
+        for place, text in sorted(inside, key=lambda tick: abs(tick[0] - 0.5)):
+            apart = all(abs(place - other) >= _LABEL_WIDTH for other, _ in chosen)
+            if apart and _LABEL_WIDTH / 2 < place < 1 - _LABEL_WIDTH / 2:
+                chosen.append((place, text))
+        return [(css_percent(place), text) for place, text in chosen]
+
+
+class LogAxis:
+    """
+    A logarithmic axis across the width, with few ticks at round numbers.
+
+    Args:
+        low: The smallest number, > 0.
+
+        high: The largest, >= `low`.
+
+        most: Ticks that have room.
+    """
+
+    def __init__(self, low: float, high: float, *, most: int = 6) -> None:
+        high = max(high, low * _FLAT)
+        air = 0.06 * math.log(high / low)
+        self._low, self._high = math.log(low) - air, math.log(high) + air
+        self.ticks = _round_numbers(math.exp(self._low), math.exp(self._high), most)
+
+    def at(self, number: float) -> float:
+        """Return where a number stands [share of the width], cut at both ends."""
+        share = (math.log(max(number, _SMALLEST)) - self._low) / (
+            self._high - self._low
+        )
+        return max(0.0, min(1.0, share))
+
+
+class LevelAxis:
+    """
+    The same from bottom to top.
+
+    Args:
+        low: The smallest number, > 0.
+
+        high: The largest, >= `low`.
+
+        height_px: Height of the figure [px].
+
+        most: Ticks that have room.
+    """
+
+    def __init__(
+        self, low: float, high: float, *, height_px: int, most: int = 5
+    ) -> None:
+        self._across = LogAxis(low, high, most=most)
+        self._height_px = height_px
+        self.ticks = self._across.ticks
+
+    def at(self, number: float) -> float:
+        """Return where a number stands [px from the top]."""
+        return round(self._height_px * (1 - self._across.at(number)), 1)
+
+
+def _bent(change: float) -> float:
+    """Return a change as it is drawn: in proportion near 0, by its logarithm beyond."""
+    return math.asinh(
+        math.log(max(1 + change, 1e-9)) / _LINEAR
+    )  # -100 % has no logarithm
+
+
+def _round_numbers(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Return round numbers from low to high, at most so many."""
+    if high < 3 * low:  # a decade has too few of them
+        return _even_steps(low, high, most)
+    first, last = math.floor(math.log10(low)), math.ceil(math.log10(high))
+    numbers: list[float] = []
+    for digits in ((1, 2, 3, 5), (1, 2, 5), (1, 3), (1,)):
+        numbers = [
+            clean(digit * 10.0**power)
+            for power in range(first, last + 1)
+            for digit in digits
+            if low <= digit * 10.0**power <= high
+        ]
+        if len(numbers) <= most:
+            return tuple(numbers)
+    return tuple(numbers[:: math.ceil(len(numbers) / most)])
+
+
+def _even_steps(low: float, high: float, most: int) -> tuple[float, ...]:
+    """Return multiples of 1, 2 or 5 times a power of ten, at most so many."""
+    power = 10.0 ** (math.floor(math.log10(high - low)) - 1)
+    steps = (digit * power for digit in (1, 2, 5, 10, 20, 50, 100))
+    step = next(step for step in steps if high / step - low / step < most)
+    first, last = math.ceil(low / step), math.floor(high / step)
+    return tuple(clean(place * step) for place in range(first, last + 1))
 
 
 class ChangeStrip(Frozen, frozen=True, kw_only=True):
@@ -109,121 +267,6 @@ class Bullet(Frozen, frozen=True, kw_only=True):
     value: str
     limit: str
     text: str
-
-
-class SessionSamples(Frozen, frozen=True, kw_only=True):
-    """
-    What one session, or one fresh process, measured of a metric.
-
-    Attributes:
-        kind: stored, left-out, older, now or fresh.
-
-        label: When, in words.
-
-        value: What stands for it [unit].
-
-        commit: Its revision; "": not known.
-
-        values: Its samples [unit]; may be empty.
-
-        quantiles: The 5, 25, 50, 75 and 95 % quantiles of more of them; may be empty.
-
-        count: Samples behind it; None: not known.
-    """
-
-    kind: str
-    label: str
-    value: float
-    commit: str = ""
-    values: tuple[float, ...] = ()
-    quantiles: tuple[float, ...] = ()
-    count: int | None = None
-
-    @property
-    def spread(self) -> tuple[float, ...]:
-        """The quantiles, of the samples where those are here; else the value alone."""
-        if self.quantiles:
-            return self.quantiles
-        if len(self.values) > _MOST_DOTS:
-            return tuple(quantile(self.values, share) for share in QUANTILES)
-        return ()
-
-
-class SampleRow(Frozen, frozen=True, kw_only=True):
-    """A line of the table of samples."""
-
-    kind: str
-    label: str
-    commit: str
-    dots: tuple[str, ...]
-    tail: tuple[str, str] | None
-    box: tuple[str, str] | None
-    median: str
-    value: str
-    count: str
-
-
-class Samples(Frozen, frozen=True, kw_only=True):
-    """
-    This run's samples of a metric beside those of every stored session.
-
-    Attributes:
-        metric: The metric.
-
-        rows: The sessions, oldest first, then this run, then its fresh processes.
-
-        ticks: Places and texts of the axis.
-
-        expected: Where the baseline stands; "": there is none.
-
-        limit: Where a limit stands; "": there is none.
-
-        limit_text: The limit as it was written.
-    """
-
-    metric: str
-    rows: tuple[SampleRow, ...]
-    ticks: tuple[tuple[str, str], ...]
-    expected: str
-    limit: str
-    limit_text: str
-
-    @property
-    def has_left_out(self) -> bool:
-        """Whether a stored session does not fit the others."""
-        return any(row.kind == "left-out" for row in self.rows)
-
-
-class History(Frozen, frozen=True, kw_only=True):
-    """
-    The value of a metric, a point a session.
-
-    Attributes:
-        height: Of the figure [px].
-
-        points: Place, kind and text of each session.
-
-        band: Top and height of what the limit allows; None: no limit.
-
-        level: Where the baseline stands; None: there is none.
-
-        levels: Ticks of the value.
-
-        days: Ticks of the time.
-
-        text: All of it in words.
-
-        change: Where the level changed, and what changed in words; None: it did not.
-    """
-
-    height: int
-    points: tuple[tuple[str, float, str, str], ...]
-    band: tuple[float, float] | None
-    level: float | None
-    levels: tuple[tuple[float, str], ...]
-    days: tuple[tuple[str, str], ...]
-    text: str
-    change: tuple[str, str] | None = None
 
 
 def change_strip(verdict: Verdict, axis: ChangeAxis, text: str) -> ChangeStrip | None:
@@ -301,27 +344,6 @@ def blocks(verdict: Verdict, text: str) -> Blocks | None:
     )
 
 
-def sides(verdict: Verdict) -> list[SessionSamples]:
-    """Return what the processes of each side of a comparison measured."""
-    against = verdict.against
-    if against is None:
-        return []
-    return [
-        SessionSamples(
-            kind=kind,
-            label=label,
-            value=quantile(values, 0.5),
-            values=values,
-            count=len(values),
-        )
-        for kind, label, values in (
-            ("stored", "the revision", against.old_values),
-            ("now", "the working tree", against.new_values),
-        )
-        if values
-    ]
-
-
 def higher_is_better(verdict: Verdict) -> bool:
     """Return whether a metric gets better when it grows."""
     estimate, metric = verdict.estimate, METRICS.get(verdict.metric)
@@ -358,167 +380,135 @@ def bullet(value: float, threshold: float, text: str) -> Bullet | None:
     )
 
 
-def samples(
-    sessions: Sequence[SessionSamples],
-    metric: str,
-    unit: str,
-    verdicts: Iterable[Verdict],
-) -> Samples | None:
+class SensorBand(Frozen, frozen=True, kw_only=True):
+    """One sensor over time: its name, what it ranged over, and its line [band's units]."""
+
+    name: str
+    range: str
+    points: str
+
+
+class TimeLineFigure(Frozen, frozen=True, kw_only=True):
     """
-    Return the table of samples; None: there is no session, or one has a value of 0.
+    The sensors of a GPU over a measurement.
+
+    Attributes:
+        duration: How long it took.
+
+        count: Readings that are drawn.
+
+        bands: The sensors.
+
+        classes: Start, width and name of each stretch of one class of work, and whether
+            the name has room in it.
+    """
+
+    duration: str
+    count: int
+    bands: tuple[SensorBand, ...]
+    classes: tuple[tuple[str, str, str, bool], ...]
+
+
+class Share(Frozen, frozen=True, kw_only=True):
+    """A part of a time that begins where the one above ended."""
+
+    name: str
+    left: str
+    width: str
+    text: str
+    time: str
+
+
+def shares(parts: Iterable[tuple[str, float]], whole_s: float) -> tuple[Share, ...]:
+    """
+    Return parts of a time, each beginning where the one above ended.
 
     Args:
-        sessions: Oldest first, then this run and its fresh processes.
+        parts: Name and length [s] of each.
 
-        metric: What they measured.
-
-        unit: Its unit.
-
-        verdicts: Those of the measurement, for the baseline and the limit.
+        whole_s: All of it [s].
     """
-    of_metric = [v for v in verdicts if v.metric == metric]
-    expected = next(
-        (v.change.reference for v in of_metric if v.change is not None), None
-    )
-    limit = next((v.limit for v in of_metric if v.limit is not None), None)
-    shown = [x for s in sessions for x in (s.value, *s.values, *s.spread)]
-    marks = [expected, None if limit is None else limit.threshold]
-    ends = [*shown, *(mark for mark in marks if mark is not None and mark > 0)]
-    if not shown or min(shown) <= 0:
-        return None
-    axis = LogAxis(min(ends), max(ends), most=5)
-    at = ["" if m is None or m <= 0 else css_percent(axis.at(m)) for m in marks]
-    return Samples(
-        metric=metric,
-        rows=tuple(_sample_row(session, axis, unit) for session in sessions),
-        ticks=tuple(
-            (css_percent(axis.at(t)), display.exactly(t, unit)) for t in axis.ticks
-        ),
-        expected=at[0],
-        limit=at[1],
-        limit_text="" if limit is None else limit.text,
-    )
-
-
-def _sample_row(session: SessionSamples, axis: LogAxis, unit: str) -> SampleRow:
-    """Return one line: every sample where they are few, else their quantiles."""
-    spread = [axis.at(end) for end in session.spread]
-    median = spread[2] if spread else axis.at(session.value)
-    dots = () if spread else session.values or (session.value,)
-    return SampleRow(
-        kind=session.kind,
-        label=session.label,
-        commit=session.commit[:7],
-        dots=tuple(css_percent(axis.at(value)) for value in dots),
-        tail=(css_percent(spread[0]), css_percent(spread[4] - spread[0]))
-        if spread
-        else None,
-        box=(css_percent(spread[1]), css_percent(max(spread[3] - spread[1], 0.003)))
-        if spread
-        else None,
-        median=css_percent(median),
-        value=display.value(session.value, unit),
-        count="" if session.count is None else str(session.count),
-    )
-
-
-def trend(
-    sessions: Sequence[SessionSamples], judged: float | None
-) -> tuple[Point, ...]:
-    """
-    Return the values of the sessions as few small points, this run's last.
-
-    Args:
-        sessions: Oldest first, then this run and its fresh processes.
-
-        judged: What stands for this run: fresh processes may have decided.
-    """
-    alike = [s for s in sessions if s.kind not in {"fresh", "left-out"}][-12:]
-    values = _values(alike, judged)
-    if len(values) < _LEAST_TREND or min(values) <= 0:
+    if whole_s <= 0:
         return ()
-    low, high = min(values), max(values)
-    if high < 1.08 * low:  # noise must not look like a cliff
-        low, high = low / 1.04, high * 1.04
-    axis = LevelAxis(low, high, height_px=_TREND_PX)
-    step = 0.88 / (len(values) - 1)
-    return tuple(
-        (css_percent(0.06 + place * step), axis.at(value))
-        for place, value in enumerate(values)
-    )
+    rows, left = [], 0.0
+    for name, part_s in parts:
+        share = part_s / whole_s
+        rows.append(
+            Share(
+                name=name,
+                left=css_percent(min(left, 1.0)),
+                width=css_percent(max(0.0, min(share, 1 - left))),
+                text=display.whole_percent(share),
+                time=display.value(part_s, "s"),
+            )
+        )
+        left += share
+    return tuple(rows)
 
 
-def _values(sessions: Sequence[SessionSamples], judged: float | None) -> list[float]:
-    """Return what stands for each session; for this run the judged value."""
-    return [
-        judged if s.kind == "now" and judged is not None else s.value for s in sessions
-    ]
-
-
-def history(
-    sessions: Sequence[SessionSamples],
-    unit: str,
-    verdict: Verdict | None,
-    judged: float | None = None,
-) -> History | None:
-    """
-    Return a point for each session; None: they are few, or one has a value of 0.
-
-    Args:
-        sessions: Oldest first.
-
-        unit: The unit of their values.
-
-        verdict: What was decided of the change, for its level and its limit.
-
-        judged: What stands for this run: fresh processes may have decided.
-    """
-    shown = [s for s in sessions if s.kind != "fresh"][-_MOST_HISTORY:]
-    values = _values(shown, judged)
-    if len(shown) < _LEAST_HISTORY or min(values) <= 0:
+def time_line(line: TimeLine) -> TimeLineFigure | None:
+    """Return the sensors of a GPU as bands; None: a single reading is not a line."""
+    if len(line.since_s) < 2:  # noqa: PLR2004 - two ends
         return None
-    change = verdict.change if verdict is not None else None
-    level = change.reference if change is not None and change.reference > 0 else None
-    allowed = verdict.threshold if verdict is not None else None
-    axis = LevelAxis(
-        min([*values, *([level] if level else [])]) / 1.005,
-        max([*values, *([level] if level else [])]) * 1.005,
-        height_px=_HISTORY_PX,
+    start_s, end_s = line.since_s[0], line.since_s[-1]
+    span_s = (end_s - start_s) or 1.0
+    places = [(since_s - start_s) / span_s for since_s in line.since_s]
+    bands = (
+        _band_of(name, line.readings[name], places)
+        for name in _SENSORS
+        if name in line.readings
     )
-    step = 1 / len(shown)
-    places = [css_percent((place + 0.5) * step) for place in range(len(shown))]
-    band = None
-    if level and allowed:
-        top, bottom = axis.at(level * (1 + allowed)), axis.at(level / (1 + allowed))
-        band = top, round(bottom - top, 1)
-    texts = [display.value(value, unit) for value in values]
-    return History(
-        height=_HISTORY_PX,
-        points=tuple(
-            (x, axis.at(s.value), s.kind, f"{s.label} {s.commit[:7]}: {text}")
-            for x, s, text in zip(places, shown, texts, strict=True)
-        ),
-        band=band,
-        level=axis.at(level) if level else None,
-        levels=tuple((axis.at(t), display.exactly(t, unit)) for t in axis.ticks),
-        days=tuple(
-            (places[place], shown[place].label)
-            for place in sorted({0, len(shown) // 2, len(shown) - 1})
-        ),
-        text=f"{len(shown)} sessions, {texts[0]} in the first, {texts[-1]} in this run",
-        change=_level_change(shown, values, unit),
+    return TimeLineFigure(
+        duration=display.value(span_s, "s"),
+        count=len(places),
+        bands=tuple(band for band in bands if band is not None),
+        classes=tuple(_class_parts(line.classes, places)),
     )
 
 
-def _level_change(
-    sessions: Sequence[SessionSamples], values: Sequence[float], unit: str
-) -> tuple[str, str] | None:
-    """Return where a history got another level, and what; None: it did not."""
-    place = change_point(values, least=_LEAST_CHANGE)
-    if place is None:
+def _band_of(
+    name: str, values: Sequence[float | None], places: Sequence[float]
+) -> SensorBand | None:
+    """Return one sensor as a line; None: it said something once at most."""
+    label, unit = _SENSORS[name]
+    known = [(x, v) for x, v in zip(places, values, strict=True) if v is not None]
+    if len(known) < 2:  # noqa: PLR2004 - two ends
         return None
-    before, after = (quantile(part, 0.5) for part in (values[:place], values[place:]))
-    then, now = display.value(before, unit), display.value(after, unit)
-    first = f"{sessions[place].label} {sessions[place].commit[:7]}".rstrip()
-    moved = display.change(after / before - 1)
-    return css_percent(place / len(values)), f"{moved} since {first}: {then} → {now}"
+    numbers = [value for _, value in known]
+    low, high = min(numbers), max(numbers)
+    bottom = 0.0 if unit == "fraction" else low * 0.9
+    top = 1.0 if unit == "fraction" else high * 1.02
+    scale = _BAND_PX / ((top - bottom) or 1.0)
+    points = (f"{_BAND_WIDTH * x:.0f},{(top - v) * scale:.1f}" for x, v in known)
+    return SensorBand(
+        name=label,
+        range=display.value(low, unit)
+        if low == high
+        else display.interval(low, high, unit),
+        points=" ".join(points),
+    )
+
+
+def _class_parts(
+    classes: Sequence[str], places: Sequence[float]
+) -> Iterator[tuple[str, str, str, bool]]:
+    """Yield start, width and name of each stretch of one class, and if a name fits."""
+    if not any(classes):
+        return
+    first = 0
+    for place in range(1, len(classes) + 1):
+        if place == len(classes) or classes[place] != classes[first]:
+            begin = places[first]
+            end = places[min(place, len(classes) - 1)]
+            share = end - begin
+            name = classes[first] or "not known"
+            yield css_percent(begin), css_percent(share), name, share > _NAMED
+            first = place
+
+
+def utilization_shares(window: UtilizationWindow) -> tuple[Share, ...]:
+    """Return where the time of a GPU went, the longest class first."""
+    parts = sorted(window.class_s.items(), key=lambda part: (-part[1], part[0]))
+    parts.append(("without SM, tensor or DRAM activity", window.incomplete_s))
+    parts.append(("not observed", window.unobserved_s))
+    return shares([part for part in parts if part[1] > 0], window.duration_s)

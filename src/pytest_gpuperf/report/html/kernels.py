@@ -13,7 +13,7 @@ from pytest_gpuperf.model.roofline import Attainment
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import evidence_text, limiter_text, roof_text
 from pytest_gpuperf.report.display import css_percent
-from pytest_gpuperf.report.html.axes import LevelAxis, LogAxis
+from pytest_gpuperf.report.html.figures import LevelAxis, LogAxis
 
 __all__ = ["Bar", "KernelLimits", "KernelRow", "Roofline", "kernel_rows", "roofline"]
 
@@ -21,6 +21,7 @@ _ROOFLINE_PX = 240
 _TINY = 0.001  # a smaller share is said to be smaller
 _NEAR_EDGE = 0.94  # from here on a label is set to the left of its place
 _ALIKE = 1.15  # roofs that differ by less are one: the clocks of launches differ
+_CALL_PX = 6.0  # radius of the point of a whole call
 _LEAST_PX, _MOST_PX = 4.5, 10.0  # radius of a point, by its share of the time
 _MOST_POINTS = 40  # more lie over each other; the longest kernels are kept
 
@@ -33,11 +34,12 @@ class Bar(Frozen, frozen=True, kw_only=True):
 
 
 class KernelLimits(Frozen, frozen=True, kw_only=True):
-    """The roof that a kernel comes closest to, and what limits it."""
+    """The roof that a kernel comes closest to, what limits it, its place under roofs."""
 
     roof: Bar | None
     limiter: str
     evidence: str
+    standing: str = ""
 
 
 class KernelRow(Frozen, frozen=True, kw_only=True):
@@ -97,6 +99,11 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
         return any(row.limits for row in self.rows)
 
     @property
+    def is_placed(self) -> bool:
+        """Whether any has a place under its roofs."""
+        return any(row.limits and row.limits.standing for row in self.rows)
+
+    @property
     def is_compared(self) -> bool:
         """Whether an earlier run had kernels, too."""
         return any(row.change for row in self.rows)
@@ -116,8 +123,8 @@ class RooflinePoint(Frozen, frozen=True, kw_only=True):
     y: float
     roof_y: float
     text: str
-    number: str = ""
-    radius: float = 6.0
+    number: str
+    radius: float
 
 
 class Roof(Frozen, frozen=True, kw_only=True):
@@ -293,7 +300,16 @@ def _limits(analysis: KernelAnalysis | None) -> KernelLimits | None:
         ),
         limiter=limiter_text(analysis.analysis.limiter),
         evidence=evidence_text(analysis.analysis.limiter),
+        standing=_standing_text(analysis.analysis.roofline),
     )
+
+
+def _standing_text(attained: Attainment | None) -> str:
+    """Return where a kernel stands under its roofs; "" where that is not known."""
+    if attained is None:
+        return ""
+    (text,) = [one.text for one in _standing(attained, "", _CALL_PX)] or [""]
+    return text
 
 
 def _part(part: float, whole: float) -> Bar | None:
@@ -341,15 +357,16 @@ def roofline(record: Record) -> Roofline | None:
         return None
     slope = max(one.slope for one in standings)
     flats = _distinct(one.flat for one in standings)
+    low = min(min(one.intensity, one.ridge) for one in standings)
     across = LogAxis(
-        min(min(one.intensity, one.ridge) for one in standings) / 4,
+        low / 4,
         max(max(one.intensity, one.ridge) for one in standings) * 4,
     )
-    floor = min(min(one.rate, one.roof) for one in standings) / 4
+    floor = min(slope * low, *(min(one.rate, one.roof) for one in standings)) / 4
     top = max(*flats, *(one.rate for one in standings))
     up = LevelAxis(floor, top * 1.3, height_px=_ROOFLINE_PX, most=4)
     ridge = max(flats) / slope
-    start = max(min(one.intensity for one in standings) / 4, floor / slope)
+    start = max(low / 4, floor / slope)  # where the memory roof leaves the floor
     middle = math.sqrt(start * ridge)
     return Roofline(
         height=_ROOFLINE_PX,
@@ -400,7 +417,7 @@ def _attainments(record: Record) -> Iterator[Attainment]:
 def _standings(record: Record) -> Iterator[_Standing]:
     """Yield the call, then its kernels, that have a place under two roofs."""
     if record.roofline is not None:
-        yield from _standing(record.roofline, "", "", 6.0)
+        yield from _standing(record.roofline, "", _CALL_PX)
     uses = record.activity.kernels if record.activity is not None else ()
     numbers = {use.shape.name: place for place, use in reversed([*enumerate(uses, 1)])}
     whole_s = math.fsum(kernel.total_s or 0.0 for kernel in record.analyses) or 1.0
@@ -409,28 +426,22 @@ def _standings(record: Record) -> Iterator[_Standing]:
             number = str(numbers.get(kernel.kernel, place))
             share = (kernel.total_s or 0.0) / whole_s
             radius = max(_LEAST_PX, _MOST_PX * math.sqrt(share))
-            name = f"{number} {kernel.demangled}: "
-            yield from _standing(kernel.analysis.roofline, name, number, radius)
+            yield from _standing(kernel.analysis.roofline, number, radius)
 
 
-def _standing(
-    attained: Attainment, name: str, number: str, radius: float
-) -> Iterator[_Standing]:
+def _standing(attained: Attainment, number: str, radius: float) -> Iterator[_Standing]:
     """Yield one point; none where a roof or its intensity is not known."""
     flat, slope = attained.peak_flop_per_s, attained.peak_bytes_per_s
     intensity = attained.intensity_flop_per_byte
     if flat is None or slope is None or not intensity or attained.fraction <= 0:
         return
     rate = attained.fraction * min(intensity * slope, flat)
-    share = display.value(attained.fraction, "fraction", digits=2)
     yield _Standing(
         intensity=intensity,
         rate=rate,
         flat=flat,
         slope=slope,
-        text=f"{name}{display.value(rate, 'FLOP/s')} at "
-        f"{display.value(intensity, '')} FLOP/B, {share} of the "
-        f"{roof_text(attained.roof)} roof",
+        text=f"{display.value(rate, 'FLOP/s')} at {display.value(intensity, '')} FLOP/B",
         number=number,
         radius=round(radius, 1),
     )

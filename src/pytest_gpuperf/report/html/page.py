@@ -15,8 +15,7 @@ from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.explanation import commands, evidence
 from pytest_gpuperf.report.html import figures
-from pytest_gpuperf.report.html.axes import ChangeAxis
-from pytest_gpuperf.report.html.figures import SessionSamples
+from pytest_gpuperf.report.html.figures import ChangeAxis
 from pytest_gpuperf.report.html.panel import (
     GapKey,
     Gaps,
@@ -26,7 +25,7 @@ from pytest_gpuperf.report.html.panel import (
     gaps_of,
     panel_of,
 )
-from pytest_gpuperf.report.html.sessions import Sessions
+from pytest_gpuperf.report.html.sessions import Point, Sessions, SessionSamples, trend
 from pytest_gpuperf.report.rows import Row, names, rows
 from pytest_gpuperf.report.terminal import judged_line, remarks, title
 
@@ -36,6 +35,7 @@ _UNWRAPPED = 10_000  # characters: the browser breaks lines
 # facts that stand in the line of the machine, or are a part of another
 _OF_MACHINE = {"core_count", "cpu_model", "platform", "python_minor"}
 _USUAL = 0.5  # a fact of more than this share of the tests is told once, at the end
+_MANY = 200  # more rows are a large page: the browser lays out only what is seen
 _ID_BYTES = 5  # two of 10,000 tests share an address once in 20,000 pages
 
 
@@ -126,7 +126,7 @@ class Test(Frozen, frozen=True, kw_only=True):
     line: str
     roofline: str
     grade: str
-    trend: tuple[figures.Point, ...]
+    trend: tuple[Point, ...]
     measured: str
     panel: Panel | None = None
 
@@ -161,6 +161,7 @@ class Page:
         self._sessions = Sessions(run, older)
         every = rows(run)
         self._called = names(row.key for row in every)
+        self.is_large = len(every) > _MANY
         self._groups = {test.test_id: test for test in run.tests}
         effects = [
             figures.worsening(v.change.effect, is_flipped=figures.higher_is_better(v))
@@ -363,7 +364,7 @@ class Page:
             line=_line(status, verdict),
             roofline=row.roofline,
             grade=row.grade,
-            trend=figures.trend(sessions, None if shown is None else shown.value),
+            trend=trend(sessions, None if shown is None else shown.value),
             measured="" if shown is not None else ", ".join(row.measured()),
             panel=self._panel(row, status, verdict, sessions) if has_panel else None,
         )
@@ -384,6 +385,7 @@ class Page:
             shown=_shown_estimate(row, verdict),
             sessions=sessions,
             earlier=self._sessions.earlier(row),
+            is_brief=self.is_large and status in _QUIET,
             commands=()
             if verdict is None
             else commands(verdict, self.run.header.options),

@@ -14,8 +14,16 @@ from pytest_gpuperf.model.verdict import JUDGED, Command, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import command_text, evidence, explanation
-from pytest_gpuperf.report.html import figures, kernels, timeline
-from pytest_gpuperf.report.html.figures import SessionSamples
+from pytest_gpuperf.report.html import figures, kernels
+from pytest_gpuperf.report.html.sessions import (
+    MOST_DOTS,
+    History,
+    Samples,
+    SessionSamples,
+    history,
+    samples,
+    sides,
+)
 from pytest_gpuperf.report.lines import Column
 from pytest_gpuperf.report.rows import Row, utilization_lines
 from pytest_gpuperf.report.steps import step_facts, step_tables
@@ -23,6 +31,7 @@ from pytest_gpuperf.report.steps import step_facts, step_tables
 __all__ = ["GapKey", "Gaps", "Panel", "bullet_of", "facts_of", "gaps_of", "panel_of"]
 
 _UNWRAPPED = 10_000  # characters: the browser breaks lines
+_FEW_DOTS = 4
 _MOST_VALUES = 40  # of a test; more are counted
 _COMPILED = {"registers", "stack_bytes", "spills_bytes"}  # have a table of their own
 _MOST_METRICS = 10  # of each kernel: a wider table is not read
@@ -79,7 +88,7 @@ class Loop(Frozen, frozen=True, kw_only=True):
     grade: str
     facts: tuple[tuple[str, str], ...]
     period: str
-    phases: tuple[timeline.Share, ...]
+    phases: tuple[figures.Share, ...]
     tables: tuple[Table, ...]
 
 
@@ -87,7 +96,7 @@ class Utilization(Frozen, frozen=True, kw_only=True):
     """What a GPU was busy with."""
 
     text: str
-    shares: tuple[timeline.Share, ...]
+    shares: tuple[figures.Share, ...]
 
 
 class Comparison(Frozen, frozen=True, kw_only=True):
@@ -95,7 +104,7 @@ class Comparison(Frozen, frozen=True, kw_only=True):
 
     metric: str
     blocks: figures.Blocks
-    sides: figures.Samples | None
+    sides: Samples | None
 
 
 class Panel(Frozen, frozen=True, kw_only=True):
@@ -105,8 +114,8 @@ class Panel(Frozen, frozen=True, kw_only=True):
     judgements: tuple[Judgement, ...]
     doubts: tuple[str, ...]
     notes: tuple[str, ...]
-    samples: figures.Samples | None
-    history: figures.History | None
+    samples: Samples | None
+    history: History | None
     against: tuple[Comparison, ...]
     roofline: kernels.Roofline | None
     roof: kernels.Bar | None
@@ -116,7 +125,7 @@ class Panel(Frozen, frozen=True, kw_only=True):
     binary: Table | None
     loop: Loop | None
     utilization: tuple[Utilization, ...]
-    time_lines: tuple[timeline.TimeLineFigure, ...]
+    time_lines: tuple[figures.TimeLineFigure, ...]
     commands: tuple[tuple[str, str], ...]
     moved: tuple[tuple[str, str, str], ...]
     values: tuple[Value, ...]
@@ -139,6 +148,7 @@ def panel_of(
     shown: Estimate | None,
     sessions: Sequence[SessionSamples],
     earlier: Record | None,
+    is_brief: bool,
     commands: tuple[Command, ...],
     moved: tuple[tuple[str, str, str], ...],
     common_facts: Mapping[str, str],
@@ -158,6 +168,9 @@ def panel_of(
 
         earlier: The same measurement in the newest earlier run; None: there is none.
 
+        is_brief: Whether a drawing whose numbers stand in a table is left out, and samples
+            are drawn by their quantiles.
+
         commands: What to type next.
 
         moved: Facts that have changed: name, then and now.
@@ -172,18 +185,23 @@ def panel_of(
     stored = [verdict for verdict in row.verdicts if not verdict.of_revision]
     drawn = len({x for s in sessions for x in (s.value, *s.values)}) > 1
     values = tuple(_values(record))
+    most_dots = _FEW_DOTS if is_brief else MOST_DOTS
     table = kernels.kernel_rows(record, earlier) if record is not None else None
     return Panel(
         state=state,
         judgements=tuple(map(_judgement, row.verdicts)),
         doubts=row.doubts(),
         notes=row.notes(),
-        samples=figures.samples(sessions, metric, unit, stored) if drawn else None,
-        history=figures.history(
+        samples=samples(sessions, metric, unit, stored, most_dots=most_dots)
+        if drawn
+        else None,
+        history=history(
             sessions, unit, changed, None if shown is None else shown.value
         ),
         against=tuple(_comparisons(row)),
-        roofline=kernels.roofline(record) if record is not None else None,
+        roofline=kernels.roofline(record)
+        if record is not None and not (is_brief and table is not None)
+        else None,
         roof=_roof(row),
         roof_origin=_roof_origin(row),
         kernels=table,
@@ -211,11 +229,11 @@ def _comparisons(row: Row) -> Iterator[Comparison]:
         drawn = figures.blocks(verdict, evidence(verdict))
         if drawn is not None and verdict.estimate is not None:
             unit = verdict.estimate.unit
-            sides = figures.sides(verdict)
+            both = sides(verdict)
             yield Comparison(
                 metric=verdict.metric,
                 blocks=drawn,
-                sides=figures.samples(sides, verdict.metric, unit, ()),
+                sides=samples(both, verdict.metric, unit, ()),
             )
 
 
@@ -347,7 +365,7 @@ def _loop(record: Record | None) -> Loop | None:
         grade=steps.grade or "",
         facts=tuple(step_facts(record)),
         period=display.value(steps.period_s, "s"),
-        phases=timeline.shares(phases, steps.period_s),
+        phases=figures.shares(phases, steps.period_s),
         tables=tuple(t for t in tables if t.heading != "phase"),  # they are drawn
     )
 
@@ -356,13 +374,13 @@ def _utilization(row: Row) -> Iterator[Utilization]:
     """Yield what each GPU was busy with."""
     texts = utilization_lines(row.utilization)
     for window, text in zip(row.utilization, texts, strict=True):
-        yield Utilization(text=text, shares=timeline.utilization_shares(window))
+        yield Utilization(text=text, shares=figures.utilization_shares(window))
 
 
-def _time_lines(record: Record | None) -> tuple[timeline.TimeLineFigure, ...]:
+def _time_lines(record: Record | None) -> tuple[figures.TimeLineFigure, ...]:
     """Return what the sensors of each GPU said."""
     lines = record.time_lines if record is not None else ()
-    return tuple(filter(None, map(timeline.time_line, lines)))
+    return tuple(filter(None, map(figures.time_line, lines)))
 
 
 def facts_of(record: Record | None) -> Iterator[tuple[str, str]]:
