@@ -104,6 +104,31 @@ class NcuClocks(str, Enum):
     BASE = "base"
 
 
+# of the table: the usual columns, and what pytest-benchmark says of samples
+USUAL_COLUMNS = (
+    *(
+        "time",
+        "spread",
+        "baseline",
+        "revision",
+        "verdict",
+        "roofline",
+        "grade",
+        "bound",
+    ),
+)
+STATISTICS = (
+    *("min", "max", "mean", "stddev", "median", "iqr", "outliers", "ops", "rounds"),
+    "iterations",
+)
+COLUMNS = (*USUAL_COLUMNS, *STATISTICS)
+SORTS = (
+    *("name", "fullname", "time", "change", "verdict"),
+    *(name for name in STATISTICS if name != "outliers"),
+)
+TIME_UNITS = ("auto", "ns", "us", "ms", "s")
+
+
 class Config(Frozen, frozen=True, kw_only=True):
     """
     The options of one run, read from the command line, the ini file and defaults.
@@ -174,6 +199,12 @@ class Config(Frozen, frozen=True, kw_only=True):
 
         csv: The same for a table.
 
+        columns: The columns of the table, in their order.
+
+        sort: What its rows are sorted by; None: the order of the tests.
+
+        time_unit: The unit of its times; None: that which suits each.
+
         annotations: Whether failures are printed as commands of a GitHub runner.
 
         junit_properties: Whether JUnit gets values and verdicts as properties.
@@ -226,6 +257,9 @@ class Config(Frozen, frozen=True, kw_only=True):
     html: str | None = None
     markdown: str | None = None
     csv: str | None = None
+    columns: tuple[str, ...] = USUAL_COLUMNS
+    sort: str | None = None
+    time_unit: str | None = None
     annotations: bool = False
     junit_properties: bool = False
     device: str | None = None
@@ -235,6 +269,11 @@ class Config(Frozen, frozen=True, kw_only=True):
     option_texts: Mapping[str, str] = {}
     peaks: DeclaredPeaks = MappingProxyType({})
     grades: Mapping[str, Bands] = {}
+
+    @property
+    def shows_samples(self) -> bool:
+        """Whether the table says more of samples than their median."""
+        return not frozenset(STATISTICS).isdisjoint((*self.columns, self.sort))
 
     @property
     def reports(self) -> Mapping[str, str]:
@@ -400,6 +439,30 @@ def parse_collectors(text: str) -> tuple[str, ...]:
     """Return the requested collectors; empty for auto."""
     names = _names(text, ("auto", *COLLECTORS), "collector")
     return () if names == ("auto",) else tuple(n for n in names if n != "auto")
+
+
+def parse_columns(text: str) -> tuple[str, ...]:
+    """Return the columns of the table."""
+    return _names(text, COLUMNS, "column")
+
+
+def parse_sort(text: str) -> str:
+    """Return what the rows of the table are sorted by."""
+    return _one_of(text, SORTS)
+
+
+def parse_time_unit(text: str) -> str | None:
+    """Return the unit of times, or None for "auto"."""
+    unit = _one_of(text, TIME_UNITS)
+    return None if unit == "auto" else unit
+
+
+def _one_of(text: str, allowed: tuple[str, ...]) -> str:
+    """Return a word that is one of some."""
+    if text.strip() not in allowed:
+        message = f"write {', '.join(allowed[:-1])} or {allowed[-1]}"
+        raise ValueError(message)
+    return text.strip()
 
 
 def parse_facts(text: str) -> frozenset[str]:

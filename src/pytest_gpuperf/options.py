@@ -84,6 +84,9 @@ _OPTIONS = (
         "gpuperf-ncu-replay", "HOW", "ncu repeats a kernel, the application or a range"
     ),
     _Option("gpuperf-ncu-clocks", "HOW", "ncu leaves clocks alone (none), or base"),
+    _Option("gpuperf-sort", "COLUMN", "sort the table: name, time, change, min, mean…"),
+    _Option("gpuperf-columns", "LIST", "columns of the table: time, min, mean, ops…"),
+    _Option("gpuperf-time-unit", "UNIT", "unit of its times: ns, us, ms, s or auto"),
     _Option("gpuperf-record", "DIR", "keep every reading of this run"),
     _Option("gpuperf-replay", "DIR", "judge a kept run; nothing is measured"),
     _Option("gpuperf-json", "FILE", "write the run as JSON"),
@@ -186,16 +189,14 @@ def _read(config: pytest.Config) -> Config:
     """
     from pytest_gpuperf import config as texts
 
-    reader = _Reader(config)
+    reader, count = _Reader(config), texts.parse_count
     baseline, named = reader.baseline()
     read = texts.Config(
         root=str(config.rootpath),
         baseline=baseline,
         baseline_named=named,
         update=reader.read("gpuperf_update", texts.parse_word(texts.Update), None),
-        sessions=reader.read(
-            "gpuperf_sessions", texts.parse_count(1, _MOST_SESSIONS), 5
-        ),
+        sessions=reader.read("gpuperf_sessions", count(1, _MOST_SESSIONS), 5),
         max_regression=reader.read(
             "gpuperf_max_regression", texts.parse_regression, _MAX_REGRESSION
         ),
@@ -204,8 +205,8 @@ def _read(config: pytest.Config) -> Config:
         compare_across=reader.read(
             "gpuperf_compare_across", texts.parse_facts, frozenset()
         ),
-        confirm=reader.read("gpuperf_confirm", texts.parse_count(0), 5),
-        runs=reader.read("gpuperf_runs", texts.parse_count(1), 1),
+        confirm=reader.read("gpuperf_confirm", count(0), 5),
+        runs=reader.read("gpuperf_runs", count(1), 1),
         confirm_by=reader.word("gpuperf_confirm_by", texts.ConfirmBy.FRESH),
         against=reader.read("gpuperf_against", texts.parse_revision, None),
         against_tests=reader.word("gpuperf_against_tests", texts.AgainstTests.SAME),
@@ -215,12 +216,15 @@ def _read(config: pytest.Config) -> Config:
         jit_cache=reader.word("gpuperf_jit_cache", texts.JitCache.FRESH),
         ncu_replay=reader.word("gpuperf_ncu_replay", texts.NcuReplay.KERNEL),
         ncu_clocks=reader.word("gpuperf_ncu_clocks", texts.NcuClocks.NONE),
-        ncu_timeout_s=reader.read(
-            "gpuperf_ncu_timeout", texts.parse_count(1, texts.DAY_S), None
-        ),
+        ncu_timeout_s=reader.read("gpuperf_ncu_timeout", count(1, texts.DAY_S), None),
         disable=reader.flag("gpuperf_disable"),
         collectors=reader.read("gpuperf_collectors", texts.parse_collectors, ()),
         chip=reader.read("gpuperf_chip", str.strip, None),
+        sort=reader.read("gpuperf_sort", texts.parse_sort, None),
+        columns=reader.read(
+            "gpuperf_columns", texts.parse_columns, texts.USUAL_COLUMNS
+        ),
+        time_unit=reader.read("gpuperf_time_unit", texts.parse_time_unit, None),
         record=reader.read("gpuperf_record", reader.path, None),
         replay=reader.read("gpuperf_replay", reader.existing_folder, None),
         json=reader.read("gpuperf_json", reader.writable_file, None),
@@ -232,7 +236,7 @@ def _read(config: pytest.Config) -> Config:
         device=reader.read("gpuperf_device", reader.device, None),
         lock=reader.word("gpuperf_lock", texts.Lock.EXCLUSIVE),
         lock_timeout_s=reader.read(
-            "gpuperf_lock_timeout", texts.parse_count(1, texts.DAY_S), 600.0
+            "gpuperf_lock_timeout", count(1, texts.DAY_S), 600.0
         ),
         telemetry=reader.read("gpuperf_telemetry", texts.parse_hertz, None),
         peaks=reader.read("gpuperf_peaks", _peaks, {}),

@@ -61,3 +61,17 @@ def test_a_report_that_cannot_be_written_is_told_before_tests_run(
 
     assert ended.ret == pytest.ExitCode.USAGE_ERROR
     assert not lines(ended, "2 passed")
+
+
+def test_the_table_shows_what_pytest_benchmark_does(project: Project) -> None:
+    """Statistics of the samples, which no report file asks for."""
+    project.write("def test_a(gpuperf):\n    gpuperf(sum, range(1000))\n")
+    ended = project.run("--gpuperf-columns=min,mean,rounds", "--gpuperf-time-unit=us")
+    (head,) = lines(ended, "min", "mean", "rounds")
+    (row,) = (line for line in ended.outlines if line.startswith("test_a "))
+    least, unit, mean, _, rounds = row.split()[1:]
+
+    assert head.split() == ["test", "min", "mean", "rounds"]
+    assert unit == "us"
+    assert 0 < float(least) <= float(mean)
+    assert int(rounds) >= 1

@@ -19,6 +19,7 @@ from pytest_gpuperf.pipeline import run as steps
 from pytest_gpuperf.pipeline.suite import Suite
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Style
+from pytest_gpuperf.report.rows import View
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Generator, Sequence
@@ -293,17 +294,22 @@ class Gate:
         if run is None:
             return
         width, verbose = _width(terminalreporter), terminalreporter.verbosity > 0
+        config = self.suite.config
+        view = View(
+            columns=config.columns, sort=config.sort, time_unit=config.time_unit
+        )
         with collector_paused():
             title, *lines = terminal.run_lines(
                 run,
                 width=width,
                 verbose=verbose,
                 in_failures=self._explained_above(terminalreporter),
+                view=view,
             )
         terminalreporter.write_sep("=", title.text)
         for line in lines:
             terminalreporter.write_line(line.text, **_MARKUP.get(line.style, {}))
-        if self.suite.config.annotations:
+        if config.annotations:
             from pytest_gpuperf.report.exports import annotation_lines
 
             for text in annotation_lines(run):

@@ -46,6 +46,7 @@ if TYPE_CHECKING:
 __all__ = [
     "confirming",
     "store",
+    "with_samples",
     "with_sessions",
     "write_interrupted",
     "write_reports",
@@ -98,7 +99,7 @@ def store(suite: Suite, run: Run) -> Run:
     if not run.header.completeness.complete:
         suite.remark(terminal.nothing_stored("not every test reported"))
         return run
-    groups = grouped((*_with_samples(suite, run).records, *run.references))
+    groups = grouped((*with_samples(suite, run).records, *run.references))
     judged: dict[RecordKey, list[Verdict]] = {}
     for verdict in run.verdicts:
         judged.setdefault(verdict.key, []).append(verdict)
@@ -452,7 +453,7 @@ def write_reports(suite: Suite, run: Run) -> None:
     from pytest_gpuperf.report.explanation import completed
     from pytest_gpuperf.report.runs import write_report
 
-    run = completed(_with_samples(suite, run))
+    run = completed(with_samples(suite, run))
     for form, path in reports.items():
         write_report(run, form, path)
 
@@ -483,8 +484,8 @@ def write_interrupted(config: Config) -> None:
             runs.write_report(run, form, path)
 
 
-def _with_samples(suite: Suite, run: Run) -> Run:
-    """Return a run with the samples that its processes kept, for the JSON report."""
+def with_samples(suite: Suite, run: Run) -> Run:
+    """Return a run with the samples that its processes kept, for who shows them."""
     spool = suite.site.identity.spool
     if spool is None:
         return run

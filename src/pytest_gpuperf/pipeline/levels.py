@@ -15,7 +15,6 @@ from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.pipeline.proof import Project, Tree
-from pytest_gpuperf.pipeline.side_command import SideCommand
 from pytest_gpuperf.pipeline.side_process import Collection, SideCommand
 
 __all__ = ["Demand", "Settled", "settle"]

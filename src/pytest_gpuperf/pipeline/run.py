@@ -129,6 +129,10 @@ def finish(
     for text in suite.memory.remarks():
         suite.remark(text)
     suite.run = _keep(suite, run)
+    if suite.config.shows_samples:
+        from pytest_gpuperf.pipeline.keeping import with_samples
+
+        suite.run = with_samples(suite, suite.run)
     suite.tidy()
     return suite.run
 

@@ -32,7 +32,6 @@ from pytest_gpuperf.pipeline.building import (
 )
 from pytest_gpuperf.pipeline.levels import Demand, Settled, settle
 from pytest_gpuperf.pipeline.proof import FileState, Project
-from pytest_gpuperf.pipeline.side_command import SideCommand
 from pytest_gpuperf.pipeline.side_process import (
     CollectedTest,
     Collection,

@@ -119,7 +119,7 @@ class Suite:
         """
         scratch = ScratchFolder("run")
         # who writes something of them
-        samples = config.json or config.html or config.update
+        samples = config.json or config.html or config.update or config.shows_samples
         spool = config.record or (scratch.path if samples else None)
         site = Site.in_main(config, spool=spool, expected=scratch.path)
         suite = cls(site, command, scratch)

@@ -31,6 +31,7 @@ __all__ = [
     "plural",
     "quoted",
     "spread",
+    "time_in",
     "value",
     "verbatim",
     "whole_percent",
@@ -105,6 +106,26 @@ def value(
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
     return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
+
+
+def time_in(number_s: float, unit: str | None) -> str:
+    """
+    Return a time in a unit that was asked for.
+
+    Args:
+        number_s: The time [s].
+
+        unit: ns, us, ms or s; None: the one that suits it.
+
+    Example:
+        >>> time_in(0.0000412, "ms"), time_in(0.0000412, None)
+        ('0.0412 ms', '41.2 us')
+    """
+    if unit is None:
+        return value(number_s, "s")
+    exponent = dict(_SPELLINGS["s"])[unit]
+    rounded = _rounded(_exact(number_s), "s", _DIGITS)
+    return f"{rounded.scaleb(-exponent, context=_WIDE):f} {unit}"
 
 
 def exactly(number: float, unit: str) -> str:

@@ -6,21 +6,22 @@ import csv
 import hashlib
 import io
 import re
-import statistics
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from datetime import datetime, timezone
 from typing import NamedTuple
 
-from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.judge.tally import speaking
-from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import first_line, from_root
 from pytest_gpuperf.report.lines import json_bytes
-from pytest_gpuperf.report.rows import Row, judged_value, rows
+from pytest_gpuperf.report.rows import (
+    Row,
+    judged_value,
+    rows,
+)
 
 __all__ = [
     "EXPORTS",
@@ -32,7 +33,6 @@ __all__ = [
     "openmetrics_bytes",
     "pytest_benchmark_bytes",
     "pytorch_bytes",
-    "sample_statistics",
     "without_times",
 ]
 
@@ -42,7 +42,6 @@ _LONGEST_MEASURE = 64
 _DIGEST_BYTES = 4  # of what tells shortened names apart
 _DIGITS = 3  # significant ones of OpenMetrics: GitLab compares texts
 _MOST_ANNOTATIONS = 10  # errors of a step that GitHub shows
-_FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
 
 # by SI unit: its name as OpenMetrics ends a metric's
 _BASE_UNITS = {
@@ -271,12 +270,7 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
     binary's, is left out: pytest-benchmark has nothing for it.
     """
     environment, session = run.header.environment, run.header.session
-    places = {test.test_id: test for test in run.tests}
-    benchmarks = [
-        _benchmark(row.record, places.get(row.key.test_id))
-        for row in rows(run)
-        if row.record is not None and _times(row.record)[1]
-    ]
+    benchmarks = [_benchmark(row) for row in rows(run) if row.statistics()]
     content = {
         "machine_info": {
             "node": session.host,
@@ -302,22 +296,22 @@ def pytest_benchmark_bytes(run: Run) -> bytes:
     return json_bytes(content)
 
 
-def _benchmark(record: Record, place: TestPlace | None) -> dict[str, object]:
+def _benchmark(row: Row) -> dict[str, object]:
     """Return a measurement as pytest-benchmark has it."""
-    path, _, name = record.key.test_id.partition("::")
+    path, _, name = row.key.test_id.partition("::")
     _, bracket, parameter = name.partition("[")
-    suffix = f" {record.key.name}" if record.key.name else ""
-    samples, iterations_count = _times(record)
-    others = {e.metric: e.value for e in reversed(record.estimates) if not e.kernel}
+    suffix = f" {row.key.name}" if row.key.name else ""
+    estimates = row.record.estimates if row.record is not None else ()
+    others = {e.metric: e.value for e in reversed(estimates) if not e.kernel}
     return {
-        "group": place.group if place is not None else None,
+        "group": row.group or None,
         "name": escape(f"{name.rpartition('::')[2] or path}{suffix}"),
-        "fullname": escape(f"{record.key.test_id}{suffix}"),
+        "fullname": escape(f"{row.key.test_id}{suffix}"),
         "params": None,
         "param": escape(parameter.removesuffix("]")) if bracket else None,
         "extra_info": {k: v for k, v in others.items() if k != "time"},
         "options": {},
-        "stats": {**sample_statistics(samples), "iterations": iterations_count},
+        "stats": row.statistics(),
     }
 
 
@@ -326,7 +320,7 @@ def without_times(run: Run) -> list[str]:
     return [
         str(row.key)
         for row in rows(run)
-        if row.record is not None and not _times(row.record)[1]
+        if row.record is not None and not row.statistics()
     ]
 
 
@@ -366,50 +360,6 @@ def _command_text(text: str, *, also: str = "") -> str:
     for letter in also:
         text = text.replace(letter, f"%{ord(letter):02X}")
     return text
-
-
-def _times(record: Record) -> tuple[Sequence[float], int]:
-    """Return the samples of a measurement's time, and the calls behind each; 0: none."""
-    for series in record.series:
-        if series.metric == "time" and series.values:
-            return series.values, series.iterations_count
-    return (), 0
-
-
-def sample_statistics(samples: Sequence[float]) -> dict[str, float | str | list[float]]:
-    """
-    Return what pytest-benchmark says of samples, by its names.
-
-    Args:
-        samples: Times [s], >= 1 of them.
-    """
-    mean = statistics.fmean(samples)
-    stddev = statistics.stdev(samples) if len(samples) > 1 else 0.0
-    q1, median, q3 = (quantile(samples, share) for share in (0.25, 0.5, 0.75))
-    reach = _FENCES_IQR * (q3 - q1)
-    within = [sample for sample in samples if q1 - reach <= sample <= q3 + reach]
-    far_count = sum(abs(sample - mean) > stddev for sample in samples)
-    outlier_count = len(samples) - len(within)
-    total = sum(samples)
-    return {
-        "min": min(samples),
-        "max": max(samples),
-        "mean": mean,
-        "stddev": stddev,
-        "rounds": len(samples),
-        "median": median,
-        "iqr": q3 - q1,
-        "q1": q1,
-        "q3": q3,
-        "iqr_outliers": outlier_count,
-        "stddev_outliers": far_count,
-        "outliers": f"{far_count};{outlier_count}",
-        "ld15iqr": min(within),
-        "hd15iqr": max(within),
-        "ops": len(samples) / total if total else 0.0,
-        "total": total,
-        "data": [*samples],
-    }
 
 
 def _values(run: Run) -> Iterator[_Value]:

@@ -7,7 +7,9 @@ import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 
-from pytest_gpuperf.judge.tally import expected_failures, speaking, worst
+from pytest_gpuperf.compute.stats import quantile
+from pytest_gpuperf.config import USUAL_COLUMNS
+from pytest_gpuperf.judge.tally import PRECEDENCE, expected_failures, speaking, worst
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import Record, RecordKey, Role
 from pytest_gpuperf.model.roofline import Attainment
@@ -22,11 +24,14 @@ from pytest_gpuperf.report.lines import Column, shorten
 __all__ = [
     "XFAILED",
     "Row",
+    "View",
     "by_group",
     "columns",
     "judged_value",
     "names",
+    "ordered",
     "rows",
+    "sample_statistics",
     "utilization_lines",
 ]
 
@@ -37,6 +42,7 @@ _ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
 _BESIDE = (Outcome.INCONCLUSIVE, Outcome.INCOMPARABLE, Outcome.NEW)
 _QUIET = frozenset({Outcome.UNCHANGED, Outcome.PASSED, None})
 _NO_GROUP = "no group"  # heads the rows of none, where others have one
+_FENCES_IQR = 1.5  # Tukey's: what lies farther from the quartiles is an outlier
 _NAME_WIDTH = 60  # of a number of the test's own, or of a template's instance
 
 
@@ -109,11 +115,25 @@ class Row(Frozen, frozen=True, kw_only=True):
     @property
     def time(self) -> str:
         """The time of a call that was judged, else the first one; "" where there is none."""
+        number_s = self.judged_time
+        return "" if number_s is None else display.value(number_s, "s")
+
+    @property
+    def judged_time(self) -> float | None:
+        """The same [s]; None where there is none."""
         time = self.estimate("time")
         if time is None:
-            return ""
+            return None
         judged = self._judged_time()
-        return display.value(time.value if judged is None else judged, time.unit)
+        return time.value if judged is None else judged
+
+    def statistics(self) -> Mapping[str, float | str | list[float]]:
+        """Return what pytest-benchmark says of the samples; empty: there are none."""
+        for series in self.record.series if self.record is not None else ():
+            if series.metric == "time" and series.values:
+                values = sample_statistics(series.values)
+                return {**values, "iterations": series.iterations_count}
+        return {}
 
     @property
     def spread(self) -> str:
@@ -303,8 +323,98 @@ def by_group(table: Iterable[Row]) -> list[tuple[str, list[Row]]]:
     return [(group or _NO_GROUP, members) for group, members in groups.items()]
 
 
+def sample_statistics(samples: Sequence[float]) -> dict[str, float | str | list[float]]:
+    """
+    Return what pytest-benchmark says of samples, by its names.
+
+    Args:
+        samples: Times [s], >= 1 of them.
+    """
+    count, total = len(samples), math.fsum(samples)
+    mean = total / count
+    variance = math.fsum((sample - mean) ** 2 for sample in samples) / max(1, count - 1)
+    stddev = math.sqrt(variance)
+    q1, median, q3 = (quantile(samples, share) for share in (0.25, 0.5, 0.75))
+    reach = _FENCES_IQR * (q3 - q1)
+    within = [sample for sample in samples if q1 - reach <= sample <= q3 + reach]
+    far_count = sum(abs(sample - mean) > stddev for sample in samples)
+    outlier_count = count - len(within)
+    return {
+        "min": min(samples),
+        "max": max(samples),
+        "mean": mean,
+        "stddev": stddev,
+        "rounds": count,
+        "median": median,
+        "iqr": q3 - q1,
+        "q1": q1,
+        "q3": q3,
+        "iqr_outliers": outlier_count,
+        "stddev_outliers": far_count,
+        "outliers": f"{far_count};{outlier_count}",
+        "ld15iqr": min(within),
+        "hd15iqr": max(within),
+        "ops": count / total if total else 0.0,
+        "total": total,
+        "data": [*samples],
+    }
+
+
+def ordered(table: Sequence[Row], sort: str | None) -> list[Row]:
+    """
+    Return rows in the order that was asked for; those without a value stand last.
+
+    Args:
+        table: The rows.
+
+        sort: A name of `config.SORTS`; None: as they are.
+    """
+    if sort is None:
+        return [*table]
+    if sort in {"name", "fullname"}:
+        called = names(row.key for row in table) if sort == "name" else {}
+        return sorted(table, key=lambda row: called.get(row.key, str(row.key)))
+    places = {row.key: _place(row, sort) for row in table}
+    return sorted(table, key=lambda row: (places[row.key] is None, places[row.key]))
+
+
+def _place(row: Row, sort: str) -> float | None:
+    """Return what a row is sorted by; None: it has no such value."""
+    if sort == "verdict":
+        return None if row.outcome is None else PRECEDENCE.index(row.outcome)
+    if sort == "change":
+        effects = (v.change.effect for v in row.verdicts if v.change is not None)
+        largest = max((abs(e) for e in effects if e is not None), default=None)
+        return None if largest is None else -largest
+    if sort == "time":
+        return row.judged_time
+    value = row.statistics().get(sort)
+    return value if isinstance(value, (int, float)) else None
+
+
+class View(Frozen, frozen=True, kw_only=True):
+    """
+    How a person wants to see the table.
+
+    Attributes:
+        columns: Names of `config.COLUMNS`, in their order.
+
+        sort: What its rows are sorted by; None: the order of the tests.
+
+        time_unit: The unit of its times; None: that which suits each.
+    """
+
+    columns: tuple[str, ...] = USUAL_COLUMNS
+    sort: str | None = None
+    time_unit: str | None = None
+
+    def time(self, number_s: float) -> str:
+        """Return a time as the table shows it."""
+        return display.time_in(number_s, self.time_unit)
+
+
 def columns(
-    shown: Sequence[Row], called: Mapping[RecordKey, str]
+    shown: Sequence[Row], called: Mapping[RecordKey, str], view: View | None = None
 ) -> tuple[Column, ...]:
     """
     Return the table of some rows.
@@ -313,33 +423,57 @@ def columns(
         shown: The rows.
 
         called: What each measurement is called.
+
+        view: Which columns it has; None: the usual ones.
     """
-    return (
-        Column(
-            head="test", cells=tuple(called[row.key] for row in shown), shrinks=True
-        ),
-        Column(head="time", cells=tuple(row.time for row in shown), blank="-"),
-        Column(head="±", cells=tuple(row.spread for row in shown)),
-        Column(head="vs baseline", cells=_changes(shown), blank="-"),
-        Column(
-            head="vs revision",
-            cells=tuple(row.revision_change for row in shown),
-            blank="-",
-        ),
-        Column(head="verdict", cells=tuple(row.label for row in shown), blank="-"),
-        Column(
-            head="roofline",
-            cells=tuple(row.roofline for row in shown),
-            blank="n/a",
-            rank=1,
-        ),
-        Column(
-            head="grade", cells=tuple(row.grade for row in shown), blank="-", rank=3
-        ),
-        Column(
-            head="bound", cells=tuple(row.bound for row in shown), blank="-", rank=2
-        ),
-    )
+    view = view or View()
+    cells = tuple(called[row.key] for row in shown)
+    test = Column(head="test", cells=cells, shrinks=True)
+    return (test, *(_column(name, shown, view) for name in view.columns))
+
+
+# of the usual columns: what stands above them, and for no value; the rank; and the
+# attribute of a row that fills them, "" where it takes more
+_HEADS: Mapping[str, tuple[str, str, int, str]] = {
+    "time": ("time", "-", 0, ""),
+    "spread": ("±", "", 0, "spread"),
+    "baseline": ("vs baseline", "-", 0, ""),
+    "revision": ("vs revision", "-", 0, "revision_change"),
+    "verdict": ("verdict", "-", 0, "label"),
+    "roofline": ("roofline", "n/a", 1, "roofline"),
+    "grade": ("grade", "-", 3, "grade"),
+    "bound": ("bound", "-", 2, "bound"),
+}
+
+
+def _column(name: str, shown: Sequence[Row], view: View) -> Column:
+    """Return one column."""
+    head, blank, rank, attribute = _HEADS.get(name, (name, "-", 0, ""))
+    if attribute:
+        cells = tuple(getattr(row, attribute) for row in shown)
+    elif name == "baseline":
+        cells = _changes(shown)
+    elif name == "time":
+        cells = tuple(_time_text(row, view) for row in shown)
+    else:
+        cells = tuple(_statistic(row, name, view) for row in shown)
+    return Column(head=head, cells=cells, blank=blank, rank=rank)
+
+
+def _time_text(row: Row, view: View) -> str:
+    """Return the time of a row; "" where it has none."""
+    number_s = row.judged_time
+    return "" if number_s is None else view.time(number_s)
+
+
+def _statistic(row: Row, name: str, view: View) -> str:
+    """Return what pytest-benchmark calls so; "" where nothing was sampled."""
+    value = row.statistics().get(name)
+    if value is None or isinstance(value, list):
+        return ""
+    if isinstance(value, str) or name in {"rounds", "iterations"}:
+        return str(value)
+    return display.value(value, "1/s") if name == "ops" else view.time(value)
 
 
 def _changes(shown: Sequence[Row]) -> tuple[str, ...]:

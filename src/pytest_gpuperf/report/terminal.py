@@ -41,8 +41,11 @@ from pytest_gpuperf.report.lines import (
 from pytest_gpuperf.report.rows import (
     XFAILED,
     Row,
+    View,
+    by_group,
     columns,
     names,
+    ordered,
     rows,
     utilization_lines,
 )
@@ -102,6 +105,7 @@ def run_lines(
     width: int = _WIDTH,
     verbose: bool = False,
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
+    view: View | None = None,
 ) -> Iterator[Line]:
     """
     Yield a run: title, table, explanations, and how many tests were judged.
@@ -117,10 +121,17 @@ def run_lines(
 
         in_failures: Whether a verdict stands in pytest's FAILURES, just above: its block is not
             printed twice.
+
+        view: Which columns the table has, and how it is sorted; None: as usual.
     """
     yield Line(title(run, width=width), Style.TITLE)
     yield from summary(
-        run, commands=commands, width=width, verbose=verbose, in_failures=in_failures
+        run,
+        commands=commands,
+        width=width,
+        verbose=verbose,
+        in_failures=in_failures,
+        view=view,
     )
 
 
@@ -136,13 +147,14 @@ def summary(
     width: int = _WIDTH,
     verbose: bool = False,
     in_failures: Callable[[Verdict], bool] = _not_in_failures,
+    view: View | None = None,
 ) -> Iterator[Line]:
     """Yield a run below its title; the arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
     every = rows(run)
     called = names(row.key for row in every)
-    yield from _table(every, called, width=width, verbose=verbose)
+    yield from _table(every, called, width=width, verbose=verbose, view=view)
     if any(record.steps is not None for record in run.records):
         from pytest_gpuperf.report.steps import run_steps_lines
 
@@ -287,24 +299,38 @@ def table_lines(
 
 
 def _table(
-    every: Sequence[Row], called: Mapping[RecordKey, str], *, width: int, verbose: bool
+    every: Sequence[Row],
+    called: Mapping[RecordKey, str],
+    *,
+    width: int,
+    verbose: bool,
+    view: View | None = None,
 ) -> Iterator[Line]:
-    """Yield the table of a run's rows, whose names are known."""
+    """Yield the table of a run's rows, whose names are known, group by group."""
     shown = [row for row in every if row.needs_attention]
     if verbose or len(every) <= _MANY_ROWS:
         shown = list(every)
-    heads, *lines = text_table(columns(shown, called), width=width) or ("",)
+    groups = by_group(ordered(shown, None if view is None else view.sort))
+    shown = [row for _, members in groups for row in members]
+    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
     if shown:
         yield Line(heads, Style.FAINT)
-    for row, text in zip(shown, lines, strict=True):
-        outcome, style = row.outcome, Style.PLAIN
-        if outcome is not None and not row.xfailed:
-            style = STYLES[outcome]
-        yield Line(text, style)
-        yield from _below(row, width, verbose=verbose)
+    texts = iter(lines)
+    for group, members in groups:
+        if group:
+            yield Line(f"{display.escape(group)}:", Style.TITLE)
+        for row in members:
+            yield Line(next(texts), _row_style(row))
+            yield from _below(row, width, verbose=verbose)
     if len(shown) < len(every):
         hidden = display.plural(len(every) - len(shown), "row")
         yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
+
+
+def _row_style(row: Row) -> Style:
+    """Return what a row means to its reader."""
+    outcome = row.outcome
+    return Style.PLAIN if outcome is None or row.xfailed else STYLES[outcome]
 
 
 def explanation_lines(

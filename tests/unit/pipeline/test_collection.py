@@ -8,7 +8,6 @@ from collections.abc import Callable
 from pathlib import Path
 
 import pytest
-from pytest_gpuperf.pipeline.side_command import SideCommand
 
 from fakes.runner import Call, FakeRunner, finished
 from pytest_gpuperf.collect.runner import Finished

@@ -6,7 +6,6 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 
 import pytest
-from pytest_gpuperf.pipeline.side_command import SideCommand
 
 from pytest_gpuperf.errors import SidesRefusedError
 from pytest_gpuperf.model.change import Side

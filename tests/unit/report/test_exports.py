@@ -28,6 +28,7 @@ from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.telemetry import TimeLine
 from pytest_gpuperf.report import exports
 from pytest_gpuperf.report.chrome_trace import chrome_trace_bytes
+from pytest_gpuperf.report.rows import sample_statistics
 
 EVIL = '=cmd|"\n::error::x\x1b[31m,%0A'
 SAMPLES = (4.0, 1.0, 2.0, 3.0, 100.0)
@@ -54,6 +55,12 @@ def hostile() -> Run:
     failed = replace(runs.FAILED, key=key, metric=EVIL, estimate=estimate)
     place = TestPlace(test_id=key.test_id, line=3, group="+g")
     return replace(runs.run((record,), (failed,)), tests=(place,))
+
+
+def families_of(text: str) -> list[Any]:
+    """Return the metrics that Prometheus' own parser reads."""
+    read = text_string_to_metric_families(text)  # type: ignore[no-untyped-call] # no types
+    return [*read]
 
 
 def rows_of(run: Run) -> list[dict[str, str]]:
@@ -117,7 +124,7 @@ def test_bencher_has_values_by_test_and_metric() -> None:
 def test_openmetrics_are_read_by_prometheus() -> None:
     """A gauge a metric, with its base unit; the names of tests are labels."""
     text = exports.openmetrics_bytes(runs.gpu_run()).decode()
-    families = {each.name: each for each in text_string_to_metric_families(text)}
+    families = {each.name: each for each in families_of(text)}
     time = families["gpuperf_time_seconds"]
     values = {
         each.labels["test"].partition("::")[2]: each.value for each in time.samples
@@ -150,7 +157,7 @@ def test_openmetrics_are_rounded_for_who_compares_texts() -> None:
 def test_no_name_breaks_openmetrics() -> None:
     """Labels are quoted, and the metric's own name is one of them."""
     text = exports.openmetrics_bytes(hostile()).decode()
-    (family,) = text_string_to_metric_families(text)
+    (family,) = families_of(text)
     (sample,) = family.samples
 
     assert sample.value == 3
@@ -224,7 +231,7 @@ def test_pytest_benchmark_has_what_was_sampled() -> None:
 @pytest.mark.parametrize("samples", [(2.0,), (0.0, 0.0)])
 def test_few_or_empty_samples_have_statistics(samples: tuple[float, ...]) -> None:
     """One sample has no spread, and no time has no rate."""
-    stats = exports.sample_statistics(samples)
+    stats = sample_statistics(samples)
 
     assert stats["stddev"] == 0
     assert stats["median"] == quantile(samples, 0.5)

@@ -13,9 +13,11 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
-from pytest_gpuperf.model.run import HeaderNote, MachineShift
+from pytest_gpuperf.model.run import HeaderNote, MachineShift, TestPlace
+from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
+from pytest_gpuperf.report.rows import View
 from pytest_gpuperf.report.terminal import Line, Style
 
 
@@ -788,3 +790,56 @@ def test_blocks_that_differ_do_not_make_a_machine_too_noisy() -> None:
     assert tally(run).noise_fraction is None
     stored = replace(SLOWER, change=noisy, against=None)
     assert tally(runs.run((), (stored,))).noise_fraction == 0.4
+
+
+def sampled(
+    name: str, *values: float, group: str | None = None
+) -> tuple[Record, TestPlace]:
+    """Return a record with samples of its time, and its place."""
+    series = Series(metric="time", unit="s", source="host", values=values)
+    record = replace(runs.record(name, runs.time_of(values[0])), series=(series,))
+    return record, TestPlace(test_id=record.key.test_id, group=group)
+
+
+def test_columns_order_and_unit_are_those_asked_for() -> None:
+    """As pytest-benchmark's options do it; groups are headings, and sorted within."""
+    measured = (
+        sampled("test_b", 3e-3, 1e-3, 2e-3, group="g"),
+        sampled("test_a", 5e-6, 5e-6),
+        sampled("test_c", 1e-3, group="g"),
+    )
+    binary = runs.record("test_z", runs.value_of("registers", 40, "count"))
+    records = (binary, *(record for record, _ in measured))
+    run = replace(runs.run(records), tests=tuple(place for _, place in measured))
+    view = View(columns=("max", "mean", "rounds"), sort="max", time_unit="ms")
+    lines = [line.text for line in terminal.run_lines(run, view=view)]
+
+    assert lines[1:8] == [
+        "test    max         mean        rounds",
+        "no group:",
+        "test_a  0.00500 ms  0.00500 ms  2",
+        "test_z  -           -           -",
+        "    registers 40",
+        "g:",
+        "test_c  1.00 ms     1.00 ms     1",
+    ]
+
+
+@pytest.mark.parametrize(
+    ("sort", "first"),
+    [
+        (None, "test_rmsnorm[8192]"),
+        ("name", "test_attention_backward[bfloat16-8192-causal-128]"),
+        ("fullname", "test_attention_backward[bfloat16-8192-causal-128]"),
+        ("time", "test_gather[64k]"),
+        ("change", "test_gemm[4096]"),
+        ("verdict", "test_registers"),
+        ("mean", "test_rmsnorm[8192]"),  # nothing was sampled
+    ],
+)
+def test_a_table_is_sorted(sort: str | None, first: str) -> None:
+    """What has no such value stands last, in the order of the tests."""
+    lines = [*terminal.run_lines(runs.gpu_run(), view=View(sort=sort), width=200)]
+    table = [line.text for line in lines if line.text.startswith("test_")]
+
+    assert table[0].split()[0] == first
