@@ -127,6 +127,7 @@ class Gate:
         if measured is None:
             return None
         self.suite.receive(measured, passed=passed or report.passed)
+        steps.report_so_far(self.suite)
         if not passed and outcomes.passed_unexpectedly(report):
             self.suite.withdraw(measured.test_id)
         if report.skipped and hasattr(report, "wasxfail"):

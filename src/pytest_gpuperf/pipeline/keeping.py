@@ -30,6 +30,7 @@ from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
 from pytest_gpuperf.report.explanation import listed
+from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
     from pytest_gpuperf.config import Config
@@ -50,6 +51,7 @@ __all__ = [
     "with_sessions",
     "write_interrupted",
     "write_reports",
+    "write_so_far",
 ]
 
 # docs/judging.md section 2: a value that is known worse than that says nothing
@@ -59,6 +61,7 @@ _QUANTILES = (0.05, 0.25, 0.5, 0.75, 0.95)  # of model.record.SessionValue
 
 # what the JSON report says until the run replaces it
 _INTERRUPTED = "the run ended before it wrote its report, or it measured nothing"
+_KILLED = "the run ended before its last test"
 
 
 class _Plan(Frozen, frozen=True, kw_only=True):
@@ -482,6 +485,32 @@ def write_interrupted(config: Config) -> None:
     for form, path in config.reports.items():
         if not runs.is_stream(path):
             runs.write_report(run, form, path)
+
+
+def write_so_far(suite: Suite) -> None:
+    """
+    Write the JSON report of a run that has not ended: whoever kills it keeps that much.
+
+    Raises:
+        ReportError: The file cannot be written.
+    """
+    from pytest_gpuperf.report.runs import is_stream, write_report
+
+    path = suite.config.json
+    if path is None or is_stream(path):
+        return
+    header = suite.header()
+    reached = replace(header.completeness, interrupted=_KILLED)
+    run = Run(
+        schema=SCHEMA_VERSION,
+        header=replace(header, completeness=reached),
+        records=suite.records(),
+        verdicts=tuple(
+            for_pytest(v) for test in suite.results.values() for v in test.verdicts
+        ),
+        tests=suite.places(),
+    )
+    write_report(with_samples(suite, run), "json", path)
 
 
 def with_samples(suite: Suite, run: Run) -> Run:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -31,7 +32,17 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.suite import Suite
 
 
-__all__ = ["confirm", "decide", "finish", "held_as", "measure_again"]
+__all__ = [
+    "confirm",
+    "decide",
+    "finish",
+    "held_as",
+    "measure_again",
+    "report_so_far",
+]
+
+_REPORT_EVERY_S = 30.0  # what a killed run loses at most, between two tests
+_REPORT_FRACTION = 0.02  # of a run's time that such reports may take
 
 
 def held_as(suite: Suite, measured: Measured) -> str | None:
@@ -55,6 +66,20 @@ def held_as(suite: Suite, measured: Measured) -> str | None:
         return None
     suite.hold(measured.test_id)
     return held
+
+
+def report_so_far(suite: Suite) -> None:
+    """Write what was measured until now, every half minute, where JSON is asked for."""
+    if suite.config.json is None or suite.elapsed_s() < suite.next_report_s:
+        return
+    from pytest_gpuperf.pipeline import keeping
+
+    begun_s = suite.elapsed_s()
+    with contextlib.suppress(GpuPerfError):  # the report at the end says what is wrong
+        keeping.write_so_far(suite)
+    ended_s = suite.elapsed_s()
+    pause_s = max(_REPORT_EVERY_S, (ended_s - begun_s) / _REPORT_FRACTION)
+    suite.next_report_s = ended_s + pause_s
 
 
 def decide(suite: Suite) -> tuple[MachineShift, ...]:

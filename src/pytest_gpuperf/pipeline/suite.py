@@ -39,6 +39,7 @@ if TYPE_CHECKING:
 __all__ = ["Suite"]
 
 _LEAST_TIMEOUT_S = 300.0  # a process may have to compile everything anew
+_FIRST_REPORT_S = 30.0  # a shorter run can be measured again
 _TIMEOUT_RATIO = 10  # so many times what the whole run took so far
 
 
@@ -76,6 +77,8 @@ class Suite:
 
         against: Its comparison with a revision; None: there is none.
 
+        next_report_s: When what was measured is reported next, in the run's time [s].
+
         stopped: Whether Ctrl-C has ended such a comparison, and so the run.
 
         tell: Told how far it is.
@@ -101,6 +104,7 @@ class Suite:
         self.remarks: tuple[str, ...] = ()
         self.complaints: tuple[str, ...] = ()
         self.against: Against | None = None
+        self.next_report_s = _FIRST_REPORT_S
         self.stopped = False
         self.tell: Callable[[Progress], object] = lambda _: None
         self._references: dict[tuple[Role, int], list[ReferenceSamples]] = {}

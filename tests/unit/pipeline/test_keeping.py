@@ -6,16 +6,21 @@ from pathlib import Path
 
 import pytest
 
+from fakes.clock import FakeClock
 from pytest_gpuperf.baseline.store import DirectoryStore
+from pytest_gpuperf.collect.environment import new_session
+from pytest_gpuperf.collect.runner import ProcessRunner
+from pytest_gpuperf.collect.runtime import find_runtime
 from pytest_gpuperf.config import Config, Update
-from pytest_gpuperf.measure.site import Site
-from pytest_gpuperf.model.codec import SCHEMA_VERSION
+from pytest_gpuperf.measure.site import ProcessIdentity, Site
+from pytest_gpuperf.model.codec import SCHEMA_VERSION, decode_run
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, Kind, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Completeness, Header, Measured, Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.pipeline.keeping import confirming, store
 from pytest_gpuperf.pipeline.repeat import CommandLine
+from pytest_gpuperf.pipeline.run import report_so_far
 from pytest_gpuperf.pipeline.suite import Suite
 
 
@@ -114,3 +119,31 @@ def test_reference_workloads_are_stored_with_any_test(tmp_path: Path) -> None:
 
     assert stored == {"test_a.py::test_a": ["time"], f"{REFERENCES} loop": ["time"]}
     assert any("stored 1 measurement in" in text for text in suite.remarks)
+
+
+def test_a_killed_run_keeps_what_it_had_measured(tmp_path: Path) -> None:
+    """Every half minute, and not for the tests between; the file says that it ended."""
+    path = tmp_path / "run.json"
+    config = Config(root=str(tmp_path), json=str(path))
+    command = CommandLine(args=(), folder=str(tmp_path), variable="GPUPERF_CHILD")
+    clock = FakeClock()
+    session = replace(new_session(clock), id="s")
+    identity = ProcessIdentity(session=session, expected=str(tmp_path))
+    site = Site(
+        config, identity, clock=clock, runner=ProcessRunner(), runtime=find_runtime()
+    )
+    suite = Suite(site, command)
+    written = []
+    for name in ("a", "b", "c", "d"):
+        clock.advance(20 * 10**9)
+        test = measured(0.01, time=1.0)
+        key = replace(test.records[0].key, test_id=name)
+        records = (replace(test.records[0], key=key),)
+        suite.receive(replace(test, test_id=name, records=records), passed=True)
+        report_so_far(suite)
+        run = decode_run(path.read_bytes(), path="") if path.exists() else None
+        written.append([] if run is None else [r.key.test_id for r in run.records])
+
+    assert written == [[], ["a", "b"], ["a", "b"], ["a", "b", "c", "d"]]
+    assert run is not None
+    assert run.header.completeness.interrupted == "the run ended before its last test"
