@@ -63,6 +63,9 @@ def test_events_time_a_device_whose_cupti_is_held(project: Project) -> None:
 
     assert "gpuperf: NVIDIA H200, driver 580.95.05, events, host, nvml" in said
     assert "cupti: Nsight Systems is attached" in said
+    before, *_ = said.partition("test_it.py")
+    assert "gpuperf: NVIDIA H200, driver 580.95.05, events, host" in before
+    assert "gpuperf: cupti: Nsight Systems is attached" in before
     assert list(found) == ["events", "host"]
     assert found["events"] == pytest.approx(220e-6, rel=0.5)
     assert found["events"] <= found["host"]

@@ -19,6 +19,7 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import outcomes
+from pytest_gpuperf.hooks.live_line import live_line_of
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.hooks.start import command_line
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -236,6 +237,9 @@ class Measuring:
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: set[str] = set()
+        self._live_line = live_line_of(config, bench.site.clock) if judging else None
+        if self._live_line is not None and isinstance(bench.measurer, TimingMeasurer):
+            bench.measurer.tell(self._live_line.sampled)
 
     @classmethod
     def in_worker(cls, config: pytest.Config) -> Measuring:
@@ -271,6 +275,22 @@ class Measuring:
                 ),
             )
         )
+
+    def pytest_report_collectionfinish(self) -> list[str]:
+        """Say on what the tests are going to be measured, where it is a GPU."""
+        site, option = self.bench.site, self.config.option
+        told = self.judging and option.verbose >= 0 and not option.collectonly
+        measures = site.config.replay is None and not site.config.disable
+        if not (told and measures and site.expected.test_ids):
+            return []
+        device = site.device()
+        if device is None:
+            return []
+        from pytest_gpuperf.report.terminal import start_lines
+
+        choice = site.choice()
+        lines = start_lines(device, choice.collectors, choice.notes)
+        return [line.text for line in lines]
 
     def pytest_unconfigure(self) -> None:
         """Let others have what was opened to look at the device."""
@@ -359,6 +379,11 @@ class Measuring:
             ledger = fixture_of(item).ledger
             raise ledger.refuse("requires", lacking)
 
+    def pytest_runtest_teardown(self) -> None:
+        """Take back what is written beside the progress, before pytest writes there."""
+        if self._live_line is not None:
+            self._live_line.end()
+
     @pytest.hookimpl(wrapper=True, trylast=True)
     def pytest_runtest_call(self, item: pytest.Item) -> Generator[None, object, object]:
         """Measure the call of a test without the fixture, and hold limits after it."""
@@ -368,6 +393,8 @@ class Measuring:
         references = self.bench.measurer.references
         if references is not None:
             references.before()
+        if self._live_line is not None:
+            self._live_line.begin()
         if plan.uses_fixture:
             result = yield
         else:

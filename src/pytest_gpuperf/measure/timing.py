@@ -142,6 +142,16 @@ class TimingMeasurer:
             take_turn=self._take_turn,
         )
 
+    def tell(self, listener: Callable[[], object]) -> None:
+        """Have somebody told before each sample; nothing may be measured yet."""
+        take_turn = self._take_turn
+
+        def take_turn_told(enough: bool) -> bool:  # noqa: FBT001 - as TakeTurn has it
+            listener()
+            return take_turn(enough)
+
+        self._take_turn = take_turn_told
+
     @functools.cached_property
     def turns(self) -> Turns | None:
         """The turns that tests take on the GPU; None: nobody is waited for."""

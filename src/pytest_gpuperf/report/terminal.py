@@ -19,7 +19,7 @@ from pytest_gpuperf.model.change import Progress
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import RecordKey
-from pytest_gpuperf.model.run import Header, MachineShift, Run
+from pytest_gpuperf.model.run import Header, HeaderNote, MachineShift, Run
 from pytest_gpuperf.model.sample import Source
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Reason, Verdict
 from pytest_gpuperf.report import display, words
@@ -67,6 +67,7 @@ __all__ = [
     "overruled_line",
     "remarks",
     "run_lines",
+    "start_lines",
     "stored_line",
     "summary",
     "table_lines",
@@ -259,23 +260,44 @@ def header_lines(
         verbose: Whether every collector that was not used leaves its sentence; else
             those alone that would have seen the GPU better.
     """
-    facts = _with_gpu(header, device) if device else _without_gpu(header)
+    facts = _with_gpu(header.collectors, device) if device else _without_gpu(header)
     if "gpuperf_disable" in header.options:
         facts = ("disabled", *facts)
     shown = [display.escape(fact) for fact in facts if fact]
     yield Line(_title(shown, width - _RULES), Style.TITLE)
-    sentences = header.sentences if verbose else _better_sources(header, device)
+    sentences = header.sentences if verbose else _better_sources(header.notes, device)
     for sentence in sentences:
         text = display.escape(sentence)
         yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
 
 
-def _better_sources(header: Header, device: Device | None) -> tuple[str, ...]:
+def start_lines(
+    device: Device, collectors: Sequence[str], notes: Sequence[HeaderNote]
+) -> Iterator[Line]:
+    """
+    Yield what is going to be measured on and with, and what is degraded.
+
+    Args:
+        device: The GPU that tests run on.
+
+        collectors: Those that are going to be used.
+
+        notes: Why each of the others is not.
+    """
+    facts = map(display.escape, filter(None, _with_gpu(collectors, device)))
+    yield Line(f"gpuperf: {', '.join(facts)}", Style.TITLE)
+    for sentence in _better_sources(notes, device):
+        yield Line(f"gpuperf: {display.escape(sentence)}", Style.DOUBT)
+
+
+def _better_sources(
+    notes: Sequence[HeaderNote], device: Device | None
+) -> tuple[str, ...]:
     """Return why a GPU's time, or its time line, does not come from a better source."""
     subjects = _COSTLY if device is None else _BETTER | _COSTLY
     return tuple(
         note.text
-        for note in header.notes
+        for note in notes
         if note.about in subjects and note.code is not GapCode.NOT_ASKED
     )
 
@@ -667,10 +689,10 @@ def _device(run: Run) -> Device | None:
     return next((r.device for r in run.records if r.device), None)
 
 
-def _with_gpu(header: Header, device: Device) -> tuple[str, ...]:
+def _with_gpu(collectors: Sequence[str], device: Device) -> tuple[str, ...]:
     """Return the facts of a machine with a GPU."""
     driver = f"driver {device.driver_version}" if device.driver_version else ""
-    return (device.name, driver, *header.collectors)
+    return (device.name, driver, *collectors)
 
 
 def _without_gpu(header: Header) -> tuple[str, ...]:
