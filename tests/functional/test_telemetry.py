@@ -75,7 +75,7 @@ def test_a_measurement_has_its_part_of_the_time_line(project: Project) -> None:
     (window,) = record["utilization"]
 
     assert window["gpu_uuid"] == fake_cuda.UUID
-    assert window["duration_s"] == pytest.approx(0.6, rel=0.5)
+    assert window["duration_s"] > 0.3  # of 0.6 s, and longer where the host was busy
     parts = (*window["class_s"].values(), window["incomplete_s"])
     assert sum(parts) + window["unobserved_s"] == pytest.approx(window["duration_s"])
     assert window["average_class"] == "compute-heavy"

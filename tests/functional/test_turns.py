@@ -48,7 +48,8 @@ AT_THE_END = """
         if os.environ["FIRST"] == "waits":
             wait()
 """
-# each test writes down when its body began and ended; setup takes its part of the turn
+# each test writes down when its body began and ended; setup takes its part of the turn.
+# Workers that share meet in the body: one of them may have started late
 TESTS = """
     import os
     import time
@@ -65,9 +66,17 @@ TESTS = """
         with Path(os.environ["SPANS"]).open("a") as file:
             file.write(line)
 
+    def meet():
+        folder = Path(os.environ["SPANS"]).parent
+        (folder / f"here-{os.environ['PYTEST_XDIST_WORKER']}").touch()
+        while len(list(folder.glob("here-*"))) < 2:
+            time.sleep(0.01)
+
     @pytest.mark.gpuperf(iterations=10)
     @pytest.mark.parametrize("n", range(4))
     def test_it(gpuperf, span, n):
+        if "MEET" in os.environ:
+            meet()
         gpuperf(gpu.launch)
         time.sleep(0.2)
 """
@@ -119,6 +128,7 @@ def test_workers_take_turns(project: Project) -> None:
 def test_workers_that_share_are_void(project: Project) -> None:
     """Without turns they measure beside each other, which is said, and not judged."""
     project.write(TESTS)
+    project.environment.setenv("MEET", "1")
     ended = project.spawn(*XDIST, "-n2", "--gpuperf-lock=shared", JSON)
     voids = [each["void"] for each in records(project).values() if each["void"]]
 
@@ -134,6 +144,7 @@ def test_workers_that_share_are_void(project: Project) -> None:
 def test_turns_can_be_switched_off(project: Project, folder: Path) -> None:
     """Nothing is waited for, written or said."""
     project.write(TESTS)
+    project.environment.setenv("MEET", "1")
     project.spawn(*XDIST, "-n2", "--gpuperf-lock=off", JSON)
 
     assert overlap()
