@@ -149,6 +149,7 @@ class Command:
 
     side: Side
     folder: str
+    scratch: str
 
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         base = f"--basetemp={scratch}/base"
@@ -193,7 +194,7 @@ class Pair:
         """How processes of both are started."""
         return Sides(
             *(
-                Command(side, str(self.path / side.value))
+                Command(side, str(self.path / side.value), str(self.path))
                 for side in (Side.OLD, Side.NEW)
             )
         )
