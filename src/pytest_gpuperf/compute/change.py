@@ -7,7 +7,7 @@ from collections.abc import Iterable, Sequence
 from functools import partial
 from statistics import fmean, median
 
-from pytest_gpuperf.compute.contrast import Contrast, contrasts
+from pytest_gpuperf.compute.contrast import Contrast, Nearest, contrasts
 from pytest_gpuperf.compute.machine import Residual, without_machine
 from pytest_gpuperf.compute.spread import (
     LEAST_VARIANCE,
@@ -474,12 +474,24 @@ def change_of(
     beyond = partial(
         tables.mixture(test.dof).beyond,
         variance=residual.variance,
-        ratio=part.ratio,
-        floor=part.floor,
         extra=residual.extra,
     )
-    worse = beyond(residual.difference - noise)
-    better = beyond(-residual.difference - noise)
+    worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
+    for sign, nearest in ((1, test.lowest), (-1, test.highest)):
+        whole = _of_nearest(test, residual, nearest, sign)
+        if whole is None or whole < limit:
+            continue
+        # a wide floor by the others must not hide what holds for every process
+        agreed = Part(
+            ratio=part.planned_ratio,
+            planned_ratio=part.planned_ratio,
+            floor=nearest.floor if nearest is not None else 0.0,
+        )
+        p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
+        if p_value < (worse if sign > 0 else better):
+            part = agreed
+            worse, better = (p_value, better) if sign > 0 else (worse, p_value)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
     p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
@@ -500,6 +512,15 @@ def change_of(
         detectable_effect=_found_mostly(test, sure, miss, level),
         blind=bool(test.dof) and noise + sure > limit > 0,
     )
+
+
+def _of_nearest(
+    test: Contrast, residual: Residual, nearest: Nearest | None, sign: int
+) -> float | None:
+    """Return the change in one direction that every fresh process shows at least."""
+    if nearest is None:
+        return None
+    return sign * (residual.difference + nearest.value - test.now)
 
 
 def _found_mostly(

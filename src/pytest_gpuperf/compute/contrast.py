@@ -13,7 +13,7 @@ from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import BulkRecord
 from pytest_gpuperf.model.record import SessionValue
 
-__all__ = ["Contrast", "contrasts"]
+__all__ = ["Contrast", "Nearest", "contrasts"]
 
 _MOST = 700.0  # exp of more is not finite
 
@@ -24,10 +24,29 @@ _ENOUGH_PROCESSES = 5  # of three or four, those left would hardly tell their va
 # what is left of a normal variance without the farthest of n values: 1 - 1.5 / n^0.65,
 # within 0.01 of simulated values from 5 to 15
 _TRIMMED_SHARE, _TRIMMED_POWER = 1.5, 0.65
+# what is left of a normal variance in the lower half of 5 to 15 values: .39 to .49
+_HALF_SHARE = 0.4
 _LEAST_P = 0.001  # two-sided, against the test's other sessions
 _EVIDENCE = 100  # tests of a group that say what is usual; more take time alone
 
 _NOTHING: Mapping[int, int] = MappingProxyType({})
+
+
+class Nearest(BulkRecord, frozen=True, kw_only=True):
+    """
+    The fresh process that is nearest to the stored sessions, where all lie beyond them.
+
+    A neighbour slows some of five processes to the double: these spread, and the others
+    agree. What holds for the nearest holds for all.
+
+    Attributes:
+        value: Its value.
+
+        floor: Variance of a stored session by the half of the processes that is nearest.
+    """
+
+    value: float
+    floor: float
 
 
 class Contrast(BulkRecord, frozen=True, kw_only=True):
@@ -53,6 +72,10 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
 
         floor: What processes leave open of a session's value, as a variance; where they
             decide alone, that of a stored session by those of the current one.
+
+        lowest: The lowest of five or more fresh processes that decide; None: they do not.
+
+        highest: The highest of them.
     """
 
     comparison: Comparison
@@ -64,6 +87,8 @@ class Contrast(BulkRecord, frozen=True, kw_only=True):
     scale: float = 0.0
     run_share: float = 1.0
     floor: float = 0.0
+    lowest: Nearest | None = None
+    highest: Nearest | None = None
 
     @property
     def run_count(self) -> int:
@@ -120,6 +145,7 @@ def _contrast(comparison: Comparison) -> Contrast:
     scale = 0.0 if min(values) > 0 else _size(comparison.stored)
     scaled = [value / scale for value in values] if scale else [*map(math.log, values)]
     share, floor = 1.0, 0.0
+    lowest = highest = None
     if len(values) > len(sessions):  # usually each session has one process
         rest = iter(scaled)
         runs = [list(islice(rest, len(s.run_values))) for s in sessions]
@@ -127,6 +153,8 @@ def _contrast(comparison: Comparison) -> Contrast:
         scaled = [sum(run) / len(run) for run in runs]
         if comparison.fresh:
             scaled[-1] = median(runs[-1])
+            lowest = _nearest(sorted(runs[-1]), share)
+            highest = _nearest(sorted(runs[-1], reverse=True), share)
     *stored, now = scaled
     return Contrast(
         comparison=comparison,
@@ -137,7 +165,18 @@ def _contrast(comparison: Comparison) -> Contrast:
         scale=scale,
         run_share=share,
         floor=floor,
+        lowest=lowest,
+        highest=highest,
     )
+
+
+def _nearest(values: Sequence[float], share: float) -> Nearest | None:
+    """Return the first of some processes, in order; None: they are too few."""
+    if len(values) < _ENOUGH_PROCESSES:
+        return None
+    half = values[: (len(values) + 1) // 2]
+    variance = moments(half)[1] / (len(half) - 1) / _HALF_SHARE
+    return Nearest(value=values[0], floor=variance * share)
 
 
 def _size(stored: Sequence[SessionValue]) -> float:
@@ -264,4 +303,6 @@ def _without(contrast: Contrast, place: int) -> Contrast:
         scale=contrast.scale,
         run_share=contrast.run_share,
         floor=contrast.floor,
+        lowest=contrast.lowest,
+        highest=contrast.highest,
     )

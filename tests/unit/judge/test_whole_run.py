@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections.abc import Sequence
 from typing import Any
 
 import pytest
@@ -216,6 +217,36 @@ def test_a_series_of_any_shape_is_judged(shape: str, count: int) -> None:
     assert (slower[0].outcome is Outcome.REGRESSED) == found
     assert slower[0].change is not None
     assert not {v.outcome for v in slower[1:]} & {Outcome.REGRESSED, Outcome.IMPROVED}
+
+
+# fresh processes of two speeds
+
+TWICE = (3.1, 1.6, 1.62, 3.2, 1.59)
+
+
+@pytest.mark.parametrize(
+    ("again", "outcome"),
+    [
+        (TWICE, Outcome.REGRESSED),
+        ([1 / time for time in TWICE], Outcome.IMPROVED),
+        ((2.0, 1.0, 1.6, 2.1, 1.6), Outcome.INCONCLUSIVE),
+        ((1.0, 1.0, 1.6, 1.6, 1.6), Outcome.INCONCLUSIVE),
+    ],
+)
+def test_what_every_fresh_process_shows_is_decided(
+    again: Sequence[float], outcome: Outcome
+) -> None:
+    """A neighbour that slows two of five hides no change that all five have."""
+    suite = steady(4)
+    first = replace(suite[0], current=confirmation(again[2]).value)
+    verdict = settle([first, *suite[1:]], {first.name: confirmation(*again)})[0]
+
+    assert verdict.outcome is outcome
+    if outcome is Outcome.REGRESSED:
+        assert verdict.change is not None
+        assert verdict.change.effect == pytest.approx(0.6, abs=0.05)
+        assert verdict.change.low is not None
+        assert verdict.change.low > 0.05
 
 
 # the borders of a first look
