@@ -596,6 +596,53 @@ def extension_installed(repo: Repo) -> None:
     repo.install(".")
 
 
+@kind(2, needs=["uv", "setuptools", "cc"])
+def extension_without_pip(repo: Repo) -> None:
+    """An environment as uv makes it, which has no pip."""
+    site = next(repo.venv().glob("lib/python*/site-packages"))
+    repo.extension()
+    repo.install(".")
+    (site / "without_pip.pth").write_text("import sys; sys.modules['pip'] = None\n")
+    repo.env = {"PATH": repo._path()}
+
+
+@kind(2, needs=["Cython", "setuptools", "cc"])
+def cython_installed(repo: Repo) -> None:
+    """Cython writes the C file at each build; git ignores it."""
+    repo.venv()
+    repo.write(".gitignore", "\n".join([*IGNORED, "*.c"]) + "\n")
+    repo.write("src/pkg/__init__.py", "")
+    repo.write(
+        "pyproject.toml",
+        SETUPTOOLS.replace('["setuptools"]', '["setuptools", "Cython"]'),
+    )
+    repo.write(
+        "setup.py",
+        """
+        from Cython.Build import cythonize
+        from setuptools import setup
+        setup(ext_modules=cythonize(["src/pkg/core.pyx"], quiet=True))
+        """,
+    )
+    repo.write("tests/test_core.py", TEST.format(imports="from pkg import core"))
+    repo.two_commits("src/pkg/core.pyx", "N = @N@\n\n\ndef work():\n    return N\n")
+    repo.install(".")
+
+
+@kind(1, needs=["setuptools"])
+def unpacked_sdist(repo: Repo) -> None:
+    """A release put under git: with what its build has written down."""
+    repo.venv()
+    repo.write(".gitignore", "__pycache__/\nbuild/\n")
+    about = "Metadata-Version: 2.1\nName: ab-demo\nVersion: 1.0\n"
+    for path in ("PKG-INFO", "src/ab_demo.egg-info/PKG-INFO"):
+        repo.write(path, about)
+    repo.write("src/ab_demo.egg-info/SOURCES.txt", "src/pkg/core.py\n")
+    repo.package("src/", ini=SETUPTOOLS)
+    repo.install(".")
+    repo.git("checkout", "-q", ".")
+
+
 @kind(2, needs=["setuptools", "cc"])
 def extension_with_fallback(repo: Repo) -> None:
     """Without its extension the package runs, on other code."""

@@ -149,12 +149,17 @@ class Builder:
 
     def _install(self, command: SideCommand, folder: Path, site: Path) -> None:
         """Install a project's sources into a folder."""
-        argv = (*_installer(), "install", "-q", "--no-deps", "--no-build-isolation")
+        argv = (*_installer(), "-q", "--no-deps", "--no-build-isolation", "--no-index")
         finished = self._runner.run(
-            (*argv, "--no-index", "--target", str(site), str(folder)),
+            (*argv, "--target", str(site), str(folder)),
             timeout_s=self._timeout_s,
             cwd=str(folder),
-            env={**_VERSIONS, **command.inherited(), "PWD": str(folder)},
+            env={
+                **_VERSIONS,
+                **command.inherited(),
+                "PWD": str(folder),
+                "TMPDIR": command.scratch,  # uv leaves files there
+            },
         )
         _check(finished, command, _REMEDY)
 
@@ -195,9 +200,9 @@ def project_folder(tree: str, folder: str) -> str | None:
 def _installer() -> tuple[str, ...]:
     """Return the command that installs a project into this environment's folders."""
     if importlib.util.find_spec("pip") is not None:
-        return (sys.executable, "-m", "pip")
-    if shutil.which("uv") is not None:
-        return ("uv", "pip")
+        return (sys.executable, "-m", "pip", "install")
+    if shutil.which("uv") is not None:  # which would look for an environment by itself
+        return ("uv", "pip", "install", "--python", sys.executable)
     message = "there is no pip in this environment to build the sides with"
     raise SidesRefusedError(
         message, remedy="install pip, or set the ini option gpuperf_build_command"
