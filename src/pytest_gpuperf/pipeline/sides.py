@@ -19,7 +19,7 @@ from typing import TYPE_CHECKING
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.collect.redirection import inside
 from pytest_gpuperf.collect.worktree import Repository, Worktree, worktree
-from pytest_gpuperf.errors import SidesRefusedError
+from pytest_gpuperf.errors import RevisionError, SidesRefusedError
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -417,9 +417,15 @@ def _sides(
 
 def _file_states(tree: Repository, commit: str) -> dict[str, FileState]:
     """Return what the files of a tree that are not as in a commit are like now."""
+    try:
+        paths = tree.differing(commit)
+    except (
+        RevisionError
+    ):  # a filter of git's fails, as where objects of LFS are missing
+        return {}
     return {
         path: FileState.of(str(Path(tree.root, path)))
-        for path in tree.differing(commit)
+        for path in paths
         if _CACHES.isdisjoint(Path(path).parts)
     }
 

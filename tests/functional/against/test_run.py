@@ -245,6 +245,36 @@ def test_a_suspect_is_decided_against_its_stored_commit(
     assert len(verdicts) == len(OLD)
 
 
+TIMED = """
+    import work
+
+
+    def test_loop(gpuperf):
+        gpuperf(lambda: sum(range(work.VALUES["count"])))
+"""
+
+
+@pytest.mark.long
+def test_a_slower_loop_is_decided_against_its_stored_commit(
+    repository: Repository,
+) -> None:
+    """Real times: one session finds it, and blocks on this machine decide it."""
+    repository.project.write(TIMED)
+    repository.commit("timed", count=20_000)
+    assert repository.project.spawn("--gpuperf-update=all").returncode == 0
+    repository.values(count=80_000)
+    gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
+    ended = repository.project.spawn(*gate, "--gpuperf-confirm-by=against")
+    (verdict,) = repository.project.report()["verdicts"]
+
+    assert ended.returncode == 1, ended.stdout
+    assert verdict["outcome"] == "regressed"
+    assert 1 < verdict["change"]["effect"] < 9
+    assert verdict["baseline"]["session_count"] == 1
+    assert verdict["against"]["block_count"] >= 4
+    assert repository.is_clean()
+
+
 @pytest.mark.parametrize("how", ["auto", "against"])
 def test_without_the_stored_commit_fresh_processes_decide_or_the_run_fails(
     project: Project, how: str
