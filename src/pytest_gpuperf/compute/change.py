@@ -74,6 +74,7 @@ def exact_change(comparison: Comparison) -> Change:
         session_count=len(comparison.stored),
         run_count=len(runs),
         exact=True,
+        fresh=comparison.fresh,
     )
 
 
@@ -466,6 +467,7 @@ def change_of(
         machine_shift=math.expm1(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
         left_out=test.left_out,
+        fresh=test.comparison.fresh,
     )
     if reference == 0 or not math.isfinite(residual.difference + residual.variance):
         return change()

@@ -182,6 +182,7 @@ def machine_shifts(
     classes: dict[str, Case] = {}
     suspects: list[Comparison] = []
     controls: list[Comparison] = []
+    names: dict[str, list[str]] = {}
     for case in cases:
         confirmation = confirmed.get(case.name)
         if confirmation is None or not confirmation.run_values:
@@ -190,6 +191,8 @@ def machine_shifts(
         if comparison is not None and not is_exact(comparison):
             classes[shift_group(case)] = case
             (controls if confirmation.control else suspects).append(comparison)
+            if confirmation.control:
+                names.setdefault(shift_group(case), []).append(case.key.test_id)
     controls += reference_comparisons(references, suspects, fresh=True)
     groups = {comparison.shift_group for comparison in suspects}
     moves = common_moves(contrasts(controls))
@@ -200,6 +203,7 @@ def machine_shifts(
             effect=math.expm1(move.log_shift),
             control_count=move.control_count,
             moved=abs(move.log_shift) > math.log1p(policy.noise_threshold),
+            controls=tuple(dict.fromkeys(names.get(group, ()))),
         )
         for group, move in sorted(moves.items())
         if group in groups

@@ -74,6 +74,8 @@ class Change(BulkRecord, frozen=True, kw_only=True):
 
         left_out: Id of the stored session whose value does not fit the others and is no
             part of the reference; "": all fit.
+
+        fresh: Whether `current` is of fresh processes, and not of the suite.
     """
 
     effect: float | None
@@ -91,6 +93,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     machine_shift: float | None = None
     session_spread: float | None = None
     left_out: str = ""
+    fresh: bool = False
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

@@ -133,6 +133,8 @@ class MachineShift(Frozen, frozen=True, kw_only=True):
         control_count: Controls that show it.
 
         moved: Whether it is more than noise.
+
+        controls: Ids of the tests among them; the others are reference workloads.
     """
 
     bound_class: BoundClass
@@ -140,6 +142,7 @@ class MachineShift(Frozen, frozen=True, kw_only=True):
     effect: float
     control_count: int
     moved: bool
+    controls: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""

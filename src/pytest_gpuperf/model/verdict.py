@@ -275,7 +275,7 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
 
         change: The effect against the baseline.
 
-        confirmations: The effect in each confirming process.
+        confirmations: The effect in each confirming process, without the machine's part.
 
         in_suite: The change that the suite saw, where it is clearly worse than that of
             the fresh processes, which decide; None: it is not, or there were none.

@@ -549,7 +549,9 @@ def test_what_the_machine_did_is_no_regression() -> None:
     assert (shift.bound_class, shift.metric) == (BoundClass.MEMORY, "time")
     assert shift.effect == pytest.approx(0.1, abs=0.02)
     assert shift.control_count == 8
+    assert shift.controls == tuple(control.key.test_id for control in suite[1:9])
     assert shift.moved
+    assert verdict.change.fresh
 
 
 def test_a_regression_is_found_on_a_machine_that_moved() -> None:

@@ -84,6 +84,11 @@ class KernelTable(Frozen, frozen=True, kw_only=True):
     metrics: tuple[str, ...] = ()
 
     @property
+    def count(self) -> int:
+        """How many ran, without those that are gone."""
+        return sum(row.number > 0 for row in self.rows)
+
+    @property
     def is_launched(self) -> bool:
         """Whether it is known how they were launched."""
         return any(row.shape for row in self.rows)

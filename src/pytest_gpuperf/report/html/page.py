@@ -317,6 +317,11 @@ class Page:
                 f"{complete.reported_count} of {complete.expected_count} tests",
             ),
             ("without a result", ", ".join(complete.missing)),
+            *(
+                (f"controls of the {shift.bound_class.value}-bound drift", names)
+                for shift in self.run.shifts
+                if (names := ", ".join(shift.controls))
+            ),
             *sorted({**environment.versions, **self._common}.items()),
         ]
         facts = [fact for fact in facts if fact[0] not in _OF_MACHINE]
