@@ -355,3 +355,26 @@ def test_what_is_many_times_its_limit_is_told_as_a_ratio() -> None:
 
     assert far.text.endswith("1000000 times the limit")
     assert lines[-1] == "    5000 times as much"
+
+
+@pytest.mark.parametrize("name", ["time", "dram__bytes.sum." + "x" * 200])
+@pytest.mark.parametrize("drift", [None, 0.123])
+def test_the_first_line_of_a_failure_fits_a_list_of_failures(
+    name: str, drift: float | None
+) -> None:
+    """Value, before, change and limit in 120 characters; the rest is in the next line."""
+    moved = replace(runs.change(0.0791234, 183.456e-6), machine_shift=drift)
+    changed = replace(runs.REGRESSED, metric=name, change=moved)
+    long = replace(runs.REGISTERS, text=f"{name} <= 64")
+    wide = {"low": 71.123456789, "high": 72.987654321}
+    failed = replace(runs.FAILED, metric=name, limit=long, **wide)
+
+    for verdict in (changed, failed):
+        first, second, *_ = (line.text for line in longrepr_lines(verdict, width=999))
+        assert len(first) <= 120
+        assert verdict.outcome.value in first
+        if not first.endswith(evidence(verdict)):
+            assert second.strip() == evidence(verdict)
+    if name == "time":
+        assert "was 170 us: +7.9 %" in next(longrepr_lines(changed)).text
+        assert "limit 5 %" in next(longrepr_lines(changed)).text
