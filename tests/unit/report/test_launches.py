@@ -1,4 +1,4 @@
-"""report.captures: a line for each launch; times to the nanosecond, gaps by stream."""
+"""report.launches: a line for each launch; times to the nanosecond, gaps by stream."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from pytest_gpuperf.model.activity import (
     Trace,
 )
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, Role
-from pytest_gpuperf.report.captures import launch_blocks
+from pytest_gpuperf.report.launches import launch_blocks
 
 BEGUN_NS = 1_763_000_000_000_000_000
 RECORD = Record(key=RecordKey(test_id="t.py::a"), kind=Kind.RANGE, estimates=())
