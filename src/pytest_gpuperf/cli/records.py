@@ -36,9 +36,8 @@ from pytest_gpuperf.measure.captured import (
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import METRICS, is_counter
 from pytest_gpuperf.report.captures import capture_bytes, device_of
-from pytest_gpuperf.report.details import DetailedLaunch, details_bytes
 from pytest_gpuperf.report.kernels import kernels_bytes
-from pytest_gpuperf.report.launches import launch_blocks
+from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes, launch_blocks
 from pytest_gpuperf.report.runs import only_metrics, run_bytes
 
 if TYPE_CHECKING:

@@ -1,4 +1,4 @@
-"""report.details: one launch as ncu's Details page shows it."""
+"""report.launches: one launch as ncu's Details page shows it."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from pytest_gpuperf.collect.ncu.launches import (
     StallLine,
 )
 from pytest_gpuperf.measure.captured import details
-from pytest_gpuperf.report.details import DetailedLaunch, details_bytes
+from pytest_gpuperf.report.launches import DetailedLaunch, details_bytes
 
 ELAPSED = "avg.pct_of_peak_sustained_elapsed"
 FMA = "sass_thread_inst_executed_op_ffma_pred_on.sum"
