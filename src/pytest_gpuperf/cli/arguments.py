@@ -7,7 +7,7 @@ it runs.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from pytest_gpuperf.errors import UnitError
@@ -36,6 +36,32 @@ _EXPORTS = (
     *("pytest-benchmark", "pytorch"),
 )
 _MOST_DIGITS = 17  # of a float: more say nothing
+_EXAMPLES = {  # by the words of a command; a test parses each of them
+    "show": "report.ncu-rep --kernel 'gemm*' --details",
+    "compare": "monday.json tuesday.json today.json --max-regression 5%",
+    "report": "run.json -o report.html",
+    "export": "run.json --to openmetrics -o metrics.txt",
+    "bisect": "tests/test_gemm.py::test_gemm --good v1.2",
+    "baseline list": ".gpuperf",
+    "baseline show": ".gpuperf tests/test_gemm.py::test_gemm",
+    "baseline drop": ".gpuperf 3",
+    "baseline accept": ".gpuperf run.json --test tests/test_gemm.py::test_gemm",
+    "verify": "run.json --expect-from .gpuperf",
+    "doctor": "--format json",
+    "scorecard": "step.json --throughput 210 --hardware 'NVIDIA H200,158e6'",
+    "parity": "ours.json reference.json --policy measured",
+    "utilization": "readings.txt --format csv",
+    "metrics chips": "--format json",
+    "metrics list": "--chip sm_90 --kind ratio",
+    "metrics search": "dram bytes --chip sm_90",
+    "metrics describe": "dram__bytes.sum --chip sm_90",
+    "metrics check": "dram__bytes.sum,sm__cycles_elapsed.avg --chip sm_90",
+    "metrics passes": "dram__bytes.sum lts__t_sectors.sum --chip sm_90",
+    "cache info": "--format json",
+    "cache verify": "",
+    "cache clear": "",
+    "completion": "bash",
+}
 _MOST_LAUNCHES = 1_000_000  # of one range of numbers: a report with so many is 2 GB
 
 
@@ -97,9 +123,72 @@ def parser() -> argparse.ArgumentParser:
         _add_utilization,
         _add_metrics,
         _add_cache,
+        _add_completion,
     ):
         add(commands, form)
+    for path, command in _commands(whole):
+        if path in _EXAMPLES:
+            command.epilog = f"example: gpuperf {path} {_EXAMPLES[path]}"
     return whole
+
+
+def completion(arguments: argparse.Namespace) -> int:
+    """Print what makes a shell complete the command line."""
+    from pytest_gpuperf.cli.output import print_bytes
+
+    words: dict[str, list[str]] = {"": []}
+    for path, command in _commands(parser()):
+        first, _, second = path.partition(" ")
+        words["" if not second else first].append(second or first)
+        options = [o for a in command._actions for o in a.option_strings]  # noqa: SLF001 - argparse has no other list of them
+        words.setdefault(first, []).extend(o for o in options if o.startswith("--"))
+    script = _fish(words) if arguments.shell == "fish" else _bash(words)
+    return print_bytes(script.encode())
+
+
+def _commands(
+    root: argparse.ArgumentParser, path: str = ""
+) -> Iterator[tuple[str, argparse.ArgumentParser]]:
+    """Yield every command with its words, a command before its own commands."""
+    for action in root._actions:  # noqa: SLF001 - argparse has no other list of them
+        if isinstance(action, argparse._SubParsersAction):  # noqa: SLF001 - it has no public name
+            for name, command in action.choices.items():
+                words = f"{path} {name}".lstrip()
+                yield words, command
+                yield from _commands(command, words)
+
+
+def _bash(words: Mapping[str, Sequence[str]]) -> str:
+    """Return a script for bash, and for zsh with its functions of bash."""
+    cases = "\n".join(
+        f"      {name}) words='{' '.join(dict.fromkeys(options))}' ;;"
+        for name, options in words.items()
+        if name
+    )
+    return f"""\
+[ -n "$ZSH_VERSION" ] && autoload -U +X bashcompinit && bashcompinit
+_gpuperf() {{
+  local words='{" ".join(words[""])}'
+  if [ "$COMP_CWORD" -gt 1 ]; then
+    case "${{COMP_WORDS[1]}}" in
+{cases}
+    esac
+  fi
+  COMPREPLY=($(compgen -W "$words" -- "${{COMP_WORDS[COMP_CWORD]}}"))
+}}
+complete -o default -F _gpuperf gpuperf
+"""
+
+
+def _fish(words: Mapping[str, Sequence[str]]) -> str:
+    """Return a script for fish."""
+    lines = [f"complete -c gpuperf -n __fish_use_subcommand -a '{' '.join(words[''])}'"]
+    for name, options in words.items():
+        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        for option in dict.fromkeys(options if name else ()):
+            what = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
+            lines.append(f"complete -c gpuperf {seen} {what}")
+    return "\n".join(lines) + "\n"
 
 
 def _add_show(commands: _Commands, form: argparse.ArgumentParser) -> None:
@@ -205,7 +294,6 @@ def _add_report(commands: _Commands, _: argparse.ArgumentParser) -> None:
         description="Write the last run as one HTML page that needs no network; the "
         "samples of the others are shown beside its own. A name that ends with .md or "
         ".csv makes Markdown, for a comment of at most 65,536 bytes, or CSV.",
-        epilog="example: gpuperf report run.json -o report.html",
     )
     report.add_argument(
         "runs", metavar="RUN.json", nargs="+", help="a file of --gpuperf-json"
@@ -483,6 +571,15 @@ def _add_utilization(commands: _Commands, _: argparse.ArgumentParser) -> None:
         help="between two readings, where the file has no times (1s)",
     )
     utilization.set_defaults(command="utilization:utilization")
+
+
+def _add_completion(commands: _Commands, _: argparse.ArgumentParser) -> None:
+    """Add `completion`."""
+    command = commands.add_parser(
+        "completion", help="what makes a shell complete this command line"
+    )
+    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.set_defaults(command="arguments:completion")
 
 
 def _add_cache(commands: _Commands, form: argparse.ArgumentParser) -> None:

@@ -20,6 +20,7 @@ __all__ = [
     "DEGRADED",
     "GOOD",
     "INTERRUPTED",
+    "STANDARD_STREAM",
     "UNDECIDED",
     "UNREADABLE",
     "WORSE",
@@ -27,6 +28,7 @@ __all__ = [
     "print_bytes",
     "print_table",
     "read_run",
+    "read_standard_input",
     "say",
 ]
 
@@ -36,6 +38,8 @@ DEGRADED, BLOCKED = 1, 2  # of doctor, explained in docs/doctor.md
 
 # how a capture as JSON begins
 CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
+
+STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard output
 
 _WIDTH = 100  # characters of a table
 _LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
@@ -106,10 +110,25 @@ def print_table(
     return print_bytes("".join(f"{line}\n" for line in lines).encode())
 
 
+def read_standard_input() -> bytes:
+    """
+    Return all of standard input.
+
+    Raises:
+        RecordError: It is closed.
+    """
+    if sys.stdin is None:  # closed by the caller: `<&-`
+        message = "standard input is closed"
+        raise RecordError(message, path="-", remedy="name a file, or pipe one into it")
+    return sys.stdin.buffer.read()
+
+
 def read_run(path: str) -> Run:
-    """Return the run of a JSON file."""
+    """Return the run of a JSON file; `-` is standard input."""
     from pytest_gpuperf.model.codec import decode_run
 
+    if path == STANDARD_STREAM:
+        return decode_run(read_standard_input(), path="standard input")
     try:
         status = os.stat(path)  # noqa: PTH116 - pathlib is not imported on this path
         if not stat.S_ISREG(status.st_mode):

@@ -6,7 +6,15 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, TypeVar
 
-from pytest_gpuperf.cli.output import GOOD, UNDECIDED, WORSE, print_bytes, say
+from pytest_gpuperf.cli.output import (
+    GOOD,
+    STANDARD_STREAM,
+    UNDECIDED,
+    WORSE,
+    print_bytes,
+    read_standard_input,
+    say,
+)
 from pytest_gpuperf.collect.hardware.peaks import load_table
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
 from pytest_gpuperf.compute.scorecard import training_scorecard
@@ -112,7 +120,8 @@ def is_worse(scorecard: TrainingScorecard | MeasuredScorecard) -> bool:
 def _of(path: str, decode: Callable[[object], _T]) -> _T:
     """Return the decoded content of a JSON file; errors name the file."""
     try:
-        text = Path(path).read_bytes()
+        is_stream = path == STANDARD_STREAM
+        text = read_standard_input() if is_stream else Path(path).read_bytes()
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise RecordError(

@@ -12,7 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, print_bytes
+from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, STANDARD_STREAM, print_bytes
 from pytest_gpuperf.collect.ncu.text import capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
@@ -147,8 +147,8 @@ def _is_binary(path: str) -> bool:
 
 
 def _is_run(path: str) -> bool:
-    """Return whether a file is a run, by its first bytes or else by its name."""
+    """Return whether a file is a run, by its first bytes or its name; a stream is one."""
     start = _start_of(path).lstrip()
     if start.startswith((b"{", _CAPTURE)):
         return start.startswith(b"{")
-    return path.endswith(".json")
+    return path == STANDARD_STREAM or path.endswith(".json")

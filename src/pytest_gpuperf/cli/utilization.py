@@ -4,15 +4,16 @@ from __future__ import annotations
 
 import csv
 import io
-import sys
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import (
+    STANDARD_STREAM,
     print_bytes,
     print_table,
     read_run,
+    read_standard_input,
     say,
 )
 from pytest_gpuperf.collect.replay import read_recording
@@ -50,7 +51,6 @@ if TYPE_CHECKING:
 
 __all__ = ["utilization"]
 
-_STANDARD_INPUT = "-"
 _START = Moment(monotonic_s=0.0, unix_s=0.0)  # of readings without a time
 _SCHEMA = "pytest-gpuperf/utilization/1"
 _WORST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
@@ -132,8 +132,8 @@ def utilization(arguments: argparse.Namespace) -> int:
 
 def _sources(file: str, interval_s: float) -> list[_Source]:
     """Return the readings of a file, by what they are of."""
-    if file == _STANDARD_INPUT:
-        return [_of_text(sys.stdin.buffer.read(), "standard input", interval_s)]
+    if file == STANDARD_STREAM:
+        return [_of_text(read_standard_input(), "standard input", interval_s)]
     path = Path(file)
     if path.is_dir():
         return list(_of_records(read_recording(file).records.values()))
