@@ -1,4 +1,4 @@
-"""The command `compare` for two captures: what changed of each kernel."""
+"""Captures as JSON with what their counters say, and two of them compared."""
 
 from __future__ import annotations
 
@@ -7,7 +7,15 @@ from collections.abc import Iterable, Iterator, Sequence
 from pathlib import PurePath
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.output import GOOD, UNDECIDED, WORSE, print_table
+import msgspec
+
+from pytest_gpuperf.cli.output import (
+    CAPTURE_START,
+    GOOD,
+    UNDECIDED,
+    WORSE,
+    print_table,
+)
 from pytest_gpuperf.collect.ncu.launches import (
     Capture,
     CapturedLaunch,
@@ -17,7 +25,7 @@ from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.translate.counters import captured_facts, standard_counters
 from pytest_gpuperf.compute.derive import FORMULAS
 from pytest_gpuperf.errors import CaptureFormatError, ConfigError
-from pytest_gpuperf.measure.captured import capture_values, first_counters
+from pytest_gpuperf.measure.captured import capture_values, details, first_counters
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import METRICS, Better
 from pytest_gpuperf.report import display
@@ -27,7 +35,7 @@ from pytest_gpuperf.report.lines import Column
 if TYPE_CHECKING:
     import argparse
 
-__all__ = ["compare_captures"]
+__all__ = ["capture_json", "compare_captures"]
 
 _SCHEMA = "pytest-gpuperf/capture-comparison/1"
 _SLACK = 0.02  # two passes over one launch differ by less (compute.limiter)
@@ -292,3 +300,55 @@ def _remarks(
             f"time is not judged: each launch ran alone under ncu, at {' and '.join(shown)}"
         )
     return remarks
+
+
+class _Range(msgspec.Struct):
+    launches: list[msgspec.Raw]
+
+
+class _Document(msgspec.Struct):
+    """A capture as its reader wrote it, the launches not decoded."""
+
+    ranges: list[_Range]
+
+
+def capture_json(text: bytes, places: set[tuple[int, int]] | None = None) -> bytes:
+    """
+    Return a capture with what its counters say.
+
+    Args:
+        text: The capture, as its reader wrote it.
+
+        places: The range and index of the launches that are wanted; None: all.
+    """
+    decoder = msgspec.json.Decoder(CapturedLaunch)
+    ranges = []
+    for number, section in enumerate(msgspec.json.decode(text, type=_Document).ranges):
+        launches = []
+        for raw in section.launches:
+            launch = decoder.decode(raw)
+            if places is None or (number, launch.index) in places:
+                launches.append(_explained(bytes(raw), launch))
+        ranges.append(b'{"launches":[%b]}' % b",".join(launches))
+    return CAPTURE_START + b'"ranges":[%b]}\n' % b",".join(ranges)
+
+
+def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
+    """Return a launch's object with what its counters say behind them."""
+    if not launch.measured:
+        return raw[:-1] + b',"analysis":null,"derived":{}}'
+    said = details(launch)
+    added = {
+        "analysis": said.analysis,
+        "derived": {
+            name: {"value": value, "unit": METRICS[name].unit}
+            for name, value in said.derived.items()
+        },
+        "clocks": {
+            "sm_hz": said.values.get("sm_clock_hz"),
+            "dram_hz": said.values.get("dram_clock_hz"),
+            "rated_hz": said.rated_clock_hz,
+        },
+        "rooflines": said.rooflines,
+    }
+    return raw[:-1] + b"," + msgspec.json.encode(added)[1:]

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import msgspec
 
+from pytest_gpuperf.cli.captures import capture_json
 from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, print_bytes, read_run, say
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.ncu.launches import (
@@ -80,15 +81,13 @@ def show_run(file: str, form: str, metrics: tuple[str, ...] | None) -> int:
 
 def show_capture(arguments: argparse.Namespace, text: bytes) -> int:
     """
-    Print a whole capture.
+    Print a whole capture as text or Markdown.
 
     Args:
         arguments: Those of `show`.
 
         text: The capture, as its reader wrote it.
     """
-    if arguments.format == "json":
-        return print_bytes(_as_json(text))
     return _show_launches_of(arguments, decode_capture(text), listed=arguments.list)
 
 
@@ -120,7 +119,7 @@ def show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> in
         )
     text = capture_text(file, runner=ProcessRunner())
     if form == "json":
-        return print_bytes(_as_json(text, places))
+        return print_bytes(capture_json(text, places))
     capture = _only(decode_capture(text), places)
     # numbers name single launches: nobody wants their sum
     listed = arguments.list or filters["indices"] is not None
@@ -210,58 +209,6 @@ def _selected_object(launch: CapturedLaunch, metrics: Sequence[str]) -> dict[str
         "metrics": {n: value for n, value in values.items() if n not in METRICS},
         "derived": {n: value for n, value in values.items() if n in METRICS},
     }
-
-
-class _Range(msgspec.Struct):
-    launches: list[msgspec.Raw]
-
-
-class _Document(msgspec.Struct):
-    """A capture as its reader wrote it, the launches not decoded."""
-
-    ranges: list[_Range]
-
-
-def _as_json(text: bytes, places: set[tuple[int, int]] | None = None) -> bytes:
-    """
-    Return a capture with what its counters say.
-
-    Args:
-        text: The capture, as its reader wrote it.
-
-        places: The range and index of the launches that are wanted; None: all.
-    """
-    decoder = msgspec.json.Decoder(CapturedLaunch)
-    ranges = []
-    for number, section in enumerate(msgspec.json.decode(text, type=_Document).ranges):
-        launches = []
-        for raw in section.launches:
-            launch = decoder.decode(raw)
-            if places is None or (number, launch.index) in places:
-                launches.append(_explained(bytes(raw), launch))
-        ranges.append(b'{"launches":[%b]}' % b",".join(launches))
-    return CAPTURE_START + b'"ranges":[%b]}\n' % b",".join(ranges)
-
-
-def _explained(raw: bytes, launch: CapturedLaunch) -> bytes:
-    """Return a launch's object with what its counters say behind them."""
-    if not launch.measured:
-        return raw[:-1] + b',"analysis":null,"derived":{}}'
-    said = details(launch)
-    added = {
-        "analysis": said.analysis,
-        "derived": {
-            name: {"value": value, "unit": METRICS[name].unit}
-            for name, value in said.derived.items()
-        },
-        "clocks": {
-            "sm_hz": said.values.get("sm_clock_hz"),
-            "dram_hz": said.values.get("dram_clock_hz"),
-            "rated_hz": said.rated_clock_hz,
-        },
-        "rooflines": said.rooflines,
-    }
-    return raw[:-1] + b"," + msgspec.json.encode(added)[1:]
 
 
 def _only(capture: Capture, places: set[tuple[int, int]]) -> Capture:

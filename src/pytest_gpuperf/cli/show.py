@@ -56,10 +56,15 @@ def _show_measured(arguments: argparse.Namespace) -> int:
         return show_chosen(arguments, filters)
     if metrics is not None:
         return _show_metrics(file, form, metrics)
-    # the records are imported while another process reads: a tenth of the time that
-    # 154 launches take, and more of a shorter report
-    runner = ProcessRunner(lambda: import_module("pytest_gpuperf.cli.records"))
+    # what is needed then is imported while another process reads: a tenth of the time
+    # that 154 launches take, and more of a shorter report
+    needed = "captures" if form == "json" else "records"
+    runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.cli.{needed}"))
     text = capture_text(file, runner=runner)
+    if form == "json":
+        from pytest_gpuperf.cli.captures import capture_json
+
+        return print_bytes(capture_json(text))
     from pytest_gpuperf.cli.records import show_capture
 
     return show_capture(arguments, text)

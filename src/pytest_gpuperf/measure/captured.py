@@ -34,7 +34,6 @@ from pytest_gpuperf.compute.roofline import (
     counted_roofline,
     counted_rooflines,
 )
-from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     Analysis,
@@ -321,6 +320,9 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
     if entry is None:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
+        # a fifth of the time in which this module is imported, and rarely needed
+        from pytest_gpuperf.judge.selection import not_given
+
         gap = not_given(metric, Kind.CAPTURE)
         remedy = f"{gap.remedy}, or ask for a counter by its own name"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
