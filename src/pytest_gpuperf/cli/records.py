@@ -133,7 +133,7 @@ def _show_launches_of(
     form = arguments.format
     launches = [launch for captured in capture.ranges for launch in captured.launches]
     by_kernel = arguments.sort or arguments.top
-    if arguments.details or (len(launches) == 1 and not listed):
+    if arguments.details or (len(launches) == 1 and not arguments.list):
         return _show_details(arguments, capture)
     limits = analyses(capture)
     if by_kernel or (len(launches) > _LISTED and not listed):

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.record import Record, Role
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.captures import (
     evidence_text,
+    kernel_name,
     limiter_text,
     plain_name,
     roof_text,
@@ -218,6 +219,7 @@ def _microseconds(time_ns: int | None) -> str:
 
 # ours: a boost clock varies by less, and a base clock is a tenth and more below it
 _HELD_CLOCK = 0.95
+_LONGEST_NAME = 200  # characters: a lambda of torch has a thousand
 _LABEL_WIDTH = 11  # of the longest label
 
 
@@ -278,7 +280,8 @@ def _details_text(
         if launch.device != device:
             device = launch.device
             yield Line(escape(device), Style.TITLE)
-        name = f"{escape(plain_name(launch.name))} (launch {launch.index})"
+        kernel = kernel_name(escape(plain_name(launch.name)), _LONGEST_NAME)
+        name = f"{kernel} (launch {launch.index})"
         yield from wrapped(name, width=width, style=Style.TITLE)
         for label, text in _facts(launch.details):
             padded = f"{label:{_LABEL_WIDTH}} "
