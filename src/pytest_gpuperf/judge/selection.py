@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from fnmatch import fnmatchcase
 from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.launch import fits_kernel
 from pytest_gpuperf.model.metric import (
     METRICS,
     Family,
@@ -149,7 +149,7 @@ def _of_kernels(
     """Return the estimates of the kernels that are meant, or of the whole record."""
     if limit.kernel is not None:
         matching = [e for e in estimates if _matches(limit.kernel, e.kernel, record)]
-        return matching or _no_kernel(limit, estimates)
+        return matching or _no_kernel(limit, record, estimates)
     whole = [e for e in estimates if e.kernel is None]
     if whole or len(estimates) == 1:  # of one kernel alone the whole is its own
         return whole[:1] or list(estimates)
@@ -164,13 +164,13 @@ def _matches(pattern: str, kernel: str | None, record: Record) -> bool:
     """Return whether a kernel's name, or what it demangles to, fits a pattern."""
     if kernel is None:
         return False
-    readable = [k.demangled for k in record.kernels if k.name == kernel and k.demangled]
-    return any(fnmatchcase(name, pattern) for name in (kernel, *readable))
+    readable = {k.name: k.demangled for k in record.kernels}
+    return fits_kernel(pattern, kernel, readable.get(kernel))
 
 
-def _no_kernel(limit: Limit, estimates: Sequence[Estimate]) -> Gap:
+def _no_kernel(limit: Limit, record: Record, estimates: Sequence[Estimate]) -> Gap:
     """Return why no kernel fits a pattern, with those there are."""
-    names = _named(estimates)
+    names = _named(record, estimates)
     if not names:
         return Gap(
             code=GapCode.NO_KERNEL,
@@ -184,9 +184,13 @@ def _no_kernel(limit: Limit, estimates: Sequence[Estimate]) -> Gap:
     )
 
 
-def _named(estimates: Sequence[Estimate]) -> str:
+def _named(record: Record, estimates: Sequence[Estimate]) -> str:
     """Return the kernels of some estimates, not more than a reader can use."""
-    names = list(dict.fromkeys(e.kernel for e in estimates if e.kernel is not None))
+    readable = {
+        k.name: k.demangled.removeprefix("void ") for k in record.kernels if k.demangled
+    }
+    kernels = dict.fromkeys(e.kernel for e in estimates if e.kernel is not None)
+    names = [readable.get(kernel, kernel) for kernel in kernels]
     shown = names[:_SHOWN_KERNELS]
     if len(names) > len(shown):
         shown.append(f"{len(names) - len(shown)} more")

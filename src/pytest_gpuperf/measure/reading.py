@@ -346,7 +346,7 @@ def _chosen(
 
 _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
-_LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed"
+_LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed or a file with it"
 _UNREAD = Gap(
     code=GapCode.NOT_ASKED, reason="its code was not read", remedy="ask for it"
 )

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from array import array
 from collections.abc import Iterator, Mapping, Sequence
+from fnmatch import fnmatchcase
 from typing import Annotated, Protocol
 
 import msgspec
@@ -31,7 +32,25 @@ __all__ = [
     "Trace",
     "TracePlace",
     "TransferUse",
+    "fits_kernel",
 ]
+
+
+def fits_kernel(pattern: str, name: str, demangled: str | None = None) -> bool:
+    """
+    Return whether a kernel is one that a pattern means.
+
+    Args:
+        pattern: As of fnmatch, as "saxpy<4>*" or "rmsnorm".
+
+        name: As the binary has it, mangled.
+
+        demangled: As a reader writes it, with or without what is left out in speech: the
+            result's type, which a kernel does not have, and the parameters' types.
+    """
+    plain = (demangled or name).removeprefix("void ")
+    names = (name, demangled or name, plain, plain.rpartition("(")[0])
+    return any(fnmatchcase(candidate, pattern) for candidate in names)
 
 
 class KernelResources(Frozen, frozen=True, kw_only=True):

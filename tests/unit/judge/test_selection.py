@@ -123,9 +123,24 @@ def test_a_kernel_is_found_by_its_own_readable_name_alone() -> None:
     part = estimate(5.0, "registers", kernel="_Z4gemm", source="binary")
     kernels = (resources("_Z4gemm", "gemm(int)"), resources("_Z4relu", "relu(int)"))
 
-    assert value_of('registers["gemm(*"] <= 9', part, kernels=kernels) == 5.0
+    for pattern in ("gemm(*", "gemm", "g*", "_Z4gemm"):
+        text = f'registers["{pattern}"] <= 9'
+        assert value_of(text, part, kernels=kernels) == 5.0
     assert gap_of('registers["relu(*"] <= 9', part, kernels=kernels).reason == (
         'no kernel fits "relu(*"'
+    )
+
+
+def test_a_kernel_of_a_template_is_found_as_it_is_spoken_of() -> None:
+    """The type of its result, which no kernel has, is left out, and its parameters may be."""
+    part = estimate(5.0, "registers", kernel="_Z5saxpyILi4EEvPf", source="binary")
+    kernels = (resources("_Z5saxpyILi4EEvPf", "void saxpy<4>(float*)"),)
+
+    for pattern in ("saxpy<4>", "saxpy<4>*", "saxpy*", "void saxpy<4>(float[*])"):
+        text = f"registers['{pattern}'] <= 9"
+        assert value_of(text, part, kernels=kernels) == 5.0
+    assert gap_of("registers['saxpy<8>*'] <= 9", part, kernels=kernels).remedy == (
+        "write a pattern that fits one of saxpy<4>(float*)"
     )
 
 

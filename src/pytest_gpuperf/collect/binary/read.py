@@ -222,7 +222,7 @@ def read_cubins(
     runner: Runner,
     block: int | None = None,
     dynamic_shared_bytes: int | None = None,
-    ptxas_log: str | None = None,
+    ptxas_log: str | os.PathLike[str] | None = None,
     target: str | None = None,
     tool: str | None = None,
 ) -> tuple[Cubin, ...]:
@@ -240,7 +240,7 @@ def read_cubins(
             Triton says, or unknown.
 
         ptxas_log: What `nvcc -Xptxas -v` or `ptxas -v` printed, for spills and
-            barriers; None: these stay unknown.
+            barriers, or the path of a file with it; None: these stay unknown.
 
         target: Only kernels compiled for this chip, as `sm_90a`; None: for every one.
 
@@ -265,7 +265,7 @@ def read_cubins(
         dynamic_shared_bytes=_at_least(dynamic_shared_bytes, 0, "dynamic_shared_bytes"),
     )
     images = images_of(source, launch)
-    facts = {} if ptxas_log is None else read_ptxas_log(ptxas_log)
+    facts = {} if ptxas_log is None else read_ptxas_log(_log_text(ptxas_log))
     for image in images:
         _refuse_by_head(image)
     tool = tool or find_tool(CUOBJDUMP)
@@ -285,6 +285,22 @@ def read_cubins(
         )
         for cubin in cubins
     )
+
+
+def _log_text(log: str | os.PathLike[str]) -> str:
+    """Return a compiler's log; a text of one line is the path of a file."""
+    text = os.fspath(log)
+    if "\n" in text or not text.strip():
+        return text
+    try:
+        return Path(text).read_text(encoding="utf-8", errors="replace")
+    except (OSError, ValueError) as error:
+        reason = getattr(error, "strerror", None) or str(error)
+        raise CaptureFormatError(
+            f"the compiler's log cannot be read ({reason})",
+            remedy="name the file with what ptxas -v printed, or pass the text",
+            path=text,
+        ) from error
 
 
 def read_mixes(
