@@ -17,6 +17,13 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
+from pytest_gpuperf.compute.paired import (
+    ENOUGH_PROCESSES,
+    PairedRatio,
+    process_spread,
+    ratio_of_processes,
+    with_spread,
+)
 from pytest_gpuperf.compute.spread import (
     ENOUGH_PROCESSES,
     LEAST_SESSIONS,
@@ -37,8 +44,10 @@ from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import group_of
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import differences, facts_of, family_of
+from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.gap import Gap
+from pytest_gpuperf.model.gap import Gap, GapCode
+from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands
@@ -172,12 +181,16 @@ def _has(record: Record, metric: str) -> bool:
 
 def _without_value(limit: Limit, record: Record, gap: Unmeasured) -> Verdict:
     """Return the verdict where no value may be judged."""
-    measured = record.void is not None and bool(record.estimates)
+    outcome, reason = Outcome.UNMEASURED, Reason.NOT_MEASURED
+    if record.void is not None and record.estimates:
+        outcome, reason = Outcome.INCONCLUSIVE, Reason.VOID
+    elif gap.code is GapCode.NO_SUCH_KERNEL:  # renamed, it would take its limit away
+        outcome = Outcome.FAILED
     return Verdict(
         key=record.key,
         metric=limit.metric,
-        outcome=Outcome.INCONCLUSIVE if measured else Outcome.UNMEASURED,
-        reason=Reason.VOID if measured else Reason.NOT_MEASURED,
+        outcome=outcome,
+        reason=reason,
         limit=limit,
         evidence=VerdictEvidence(gap=gap),
     )

@@ -178,7 +178,7 @@ def _no_kernel(limit: Limit, record: Record, estimates: Sequence[Estimate]) -> G
             remedy=f"write the limit without a kernel: {limit.metric}",
         )
     return Gap(
-        code=GapCode.NO_KERNEL,
+        code=GapCode.NO_SUCH_KERNEL,
         reason=f'no kernel fits "{limit.kernel}"',
         remedy=f"write a pattern that fits one of {names}",
     )

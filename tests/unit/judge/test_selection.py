@@ -107,7 +107,7 @@ def test_a_kernel_that_is_not_there_is_told_with_those_that_are() -> None:
     whole = estimate(5.0, "registers", source="binary")
 
     assert gap_of('registers["relu"] <= 9', part) == Gap(
-        code=GapCode.NO_KERNEL,
+        code=GapCode.NO_SUCH_KERNEL,
         reason='no kernel fits "relu"',
         remedy="write a pattern that fits one of gemm",
     )
