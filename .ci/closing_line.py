@@ -28,9 +28,7 @@ def main() -> int:
     parser.add_argument("--interpreters", type=int, default=2, help="at least so many")
     args = parser.parse_args()
 
-    environments: dict[str, Any] = {}
-    for result in args.results:
-        environments |= _chosen(json.loads(result.read_text("utf-8")))
+    environments, errors = _environments(args.results)
     total: Counter[str] = Counter()
     pythons: set[str] = set()
     failed_environments = []
@@ -46,15 +44,27 @@ def main() -> int:
             failed_environments.append(name)
         print(_line(name, facts, counts))
 
-    enough = len(pythons) >= args.interpreters
     print(f"tested on {len(pythons)} interpreters: {', '.join(sorted(pythons))}")
-    if not enough:
-        print(f"error: at least {args.interpreters} interpreters must run the suite")
+    if len(pythons) < args.interpreters:
+        errors.append(f"at least {args.interpreters} interpreters must run the suite")
     if failed_environments:
-        print(f"error: failed environments: {', '.join(failed_environments)}")
-    counts = (f"{total[outcome]} {outcome}" for outcome in OUTCOMES)
-    print(", ".join(counts))
-    return int(not enough or bool(failed_environments))
+        errors.append(f"failed environments: {', '.join(failed_environments)}")
+    for error in errors:
+        print(f"error: {error}")
+    print(", ".join(f"{total[outcome]} {outcome}" for outcome in OUTCOMES))
+    return int(bool(errors))
+
+
+def _environments(results: list[Path]) -> tuple[dict[str, Any], list[str]]:
+    """Return the facts of all environments by name, and what is wrong with the files."""
+    environments: dict[str, Any] = {}
+    errors = []
+    for path in results:
+        if path.exists():
+            environments |= _chosen(json.loads(path.read_text("utf-8")))
+        else:
+            errors.append(f"tox was ended before it wrote {path}")
+    return environments, errors
 
 
 def _chosen(result: dict[str, Any]) -> dict[str, Any]:
