@@ -318,8 +318,8 @@ def _add_export(commands: _Commands, _: argparse.ArgumentParser) -> None:
     export = commands.add_parser(
         "export",
         help="write a run in a format that another program reads",
-        epilog="example: gpuperf export run.json --to bencher -o metrics.json",
     )
+    export.add_argument(
         "file",
         metavar="RUN.json",
         help="a file of --gpuperf-json; for chrome-trace a folder of --gpuperf-record, "

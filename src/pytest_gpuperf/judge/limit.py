@@ -17,13 +17,6 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from statistics import fmean
 from types import MappingProxyType
 
-from pytest_gpuperf.compute.paired import (
-    ENOUGH_PROCESSES,
-    PairedRatio,
-    process_spread,
-    ratio_of_processes,
-    with_spread,
-)
 from pytest_gpuperf.compute.spread import (
     ENOUGH_PROCESSES,
     LEAST_SESSIONS,
@@ -44,10 +37,8 @@ from pytest_gpuperf.judge.grade import GRADE, grade_limit, rate_limit
 from pytest_gpuperf.judge.rule import group_of
 from pytest_gpuperf.judge.selection import select
 from pytest_gpuperf.model.environment import differences, facts_of, family_of
-from pytest_gpuperf.model.fingerprint import differences, facts_of, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.grade import Bands
 from pytest_gpuperf.model.metric import Family
 from pytest_gpuperf.model.record import Kind, Record, RecordKey, StoredRecord, VoidCode
 from pytest_gpuperf.model.roofline import ABOVE_THE_ROOF, Bands

@@ -6,9 +6,9 @@ from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
 from pytest_gpuperf.judge.case import best_source
+from pytest_gpuperf.model.activity import fits_kernel
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.launch import fits_kernel
 from pytest_gpuperf.model.metric import (
     METRICS,
     Family,
