@@ -151,10 +151,6 @@ class Command:
     folder: str
     scratch: str
 
-    @property
-    def scratch(self) -> str:
-        return self.folder
-
     def argv(self, scratch: str, extra: Sequence[str] = ()) -> tuple[str, ...]:
         base = f"--basetemp={scratch}/base"
         return (sys.executable, "-m", "pytest", *PLUGIN, base, *extra)

@@ -14,7 +14,7 @@ from fakes import runs
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.verdict import Outcome, Reason
-from pytest_gpuperf.report.html.document import html_bytes
+from pytest_gpuperf.report.html.page import html_bytes
 
 if TYPE_CHECKING:
     from playwright.sync_api import Browser, Page

@@ -106,7 +106,7 @@ def _chrome_trace(file: str) -> bytes:
 
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
-    from pytest_gpuperf.report.chrome_trace import chrome_trace_bytes
+    from pytest_gpuperf.report.exports import chrome_trace_bytes
 
     folder = file if Path(file).is_dir() else recording_of(read_run(file), file)
     return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

@@ -106,7 +106,7 @@ def report_bytes(run: Run, form: str, *, older: Sequence[Run] = ()) -> bytes:
     if form == "json":
         return encode_run(run)
     if form == "html":  # what follows is loaded for those alone who ask for it
-        from pytest_gpuperf.report.html.document import html_bytes
+        from pytest_gpuperf.report.html.page import html_bytes
 
         return html_bytes(run, older)
     if form == "csv":

@@ -1,4 +1,4 @@
-"""report.exports, chrome_trace: other programs read what they are written for."""
+"""report.exports: other programs read what they are written for."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.telemetry import TimeLine
 from pytest_gpuperf.report import exports
-from pytest_gpuperf.report.chrome_trace import chrome_trace_bytes
+from pytest_gpuperf.report.exports import chrome_trace_bytes
 from pytest_gpuperf.report.rows import sample_statistics
 
 EVIL = '=cmd|"\n::error::x\x1b[31m,%0A'

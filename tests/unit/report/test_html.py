@@ -24,9 +24,8 @@ from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Series, SourceLabel
 from pytest_gpuperf.model.telemetry import TimeLine
 from pytest_gpuperf.model.verdict import Outcome, Reason
-from pytest_gpuperf.report.html.document import html_bytes
 from pytest_gpuperf.report.html.figures import ChangeAxis, LogAxis
-from pytest_gpuperf.report.html.page import STATUSES, Page
+from pytest_gpuperf.report.html.page import STATUSES, Page, html_bytes
 
 if importlib.util.find_spec("jinja2") is None:
     pytest.skip("Jinja2 is not installed (extra html)", allow_module_level=True)
