@@ -577,7 +577,12 @@ def _add_completion(commands: _Commands, _: argparse.ArgumentParser) -> None:
     command = commands.add_parser(
         "completion", help="what makes a shell complete this command line"
     )
-    command.add_argument("shell", choices=("bash", "zsh", "fish"))
+    command.add_argument(
+        "shell",
+        metavar="SHELL",
+        choices=("bash", "zsh", "fish"),
+        help="bash, zsh or fish",
+    )
     command.set_defaults(command="arguments:completion")
 
 
