@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from functools import partial
 from statistics import fmean, median
 
@@ -480,20 +480,7 @@ def change_of(
     )
     worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
     better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    for sign, nearest in ((1, test.lowest), (-1, test.highest)):
-        whole = _of_nearest(test, residual, nearest, sign)
-        if whole is None or whole < limit:
-            continue
-        # a wide floor by the others must not hide what holds for every process
-        agreed = Part(
-            ratio=part.planned_ratio,
-            planned_ratio=part.planned_ratio,
-            floor=nearest.floor if nearest is not None else 0.0,
-        )
-        p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
-        if p_value < (worse if sign > 0 else better):
-            part = agreed
-            worse, better = (p_value, better) if sign > 0 else (worse, p_value)
+    part, worse, better = _agreed(test, residual, part, (worse, better), beyond, level)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
     p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
@@ -514,6 +501,35 @@ def change_of(
         detectable_effect=_found_mostly(test, sure, miss, level),
         blind=bool(test.dof) and noise + sure > limit > 0,
     )
+
+
+def _agreed(
+    test: Contrast,
+    residual: Residual,
+    part: Part,
+    p_values: tuple[float, float],
+    beyond: Callable[..., float],
+    level: Level,
+) -> tuple[Part, float, float]:
+    """Return the part and the p-values, with what every fresh process shows at least."""
+    noise = test.on_scale(level.noise_threshold)
+    limit = test.on_scale(test.comparison.limit or 0.0)
+    worse, better = p_values
+    for sign, nearest in ((1, test.lowest), (-1, test.highest)):
+        whole = _of_nearest(test, residual, nearest, sign)
+        if whole is None or whole < limit:
+            continue
+        # a wide floor by the others must not hide what holds for every process
+        agreed = Part(
+            ratio=part.planned_ratio,
+            planned_ratio=part.planned_ratio,
+            floor=nearest.floor if nearest is not None else 0.0,
+        )
+        p_value = beyond(whole - noise, ratio=agreed.ratio, floor=agreed.floor)
+        if p_value < (worse if sign > 0 else better):
+            part = agreed
+            worse, better = (p_value, better) if sign > 0 else (worse, p_value)
+    return part, worse, better
 
 
 def _of_nearest(
