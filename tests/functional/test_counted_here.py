@@ -413,7 +413,8 @@ def test_a_replayed_run_is_judged_identically(project: Project) -> None:
     assert counters(records(project)["test_read"]) == {None: 64.0}
     for part in ("verdicts", "records"):
         one, other = (
-            sorted(json.dumps(each, sort_keys=True) for each in report[part])
+            # the commands to reproduce a replayed run replay it
+            sorted(json.dumps({**item, "commands": None}) for item in report[part])
             for report in (first, second)
         )
         assert one == other
