@@ -30,7 +30,7 @@ pytest_plugins = ["pytester"]
 
 # a machine that is busy is not a failure: nothing here is timed
 settings.register_profile("untimed", deadline=None)
-# for all interpreters but one: what differs between them is seen in a few examples
+# for all that repeats: what differs between environments is seen in a few examples
 settings.register_profile("brief", deadline=None, max_examples=20)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "untimed"))
 
