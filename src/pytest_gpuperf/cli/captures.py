@@ -281,7 +281,7 @@ def _change(difference: _Difference) -> str:
     if was is None or now is None or was == now:
         return ""
     if difference.unit == "fraction":
-        return f"{100 * (now - was):+.1f} points"
+        return display.points(now - was)
     return display.change(now / was - 1) if was else ""
 
 

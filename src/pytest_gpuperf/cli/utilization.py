@@ -42,6 +42,7 @@ from pytest_gpuperf.model.telemetry import (
     WorkloadClass,
 )
 from pytest_gpuperf.report import display
+from pytest_gpuperf.report.escape import csv_cell
 from pytest_gpuperf.report.lines import Column
 
 if TYPE_CHECKING:
@@ -327,12 +328,7 @@ def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
                 else (None, None, None)
             )
             scores = (*judged, computed.health.value, computed.memory_used_fraction)
-            names = (record.monotonic_s, record.gpu_index, _cell(record.gpu_uuid))
+            names = (record.monotonic_s, record.gpu_index, csv_cell(record.gpu_uuid))
             readings = (getattr(record, name) for name in READINGS)
-            rows.writerow((_cell(source.title), *names, *scores, *readings))
+            rows.writerow((csv_cell(source.title), *names, *scores, *readings))
     return stream.getvalue().encode()
-
-
-def _cell(text: str) -> str:
-    """Return a foreign text that no spreadsheet takes for a formula."""
-    return f"'{text}" if text.startswith(("=", "+", "-", "@")) else text

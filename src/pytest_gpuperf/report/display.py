@@ -286,6 +286,17 @@ def whole_percent(fraction: float) -> str:
     return "under 1 %" if fraction < 0.01 else f"{fraction:.0%}".replace("%", " %")  # noqa: PLR2004 - 1 %
 
 
+def points(difference: float) -> str:
+    """
+    Return the difference of two fractions in percentage points.
+
+    Example:
+        >>> points(-0.0526)
+        '-5.3 points'
+    """
+    return f"{100 * difference:+.1f} points"
+
+
 def css_percent(share: float) -> str:
     """Return a share of a width as CSS has it: two decimals, a hundredth of a percent."""
     return f"{100 * share:.2f}".rstrip("0").rstrip(".") + "%"

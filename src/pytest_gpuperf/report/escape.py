@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import unicodedata
 
-__all__ = ["code", "escape", "inert", "prose", "quoted"]
+__all__ = ["code", "csv_cell", "escape", "inert", "prose", "quoted"]
 
 _UNSEEN = frozenset({"Cc", "Cf", "Cs", "Zl", "Zp"})
 # how a line begins that a CI runner takes for a command, blanks before it left out
 _COMMANDS = ("::", "##[")
+_FORMULA = ("=", "+", "-", "@")  # what a spreadsheet computes begins so
 # below this character: digits and letter of its escape, as Python writes them
 _ESCAPES = ((0x100, (2, "x")), (0x10000, (4, "u")), (0x110000, (8, "U")))
 
@@ -49,6 +50,18 @@ def code(text: str) -> str:
         fence += "`"
     gap = " " if plain.startswith("`") or plain.endswith("`") else ""
     return f"{fence}{gap}{plain}{gap}{fence}" if plain else ""
+
+
+def csv_cell(text: str) -> str:
+    """
+    Return a text that no spreadsheet takes for a formula.
+
+    Example:
+        >>> csv_cell("=1+1")
+        "'=1+1"
+    """
+    text = escape(text)
+    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def prose(text: str) -> str:

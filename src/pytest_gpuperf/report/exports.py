@@ -18,7 +18,7 @@ from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
-from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.escape import csv_cell, escape
 from pytest_gpuperf.report.explanation import first_line, from_root
 from pytest_gpuperf.report.lines import json_bytes
 from pytest_gpuperf.report.rows import (
@@ -41,7 +41,6 @@ __all__ = [
     "without_times",
 ]
 
-_FORMULA = ("=", "+", "-", "@", "\t", "\r")  # what a spreadsheet computes begins so
 _LONGEST_BENCHMARK = 1024  # characters of a name that Bencher takes
 _LONGEST_MEASURE = 64
 _DIGEST_BYTES = 4  # of what tells shortened names apart
@@ -97,7 +96,7 @@ def csv_bytes(run: Run) -> bytes:
     for value in _values(run):
         cells = [session.id, moment, session.commit, *_cells(value)]
         cells += [None] * (len(_COLUMNS) - len(cells))
-        writer.writerow([_harmless(c) if isinstance(c, str) else c for c in cells])
+        writer.writerow([csv_cell(c) if isinstance(c, str) else c for c in cells])
     return text.getvalue().encode(errors="backslashreplace")
 
 
@@ -128,12 +127,6 @@ def _cells(value: _Value) -> Iterator[str | float | None]:
         return
     yield from (change.reference, change.effect, change.low, change.high)
     yield verdict.threshold
-
-
-def _harmless(text: str) -> str:
-    """Return a text that no spreadsheet computes."""
-    text = escape(text)
-    return f"'{text}" if text.startswith(_FORMULA) else text
 
 
 def bencher_bytes(run: Run) -> bytes:
@@ -526,25 +519,25 @@ def _slice_events(
     """Yield slices on threads: those of a thread that overlap stand on further ones."""
     threads: dict[tuple[str, int], int] = {}  # by track and lane
     ends: dict[str, list[int]] = {}  # of the last slice of each lane [ns]
-    for one in sorted(slices, key=lambda each: (each.start_ns, -each.end_ns)):
-        if not one.start_ns or not one.end_ns:
+    for piece in sorted(slices, key=lambda item: (item.start_ns, -item.end_ns)):
+        if not piece.start_ns or not piece.end_ns:
             continue
-        lanes = ends.setdefault(one.track, [])
-        lane = next((i for i, end in enumerate(lanes) if end <= one.start_ns), None)
+        lanes = ends.setdefault(piece.track, [])
+        lane = next((i for i, end in enumerate(lanes) if end <= piece.start_ns), None)
         if lane is None:
             lane = len(lanes)
             lanes.append(0)
-        lanes[lane] = one.end_ns
-        thread = threads.setdefault((one.track, lane), len(threads) + 1)
+        lanes[lane] = piece.end_ns
+        thread = threads.setdefault((piece.track, lane), len(threads) + 1)
         yield {
             "ph": "X",
-            "name": one.name,
-            "cat": one.category,
+            "name": piece.name,
+            "cat": piece.category,
             "pid": number,
             "tid": thread,
-            "ts": (one.start_ns - first_ns) / _NS_PER_US,
-            "dur": (one.end_ns - one.start_ns) / _NS_PER_US,
-            "args": one.details,
+            "ts": (piece.start_ns - first_ns) / _NS_PER_US,
+            "dur": (piece.end_ns - piece.start_ns) / _NS_PER_US,
+            "args": piece.details,
         }
     for (track, lane), thread in threads.items():
         name = f"{track} ({lane + 1})" if lane else track
