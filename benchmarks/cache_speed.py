@@ -15,9 +15,9 @@ import time
 from collections.abc import Callable
 from pathlib import Path
 
-from pytest_gpuperf.collect.loaded_files import Recording
+from pytest_gpuperf.collect.loaded_files import FileRecording
 from pytest_gpuperf.collect.ncu.key import FileSets, key_of
-from pytest_gpuperf.collect.ncu.store import Store
+from pytest_gpuperf.collect.ncu.store import EntryStore
 
 TEST = Path(__file__).resolve().parents[1] / "tests/unit/collect/test_runner.py"
 ENTRIES = 10_000
@@ -38,7 +38,7 @@ assert not loaded, loaded
 """
 
 
-def get(store: Store, number: int) -> object:
+def get(store: EntryStore, number: int) -> object:
     """Look a value set up."""
     return store.get("values", key(number))
 
@@ -75,7 +75,7 @@ def fresh_s(folder: Path, number: int) -> float:
 def recorded_s(root: Path, scratch: Path, *, recording: bool) -> float:
     """Return how long a pytest takes that collects a test module [s]."""
     path = {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
-    variables = Recording(scratch, root).variables(path) if recording else path
+    variables = FileRecording(scratch, root).variables(path) if recording else path
     argv = [
         sys.executable,
         "-m",
@@ -97,7 +97,7 @@ def main() -> None:
     """Print the table."""
     root = TEST.parents[3]
     with tempfile.TemporaryDirectory() as name:
-        store = Store(Path(name, "cache"))
+        store = EntryStore(Path(name, "cache"))
         start = time.perf_counter()
         for number in range(ENTRIES):
             store.put("values", key(number), {"values": b"x" * 1000})
@@ -108,7 +108,7 @@ def main() -> None:
             scratch = Path(name, str(number))
             traced.append(recorded_s(root, scratch, recording=True))
             plain.append(recorded_s(root, scratch, recording=False))
-        records = Recording(Path(name, "whole"), root)
+        records = FileRecording(Path(name, "whole"), root)
         argv = ("-m", "pytest", "-q", "-p", "no:randomly", str(TEST), "--co")
         variables = records.variables({"PYTHONPATH": os.pathsep.join(sys.path)})
         subprocess.run(

@@ -31,7 +31,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from pytest_gpuperf.judge.against import AgainstPolicy, Block, SideRun, look_at
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, Stored
+from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference, StoredValue
 from pytest_gpuperf.judge.controls import choose_controls, undecided
 from pytest_gpuperf.judge.regression import first_look, settle
 from pytest_gpuperf.model.change import Side
@@ -260,10 +260,10 @@ def _value(logs: Sequence[float]) -> SessionValue:
     )
 
 
-def _stored(suite: Suite, column: int) -> tuple[Stored, ...]:
+def _stored(suite: Suite, column: int) -> tuple[StoredValue, ...]:
     """Return the stored sessions of one column."""
     return tuple(
-        Stored(
+        StoredValue(
             value=_value([log]),
             session=Session(id=f"{number}", started_unix_s=number, host="h"),
         )

@@ -28,6 +28,11 @@ for _module in pkgutil.walk_packages(pytest_gpuperf.__path__, "pytest_gpuperf.")
 
 pytest_plugins = ["pytester"]
 
+# programs that tests start, the fake ncu among them, are scripts of this Python
+os.environ["PATH"] = os.pathsep.join(
+    (str(Path(sys.executable).parent), os.environ.get("PATH", os.defpath))
+)
+
 # a machine that is busy is not a failure: nothing here is timed
 settings.register_profile("untimed", deadline=None)
 # for all that repeats: what differs between environments is seen in a few examples

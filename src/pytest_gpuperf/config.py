@@ -10,6 +10,7 @@ from types import MappingProxyType
 from typing import TYPE_CHECKING, TypeVar
 
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.model.environment import HARD_FACTS
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.sample import COLLECTORS, CacheMode
@@ -465,12 +466,14 @@ def _one_of(text: str, allowed: tuple[str, ...]) -> str:
     return text.strip()
 
 
+_SHORT_FACTS = {"driver": "driver_branch"}  # as people call them
+
+
 def parse_facts(text: str) -> frozenset[str]:
     """Return the hard facts that may differ."""
-    from pytest_gpuperf.model.environment import HARD_FACTS
-
     facts = sorted({name for names in HARD_FACTS.values() for name in names})
-    return frozenset(_names(text, tuple(facts), "fact"))
+    names = _names(text, (*facts, *_SHORT_FACTS), "fact")
+    return frozenset(_SHORT_FACTS.get(name, name) for name in names)
 
 
 def parse_word(kind: type[_Word]) -> Callable[[str], _Word]:

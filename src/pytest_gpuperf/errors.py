@@ -41,6 +41,7 @@ from __future__ import annotations
 from typing import ClassVar, Protocol
 
 __all__ = [
+    "SITE",
     "BaselineCorruptError",
     "BaselineError",
     "BaselineMissingError",
@@ -73,6 +74,9 @@ __all__ = [
     "WeakSourceError",
     "WrongEntryError",
 ]
+
+# the pages of docs/, where a remedy sends its reader
+SITE = "https://pytest-gpuperf.readthedocs.io/en/stable"
 
 
 class VerdictLike(Protocol):

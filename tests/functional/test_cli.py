@@ -283,7 +283,7 @@ def test_an_error_says_what_and_where_and_never_shows_a_traceback(
 @pytest.mark.parametrize(
     ("content", "words"),
     [
-        (b"", "not JSON"),
+        (b"", "it is empty"),
         (b"not a run", "not JSON"),
         (b'{"schema": "pytest-gpuperf/run/99"}', "pytest-gpuperf/run/99"),
         (b'{"half": ', "not JSON"),

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from pathlib import Path
 
 import pytest
 
@@ -56,6 +57,29 @@ def test_a_kept_limit_is_no_comparison_with_a_baseline(
     assert lines(ended, "but no test was compared with it")
     assert lines(ended, f"judged 1 of 2: 1 passed; 1 {undecided}")
     assert lines(ended, f"of the judged also 1 {undecided}")
+
+
+ON_A_GPU = LIMITED.replace("gpuperf(sorted, [2, 1])", "gpuperf(gpu.launch)").replace(
+    "import pytest", "import gpu\n    import pytest"
+)
+
+
+def test_a_baseline_of_another_gpu_compares_nothing(
+    project: Project, machine: Path
+) -> None:
+    """As with another CPU; what the host's clock timed on this one is no help."""
+    project.write(ON_A_GPU)
+    stored = project.spawn("--gpuperf-update=all")
+    assert stored.returncode == 0, stored.stdout
+    script = machine / "nvml.csv"
+    script.write_text(script.read_text("utf-8").replace("H200", "L4"), "utf-8")
+    ended = project.spawn(*GATE)
+
+    assert ended.returncode == 1
+    assert "2 passed" in ended.stdout
+    assert "but no test was compared with it" in ended.stdout
+    assert "judged 1 of 2: 1 passed; 1 incomparable" in ended.stdout
+    assert "of the judged also 1 incomparable" in ended.stdout
 
 
 def test_a_kept_limit_is_not_hidden_by_a_new_value(project: Project) -> None:

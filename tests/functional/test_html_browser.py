@@ -120,6 +120,30 @@ def test_it_opens_without_a_network(opened: Opened) -> None:
     assert len(opened.names()) == 6
 
 
+def test_on_paper_the_list_stands_before_the_panels(opened: Opened) -> None:
+    """Each panel under the name of its test; on a screen it stays below its row."""
+    script = """() => {
+        const tops = query => [...document.querySelectorAll(query)]
+            .map(element => element.getBoundingClientRect())
+            .filter(box => box.height > 0).map(box => box.top);
+        const panel = document.querySelector('.t.loud .panel');
+        return {
+            rows: tops('.t > .row'), panels: tops('.t.loud .panel'),
+            title: getComputedStyle(panel, '::before').content,
+        };
+    }"""
+    opened.page.emulate_media(media="print")
+    printed = opened.page.evaluate(script)
+    opened.page.emulate_media(media="screen")
+    shown = opened.page.evaluate(script)
+
+    assert len(printed["rows"]) == 6
+    assert len(printed["panels"]) == 2
+    assert max(printed["rows"]) < min(printed["panels"])
+    assert "tests/test_gemm.py::test_" in printed["title"]
+    assert shown["title"] == "none"
+
+
 def test_rows_are_sorted(opened: Opened) -> None:
     """By the list or by a head; a second click turns the order round."""
     opened.page.select_option("#sort", "effect")

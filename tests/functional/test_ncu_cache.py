@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from fakes import fake_ncu_report, fake_nvtx
-from pytest_gpuperf.collect.ncu.store import Store
+from pytest_gpuperf.collect.ncu.store import EntryStore
 
 FAKES = Path(__file__).parents[1] / "fakes"
 GIT = shutil.which("git") or "git"
@@ -22,9 +22,9 @@ PROCESSES = 8
 VALUES = """
 import os, sys, time
 from pathlib import Path
-from pytest_gpuperf.collect.ncu.store import Store
+from pytest_gpuperf.collect.ncu.store import EntryStore
 
-store, key, made = Store(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3])
+store, key, made = EntryStore(Path(sys.argv[1])), sys.argv[2], Path(sys.argv[3])
 with store.lock(key, timeout_s=60):
     content = store.get("values", key)
     if content is None:
@@ -142,7 +142,7 @@ class Suite:
         site = fake_nvtx.install(folder / "doubles")
         fake_ncu_report.install(site)
         self.starts_file = folder / "starts"
-        self.store = Store(folder / "cache")
+        self.store = EntryStore(folder / "cache")
         path = [str(site), str(self.folder / "site"), *filter(None, sys.path)]
         self.env = {
             **os.environ,

@@ -89,7 +89,7 @@ tables = runpy.run_path(TABLES)
 assert (
     "| `l2.missed_count` | count | lower | sectors that L2 lacked"
     " | cupti, ncu, ncu-report |"
-) in tables["page"](tables["_PAGE"].read_text())
+) in tables["page"]((tables["_FOLDER"] / "metrics.md").read_text())
 """
 
 

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 
 import pytest
 
-from fakes.project import XDIST, Project, lines
+from fakes.project import XDIST, Project, command, lines
 
 TIMED = """
     def test_it(gpuperf):
@@ -99,7 +100,8 @@ def test_a_single_test_has_them_as_controls(project: Project) -> None:
     )
     for _ in range(3):
         project.run("--gpuperf-update=all")
-    project.environment.setenv("COUNT", "400000")
+    _steady_and_faster(project, 4)  # a neighbour on the core makes 1.7 of it
+    project.environment.setenv("COUNT", "2000000")
     project.run(
         "--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2", "--gpuperf-json=run.json"
     )
@@ -110,11 +112,41 @@ def test_a_single_test_has_them_as_controls(project: Project) -> None:
             timed.setdefault(record["process_index"], set()).add(record["key"]["name"])
     if len(set.intersection(*timed.values())) < 3:
         pytest.skip("the machine was too busy to time three workloads")
-    (shift,) = run["shifts"]
+    (shift,), (verdict,) = run["shifts"], run["verdicts"]
 
     assert set(timed) == {0, 1, 2}
     assert shift["bound_class"] == "host"
     assert shift["control_count"] >= 3
+    assert shift["effect"] > 1  # the stored workloads were four times as fast
+    assert verdict["outcome"] == "regressed"
+    assert verdict["change"]["machine_shift"] > 0.5  # 0.7 of it, on a log scale
+
+
+def _steady_and_faster(project: Project, ratio: float) -> None:
+    """Let the stored sessions be of a machine that always took less for its workloads."""
+    (stored,) = project.path.glob(".gpuperf/*/gpuperf~*.json")
+    times: dict[str, float] = {}  # of the first session, by workload
+
+    def steady(row: re.Match[str]) -> str:
+        time_s = times.setdefault(row["name"], float(row["time"]) / ratio)
+        after = re.sub(
+            r"\[\[[^,]+,", "[[3e-05,", row["after"]
+        )  # on one speed of the core
+        return f"{row['before']}{time_s!r}{after}"
+
+    text = stored.read_text("utf-8")
+    row = (
+        r'(?P<before>"time","s","host",\[)(?P<time>[^],]+)'
+        r'(?P<after>.*"name":"(?P<name>\w+)")'
+    )
+    text, edited_count = re.subn(row, steady, text)
+    if edited_count < 9:
+        pytest.skip("the machine was too busy to time three workloads in each session")
+    stored.write_text(text, "utf-8")
+    accepted = command(
+        "baseline", "accept", ".gpuperf", "--edited", folder=project.path
+    )
+    assert accepted.returncode == 0, accepted.stderr
 
 
 def test_what_waits_does_not_move_with_what_computes(project: Project) -> None:

@@ -86,6 +86,60 @@ def test_a_measurement_has_its_part_of_the_time_line(project: Project) -> None:
     assert notes(record).keys().isdisjoint({"telemetry-rate", "utilization-shared"})
 
 
+LIMITED = """
+    import gpu
+    import pytest
+
+    @pytest.mark.gpuperf(limits=[
+        "utilization.score >= 40",
+        "utilization.compute_fraction >= 90 %",
+        "utilization.unhealthy_fraction <= 10 %",
+        "utilization.idle_fraction >= 50 %",
+    ])
+    def test_block(gpuperf):
+        with gpuperf.range("block"):
+            gpu.launch(600_000_000)
+"""
+
+
+def test_what_a_gpu_was_busy_with_is_limited(project: Project, script: Path) -> None:
+    """Score, shares of the time by class, and health have verdicts of their own."""
+    project.write(LIMITED)
+    _add(script, "0,*,temp.gpu,60\n")
+    ended = project.spawn("--gpuperf-telemetry=50", JSON)
+    outcomes = [v["outcome"] for v in project.report()["verdicts"]]
+
+    assert sorted(outcomes) == ["failed", "passed", "passed", "passed"], ended.stdout
+    assert "utilization.idle_fraction failed: 0 %" in ended.stdout
+
+
+@pytest.mark.parametrize(
+    ("gpm", "option", "reason"),
+    [
+        ("1", "off", "no sensor of a GPU was sampled meanwhile"),
+        ("0", "50", "the activity of SMs, tensor cores and DRAM was not sampled"),
+        ("1", "50", "the GPU's temperature was not sampled"),
+    ],
+)
+def test_a_limit_of_what_was_not_sampled_is_unmeasured(
+    project: Project, script: Path, gpm: str, option: str, reason: str
+) -> None:
+    """With the reason, which is another one where a sensor is silent."""
+    project.write(LIMITED)
+    for function in ("GetTemperature", "GetTemperatureV"):
+        _add(script, f"0,*,error.nvmlDevice{function},3\n")
+    script.write_text(script.read_text("utf-8").replace(",*,gpm,1", f",*,gpm,{gpm}"))
+    ended = project.spawn(f"--gpuperf-telemetry={option}", JSON)
+    unmeasured = {
+        v["metric"]: v["evidence"]["gap"]["reason"]
+        for v in project.report()["verdicts"]
+        if v["outcome"] == "unmeasured"
+    }
+
+    assert "utilization.unhealthy_fraction" in unmeasured, ended.stdout
+    assert any(reason in text for text in unmeasured.values())
+
+
 @pytest.mark.usefixtures("script")
 def test_nobody_samples_where_nobody_asked(project: Project) -> None:
     """The option is off by default: no window, no line, and no process is started."""

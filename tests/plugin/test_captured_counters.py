@@ -56,6 +56,11 @@ def captured(
     return project
 
 
+def told(ended: pytest.RunResult) -> str:
+    """Return all that was printed, whatever the lines."""
+    return " ".join(ended.stdout.str().split())
+
+
 def test_a_test_asserts_on_what_the_counters_mean(captured: Project) -> None:
     """In the catalogue's units, over all launches and of each kernel."""
     captured.write("""
@@ -87,7 +92,7 @@ def test_a_limit_is_decided_by_what_the_counters_mean(captured: Project) -> None
         def test_good(gpuperf):
             gpuperf.capture("some.ncu-rep")
 
-        @pytest.mark.gpuperf(limits=["dram.bytes <= 1 GB"])
+        @pytest.mark.gpuperf(limits=["dram.bytes <= 1 GB", "time <= 1 ms"])
         def test_bad(gpuperf):
             gpuperf.capture("some.ncu-rep")
     """)
@@ -95,6 +100,9 @@ def test_a_limit_is_decided_by_what_the_counters_mean(captured: Project) -> None
 
     ended.assert_outcomes(passed=1, failed=1)
     assert lines(ended, "dram.bytes failed: 1.4 GB", "limit dram.bytes <= 1 GB")
+    # what could not be judged beside it is told as well
+    assert lines(ended, "unmeasured: time: ")
+    assert "by its own name, as gpu__time_duration.sum" in told(ended)
 
 
 def test_what_limits_a_kernel_is_asserted(captured: Project) -> None:

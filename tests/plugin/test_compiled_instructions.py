@@ -79,6 +79,8 @@ def test_kernels_that_are_known_are_judged(mixed: Project) -> None:
     result.assert_outcomes(passed=1, failed=1, skipped=1)
     said = result.stdout.str()
     assert 'instructions.loop.global_load["widths"] failed: 1' in said
+    assert "widths (sm_90a): instructions.loop.global_load 1; it has loop." in said
+    assert "worst of 6 kernels (sm_90a): registers 30" in said
     assert "not all code of pointer is known: calls functions through" in said
 
 

@@ -342,6 +342,9 @@ def test_a_void_value_cannot_be_asserted_on(project: Project) -> None:
     ended = project.run("-rs")
 
     assert ended.parseoutcomes() == {"skipped": 1}
+    # one word for it: what was asked for in vain is not inconclusive as well
+    assert "unmeasured" in ended.stdout.str()
+    assert "inconclusive" not in ended.stdout.str()
 
 
 def test_two_measurements_need_two_names(project: Project) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import pickle
+from importlib.metadata import version
 
 import pytest
 
@@ -227,6 +228,7 @@ def test_every_public_name_is_there_and_sorted() -> None:
         assert getattr(pytest_gpuperf, name) is not None
     assert (pytest_gpuperf.us, pytest_gpuperf.GB) == (1e-6, 1e9)
     assert type(pytest_gpuperf.us) is float
+    assert pytest_gpuperf.__version__ == version("pytest-gpuperf")
     with pytest.raises(AttributeError, match="no attribute 'hours'"):
         _ = pytest_gpuperf.hours
 

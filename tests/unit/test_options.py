@@ -29,7 +29,7 @@ EACH: dict[str, tuple[str, object, str, object]] = {
     "max_regression": ("7.5 %", 0.075, "off", None),
     "min_judged": ("95%", 0.95, ".5 %", 0.005),
     "compare_across": (
-        "driver_branch",
+        "driver",
         frozenset({"driver_branch"}),
         "cpu_model, core_count",
         frozenset({"cpu_model", "core_count"}),

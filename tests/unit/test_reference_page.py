@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 import pytest_gpuperf
-from pytest_gpuperf import options
+from pytest_gpuperf import hookspecs, options
 from pytest_gpuperf.cli.arguments import parser
 from pytest_gpuperf.fixture.gpuperf import GpuPerf
 from pytest_gpuperf.hooks import markers
@@ -119,6 +119,14 @@ def test_what_can_be_required_is_told(tables: dict[str, dict[str, list[str]]]) -
         assert f'`"{word}"`' in tables["keyword"]["requires"][0]
     for grade in markers._GRADES:
         assert f'`"{grade}"`' in tables["keyword"]["min_grade"][0]
+
+
+def test_every_hook_is_told(tables: dict[str, dict[str, list[str]]]) -> None:
+    """With its arguments, as it is specified."""
+    for hook in hookspecs.__all__:
+        names = inspect.signature(getattr(hookspecs, hook)).parameters
+        assert re.findall(r"`(\w+)`", tables["hook"][hook][0]) == [*names]
+    assert {*tables["hook"]} == {*hookspecs.__all__}
 
 
 def test_every_variable_is_told(tables: dict[str, dict[str, list[str]]]) -> None:

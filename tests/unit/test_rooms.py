@@ -118,6 +118,20 @@ def test_no_room_is_for_anything() -> None:
     assert all((room / "__init__.py").exists() for room in ROOMS)
 
 
+@pytest.mark.parametrize("path", FILES, ids=name)
+def test_a_module_loads_where_there_is_no_posix(path: Path) -> None:
+    """What Windows does not have is imported where it is used."""
+    tree = ast.parse(path.read_text(encoding="utf-8"))
+    imported = {
+        alias.name
+        for node in tree.body
+        if isinstance(node, ast.Import)
+        for alias in node.names
+    }
+
+    assert not imported & {"fcntl", "grp", "pwd", "resource", "termios"}
+
+
 def test_the_package_is_small() -> None:
     """pytest reads the list of an installed plugin's files at every start."""
     files = [

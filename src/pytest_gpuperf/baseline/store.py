@@ -30,9 +30,9 @@ from pytest_gpuperf.baseline.history import (
     slugs_holding,
 )
 from pytest_gpuperf.baseline.text import (
+    BaselineFile,
     Damage,
     KeyedBy,
-    Stored,
     decode,
     digest,
     encode,
@@ -296,7 +296,7 @@ class _Reader:
         return Repair(accepted=tuple(accepted), removed=tuple(removed))
 
 
-def _damaged(path: Path, stored: Stored) -> BaselineCorruptError:
+def _damaged(path: Path, stored: BaselineFile) -> BaselineCorruptError:
     """Return the error for a file that would lose lines if it were written back."""
     first, *rest = stored.damage
     more = f" and {len(rest)} more" if rest else ""

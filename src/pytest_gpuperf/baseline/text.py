@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Annotated, Generic, TypeVar
 
 import msgspec
@@ -27,10 +27,10 @@ from pytest_gpuperf.model.record import (
 
 __all__ = [
     "SCHEMA_VERSION",
+    "BaselineFile",
     "Damage",
     "KeyedBy",
     "Records",
-    "Stored",
     "decode",
     "digest",
     "encode",
@@ -135,7 +135,7 @@ class Damage(Frozen, frozen=True, kw_only=True, order=True):
         return f"{place}: {self.reason}"
 
 
-class Stored(BulkRecord, frozen=True, kw_only=True):
+class BaselineFile(BulkRecord, frozen=True, kw_only=True):
     """
     The content of a file.
 
@@ -252,12 +252,15 @@ def _value(value: SessionValue) -> list[object]:
     """Return a value as a list, without trailing defaults."""
     fields: list[object] = [value.metric, value.unit, value.source]
     fields.append([*map(float, value.run_values)])  # 64 and 64.0 are one text
-    if value.half_widths or value.better is not None or value.quantiles:
-        fields.append([*map(float, value.half_widths)])
-    if value.better is not None or value.quantiles:
-        fields.append(value.better)
-    if value.quantiles:
-        fields.append([*map(float, value.quantiles)])
+    rest: list[object] = [
+        [*map(float, value.half_widths)],
+        value.better,
+        [*map(float, value.quantiles)],
+        [[*map(float, msgspec.structs.astuple(core))] for core in value.cores],
+    ]
+    while rest and not rest[-1]:
+        rest.pop()
+    fields += rest
     return fields
 
 
@@ -395,7 +398,7 @@ def decode(
     section: str | None = None,
     test_ids: Collection[str] | None = None,
     edited: bool = False,
-) -> Stored:
+) -> BaselineFile:
     """
     Return the content of a file; lines that are damaged are left out and named.
 
@@ -429,7 +432,7 @@ def decode(
                 if part is not None and section in {None, part.name}:
                     rows = records.setdefault(part.name, [])
                     rows += reader.records(part, keyed_by, selected)
-            return Stored(
+            return BaselineFile(
                 sections={name: by_key(rows) for name, rows in records.items()},
                 damage=tuple(dict.fromkeys(sorted(reader.damage))),
                 of_first_schema=of_first,
@@ -490,13 +493,13 @@ class _Reader:
         facts = self._facts(section)
         keys: dict[tuple[str, str], RecordKey] = {}
         prefix_of_sum = _summed_prefix(section.name)
+        tests = None
+        if selected is not None:
+            whole = (name for name in selected if name.startswith(prefix))
+            tests = frozenset(name.removeprefix(prefix) for name in whole)
         records = []
         for raw in section.records:
-            row = self._row(
-                raw,
-                prefix_of_sum,
-                lambda test: selected is None or prefix + test in selected,
-            )
+            row = self._row(raw, prefix_of_sum, tests)
             if row is None:
                 continue
             if row.session not in heads or row.facts not in facts:
@@ -511,7 +514,7 @@ class _Reader:
         return records
 
     def _row(
-        self, raw: msgspec.Raw, prefix: bytes, selected: Callable[[str], bool]
+        self, raw: msgspec.Raw, prefix: bytes, selected: frozenset[str] | None
     ) -> _Row[SessionValue] | None:
         """Return a row; None: it is left out, or not selected, or it ends the list."""
         text = bytes(raw)
@@ -522,12 +525,13 @@ class _Reader:
         except _UNREADABLE as error:
             self._leave_out(_without_place(error), raw)
             return None
-        if not selected(row.test):
+        if selected is not None and row.test not in selected:
             return None
         wrong = ""
         if self.checked and not _is_unchanged(row, text, prefix):
             wrong = _CHANGED
-        elif b"-" in text:  # most have none, and it is quick to find
+        # our layout has no blanks, and a minus before a number is not an exponent's
+        elif b"[-" in text or b",-" in text or b" " in text or b"\n" in text:
             wrong = _negative(row)
         if wrong:
             self._leave_out(wrong, raw)

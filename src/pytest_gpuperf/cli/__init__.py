@@ -12,6 +12,7 @@ import sys
 from importlib import import_module
 from typing import TYPE_CHECKING
 
+from pytest_gpuperf import __version__
 from pytest_gpuperf.cli.arguments import parse
 from pytest_gpuperf.cli.output import (
     INTERRUPTED,
@@ -20,7 +21,7 @@ from pytest_gpuperf.cli.output import (
     print_bytes,
     say,
 )
-from pytest_gpuperf.errors import ConfigError, GpuPerfError
+from pytest_gpuperf.errors import ConfigError, GpuPerfError, RevisionError
 
 if TYPE_CHECKING:
     import argparse
@@ -28,6 +29,8 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
+# what the command line says, and not what a file holds
+_MISUSED = (ConfigError, RevisionError)
 _PIPE_CLOSED = 141  # 128 + SIGPIPE: what a shell expects of a command behind `| head`
 
 
@@ -54,13 +57,13 @@ def _reported(arguments: argparse.Namespace) -> int:
         lines = [f"gpuperf: error: {error.message}"]
         lines += [f"    remedy: {error.remedy}"] if error.remedy else []
         say(lines)
-        return WRONG_USAGE if isinstance(error, ConfigError) else UNREADABLE
+        return WRONG_USAGE if isinstance(error, _MISUSED) else UNREADABLE
 
 
 def _run(arguments: argparse.Namespace) -> int:
     """Run the command that was named."""
     if arguments.version:
-        return _version()
+        return print_bytes(f"gpuperf {__version__}\n".encode())
     if arguments.command is None:
         message = "no command was named"
         raise ConfigError(
@@ -70,14 +73,3 @@ def _run(arguments: argparse.Namespace) -> int:
     run = getattr(import_module(f"{__name__}.{module}"), function)
     code: int = run(arguments)
     return code
-
-
-def _version() -> int:
-    """Print the version; importlib.metadata is imported only then."""
-    from importlib.metadata import PackageNotFoundError, version
-
-    try:
-        return print_bytes(f"gpuperf {version('pytest-gpuperf')}\n".encode())
-    except PackageNotFoundError as error:
-        message = "the package is not installed, so it has no version"
-        raise ConfigError(message, remedy="pip install pytest-gpuperf") from error

@@ -44,11 +44,11 @@ if TYPE_CHECKING:
 
 __all__ = ["bisect", "compare_with_revision"]
 
-# of pytest: passed, failed, interrupted, broke down, was used wrongly, found no test
+# of pytest: passed, failed, could not collect, broke down, was used wrongly, found no test
 _CODES = {
     0: GOOD,
     1: WORSE,
-    2: INTERRUPTED,
+    2: UNREADABLE,
     3: UNREADABLE,
     4: WRONG_USAGE,
     5: WRONG_USAGE,
@@ -78,7 +78,9 @@ def compare_with_revision(arguments: argparse.Namespace) -> int:
             argv.append(f"--gpuperf-max-regression={_option(arguments.max_regression)}")
         argv += [f"--gpuperf-json={report}", *arguments.options, *arguments.files]
         form = arguments.format
-        code = _CODES.get(run_here(argv, quiet=form != "text"), UNREADABLE)
+        status, interrupted = run_here(argv, quiet=form != "text")
+        # pytest ends with one status for Ctrl-C and for tests that cannot be collected
+        code = INTERRUPTED if interrupted else _CODES.get(status, UNREADABLE)
         run = _run_of(report)
         if run is None:
             return code
@@ -177,7 +179,9 @@ class _Progress:
         """Say what a comparison said of a commit."""
         self.end()
         say(
-            [f"{_named(commit)}: {_said(trial)}; {display.plural(left, 'commit')} left"]
+            [
+                f"{_named(commit)}: {_finding(trial)}; {display.plural(left, 'commit')} left"
+            ]
         )
 
     def end(self) -> None:
@@ -192,7 +196,7 @@ def _named(commit: search.Commit) -> str:
     return f"{commit.id[:_SHOWN]} {commit.subject}"
 
 
-def _said(trial: search.Trial) -> str:
+def _finding(trial: search.Trial) -> str:
     """Return what a comparison said, in words."""
     if trial.outcome is search.TrialOutcome.SKIPPED:
         return f"skipped ({trial.reason})"
@@ -211,35 +215,35 @@ def _change(trial: search.Trial | None) -> str:
     return f"{text} ({display.change_interval(change.low, change.high)})"
 
 
-def _lines(answer: search.Answer, arguments: argparse.Namespace) -> list[str]:
+def _lines(answer: search.SearchResult, arguments: argparse.Namespace) -> list[str]:
     """Return an answer in words."""
     between = f"{arguments.good}..{arguments.bad}"
-    what = f"{arguments.test} {arguments.metric}"
+    measured = f"{arguments.test} {arguments.metric}"
     if answer.ending is search.Ending.INTERRUPTED:
         tried = display.plural(len(answer.trials), "comparison")
         return [f"interrupted after {tried}: the same command goes on from there"]
     if answer.ending is search.Ending.NO_REGRESSION:
-        return [f"no regression in {between}: {what} {_change(answer.trial)}"]
+        return [f"no regression in {between}: {measured} {_change(answer.trial)}"]
     if answer.ending is search.Ending.FOUND:
         head = f"{answer.commits[0].id} is the first slow commit"
         return [
             head,
             f"    {answer.commits[0].subject}",
-            f"    {what} {_change(answer.trial)}",
+            f"    {measured} {_change(answer.trial)}",
         ]
     if answer.ending is search.Ending.NARROWED:
         head = "the first slow commit is one of these; the others could not be tried"
         return [head, *(f"    {_named(commit)}" for commit in answer.commits)]
-    said = "" if answer.trial is None else f": {_said(answer.trial)}"
+    finding = "" if answer.trial is None else f": {_finding(answer.trial)}"
     if answer.commits:
         head = (
             f"perhaps {_named(answer.commits[0])}: held against the commit before it,"
         )
-        return [f"undecided: {head[:-1]}{said}"]
-    return [f"undecided: whether there is a regression in {between}{said}"]
+        return [f"undecided: {head[:-1]}{finding}"]
+    return [f"undecided: whether there is a regression in {between}{finding}"]
 
 
-def _facts(answer: search.Answer) -> dict[str, object]:
+def _facts(answer: search.SearchResult) -> dict[str, object]:
     """Return an answer for JSON."""
     change = None if answer.trial is None else answer.trial.change
     return {

@@ -10,6 +10,7 @@ import argparse
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
+from pytest_gpuperf.cli.output import print_bytes
 from pytest_gpuperf.errors import UnitError
 
 if TYPE_CHECKING:
@@ -134,8 +135,6 @@ def parser() -> argparse.ArgumentParser:
 
 def completion(arguments: argparse.Namespace) -> int:
     """Print what makes a shell complete the command line."""
-    from pytest_gpuperf.cli.output import print_bytes
-
     words: dict[str, list[str]] = {"": []}
     for path, command in _commands(parser()):
         first, _, second = path.partition(" ")
@@ -184,10 +183,10 @@ def _fish(words: Mapping[str, Sequence[str]]) -> str:
     """Return a script for fish."""
     lines = [f"complete -c gpuperf -n __fish_use_subcommand -a '{' '.join(words[''])}'"]
     for name, options in words.items():
-        seen = f"-n '__fish_seen_subcommand_from {name}'"
+        condition = f"-n '__fish_seen_subcommand_from {name}'"
         for option in dict.fromkeys(options if name else ()):
-            what = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
-            lines.append(f"complete -c gpuperf {seen} {what}")
+            word = f"-l {option[2:]}" if option.startswith("--") else f"-a {option}"
+            lines.append(f"complete -c gpuperf {condition} {word}")
     return "\n".join(lines) + "\n"
 
 
@@ -249,9 +248,7 @@ def _add_views(show: argparse.ArgumentParser) -> None:
         choices=("total", "count", "median", "longest", "name"),
         help="the order of the kernels of a capture (total)",
     )
-    show.add_argument(
-        "--top", type=_count, metavar="N", help="only so many kernels of a capture"
-    )
+    show.add_argument("--top", type=_count, metavar="N", help="only so many kernels")
 
 
 def _add_compare(commands: _Commands, form: argparse.ArgumentParser) -> None:

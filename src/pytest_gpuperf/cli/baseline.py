@@ -65,8 +65,10 @@ class _StoredSession(Frozen, frozen=True, kw_only=True):
     @property
     def python(self) -> str:
         """The version of Python that it ran on; "" where nobody said."""
-        several = (r.facts.values() for part in self.records.values() for r in part)
-        families = (facts for by_family in several for facts in by_family)
+        facts_by_family = (
+            r.facts.values() for part in self.records.values() for r in part
+        )
+        families = (facts for by_family in facts_by_family for facts in by_family)
         return next((f["python_minor"] for f in families if "python_minor" in f), "")
 
     @property

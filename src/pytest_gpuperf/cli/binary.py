@@ -30,7 +30,11 @@ _KIB = 1024
 _NAME_WIDTH = 60  # a template's whole name fills a screen
 _MOST_CLASSES = 2  # of instructions in a row: the most frequent ones
 _ALL = "compiled"  # the class of every instruction
-_MOST_KERNELS = 200  # whose code is read: nvdisasm takes some 10 ms for each
+# of cubins whose code is read: nvdisasm reads them whole, 1 MB (130 kernels) in some 5 s
+_MOST_BYTES = 2_000_000
+_MOST_ROWS = (
+    40  # kernels of a library, the ones with most registers; --top asks for more
+)
 
 
 class _Row(Frozen, frozen=True, kw_only=True):
@@ -54,11 +58,20 @@ class _Row(Frozen, frozen=True, kw_only=True):
     def classes(self) -> Mapping[str, int]:
         """The instructions that it has, by class; the most frequent first."""
         counts = (self.mix and self.mix.counts) or {}
-        there = {name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)}
-        return dict(sorted(there.items(), key=lambda item: -item[1]))
+        present = {
+            name: counts[name] for name in INSTRUCTION_CLASSES if counts.get(name)
+        }
+        return dict(sorted(present.items(), key=lambda item: -item[1]))
 
 
-def show_binary(file: str, form: str, *, pattern: str | None, block: int | None) -> int:
+def show_binary(
+    file: str,
+    form: str,
+    *,
+    pattern: str | None,
+    block: int | None,
+    top: int | None = None,
+) -> int:
     """
     Print the kernels of a cubin, fatbin or library.
 
@@ -71,6 +84,8 @@ def show_binary(file: str, form: str, *, pattern: str | None, block: int | None)
 
         block: Threads of a block, for the occupancy; None: not known.
 
+        top: The most kernels in a table; None: some 40, where no pattern chooses any.
+
     Raises:
         CollectError: It cannot be read, or no kernel fits the pattern.
     """
@@ -80,10 +95,12 @@ def show_binary(file: str, form: str, *, pattern: str | None, block: int | None)
     count = sum(len(cubin.kernels) for cubin in chosen)
     remarks = []
     mixes: Sequence[InstructionMix | None] = [None] * count
-    if count > _MOST_KERNELS:
+    size_bytes = sum(len(cubin.content) for cubin in chosen)
+    if size_bytes > _MOST_BYTES:
+        limit, size = (display.value(n, "bytes") for n in (_MOST_BYTES, size_bytes))
         remarks.append(
-            f"instructions and spills n/a: {count} kernels are more than "
-            f"{_MOST_KERNELS}; choose some with --kernel"
+            f"instructions and spills n/a: the kernels' cubins have {size}, and only "
+            f"{limit} are read; choose kernels of few chips with --kernel"
         )
     else:
         try:
@@ -95,12 +112,24 @@ def show_binary(file: str, form: str, *, pattern: str | None, block: int | None)
         _Row(kernel=kernel, mix=mix, occupancy=_occupancy(kernel))
         for kernel, mix in zip(kernels, mixes, strict=True)
     ]
-    if block is None:
-        remarks.append("occupancy n/a: give the threads of a block with --block")
+    remarks.append(
+        "occupancy n/a: give the threads of a block with --block"
+        if block is None
+        else "shared and occupancy are without what a launch asks for, as Triton's do"
+    )
+    most = top or (_MOST_ROWS if pattern is None else count)
+    listed = rows
+    if len(rows) > most and form != "json":
+        listed = sorted(rows, key=lambda row: -row.kernel.registers_count)[:most]
+        remarks.insert(
+            0,
+            f"{len(rows) - most} more kernels with fewer registers or as many: --top=N "
+            "shows more, --kernel chooses, --format=json has all",
+        )
     return print_table(
         form,
         title=f"{file}: {display.plural(count, 'kernel')}",
-        table=_columns(rows, form),
+        table=_columns(listed, form),
         remarks=remarks,
         content={"kernels": [_content(row) for row in rows], "remarks": remarks},
     )
@@ -113,15 +142,15 @@ def _matching(
     if pattern is None:
         return tuple(cubins)
     chosen = tuple(
-        Cubin(
-            content=cubin.content,
-            kernels=tuple(
-                k for k in cubin.kernels if matches(k.name, pattern, k.demangled)
-            ),
-        )
+        Cubin(content=cubin.content, kernels=kernels)
         for cubin in cubins
+        if (
+            kernels := tuple(
+                k for k in cubin.kernels if matches(k.name, pattern, k.demangled)
+            )
+        )
     )
-    if not any(cubin.kernels for cubin in chosen):
+    if not chosen:
         names = (k.demangled or k.name for cubin in cubins for k in cubin.kernels)
         message = f"no kernel fits {pattern!r}"
         raise CaptureFormatError(message, remedy=f"there are {few(names)}", path=file)
@@ -161,7 +190,7 @@ def _columns(rows: Sequence[_Row], form: str) -> tuple[Column, ...]:
         column("code", lambda row: str(row.classes.get(_ALL, ""))),
         column("most of it", _classes_text, right=False),
     )
-    return tuple(each for each in columns if any(each.cells))
+    return tuple(column for column in columns if any(column.cells))
 
 
 def _bytes(number: int | None) -> str:
@@ -171,7 +200,7 @@ def _bytes(number: int | None) -> str:
 
 def _kib(number: int) -> str:
     """Return shared memory as its limits are written: in KiB."""
-    return f"{number} B" if number % _KIB else f"{number // _KIB} KiB"
+    return f"{number // _KIB} KiB" if number and not number % _KIB else f"{number} B"
 
 
 def _occupancy_text(row: _Row) -> str:

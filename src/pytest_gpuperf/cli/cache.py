@@ -7,8 +7,11 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_table
-from pytest_gpuperf.collect.ncu.store import KINDS, Store, StoreEntry
+from pytest_gpuperf.collect.ncu.store import KINDS, EntryStore, StoreEntry
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.report import display
+from pytest_gpuperf.report.display import plural
+from pytest_gpuperf.report.lines import Column
 
 if TYPE_CHECKING:
     import argparse
@@ -46,25 +49,23 @@ def clear(arguments: argparse.Namespace) -> int:
     return _print(store, store.entries(), more, remark, arguments.format)
 
 
-def _store(arguments: argparse.Namespace) -> Store:
+def _store(arguments: argparse.Namespace) -> EntryStore:
     """Return the cache that is meant."""
     named = arguments.folder
     if named is not None and not Path(named).is_dir():
         message = f"{named!r} is not a folder"
         raise ConfigError(message, remedy="name the folder of a cache with --folder")
-    return Store(None if named is None else Path(named))
+    return EntryStore(None if named is None else Path(named))
 
 
 def _print(
-    store: Store,
+    store: EntryStore,
     entries: Sequence[StoreEntry],
     more: Mapping[str, object],
     remark: str,
     form: str,
 ) -> int:
     """Print the contents of the cache, and what was done."""
-    from pytest_gpuperf.report import display
-
     size = display.value(_size_bytes(entries), "bytes")
     total = f"{size} of {display.value(store.limit_bytes, 'bytes')}"
     content = {
@@ -85,9 +86,6 @@ def _print(
 
 def _table(entries: Sequence[StoreEntry]) -> tuple[Column, ...]:
     """Return how much there is of each kind, and when it was used last."""
-    from pytest_gpuperf.report import display
-    from pytest_gpuperf.report.lines import Column
-
     by_kind = [[entry for entry in entries if entry.kind == kind] for kind in KINDS]
     used = [
         max((entry.used_unix_s for entry in part), default=None) for part in by_kind
@@ -121,6 +119,4 @@ def _size_bytes(entries: Sequence[StoreEntry]) -> int:
 
 def _count(entries: Sequence[StoreEntry]) -> str:
     """Return how many entries these are, in words."""
-    from pytest_gpuperf.report.display import plural
-
     return plural(len(entries), "entry", "entries")

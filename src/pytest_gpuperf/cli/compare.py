@@ -3,10 +3,8 @@
 from __future__ import annotations
 
 import json
-import math
 from collections.abc import Iterable, Sequence
 from pathlib import Path
-from statistics import fmean, geometric_mean
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.baseline.history import stored_record
@@ -21,11 +19,17 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, RecordError
-from pytest_gpuperf.judge.case import Case, Policy, best_source, case_of, direction
+from pytest_gpuperf.judge.case import (
+    Case,
+    Policy,
+    ValuePair,
+    case_of,
+    is_compared,
+    value_pairs,
+)
 from pytest_gpuperf.judge.regression import settle, shown
 from pytest_gpuperf.model.codec import SCHEMA_VERSION
-from pytest_gpuperf.model.frozen import Frozen, replace
-from pytest_gpuperf.model.metric import METRICS, Better, metric_of
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.record import REFERENCES, Record, RecordKey, Role
 from pytest_gpuperf.model.run import Completeness, Header, Run
 from pytest_gpuperf.model.verdict import JUDGED, Outcome
@@ -38,8 +42,7 @@ from pytest_gpuperf.report.runs import run_bytes
 if TYPE_CHECKING:
     import argparse
 
-    from pytest_gpuperf.model.record import SessionValue, StoredRecord
-    from pytest_gpuperf.model.verdict import Verdict
+    from pytest_gpuperf.model.record import StoredRecord
 
 
 __all__ = ["compare"]
@@ -53,61 +56,6 @@ _CAPTURE = b"NVR\0"  # how a report of Nsight Compute begins
 _RECORDING = "recording.json"  # what a folder of --gpuperf-record holds
 
 _Sessions = dict[RecordKey, list["StoredRecord"]]
-
-
-class _Pair(Frozen, frozen=True, kw_only=True):
-    """
-    One metric of one measurement, then and now.
-
-    Attributes:
-        key: The measurement.
-
-        metric: The metric.
-
-        unit: The unit of both values.
-
-        was: The mean of the older sessions [unit]; None: they do not have it.
-
-        now: The value of the last run [unit]; None: it does not have it.
-
-        half_width: How far the ratio reaches either way, by the samples of the runs alone
-            [fraction]; None: a value has no interval.
-
-        verdict: What was decided; None: the run does not have it.
-    """
-
-    key: RecordKey
-    metric: str
-    unit: str
-    was: float | None = None
-    now: float | None = None
-    half_width: float | None = None
-    verdict: Verdict | None = None
-
-    @property
-    def ratio(self) -> float | None:
-        """The value now over the one before; None: one is missing, or 0."""
-        if self.was is None or self.now is None or self.was == 0:
-            return None
-        return self.now / self.was
-
-    @property
-    def interval(self) -> tuple[float, float] | None:
-        """The ends of the ratio: between sessions where a verdict has them."""
-        change = None if self.verdict is None else self.verdict.change
-        if change is not None and change.low is not None and change.high is not None:
-            return 1 + change.low, 1 + change.high
-        if self.ratio is None or self.half_width is None:
-            return None
-        return self.ratio * (1 - self.half_width), self.ratio * (1 + self.half_width)
-
-    @property
-    def worsening(self) -> float:
-        """How much worse it is, for sorting [log]; infinite where one side lacks it."""
-        if self.ratio is None or self.ratio <= 0:
-            return math.inf if self.was != self.now else 0.0
-        higher = direction(metric_of(self.metric, unit=self.unit)) is Better.HIGHER
-        return -math.log(self.ratio) if higher else math.log(self.ratio)
 
 
 def compare(arguments: argparse.Namespace) -> int:
@@ -138,9 +86,9 @@ def compare(arguments: argparse.Namespace) -> int:
 
 def _compare_captures(files: Sequence[str], arguments: argparse.Namespace) -> int:
     """Compare captures, which stand beside nothing else."""
-    others = [path for path in files if not _is_capture(path)]
-    if others:
-        message = f"{', '.join(others)} is not a capture, and the others are"
+    runs = [path for path in files if not _is_capture(path)]
+    if runs:
+        message = f"{', '.join(runs)} is not a capture, and the others are"
         raise ConfigError(message, remedy="name two .ncu-rep files, or none at all")
     from pytest_gpuperf.cli.captures import compare_captures
 
@@ -267,7 +215,7 @@ def _judged(stored: _Sessions, current: Run, *, max_regression: float | None) ->
                 session_id=_CURRENT,
             )
             for metric in sorted(metrics)
-            if _is_judged(metric)
+            if is_compared(metric)
         ]
     limits = tuple(v for v in current.verdicts if v.limit is not None)
     changes = (*settle(cases, policy=_POLICY), *shown(cases, _POLICY))
@@ -285,76 +233,19 @@ def _measured(run: Run) -> dict[RecordKey, list[Record]]:
     )
 
 
-def _is_judged(name: str) -> bool:
-    """Return whether files are compared by a metric."""
-    metric = METRICS.get(name)
-    if metric is None or metric.better is Better.NEITHER:
-        return False
-    return metric.exact or name == "time"
-
-
-def _pairs(stored: _Sessions, run: Run) -> list[_Pair]:
-    """Return each judged metric of each measurement, then and now; the worst first."""
-    decided = {(v.key, v.metric): v for v in run.verdicts if v.limit is None}
-    current = {record.key: record for record in _of_run(run)}
-    pairs = []
-    for key in dict.fromkeys((*current, *stored)):
-        now = current[key].values if key in current else ()
-        then = [value for record in stored.get(key, ()) for value in record.values]
-        for metric in dict.fromkeys(v.metric for v in (*now, *then)):
-            if _is_judged(metric):
-                pair = _pair(key, metric, now, then)
-                verdict = decided.get((key, metric))
-                if verdict is not None and verdict.change is not None:
-                    was, value = verdict.change.reference, verdict.change.current
-                    pair = replace(pair, was=was, now=value)  # as they were judged
-                pairs.append(replace(pair, verdict=verdict))
-    return sorted(pairs, key=lambda pair: -pair.worsening)
-
-
-def _pair(
-    key: RecordKey,
-    metric: str,
-    now: Sequence[SessionValue],
-    then: Sequence[SessionValue],
-) -> _Pair:
-    """Return a metric then and now, by the best source that both sides have."""
-    values_now, values_then = (
-        [value for value in side if value.metric == metric] for side in (now, then)
-    )
-    sources = {v.source for v in values_now} & {v.source for v in values_then}
-    source = best_source(sources or {v.source for v in (*values_now, *values_then)})
-    values_now, values_then = (
-        [value for value in side if value.source == source]
-        for side in (values_now, values_then)
-    )
-    widths = [_width(side) for side in (values_now, values_then)]
-    certain = [width for width in widths if width is not None]
-    return _Pair(
-        key=key,
-        metric=metric,
-        unit=(values_now or values_then)[0].unit,
-        was=_mean(values_then),
-        now=_mean(values_now),
-        half_width=math.hypot(*certain) if len(certain) == len(widths) else None,
+def _pairs(stored: _Sessions, run: Run) -> list[ValuePair]:
+    """Return each compared metric of each measurement, the worst first."""
+    return value_pairs(
+        {record.key: record.values for record in _of_run(run)},
+        {
+            key: [value for record in records for value in record.values]
+            for key, records in stored.items()
+        },
+        {(v.key, v.metric): v for v in run.verdicts if v.limit is None},
     )
 
 
-def _mean(values: Sequence[SessionValue]) -> float | None:
-    """Return the mean of some sessions, each the mean of its processes; None: none."""
-    numbers = [fmean(value.run_values) for value in values]
-    if not numbers:
-        return None
-    return geometric_mean(numbers) if min(numbers) > 0 else fmean(numbers)
-
-
-def _width(values: Sequence[SessionValue]) -> float | None:
-    """Return the half-width of the mean of some sessions, by their samples alone."""
-    widths = [width for value in values for width in value.half_widths]
-    return math.hypot(*widths) / len(widths) if widths else None
-
-
-def _print(pairs: Sequence[_Pair], run: Run, form: str) -> None:
+def _print(pairs: Sequence[ValuePair], run: Run, form: str) -> None:
     """Print what moved, and below it what was decided."""
     if form == "json":
         content = json.loads(run_bytes(run, form))
@@ -372,13 +263,13 @@ def _print(pairs: Sequence[_Pair], run: Run, form: str) -> None:
     print_bytes(b"\n" + run_bytes(run, form))
 
 
-def _lacks_interval(pair: _Pair) -> bool:
+def _lacks_interval(pair: ValuePair) -> bool:
     """Return whether a comparison has no interval between sessions."""
     change = None if pair.verdict is None else pair.verdict.change
     return change is None or change.low is None
 
 
-def _columns(pairs: Sequence[_Pair]) -> tuple[Column, ...]:
+def _columns(pairs: Sequence[ValuePair]) -> tuple[Column, ...]:
     """Return a line for each comparison."""
     short = names(pair.key for pair in pairs)
     return (
@@ -406,7 +297,7 @@ def _ratio(ratio: float | None) -> str:
     return "-" if ratio is None else f"{ratio:.3f}"
 
 
-def _interval(pair: _Pair) -> str:
+def _interval(pair: ValuePair) -> str:
     """Return the ends of a ratio, marked where they are of samples alone."""
     ends = pair.interval
     if ends is None:
@@ -415,14 +306,14 @@ def _interval(pair: _Pair) -> str:
     return f"{mark}{ends[0]:.3f} … {ends[1]:.3f}"
 
 
-def _label(pair: _Pair) -> str:
+def _label(pair: ValuePair) -> str:
     """Return what was decided; a test that only the older files have is gone."""
     if pair.verdict is not None:
         return words.label(pair.verdict.outcome)
     return "gone" if pair.now is None else "-"
 
 
-def _facts(pair: _Pair) -> dict[str, object]:
+def _facts(pair: ValuePair) -> dict[str, object]:
     """Return a comparison for JSON."""
     ends = pair.interval
     return {

@@ -6,16 +6,22 @@ from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import BLOCKED, DEGRADED, GOOD, print_bytes
+from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.collect.devices import query_devices, with_driver_facts
+from pytest_gpuperf.collect.doctor import look
 from pytest_gpuperf.collect.hardware.measured import (
+    find_framework,
     measure_peaks,
     store_peaks,
     stored_peaks,
 )
 from pytest_gpuperf.collect.hardware.peaks import find_peaks
+from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.judge.grade import condition_of
 from pytest_gpuperf.model.frozen import Frozen
-from pytest_gpuperf.model.gap import Concern, Finding, Readiness, Status
+from pytest_gpuperf.model.gap import Condition, Finding, Readiness, Status
+from pytest_gpuperf.report.doctor import doctor_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -30,14 +36,6 @@ if TYPE_CHECKING:
 __all__ = ["Examined", "doctor", "examine", "measure"]
 
 _GPU = "gpu"  # the finding on the presence of a GPU
-# the concerns that need a GPU; timing is the minimum
-_GPU_CONCERNS: tuple[Concern, ...] = (
-    "timing",
-    "counters",
-    "launches",
-    "energy",
-    "memory",
-)
 
 
 class Examined(Frozen, frozen=True, kw_only=True):
@@ -51,21 +49,18 @@ class Examined(Frozen, frozen=True, kw_only=True):
 
         remarks: Further remarks, a sentence each.
 
-        state: Whether every concern of a GPU can be measured.
-
-        verdict: The state as a sentence, with its reason.
+        condition: Whether every concern of a GPU can be measured, and why not.
     """
 
     peaks: tuple[Peaks, ...]
     findings: tuple[Finding, ...]
     remarks: tuple[str, ...]
-    state: Readiness
-    verdict: str
+    condition: Condition
 
     @property
     def ready(self) -> bool:
         """Whether every concern of a GPU can be measured."""
-        return self.state is Readiness.READY
+        return self.condition.state is Readiness.READY
 
 
 def examine(
@@ -73,7 +68,7 @@ def examine(
     query: DeviceQuery | None = None,
     findings: Sequence[Finding] = (),
     *,
-    refused: str | None = None,
+    has_peaks: bool = True,
 ) -> Examined:
     """
     Return the GPUs of this machine with their peaks, and whether it is ready.
@@ -85,7 +80,7 @@ def examine(
 
         findings: The findings on this machine.
 
-        refused: The error of a failed `--measure-peaks`, as a sentence; None: no failure.
+        has_peaks: Whether peaks that were to be measured have been.
     """
     query = query or query_devices()
     gpu_peaks: list[Peaks] = []
@@ -102,38 +97,12 @@ def examine(
     has_gpu = bool(gpu_peaks) or any(
         finding.id == _GPU and finding.status is Status.OK for finding in findings
     )
-    state, verdict = _readiness(findings, has_gpu=has_gpu, refused=refused)
     return Examined(
         peaks=tuple(gpu_peaks),
         findings=tuple(findings),
         remarks=tuple(remarks),
-        state=state,
-        verdict=verdict,
+        condition=condition_of(findings, has_gpu=has_gpu, has_peaks=has_peaks),
     )
-
-
-def _readiness(
-    findings: Sequence[Finding], *, has_gpu: bool, refused: str | None
-) -> tuple[Readiness, str]:
-    """Return the state of a machine and its reason; bent numbers leave it ready."""
-    stopped = {
-        concern
-        for finding in findings
-        if finding.status is Status.STOPS
-        for concern in finding.concerns
-    }
-    if refused is not None:
-        return Readiness.BLOCKED, "--measure-peaks failed"
-    if not has_gpu:
-        return Readiness.DEGRADED, "there is no GPU to measure with"
-    if "timing" in stopped:
-        return (
-            Readiness.BLOCKED,
-            "there is a GPU, but its time cannot be measured",
-        )
-    if lost := [concern for concern in _GPU_CONCERNS if concern in stopped]:
-        return Readiness.DEGRADED, f"cannot be measured here: {', '.join(lost)}"
-    return Readiness.READY, "everything on the GPU can be measured"
 
 
 def measure(
@@ -193,28 +162,19 @@ _CODES = {"ready": GOOD, "degraded": DEGRADED, "blocked": BLOCKED}
 
 def doctor(arguments: argparse.Namespace) -> int:
     """Print what this machine can measure, what stops it, and the peaks of its GPUs."""
-    from pytest_gpuperf.collect.clock import SystemClock
-    from pytest_gpuperf.collect.doctor import look
-    from pytest_gpuperf.collect.hardware.measured import find_framework
-    from pytest_gpuperf.collect.runtime import CudaRuntime, load_driver
-    from pytest_gpuperf.report.doctor import doctor_bytes
-
     findings = look()  # before this process has a context on a GPU
     runtime = CudaRuntime(load_driver)
     sentence, measured = "", True
     if arguments.measure_peaks:
         sentence, measured = measure(find_framework, runtime, SystemClock())
-    examined = examine(
-        runtime, findings=findings, refused=None if measured else sentence
-    )
+    examined = examine(runtime, findings=findings, has_peaks=measured)
     print_bytes(
         doctor_bytes(
             examined.findings,
             examined.peaks,
             (*examined.remarks, *filter(None, (sentence,))),
             arguments.format,
-            state=examined.state,
-            verdict=examined.verdict,
+            condition=examined.condition,
         )
     )
-    return _CODES[examined.state.value]
+    return _CODES[examined.condition.state.value]

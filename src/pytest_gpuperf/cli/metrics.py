@@ -5,7 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.cli.output import GOOD, WORSE, print_bytes, say
+from pytest_gpuperf.collect.cupti.chips import MetricType, chip_entries, chip_here
+from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.report.metrics import (
+    check_bytes,
+    chip_bytes,
+    cost_bytes,
+    described_bytes,
+    entry_bytes,
+)
 
 if TYPE_CHECKING:
     import argparse
@@ -17,17 +26,11 @@ __all__ = ["check", "chips", "describe", "listed", "passes", "search"]
 
 def chips(arguments: argparse.Namespace) -> int:
     """Print every supported chip."""
-    from pytest_gpuperf.collect.cupti.chips import chip_entries
-    from pytest_gpuperf.report.metrics import chip_bytes
-
     return print_bytes(chip_bytes(chip_entries(), arguments.format))
 
 
 def listed(arguments: argparse.Namespace) -> int:
     """Print a chip's metrics, or those of one kind."""
-    from pytest_gpuperf.collect.cupti.chips import MetricType
-    from pytest_gpuperf.report.metrics import entry_bytes
-
     catalogue = _catalogue(arguments)
     kind = MetricType[arguments.kind.upper()] if arguments.kind else None
     entries = tuple(catalogue.entries(kind))
@@ -36,22 +39,18 @@ def listed(arguments: argparse.Namespace) -> int:
 
 def search(arguments: argparse.Namespace) -> int:
     """Print the metrics whose name or description has every word."""
-    from pytest_gpuperf.report.metrics import entry_bytes
-
     catalogue = _catalogue(arguments)
     entries = catalogue.search(arguments.words)
     print_bytes(entry_bytes(catalogue.chip, entries, arguments.format))
     if not entries:
         words = ", ".join(map(repr, arguments.words))
-        what = "no metric with all of these in its name or description"
-        say([f"gpuperf: {catalogue.chip} has {what}: {words}"])
+        missing = "no metric with all of these in its name or description"
+        say([f"gpuperf: {catalogue.chip} has {missing}: {words}"])
     return GOOD if entries else WORSE
 
 
 def describe(arguments: argparse.Namespace) -> int:
     """Print the descriptions of metrics."""
-    from pytest_gpuperf.report.metrics import described_bytes
-
     catalogue = _catalogue(arguments)
     entries = [catalogue.describe(name) for name in arguments.names]
     return print_bytes(described_bytes(catalogue.chip, entries, arguments.format))
@@ -59,8 +58,6 @@ def describe(arguments: argparse.Namespace) -> int:
 
 def check(arguments: argparse.Namespace) -> int:
     """Print whether names are metrics of a chip; return 1 if one is not."""
-    from pytest_gpuperf.report.metrics import check_bytes
-
     catalogue = _catalogue(arguments)
     checks = [catalogue.check(name) for name in arguments.names]
     print_bytes(check_bytes(catalogue.chip, checks, arguments.format))
@@ -69,20 +66,14 @@ def check(arguments: argparse.Namespace) -> int:
 
 def passes(arguments: argparse.Namespace) -> int:
     """Print the passes that a kernel needs for some metrics together."""
-    from pytest_gpuperf.report.metrics import cost_bytes
-
     catalogue = _catalogue(arguments)
     return print_bytes(cost_bytes(catalogue.cost(arguments.names), arguments.format))
 
 
 def _catalogue(arguments: argparse.Namespace) -> Catalogue:
     """Return the catalogue of the named chip, or of this machine's GPU."""
-    from pytest_gpuperf.collect.ncu.catalogue import Catalogue
-
     chip = arguments.chip
     if chip is None:
-        from pytest_gpuperf.collect.cupti.chips import chip_here
-
         chip = chip_here()
     if chip is None:
         message = "no chip is named, and this machine has no GPU"

@@ -2,10 +2,11 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import stat
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.errors import RecordError, ReportError
@@ -30,6 +31,7 @@ __all__ = [
     "read_run",
     "read_standard_input",
     "say",
+    "told_on_terminals",
 ]
 
 GOOD, WORSE, WRONG_USAGE, UNDECIDED, UNREADABLE = range(5)
@@ -42,6 +44,7 @@ CAPTURE_START = b'{"schema":"pytest-gpuperf/capture/1",'
 STANDARD_STREAM = "-"  # in the place of a file: standard input, or standard output
 
 _WIDTH = 100  # characters of a table
+_ERASE = "\r\x1b[K"
 _LARGEST_RUN_BYTES = 1_000_000_000  # some 100 times the run of 1,000 tests with samples
 
 
@@ -69,6 +72,43 @@ def say(lines: Iterable[str]) -> None:
 
     if sys.stderr is not None:  # where it is closed, the exit code must do
         sys.stderr.write("".join(f"{escape(line)}\n" for line in lines))
+
+
+@contextlib.contextmanager
+def told_on_terminals(work: str, *, after_s: float = 2.0) -> Iterator[None]:
+    """
+    Say on a terminal what takes long, and take the line back; say nothing in logs.
+
+    Args:
+        work: What is done, as "reading run.json".
+
+        after_s: What is done sooner needs no line [s].
+    """
+    is_dumb = os.environ.get("TERM") == "dumb"
+    if sys.stderr is None or not sys.stderr.isatty() or is_dumb:
+        yield
+        return
+    import threading
+
+    from pytest_gpuperf.report.escape import escape
+
+    stream, written = sys.stderr, []
+
+    def tell() -> None:
+        written.append(stream.write(f"{_ERASE}gpuperf: {escape(work)} ..."))
+        stream.flush()
+
+    timer = threading.Timer(after_s, tell)
+    timer.daemon = True
+    timer.start()
+    try:
+        yield
+    finally:
+        timer.cancel()
+        timer.join()  # it may be writing just now
+        if written:
+            stream.write(_ERASE)
+            stream.flush()
 
 
 def print_table(
@@ -149,4 +189,14 @@ def read_run(path: str) -> Run:
         raise RecordError(
             message, path=path, remedy="check the path and its permissions"
         ) from error
-    return decode_run(text, path=path)
+    try:
+        with told_on_terminals(f"reading {path}"):
+            return decode_run(text, path=path)
+    except RecordError as error:
+        from pytest_gpuperf.collect.ncu.text import FOREIGN_BYTES, foreign
+
+        known = foreign(text[:FOREIGN_BYTES])
+        if known is None:
+            raise
+        message, remedy = known
+        raise RecordError(message, path=path, remedy=remedy) from error

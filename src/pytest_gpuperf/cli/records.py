@@ -9,7 +9,14 @@ from typing import TYPE_CHECKING, Any
 import msgspec
 
 from pytest_gpuperf.cli.captures import capture_json
-from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, print_bytes, read_run, say
+from pytest_gpuperf.cli.output import (
+    CAPTURE_START,
+    GOOD,
+    print_bytes,
+    read_run,
+    say,
+    told_on_terminals,
+)
 from pytest_gpuperf.collect.binary.tools import native_demangler
 from pytest_gpuperf.collect.ncu.launches import (
     Capture,
@@ -117,7 +124,8 @@ def show_chosen(arguments: argparse.Namespace, filters: Mapping[str, Any]) -> in
         return _print_selected(
             lambda names: _only(reader(names), places), form, metrics
         )
-    text = capture_text(file, runner=ProcessRunner())
+    with told_on_terminals(f"reading {file}"):
+        text = capture_text(file, runner=ProcessRunner())
     if form == "json":
         return print_bytes(capture_json(text, places))
     capture = _only(decode_capture(text), places)
@@ -237,7 +245,11 @@ def _remark(sentences: Iterable[str]) -> None:
 
 
 def _reader(file: str) -> _Read:
-    return lambda names: read_capture(file, runner=ProcessRunner(), metrics=names)
+    def read(names: Sequence[str] | None) -> Capture:
+        with told_on_terminals(f"reading {file}"):
+            return read_capture(file, runner=ProcessRunner(), metrics=names)
+
+    return read
 
 
 def selected(read: _Read, metrics: Sequence[str]) -> tuple[Capture, tuple[str, ...]]:

@@ -2,10 +2,20 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.cli.output import GOOD, print_bytes, read_run, say
+from pytest_gpuperf.cli.output import (
+    GOOD,
+    print_bytes,
+    read_run,
+    say,
+    told_on_terminals,
+)
 from pytest_gpuperf.errors import ConfigError
+from pytest_gpuperf.report import exports
+from pytest_gpuperf.report.exports import chrome_trace_bytes, without_times
+from pytest_gpuperf.report.runs import report_bytes, write_whole
 
 if TYPE_CHECKING:
     import argparse
@@ -15,7 +25,14 @@ if TYPE_CHECKING:
 __all__ = ["export", "report"]
 
 _STANDARD_OUTPUT = "-"
-_FORMS = {".md": "markdown", ".markdown": "markdown", ".csv": "csv"}  # by suffix
+_FORMS = {  # by suffix; a stream, as /dev/fd/63, has none
+    "": "html",
+    ".htm": "html",
+    ".html": "html",
+    ".md": "markdown",
+    ".markdown": "markdown",
+    ".csv": "csv",
+}
 _ALLURE_FILES = ("-perf.json", "performance.json")  # the ends of what Allure reads
 
 
@@ -24,7 +41,8 @@ def report(arguments: argparse.Namespace) -> int:
     Write the last run as HTML, the others' samples beside its own, as Markdown or CSV.
 
     Raises:
-        ConfigError: There are older runs, and only HTML shows them.
+        ConfigError: There are older runs, and only HTML shows them; or the file's name
+            says another form.
 
         RecordError: A file is not a run.
 
@@ -36,14 +54,19 @@ def report(arguments: argparse.Namespace) -> int:
         message = f"{form} is of one run, and {len(older) + 1} were named"
         raise ConfigError(message, remedy="name one, or compare them: gpuperf compare")
     older.sort(key=lambda earlier: earlier.header.session.started_unix_s)
-    from pytest_gpuperf.report.runs import report_bytes
-
-    return _write(arguments.output, report_bytes(run, form, older=older))
+    with told_on_terminals(f"writing {arguments.output}"):
+        content = report_bytes(run, form, older=older)
+    return _write(arguments.output, content)
 
 
 def _form_of(path: str) -> str:
-    """Return the form of a report, by the end of its name."""
-    return next((form for end, form in _FORMS.items() if path.endswith(end)), "html")
+    """Return the form of a report, by the end of its name; refuse one of another form."""
+    end = os.path.splitext(path)[1].lower()  # noqa: PTH122 - pathlib is not imported on this path
+    if end not in _FORMS:
+        message = f"{path}: a report is not written as {end}"
+        remedy = "end its name with .html, .md or .csv, or give --format"
+        raise ConfigError(message, remedy=remedy)
+    return _FORMS[end]
 
 
 def export(arguments: argparse.Namespace) -> int:
@@ -67,15 +90,14 @@ def export(arguments: argparse.Namespace) -> int:
         raise ConfigError(message, remedy=remedy)
     if form == "chrome-trace":
         return _write(output, _chrome_trace(arguments.file))
-    from pytest_gpuperf.report import exports
-
     run = read_run(arguments.file)
     if form == "pytest-benchmark":
         _say_what_lacks_samples(run)
     if form == "openmetrics":
         content = exports.openmetrics_bytes(run, digits=arguments.digits)
     else:
-        content = exports.EXPORTS[form](run)
+        with told_on_terminals(f"writing {output}"):
+            content = exports.EXPORTS[form](run)
     return _write(output, content)
 
 
@@ -83,21 +105,17 @@ def _write(path: str, content: bytes) -> int:
     """Write a file, or to standard output."""
     if path == _STANDARD_OUTPUT:
         return print_bytes(content)
-    from pytest_gpuperf.report.runs import write_whole
-
     write_whole(path, content)
     return GOOD
 
 
 def _say_what_lacks_samples(run: Run) -> None:
     """Say on standard error how many measurements an export of samples leaves out."""
-    from pytest_gpuperf.report.exports import without_times
-
     count = len(without_times(run))
     if count:
-        who = "1 measurement has" if count == 1 else f"{count} measurements have"
+        subject = "1 measurement has" if count == 1 else f"{count} measurements have"
         are = "is" if count == 1 else "are"
-        say([f"gpuperf: {who} no samples of a time and {are} left out"])
+        say([f"gpuperf: {subject} no samples of a time and {are} left out"])
 
 
 def _chrome_trace(file: str) -> bytes:
@@ -106,7 +124,7 @@ def _chrome_trace(file: str) -> bytes:
 
     from pytest_gpuperf.cli.records import recording_of, traces_of
     from pytest_gpuperf.collect.binary.tools import native_demangler
-    from pytest_gpuperf.report.exports import chrome_trace_bytes
 
     folder = file if Path(file).is_dir() else recording_of(read_run(file), file)
-    return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())
+    with told_on_terminals(f"reading {folder}"):
+        return chrome_trace_bytes(traces_of(folder), demangle=native_demangler())

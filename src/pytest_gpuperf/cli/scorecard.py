@@ -17,8 +17,9 @@ from pytest_gpuperf.cli.output import (
 )
 from pytest_gpuperf.collect.hardware.peaks import load_table
 from pytest_gpuperf.compute.measured_scorecard import measured_scorecard
+from pytest_gpuperf.compute.parity import compare_parity, measured_parity
 from pytest_gpuperf.compute.scorecard import training_scorecard
-from pytest_gpuperf.errors import ConfigError, RecordError
+from pytest_gpuperf.errors import SITE, ConfigError, RecordError
 from pytest_gpuperf.model.codec import from_builtins
 from pytest_gpuperf.model.reference_json import (
     decode_hardware,
@@ -35,6 +36,7 @@ from pytest_gpuperf.model.scorecard import (
 )
 from pytest_gpuperf.model.steps import StepProfile
 from pytest_gpuperf.model.verdict import Outcome
+from pytest_gpuperf.report.scorecard import parity_bytes, scorecard_bytes
 
 if TYPE_CHECKING:
     import argparse
@@ -176,7 +178,7 @@ def _hardware(text: str, *, measured: bool) -> Hardware:
         raise ConfigError(
             message,
             remedy=f"name one of {', '.join(HARDWARE)}, a JSON file, GB/s,bytes, or a "
-            "GPU of docs/hardware.md with bytes",
+            f"GPU of {SITE}/hardware.html with bytes",
         )
     return _of(text, lambda obj: decode_hardware(obj, ours=measured))
 
@@ -227,8 +229,6 @@ def _bandwidth(text: str) -> tuple[float, str]:
 
 def scorecard(arguments: argparse.Namespace) -> int:
     """Print the scorecard of a step profile."""
-    from pytest_gpuperf.report.scorecard import scorecard_bytes
-
     scored = score_file(
         arguments.profile,
         throughput=arguments.throughput,
@@ -245,9 +245,6 @@ def scorecard(arguments: argparse.Namespace) -> int:
 
 def parity(arguments: argparse.Namespace) -> int:
     """Compare the steps of two runtimes."""
-    from pytest_gpuperf.compute.parity import compare_parity, measured_parity
-    from pytest_gpuperf.report.scorecard import parity_bytes
-
     ours, reference = (
         _of(path, decode_parity_profile)
         for path in (arguments.ours, arguments.reference)

@@ -12,7 +12,13 @@ from importlib import import_module
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.cli.output import CAPTURE_START, GOOD, STANDARD_STREAM, print_bytes
+from pytest_gpuperf.cli.output import (
+    CAPTURE_START,
+    GOOD,
+    STANDARD_STREAM,
+    print_bytes,
+    told_on_terminals,
+)
 from pytest_gpuperf.collect.ncu.text import capture_text, check_file
 from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.errors import ConfigError
@@ -60,7 +66,8 @@ def _show_measured(arguments: argparse.Namespace) -> int:
     # that 154 launches take, and more of a shorter report
     needed = "captures" if form == "json" else "records"
     runner = ProcessRunner(lambda: import_module(f"pytest_gpuperf.cli.{needed}"))
-    text = capture_text(file, runner=runner)
+    with told_on_terminals(f"reading {file}"):
+        text = capture_text(file, runner=runner)
     if form == "json":
         from pytest_gpuperf.cli.captures import capture_json
 
@@ -104,6 +111,7 @@ def _show_binary(arguments: argparse.Namespace) -> int:
         arguments.format,
         pattern=arguments.kernel,
         block=arguments.block,
+        top=arguments.top,
     )
 
 
@@ -126,7 +134,8 @@ def _show_metrics(file: str, form: str, metrics: tuple[str, ...]) -> int:
         from pytest_gpuperf.cli.records import show_metrics
 
         return show_metrics(file, form, metrics)
-    content = capture_text(file, runner=ProcessRunner(), metrics=metrics)
+    with told_on_terminals(f"reading {file}"):
+        content = capture_text(file, runner=ProcessRunner(), metrics=metrics)
     print_bytes(CAPTURE_START + content[1:])
     if _NO_VALUE in content:
         from pytest_gpuperf.cli.records import say_what_lacks

@@ -16,6 +16,7 @@ from pytest_gpuperf.cli.output import (
     read_standard_input,
     say,
 )
+from pytest_gpuperf.collect.ncu.text import FOREIGN_BYTES, foreign
 from pytest_gpuperf.collect.replay import read_recording
 from pytest_gpuperf.collect.translate.dcgm import (
     Moment,
@@ -28,9 +29,10 @@ from pytest_gpuperf.compute.timeline import (
     Scoring,
     WindowSummary,
     compute_all,
-    summarise,
+    summarise_all,
+    worst_health,
 )
-from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, parse_weights
+from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, has_class, parse_weights
 from pytest_gpuperf.errors import CaptureFormatError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import (
@@ -53,8 +55,11 @@ if TYPE_CHECKING:
 __all__ = ["utilization"]
 
 _START = Moment(monotonic_s=0.0, unix_s=0.0)  # of readings without a time
+_READINGS = (
+    "name the output of dcgmi dmon, dcgm-exporter or nvidia-smi, or a run that was "
+    "measured with --gpuperf-telemetry"
+)
 _SCHEMA = "pytest-gpuperf/utilization/1"
-_WORST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
 _EXPORTER = "DCGM_FI_"
 _UNKNOWN = "n/a"
 _ROW = (
@@ -91,7 +96,8 @@ class _Busy(Frozen, frozen=True, kw_only=True):
     @property
     def judged(self) -> ComputedRecord | None:
         """The same; None also where it lacks what a class is made of."""
-        return self.average if _is_judged(self.average) else None
+        average = self.average
+        return average if average is not None and has_class(average) else None
 
 
 def utilization(arguments: argparse.Namespace) -> int:
@@ -107,8 +113,7 @@ def utilization(arguments: argparse.Namespace) -> int:
         message = "it has no reading of a GPU"
         raise CaptureFormatError(
             message,
-            remedy="name the output of dcgmi dmon, dcgm-exporter or nvidia-smi, or a "
-            "run that was measured with --gpuperf-telemetry",
+            remedy=_READINGS,
             path=arguments.file,
         )
     notes = (note for source in sources for note in source.telemetry.notes)
@@ -147,6 +152,10 @@ def _sources(file: str, interval_s: float) -> list[_Source]:
         ) from error
     if content.lstrip().startswith(b"{"):
         return list(_of_records(read_run(file).records))
+    known = foreign(content[:FOREIGN_BYTES])
+    if known is not None or b"\0" in content[:FOREIGN_BYTES]:
+        message, _ = known or ("it is not text", "")
+        raise CaptureFormatError(message, remedy=_READINGS, path=file)
     return [_of_text(content, file, interval_s)]
 
 
@@ -187,29 +196,13 @@ def _of_line(line: TimeLine) -> Iterator[CanonicalRecord]:
 def _busy(source: _Source, scoring: Scoring) -> Iterator[_Busy]:
     """Yield what each GPU was busy with."""
     records = source.telemetry.records
-    times = [record.monotonic_s for record in records]
-    # a first reading describes the time before it: as long as between two of them
-    steps = sorted({*times})
-    period_s = steps[1] - steps[0] if len(steps) > 1 else 1.0
-    summaries = summarise(
-        records,
-        start_s=min(times) - period_s,
-        end_s=max(times),
-        scoring=scoring,
-    )
-    health: dict[tuple[int, str], set[Health]] = {}
-    for reading in compute_all(records, scoring):
-        key = reading.gpu_index, reading.gpu_uuid
-        health.setdefault(key, set()).add(reading.health)
-    for summary in summaries:
-        seen = health[summary.gpu_index, summary.gpu_uuid]
-        worst = next(state for state in _WORST if state in seen)
-        yield _Busy(title=source.title, summary=summary, health=worst)
-
-
-def _is_judged(computed: ComputedRecord | None) -> bool:
-    """Return whether a reading has what a score and a class are made of."""
-    return computed is not None and not any(n in computed.missing for n in NEEDED)
+    health = worst_health(records, scoring)
+    for summary in summarise_all(records, scoring):
+        yield _Busy(
+            title=source.title,
+            summary=summary,
+            health=health[summary.gpu_index, summary.gpu_uuid],
+        )
 
 
 def _remarks(busy: Sequence[_Busy]) -> list[str]:
@@ -324,7 +317,7 @@ def _csv(scored: Iterable[tuple[_Source, Scoring]]) -> bytes:
                     computed.workload_class.label,
                     computed.bottleneck.value,
                 )
-                if _is_judged(computed)
+                if has_class(computed)
                 else (None, None, None)
             )
             scores = (*judged, computed.health.value, computed.memory_used_fraction)

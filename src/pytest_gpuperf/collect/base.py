@@ -147,6 +147,9 @@ class Timing(Frozen, frozen=True, kw_only=True):
 
         result: What the last timed call returned; None for a block.
 
+        core_loops_s: Processor time of a small loop beside each sample [s], which tells
+            how fast the core was; empty: nobody could tell.
+
         sm_clock_hz: The median of the multiprocessor's clock after each sample [Hz];
             None: nobody read it.
 
@@ -168,6 +171,7 @@ class Timing(Frozen, frozen=True, kw_only=True):
     warmup_count: int = 0
     cache_mode: CacheMode = CacheMode.UNTOUCHED
     result: object = None
+    core_loops_s: tuple[float, ...] = ()
     sm_clock_hz: float | None = None
     unused: bool = False
     notes: tuple[Note, ...] = ()

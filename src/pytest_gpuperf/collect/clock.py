@@ -1,14 +1,22 @@
-"""The clock: the only module that reads the time."""
+"""The clock: the only module that reads the time.
+
+A small loop, timed between samples, tells how fast the core is at the moment. On a shared
+machine another's work on the same physical core slows this one by up to a factor of 2, for
+some tenths of a second or for seconds. No sample tells that from a slower call; a loop that
+never changes does.
+"""
 
 from __future__ import annotations
 
 import sys
 import time
-from typing import Protocol
+from typing import Protocol, final
 
-__all__ = ["NS_PER_S", "Clock", "SystemClock"]
+__all__ = ["NS_PER_S", "Clock", "CoreLoop", "SystemClock"]
 
 NS_PER_S = 1_000_000_000
+_LOOP_COUNT = 600  # about 20 us
+_LOOP_EVERY_NS = 1_000_000  # two loops a millisecond: 4 % of the time
 
 
 class Clock(Protocol):
@@ -56,3 +64,45 @@ class SystemClock:
     def sleep(self, duration_s: float) -> None:
         """Sleep [s], >= 0."""
         time.sleep(duration_s)
+
+
+@final
+class CoreLoop:
+    """
+    Times the loop at most once a millisecond.
+
+    Args:
+        clock: Gives the time.
+    """
+
+    def __init__(self, clock: Clock) -> None:
+        self._clock = clock
+        self._next_ns: int | None = None
+        self._loop_ns = 0
+
+    def around_s(self) -> float | None:
+        """
+        Return the loop's processor time around the sample that has just ended [s].
+
+        Returns:
+            The mean of the last time before it and of one after it; None: there was none
+            before, or the clock stood still.
+        """
+        now_ns = self._clock.now_ns()
+        before_ns = self._loop_ns
+        if self._next_ns is None or now_ns >= self._next_ns:
+            # the second is warm: what a sample did to the caches is not part of it
+            self._loop_ns = min(self._ran_ns(), self._ran_ns())
+            self._next_ns = now_ns + _LOOP_EVERY_NS
+        if min(before_ns, self._loop_ns) <= 0:
+            return None
+        return (before_ns + self._loop_ns) / 2 / NS_PER_S
+
+    def _ran_ns(self) -> int:
+        """Return the processor time of one loop [ns]: waiting and other work is none."""
+        cpu_ns = self._clock.thread_cpu_ns
+        begun_ns = cpu_ns()
+        total = 0
+        for number in range(_LOOP_COUNT):
+            total += number & 7
+        return cpu_ns() - begun_ns

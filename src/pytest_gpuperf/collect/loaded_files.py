@@ -30,8 +30,8 @@ from typing import Any, NamedTuple
 __all__ = [
     "FileKind",
     "FileRecorder",
+    "FileRecording",
     "LoadedFile",
-    "Recording",
     "content_digest",
     "digest_of",
     "read",
@@ -189,7 +189,7 @@ def start(folder: str, root: str | None) -> None:
     Record this process, and write what it used at its end into a folder.
 
     Args:
-        folder: Of a `Recording`.
+        folder: Of a `FileRecording`.
 
         root: As for `FileRecorder`.
     """
@@ -211,7 +211,7 @@ def start(folder: str, root: str | None) -> None:
     atexit.register(write)
 
 
-class Recording:
+class FileRecording:
     """
     What the processes load and open that are started with its variables.
 
@@ -290,7 +290,7 @@ def read(folder: Path) -> list[tuple[tuple[str, ...], frozenset[LoadedFile]]]:
     Return what each process used that has ended by itself: its arguments and its files.
 
     Args:
-        folder: Of a `Recording`, also one of another process.
+        folder: Of a `FileRecording`, also one of another process.
     """
     recording = folder.resolve()
     records = [json.loads(file.read_bytes()) for file in sorted(folder.glob("*.json"))]

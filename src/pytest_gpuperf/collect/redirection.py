@@ -29,37 +29,42 @@ def inside(path: str, *folders: str) -> bool:
     return any(path == folder or path.startswith(folder + os.sep) for folder in folders)
 
 
-def moved(path: str, own: str, other: str, kept: Sequence[str]) -> str:
+def moved(path: str, own_tree: str, other_tree: str, shared: Sequence[str]) -> str:
     """
-    Return the place in the own tree of a path in the other one; any other path as it is.
+    Return the path in the own tree for one in the other tree; any other path unchanged.
 
     Args:
         path: An absolute path.
 
-        own: The root of the tree to look in.
+        own_tree: The root of the tree to look in.
 
-        other: The root of the tree not to look in.
+        other_tree: The root of the tree not to look in.
 
-        kept: Folders of the other tree that are for both: an environment, or the own tree.
+        shared: Folders of the other tree that both sides use: an environment, or the own
+            tree.
     """
     real = os.path.realpath(path)
-    if inside(real, other) and not inside(real, *kept):
-        return own + real[len(other) :]
+    if inside(real, other_tree) and not inside(real, *shared):
+        return own_tree + real[len(other_tree) :]
     return path
 
 
 def start(
-    own: str, other: str, kept: Sequence[str], front: Sequence[str], level: int
+    own_tree: str,
+    other_tree: str,
+    shared: Sequence[str],
+    front: Sequence[str],
+    level: int,
 ) -> None:
     """
     Find the modules of a project in its own tree.
 
     Args:
-        own: The root of that tree.
+        own_tree: The root of that tree.
 
-        other: The root of the other side's tree.
+        other_tree: The root of the other side's tree.
 
-        kept: As for `moved`.
+        shared: As for `moved`.
 
         front: The folders to look in first.
 
@@ -69,7 +74,7 @@ def start(
 
     def move(path: Any) -> Any:  # noqa: ANN401 - a table of others holds anything
         is_path = isinstance(path, str) and os.path.isabs(path)  # noqa: PTH117 - a Path for each entry costs start-up
-        return moved(path, own, other, kept) if is_path else path
+        return moved(path, own_tree, other_tree, shared) if is_path else path
 
     sys.path[:] = [move(entry) for entry in sys.path]
     for table in _tables():

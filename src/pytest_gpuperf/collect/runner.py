@@ -189,7 +189,7 @@ class ProcessRunner:
             )
 
 
-def run_here(argv: Sequence[str], *, quiet: bool = False) -> int:
+def run_here(argv: Sequence[str], *, quiet: bool = False) -> tuple[int, bool]:
     """
     Run a command in this process's place: on the same terminal, Ctrl-C included.
 
@@ -199,14 +199,15 @@ def run_here(argv: Sequence[str], *, quiet: bool = False) -> int:
         quiet: Whether what it prints goes to standard error.
 
     Returns:
-        Its exit status; negative: the signal that ended it.
+        Its exit status (negative: the signal that ended it), and whether Ctrl-C came.
     """
     process = subprocess.Popen(argv, stdout=sys.stderr if quiet else None)
+    interrupted = False
     while True:
         try:
-            return process.wait()
+            return process.wait(), interrupted
         except KeyboardInterrupt:  # it has got it, too, and tidies up
-            continue
+            interrupted = True
 
 
 class _GuardedProcess:

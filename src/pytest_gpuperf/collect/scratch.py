@@ -17,13 +17,11 @@ import tempfile
 import weakref
 from pathlib import Path
 
-from pytest_gpuperf.collect.clock import SystemClock
-
 __all__ = ["ScratchFolder"]
 
 _PREFIX = "gpuperf-"
-_LOCK = ".owner"
-_FRESH_S = 60.0  # between making a lock and taking it: far longer than that takes
+_LOCK = ".owner"  # has this name once it is locked: nobody takes it before its owner
+_UNLOCKED = ".new"
 
 
 class ScratchFolder:
@@ -40,8 +38,10 @@ class ScratchFolder:
     def __init__(self, kind: str) -> None:
         _sweep(Path(tempfile.gettempdir()))
         self.path = tempfile.mkdtemp(prefix=f"{_PREFIX}{kind}-")
-        lock = os.open(Path(self.path, _LOCK), os.O_RDWR | os.O_CREAT | os.O_EXCL)
+        new = Path(self.path, _UNLOCKED)
+        lock = os.open(new, os.O_RDWR | os.O_CREAT | os.O_EXCL)
         _take(lock)
+        new.rename(Path(self.path, _LOCK))
         self._end = weakref.finalize(self, _remove, self.path, lock, os.getpid())
 
     def __enter__(self) -> str:
@@ -63,9 +63,9 @@ class ScratchFolder:
 
 def _remove(path: str, lock: int, pid: int) -> None:
     """Remove a folder of this process; a fork of it leaves the folder alone."""
+    os.close(lock)  # first: Windows removes no open file
     if os.getpid() == pid:
         shutil.rmtree(path, ignore_errors=True)
-    os.close(lock)
 
 
 def _take(lock: int) -> None:
@@ -93,8 +93,7 @@ def _remove_left(path: Path) -> None:
         return
     lock = os.open(path / _LOCK, os.O_RDWR | os.O_NOFOLLOW)
     try:
-        if SystemClock().unix_s() - os.fstat(lock).st_mtime > _FRESH_S:
-            _take(lock)
-            shutil.rmtree(path, ignore_errors=True)
+        _take(lock)
+        shutil.rmtree(path, ignore_errors=True)
     finally:
         os.close(lock)

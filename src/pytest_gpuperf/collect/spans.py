@@ -13,7 +13,14 @@ from typing import SupportsFloat, final
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.errors import MeasureError
 from pytest_gpuperf.model.frozen import Frozen, has_lone_surrogate, replace
-from pytest_gpuperf.model.steps import Compiled, Level, Span, SpanKind, Step, kind_of
+from pytest_gpuperf.model.steps import (
+    Compiled,
+    Span,
+    SpanKind,
+    SpanLevel,
+    Step,
+    kind_of,
+)
 
 __all__ = [
     "EndedSpan",
@@ -46,7 +53,7 @@ class Mark(Frozen, frozen=True, kw_only=True):
     """
 
     name: str
-    level: Level
+    level: SpanLevel
     kind: SpanKind | None = None
     layer: int | None = None
 
@@ -111,7 +118,7 @@ class StepBlock:
         self._close(self._units, error)
 
 
-def named_mark(level: Level, name: object, kind: object) -> Mark:
+def named_mark(level: SpanLevel, name: object, kind: object) -> Mark:
     """
     Return the mark of a phase or an operation.
 
@@ -128,7 +135,7 @@ def named_mark(level: Level, name: object, kind: object) -> Mark:
     """
     checked = _name(level, name)
     meant = _kind(kind) or kind_of(checked)
-    if level is Level.PHASE:
+    if level is SpanLevel.PHASE:
         meant = meant or SpanKind.OTHER
     return Mark(name=checked, level=level, kind=meant)
 
@@ -153,7 +160,7 @@ def layer_mark(index: object, part: object) -> Mark:
             "part", part, "is not a part of a layer", 'write "forward" or "backward"'
         )
     kind = None if part is None else _PARTS[part]
-    return Mark(name=str(index), level=Level.LAYER, kind=kind, layer=int(index))
+    return Mark(name=str(index), level=SpanLevel.LAYER, kind=kind, layer=int(index))
 
 
 def check_loader(loader: object) -> None:
@@ -170,7 +177,7 @@ def check_loader(loader: object) -> None:
         raise _refused("loader", loader, "cannot be looped over", remedy)
 
 
-def _name(level: Level, name: object) -> str:
+def _name(level: SpanLevel, name: object) -> str:
     """Return a name that can be written to a file."""
     remedy = f'write its name in quotes: steps.{level.value}("forward")'
     if not isinstance(name, str) or not name.strip():
@@ -339,7 +346,7 @@ def _spans(part: list[EndedSpan], origin_ns: int) -> Iterator[Span]:
 
 def _inherited(mark: Mark, outer: Span | None) -> SpanKind:
     """Return what a span is spent on that does not say it itself."""
-    if mark.level is Level.LAYER:
+    if mark.level is SpanLevel.LAYER:
         backward = outer is not None and outer.kind is SpanKind.BACKWARD
         return SpanKind.BACKWARD if backward else SpanKind.FORWARD
     return SpanKind.OTHER if outer is None else outer.kind

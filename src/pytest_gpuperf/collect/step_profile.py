@@ -38,9 +38,9 @@ from pytest_gpuperf.collect.spans import (
 from pytest_gpuperf.errors import CollectError, MeasureError
 from pytest_gpuperf.model.steps import (
     Compiled,
-    Level,
     Loop,
     SpanKind,
+    SpanLevel,
     Waiting,
 )
 
@@ -104,7 +104,7 @@ class StepRecorder:
         self._memory = memory or TorchPool()
         self._span_waits = waiting is Waiting.SPAN
         self._contexts: dict[object, SpanBlock] = {}
-        self._kinds: dict[tuple[Level, str], SpanKind | None] = {}
+        self._kinds: dict[tuple[SpanLevel, str], SpanKind | None] = {}
         self._stack = _Stack()
         self._numbers = itertools.count()
         self._spans: list[EndedSpan] = []
@@ -176,9 +176,9 @@ class StepRecorder:
             kind: What it is spent on; None: what a well-known name says, else other.
         """
         try:
-            return self._contexts[Level.PHASE, name, kind]
+            return self._contexts[SpanLevel.PHASE, name, kind]
         except (KeyError, TypeError):  # new, or nothing that could be a name
-            return self._named(Level.PHASE, name, kind)
+            return self._named(SpanLevel.PHASE, name, kind)
 
     def operation(
         self, name: str, kind: str | SpanKind | None = None
@@ -193,9 +193,9 @@ class StepRecorder:
                 the span around it is spent on.
         """
         try:
-            return self._contexts[Level.OPERATION, name, kind]
+            return self._contexts[SpanLevel.OPERATION, name, kind]
         except (KeyError, TypeError):  # new, or nothing that could be a name
-            return self._named(Level.OPERATION, name, kind)
+            return self._named(SpanLevel.OPERATION, name, kind)
 
     def layer(
         self, index: int, part: str | None = None
@@ -209,7 +209,7 @@ class StepRecorder:
             part: "forward" or "backward"; None: as the span around it, else forward.
         """
         try:
-            return self._contexts[Level.LAYER, index, part]
+            return self._contexts[SpanLevel.LAYER, index, part]
         except (KeyError, TypeError):  # new, or nothing that could be a number
             return self._layer(index, part)
 
@@ -238,7 +238,9 @@ class StepRecorder:
 
     # spans
 
-    def _named(self, level: Level, name: str, kind: str | SpanKind | None) -> SpanBlock:
+    def _named(
+        self, level: SpanLevel, name: str, kind: str | SpanKind | None
+    ) -> SpanBlock:
         """Return the with block of a phase or an operation, made once."""
         mark = named_mark(level, name, kind)
         before = self._kinds.setdefault((level, mark.name), mark.kind)
@@ -252,7 +254,7 @@ class StepRecorder:
 
     def _layer(self, index: int, part: str | None) -> SpanBlock:
         """Return the with block of a layer, made once."""
-        return self._context((Level.LAYER, index, part), layer_mark(index, part))
+        return self._context((SpanLevel.LAYER, index, part), layer_mark(index, part))
 
     def _context(self, key: object, mark: Mark) -> SpanBlock:
         """Return a with block, and remember it."""
@@ -265,7 +267,7 @@ class StepRecorder:
         frames = self._stack.frames
         if not frames:
             self._check_place(mark)
-        elif mark.level is Level.LAYER:
+        elif mark.level is SpanLevel.LAYER:
             _refuse_inner_layer(mark, frames)
         if self._span_waits and self._active:
             self._runtime.synchronize()
@@ -382,7 +384,7 @@ class StepRecorder:
 def _refuse_inner_layer(mark: Mark, frames: list[tuple[int, Mark, int]]) -> None:
     """Refuse a layer inside a layer: whose operations would it be?"""
     for _, outer, _ in frames:
-        if outer.level is Level.LAYER:
+        if outer.level is SpanLevel.LAYER:
             message = f"layer {mark.name} is inside layer {outer.name}"
             raise MeasureError(message, remedy=f"end layer {outer.name} first")
 

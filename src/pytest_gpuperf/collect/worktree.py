@@ -5,8 +5,7 @@
         ...  # tree.path has the files of that commit
 
 The working tree and its index are never written to. What a killed run has left is removed
-by the next one; a lock file, which the kernel releases with the process that holds it,
-says whether a run is still alive.
+by the next one.
 """
 
 from __future__ import annotations
@@ -21,9 +20,8 @@ import tempfile
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-from filelock import FileLock, Timeout
-
 from pytest_gpuperf.collect.runner import Finished, Runner
+from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectorUnavailableError, RevisionError
 from pytest_gpuperf.model.frozen import Frozen
 
@@ -41,8 +39,8 @@ _SETTINGS = {
     "GIT_TERMINAL_PROMPT": "0",
     "GIT_OPTIONAL_LOCKS": "0",  # the index is not written to
 }
-_PREFIX = "gpuperf-against-"  # of our folders in the temporary folder
-_LOCK, _OWNER, _TREE = "lock", "repository", "old"
+_KIND, _TREE = "against", "old"  # of our folders, and of the worktree in each
+_UNWRITTEN = "error: unable to write file"  # what git says of a full disk, and no more
 _SUBMODULE = "160000"  # the mode of a submodule's entry in an index
 _COMPILED = (".so", ".pyd", ".dylib", ".o", ".a")  # code of the working tree
 _DEEPEN = (
@@ -279,23 +277,22 @@ def worktree(
         RevisionError: It cannot be checked out; nothing is left.
     """
     parent = _parent(repository)
-    owner = repository.common_folder
-    _sweep(repository, parent, owner)
     try:
-        scratch = Path(os.path.realpath(tempfile.mkdtemp(prefix=_PREFIX, dir=parent)))
+        folder = ScratchFolder(_KIND)  # removes those of killed runs
     except OSError as error:
         raise _no_room(repository, parent, error) from error
-    lock = FileLock(scratch / _LOCK)
+    scratch = Path(os.path.realpath(folder.path))
     try:
-        with lock.acquire(timeout=0):
-            (scratch / _OWNER).write_bytes(os.fsencode(owner))
-            yield _checked_out(repository, scratch, commit, carry)
+        _forget_removed(repository)
+        yield _checked_out(repository, scratch, commit, carry)
     except OSError as error:
         if error.errno != errno.ENOSPC:
             raise
         raise _no_room(repository, str(scratch), error) from error
     finally:
         _remove(repository, scratch)
+        folder.remove()
+        _prune(repository)
 
 
 def _parent(repository: Repository) -> str:
@@ -335,7 +332,8 @@ def _checked_out(
         )
     if finished.exit_code:
         remedy = "see what git says"
-        if os.strerror(errno.ENOSPC).encode() in finished.stderr:
+        full = (os.strerror(errno.ENOSPC).encode(), _UNWRITTEN.encode())
+        if any(text in finished.stderr for text in full):
             remedy = "make room there, or set TMPDIR to another folder"
         message = f"git cannot check out {commit[:12]} in {tree.root}: "
         raise repository.error(message + _last_line(finished), remedy)
@@ -399,25 +397,13 @@ def _is_inside(path: Path, root: Path) -> bool:
     return path.resolve().is_relative_to(root)
 
 
-def _sweep(repository: Repository, parent: str, owner: str) -> None:
-    """Remove what killed runs of this repository have left."""
-    for scratch in Path(parent).glob(f"{_PREFIX}*"):
-        # another user's cannot be read, and one that is being made has no owner yet
-        with contextlib.suppress(OSError, Timeout):
-            if not _is_ours(scratch, owner):
-                continue
-            with FileLock(scratch / _LOCK).acquire(timeout=0):
-                _remove(repository, scratch)
+def _forget_removed(repository: Repository) -> None:
+    """Let git forget worktrees of killed runs, whose folders are gone."""
     for path in _worktrees(repository):
-        if path.parent.name.startswith(_PREFIX) and not path.parent.exists():
+        is_ours = path.name == _TREE and f"-{_KIND}-" in path.parent.name
+        if is_ours and not path.parent.exists():
             repository.run("worktree", "unlock", str(path))
-            repository.run("worktree", "prune")
-
-
-def _is_ours(scratch: Path, owner: str) -> bool:
-    """Return whether this user made a folder for a repository."""
-    is_users = not hasattr(os, "getuid") or scratch.lstat().st_uid == os.getuid()
-    return is_users and (scratch / _OWNER).read_bytes() == os.fsencode(owner)
+            _prune(repository)
 
 
 def _worktrees(repository: Repository) -> list[Path]:
@@ -428,12 +414,15 @@ def _worktrees(repository: Repository) -> list[Path]:
 
 
 def _remove(repository: Repository, scratch: Path) -> None:
-    """Remove one of our folders with its worktrees; what is gone already is no error."""
+    """Remove a worktree of ours; what is gone already is no error."""
     tree = str(scratch / _TREE)
     repository.run("worktree", "unlock", tree)
     # twice: git keeps one that is locked or has submodules
     repository.run("worktree", "remove", "--force", "--force", tree)
-    shutil.rmtree(scratch, ignore_errors=True)
+
+
+def _prune(repository: Repository) -> None:
+    """Let git and its submodules forget the worktrees that are gone."""
     repository.run("worktree", "prune")
     _prune_submodules(repository)
 
@@ -461,4 +450,5 @@ def _last_line(finished: Finished) -> str:
     """Return the line in which git says what is wrong."""
     lines = finished.log_tail.splitlines()
     marked = [line for line in lines if line.startswith(("fatal:", "error:"))]
+    marked += [line for line in marked if line.startswith(_UNWRITTEN)][:1]
     return (marked or lines or [f"exit {finished.exit_code}"])[-1]

@@ -175,7 +175,7 @@ def choice_of(counts: Mapping[KernelShape, int]) -> str:
     """
     lines = Counter[str]()
     for shape, count in counts.items():
-        what = (
+        launch = (
             _family(shape.name),
             shape.grid,
             shape.block,
@@ -183,8 +183,8 @@ def choice_of(counts: Mapping[KernelShape, int]) -> str:
             shape.shared_bytes,
             shape.dynamic_shared_bytes,
         )
-        lines[repr(what)] += count
-    text = "\n".join(f"{what} x {count}" for what, count in sorted(lines.items()))
+        lines[repr(launch)] += count
+    text = "\n".join(f"{launch} x {count}" for launch, count in sorted(lines.items()))
     return hashlib.sha256(text.encode()).hexdigest()[:_CHOICE_DIGITS]
 
 

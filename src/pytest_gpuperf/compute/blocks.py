@@ -23,7 +23,13 @@ from pytest_gpuperf.compute.machine import (
     followed_share,
 )
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE, Z_95, usual_spread
-from pytest_gpuperf.model.change import AgainstEvidence, Change, Comparison, Level, Side
+from pytest_gpuperf.model.change import (
+    AgainstEvidence,
+    Change,
+    Comparison,
+    Side,
+    Sureness,
+)
 from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 from pytest_gpuperf.model.metric import Better
 
@@ -103,11 +109,15 @@ class BlockChange(Frozen, frozen=True, kw_only=True):
         evidence: The blocks behind it.
 
         within: Whether its one-sided 95 % bounds lie within the limit on both sides.
+
+        bound: How far the upper one of them lies from the effect [fraction]; None: that
+            is not finite.
     """
 
     change: Change
     evidence: AgainstEvidence
     within: bool
+    bound: float | None
 
 
 def reference_moves(
@@ -137,7 +147,7 @@ def reference_moves(
 
 
 def block_changes(
-    several: Sequence[SideValues], level: Level
+    measured: Sequence[SideValues], level: Sureness
 ) -> tuple[BlockChange | None, ...]:
     """
     Return the change of each test and metric, in their order.
@@ -145,24 +155,24 @@ def block_changes(
     All of a group say what is usual; all of a class say how it follows the machine.
 
     Args:
-        several: What was measured.
+        measured: What was measured.
 
         level: The significance that a change needs.
 
     Returns:
         None for what has no block in which both sides made the same choice.
     """
-    scaled = [_Scaled(values) for values in several]
+    scaled = [_Scaled(values) for values in measured]
     by_class: dict[str, list[_Scaled]] = {}
-    for one in scaled:
-        by_class.setdefault(one.shift_group, []).append(one)
+    for test in scaled:
+        by_class.setdefault(test.shift_group, []).append(test)
     shares = {name: _followed(members) for name, members in by_class.items()}
     changes: list[BlockChange | None] = [None] * len(scaled)
     groups: dict[str, list[tuple[int, _Blocks]]] = {}
-    for place, one in enumerate(scaled):
-        blocks = _Blocks(one, shares[one.shift_group])
+    for place, test in enumerate(scaled):
+        blocks = _Blocks(test, shares[test.shift_group])
         if blocks.differences:
-            group = one.comparison.group
+            group = test.comparison.group
             groups.setdefault(group, []).append((place, blocks))
     for members in groups.values():
         residuals = [blocks.residual for _, blocks in members]
@@ -179,7 +189,7 @@ class _Scaled:
     The values of a test on the scale that they are compared on.
 
     Args:
-        several: The values.
+        measured: The values.
 
     Attributes:
         comparison: What they are of.
@@ -196,22 +206,22 @@ class _Scaled:
         shift_group: What a change of the machine moves together; "": nothing.
     """
 
-    def __init__(self, several: SideValues) -> None:
-        self.comparison = several.comparison
-        numbers = [value.value for value in several.values]
-        old = [v.value for v in several.values if v.process.side is Side.OLD]
+    def __init__(self, measured: SideValues) -> None:
+        self.comparison = measured.comparison
+        numbers = [value.value for value in measured.values]
+        old = [v.value for v in measured.values if v.process.side is Side.OLD]
         positive = min(numbers, default=0.0) > 0
         self.scale = 0.0 if positive or not old else abs(fmean(old)) or 1.0
         self.values = {
             v.process: v.value / self.scale if self.scale else math.log(v.value)
-            for v in several.values
+            for v in measured.values
         }
-        self.choices = {v.process: v.choice for v in several.values}
+        self.choices = {v.process: v.choice for v in measured.values}
         self.shift_group = "" if self.scale else self.comparison.shift_group
-        unknown = {p.block for p in self.values if p not in several.moves}
+        unknown = {p.block for p in self.values if p not in measured.moves}
         sign = -1.0 if self.comparison.better is Better.HIGHER else 1.0
         self.moves = {
-            process: sign * several.moves[process]
+            process: sign * measured.moves[process]
             if self.shift_group and process.block not in unknown
             else 0.0
             for process in self.values
@@ -227,14 +237,14 @@ class _Scaled:
             yield from combinations(alike, 2)
 
 
-def _followed(several: Iterable[_Scaled]) -> FollowedShare:
+def _followed(tests: Iterable[_Scaled]) -> FollowedShare:
     """Return which share of the machine's moves the tests of a class follow."""
     squares = products = apart_squares = 0.0
     count = 0
-    for one in several:
-        for first, second in one.of_one_side():
-            apart = one.values[first] - one.values[second]
-            moved = one.moves[first] - one.moves[second]
+    for test in tests:
+        for first, second in test.of_one_side():
+            apart = test.values[first] - test.values[second]
+            moved = test.moves[first] - test.moves[second]
             squares += moved * moved
             products += moved * apart
             apart_squares += apart * apart
@@ -285,8 +295,8 @@ class _Blocks:
         self.scaled = scaled
         self._share = followed.share
         numbers = sorted({process.block for process in scaled.values})
-        several = (_difference(scaled, number) for number in numbers)
-        self.differences = [d for d in several if d is not None]
+        differences = (_difference(scaled, number) for number in numbers)
+        self.differences = [d for d in differences if d is not None]
         self.weight = sum(d.weight for d in self.differences)
         self.effects = [d.change - self._share * d.move for d in self.differences]
         mean = self._mean(self.effects)
@@ -373,7 +383,7 @@ def _apart(
     return fmean(values[p] for p in new) - fmean(values[p] for p in old)
 
 
-def _change(blocks: _Blocks, tables: Tables, level: Level) -> BlockChange:
+def _change(blocks: _Blocks, tables: Tables, level: Sureness) -> BlockChange:
     """Return the change that blocks show, by what is usual in their group."""
     contrast, residual = blocks.contrast(), blocks.residual
     ratio = 1 / blocks.weight
@@ -392,7 +402,14 @@ def _change(blocks: _Blocks, tables: Tables, level: Level) -> BlockChange:
             null_fraction=None if width is None else contrast.relative(width),
         ),
         within=_is_within(blocks, tables, ratio),
+        bound=None if change.high is None else _bound(contrast, residual, part, tables),
     )
+
+
+def _bound(contrast: Contrast, residual: Residual, part: Part, tables: Tables) -> float:
+    """Return how far a one-sided 95 % bound lies from the effect [fraction]."""
+    (reach,) = tables.reaches((_OUTSIDE,), contrast, residual, part)
+    return contrast.relative(reach)
 
 
 def _is_within(blocks: _Blocks, tables: Tables, ratio: float) -> bool:

@@ -15,7 +15,7 @@ from pytest_gpuperf.compute.spread import (
     UsualSpread,
     usual_spread,
 )
-from pytest_gpuperf.model.change import Change, Comparison, Level
+from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better
 
@@ -81,7 +81,7 @@ def exact_change(comparison: Comparison) -> Change:
 def changes(
     comparisons: Sequence[Comparison],
     *,
-    level: Level,
+    level: Sureness,
     references: Sequence[Comparison] = (),
     controls: Sequence[bool] | None = None,
     judged: Sequence[bool] | None = None,
@@ -108,13 +108,13 @@ def changes(
     """
     everyone = [True] * len(comparisons)
     selected = everyone if judged is None else judged
-    several: list[Change | None] = [None] * len(comparisons)
+    in_order: list[Change | None] = [None] * len(comparisons)
     noisy: list[int] = []
     for place, comparison in enumerate(comparisons):
         if not is_exact(comparison):
             noisy.append(place)
         elif selected[place]:
-            several[place] = exact_change(comparison)
+            in_order[place] = exact_change(comparison)
     marks = everyone if controls is None else controls
     suite = _Suite(
         [comparisons[place] for place in noisy],
@@ -123,14 +123,14 @@ def changes(
     )
     numbers = [number for number, place in enumerate(noisy) if selected[place]]
     for number, change in zip(numbers, suite.changes(numbers, level), strict=True):
-        several[noisy[number]] = change
-    return tuple(several)
+        in_order[noisy[number]] = change
+    return tuple(in_order)
 
 
 def detectable_effects(
     comparisons: Sequence[Comparison],
     *,
-    level: Level,
+    level: Sureness,
     references: Sequence[Comparison] = (),
     more_sessions: int = 0,
 ) -> tuple[float | None, ...]:
@@ -212,9 +212,9 @@ class _Suite:
         references: Sequence[Comparison],
         controls: Sequence[bool],
     ) -> None:
-        several = contrasts([*comparisons, *references])
-        self._tests = several[: len(comparisons)]
-        witnesses = several[len(comparisons) :]
+        all_contrasts = contrasts([*comparisons, *references])
+        self._tests = all_contrasts[: len(comparisons)]
+        witnesses = all_contrasts[len(comparisons) :]
         self._residuals = without_machine(self._tests, controls, witnesses)
         self.usual = {
             name: _usual(
@@ -227,7 +227,7 @@ class _Suite:
         }
 
     def detectable_effects(
-        self, level: Level, more_sessions: int
+        self, level: Sureness, more_sessions: int
     ) -> list[float | None]:
         """Return what is found of each of them with so many more sessions."""
         effects: list[float | None] = [None] * len(self._tests)
@@ -240,13 +240,13 @@ class _Suite:
                 )
         return effects
 
-    def changes(self, judged: Sequence[int], level: Level) -> list[Change]:
+    def changes(self, judged: Sequence[int], level: Sureness) -> list[Change]:
         """Return the changes of some of them, by place."""
         members: dict[str, list[int]] = {}
         for place in judged:
             group = self._tests[place].comparison.group
             members.setdefault(group, []).append(place)
-        found: dict[int, Change] = {}
+        by_place: dict[int, Change] = {}
         for group, places in members.items():
             tests = [self._tests[place] for place in places]
             residuals = [self._residuals[place] for place in places]
@@ -255,8 +255,8 @@ class _Suite:
             for place, test, residual, part in zip(
                 places, tests, residuals, parts, strict=True
             ):
-                found[place] = change_of(test, residual, part, tables, level)
-        return [found[place] for place in judged]
+                by_place[place] = change_of(test, residual, part, tables, level)
+        return [by_place[place] for place in judged]
 
 
 def _groups(tests: Iterable[Contrast]) -> dict[str, list[int]]:
@@ -453,7 +453,7 @@ class Tables:
 
 
 def change_of(
-    test: Contrast, residual: Residual, part: Part, tables: Tables, level: Level
+    test: Contrast, residual: Residual, part: Part, tables: Tables, level: Sureness
 ) -> Change:
     """Return a contrast as a change, by what is usual in its group."""
     reference = test.in_unit(test.mean)
@@ -466,13 +466,15 @@ def change_of(
         run_count=test.run_count,
         machine_shift=math.expm1(residual.shift) if residual.shift else None,
         session_spread=tables.deviation,
+        core_shift=None
+        if test.comparison.core_shift is None
+        else math.expm1(test.comparison.core_shift),
         left_out=test.left_out,
         fresh=test.comparison.fresh,
     )
     if reference == 0 or not math.isfinite(residual.difference + residual.variance):
         return change()
     noise = test.on_scale(level.noise_threshold)
-    limit = test.on_scale(test.comparison.limit or 0.0)
     beyond = partial(
         tables.mixture(test.dof).beyond,
         variance=residual.variance,
@@ -480,7 +482,9 @@ def change_of(
     )
     worse = beyond(residual.difference - noise, ratio=part.ratio, floor=part.floor)
     better = beyond(-residual.difference - noise, ratio=part.ratio, floor=part.floor)
-    part, worse, better = _agreed(test, residual, part, (worse, better), beyond, level)
+    if test.comparison.fresh:
+        both = worse, better
+        part, worse, better = _agreed(test, residual, part, both, beyond, level)
     if test.comparison.better is Better.HIGHER:
         worse, better = better, worse
     p_values = (_OUTSIDE, level.alpha / level.pair_count, 1 - level.power)
@@ -499,7 +503,8 @@ def change_of(
         high=high,
         # one session says nothing of its own spread
         detectable_effect=_found_mostly(test, sure, miss, level),
-        blind=bool(test.dof) and noise + sure > limit > 0,
+        blind=bool(test.dof)
+        and noise + sure > test.on_scale(test.comparison.limit or 0.0) > 0,
     )
 
 
@@ -509,7 +514,7 @@ def _agreed(
     part: Part,
     p_values: tuple[float, float],
     beyond: Callable[..., float],
-    level: Level,
+    level: Sureness,
 ) -> tuple[Part, float, float]:
     """Return the part and the p-values, with what every fresh process shows at least."""
     noise = test.on_scale(level.noise_threshold)
@@ -542,7 +547,7 @@ def _of_nearest(
 
 
 def _found_mostly(
-    test: Contrast, sure: float, miss: float, level: Level
+    test: Contrast, sure: float, miss: float, level: Sureness
 ) -> float | None:
     """
     Return the smallest effect that is found as often as the level says.
@@ -566,7 +571,7 @@ def _found_mostly(
 
 
 def _future_effect(
-    test: Contrast, residual: Residual, tables: Tables, level: Level
+    test: Contrast, residual: Residual, tables: Tables, level: Sureness
 ) -> float | None:
     """Return what is found once a test has more sessions; None: nobody can say."""
     if test.in_unit(test.mean) == 0 or not math.isfinite(residual.variance):

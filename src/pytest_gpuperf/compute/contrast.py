@@ -224,26 +224,26 @@ def _process_variance(values: Sequence[float]) -> float:
     return moments(nearest)[1] / (count - 2) / expected
 
 
-def _misfits(several: Sequence[Contrast]) -> Mapping[int, int]:
+def _misfits(tests: Sequence[Contrast]) -> Mapping[int, int]:
     """Return the place of the value that does not fit, by the contrast's number."""
     distant = [
         (number, place)
-        for number, contrast in enumerate(several)
+        for number, contrast in enumerate(tests)
         for place in _distant(contrast)
     ]
     if not distant:  # nearly always
         return _NOTHING
-    evidence = several[:: -(-len(several) // _EVIDENCE)]
+    evidence = tests[:: -(-len(tests) // _EVIDENCE)]
     usual = {
         session_id: usual_spread(
             (_variance_without(contrast, session_id) for contrast in evidence),
-            several[0].comparison.clock,
+            tests[0].comparison.clock,
         )
-        for session_id in {several[n].session_ids[place] for n, place in distant}
+        for session_id in {tests[n].session_ids[place] for n, place in distant}
     }
     least: dict[int, tuple[float, int]] = {}
     for number, place in distant:
-        contrast = several[number]
+        contrast = tests[number]
         count, session_id = len(contrast.stored), contrast.session_ids[place]
         variance, dof = _variance_without(contrast, session_id)
         # docs/judging.md section 2: two-sided, so that each side has half of it

@@ -89,11 +89,9 @@ def gates(
         )
         if strict:
             remedy = "measure outside a container, MIG or MPS, or without strict mode"
-            voids.append(
-                Void(code=VoidCode.COMPANY_UNKNOWN, reason=text, remedy=remedy)
-            )
+            voids.append(Void(code=VoidCode.USERS_UNKNOWN, reason=text, remedy=remedy))
         else:
-            notes.append(Note(code="company-unknown", text=text))
+            notes.append(Note(code=VoidCode.USERS_UNKNOWN.value, text=text))
     notes.extend(Note(code=void.code.value, text=void.text) for void in voids[1:])
     return Gates(void=voids[0] if voids else None, notes=tuple(notes))
 
@@ -154,11 +152,11 @@ def _hardware(deltas: DeviceDeltas) -> Iterable[Void]:
 def _foreign(deltas: DeviceDeltas) -> Void:
     """Return the void for other processes on the GPU."""
     pids = ", ".join(map(str, deltas.foreign_pids))
-    several = len(deltas.foreign_pids) > 1
+    are_many = len(deltas.foreign_pids) > 1
     return Void(
         code=VoidCode.FOREIGN_PROCESS,
-        reason=f"process{'es' * several} {pids} computed on the same GPU",
-        remedy=f"end {'them' if several else 'it'}, or measure on another GPU",
+        reason=f"process{'es' * are_many} {pids} computed on the same GPU",
+        remedy=f"end {'them' if are_many else 'it'}, or measure on another GPU",
     )
 
 
@@ -215,10 +213,10 @@ def _silence(deltas: DeviceDeltas) -> Iterable[Note]:
     named: dict[str, list[str]] = {}
     for sensor, gap in deltas.silent.items():
         if gap.code is not GapCode.UNSUPPORTED:  # that is not news
-            why = f"{gap.reason}; {gap.remedy}"
-            named.setdefault(why, []).append(sensor)
-    for why, sensors in named.items():
-        text = f"no reading of {', '.join(sensors)}: {why}"
+            reason = f"{gap.reason}; {gap.remedy}"
+            named.setdefault(reason, []).append(sensor)
+    for reason, sensors in named.items():
+        text = f"no reading of {', '.join(sensors)}: {reason}"
         yield Note(code="sensor-silent", text=text)
 
 

@@ -201,12 +201,12 @@ def _at_roof(ranked: list[_Roof], values: Mapping[str, float]) -> Limiter:
         # whether it is the number of accesses or what they move, and what was needless
         parts += [Evidence(name="lsu", value=values[n]) for n in (_LSU,) if n in values]
         parts += [e for e in _named(values, _WASTED) if e.value >= _WORTH]
-    others = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
+    lower_roofs = [roof.evidence for roof in rest[: _SHOWN - bool(parts)]]
     is_pipe = reached.limiter is LimiterName.PIPE
     return Limiter(
         name=reached.limiter,
         detail=reached.name if is_pipe else None,
-        evidence=(reached.evidence, *parts, *others),
+        evidence=(reached.evidence, *parts, *lower_roofs),
     )
 
 

@@ -4,23 +4,39 @@ A machine that is slower today is so for many tests at once. What that is, the m
 others says, and so do reference workloads, which no change of the code can move. How much
 of it a test follows is not known for each: one share beta serves a whole class, shrunk to
 what is usual, and what tests follow differently is added to the variance.
+
+Before that, values are taken to one speed of the core. On a shared machine a neighbour on
+the same physical core slows it by up to a factor of 2, for tenths of a second or for
+seconds: a session that samples for so long is fast or slow by chance. A loop timed between
+the samples shows the speed. Which power of it a test follows (1 for Python's own work, 0.3
+for what waits for memory) is learned from how its samples moved with the loop inside each
+process, and from how its processes did.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from statistics import fmean, median
+from typing import TYPE_CHECKING
 
-from pytest_gpuperf.compute.contrast import Contrast
 from pytest_gpuperf.compute.spread import LEAST_VARIANCE
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, replace
+from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.sample import CoreSpeed
+
+if TYPE_CHECKING:
+    from pytest_gpuperf.compute.contrast import Contrast
 
 __all__ = [
     "LEAST_CONTROLS",
+    "AtOneSpeed",
     "CommonMove",
     "FollowedShare",
     "Residual",
+    "at_one_speed",
     "common_moves",
+    "core_speed",
     "followed_share",
     "without_machine",
 ]
@@ -34,6 +50,39 @@ _USUAL_SHARE = 0.7  # of the machine's move that tests follow
 _SHARE_PRECISION = 1 / 0.5**2  # how surely that is known
 _UNEQUAL_SHARES = 0.3**2  # variance of the share between the tests of a class
 _LEAST_NOISE = 1e-8  # of a class whose tests do exactly what its median does
+
+
+# docs/judging.md section 2: how a test follows its core
+_LEAST_RANGE = 0.15  # of the loop's logarithm: less is the loop's own noise
+_LEAST_SAMPLES = 3  # at either speed
+_MOST_SAMPLES = 8  # so many count: neighbours in time are not independent
+_LOOP_NOISE = 0.02**2  # variance of a median of the loop's logarithm
+_SLOPE_NOISE = 0.2**2  # variance of the slope between processes
+_PROCESS_NOISE = 0.1**2  # of a process's value, whatever its core did
+_USUAL_SLOPE = 0.7  # before anything is known
+_USUAL_PRECISION = 1 / 0.5**2  # how surely
+_MOST_SLOPE = 1.5
+_DEVIATION = 1.4826  # of normal values, over their median distance from the middle
+
+
+class AtOneSpeed(Frozen, frozen=True, kw_only=True):
+    """
+    Values of a metric as they would be at one speed of the core.
+
+    Attributes:
+        current: The current session.
+
+        stored: The stored ones; their mean is what it was.
+
+        log_shift: What was taken out of the current session's values, on a log scale.
+
+        variance: Variance of `log_shift`, which has nothing to do with the test's own.
+    """
+
+    current: SessionValue
+    stored: tuple[SessionValue, ...]
+    log_shift: float
+    variance: float
 
 
 class Residual(BulkRecord, frozen=True, kw_only=True):
@@ -91,6 +140,84 @@ class FollowedShare(Frozen, frozen=True, kw_only=True):
         return move * move * (_UNEQUAL_SHARES + 1 / self.precision)
 
 
+def core_speed(
+    samples_s: Sequence[float], loops_s: Sequence[float]
+) -> CoreSpeed | None:
+    """
+    Return how fast the core was, and how the samples followed its changes.
+
+    Args:
+        samples_s: Time of a call [s], > 0 where it counts.
+
+        loops_s: Processor time of the loop beside each [s]; empty: not known.
+
+    Returns:
+        None where the loop was not timed beside each sample.
+    """
+    if not loops_s or len(loops_s) != len(samples_s) or min(loops_s) <= 0:
+        return None
+    loop_s = median(loops_s)
+    if min(samples_s) <= 0:
+        return CoreSpeed(loop_s=loop_s)
+    loops, ordered = [*map(math.log, loops_s)], sorted(map(math.log, loops_s))
+    outermost = len(ordered) // 10
+    low, high = ordered[outermost], ordered[-1 - outermost]
+    if high - low < _LEAST_RANGE:
+        return CoreSpeed(loop_s=loop_s)
+    third = (high - low) / 3
+    pairs = list(zip(loops, map(math.log, samples_s), strict=True))
+    fast = [pair for pair in pairs if pair[0] <= low + third]
+    slow = [pair for pair in pairs if pair[0] >= high - third]
+    if min(len(fast), len(slow)) < _LEAST_SAMPLES:
+        return CoreSpeed(loop_s=loop_s)
+    (fast_loop, fast_time, fast_noise), (slow_loop, slow_time, slow_noise) = map(
+        _middle, (fast, slow)
+    )
+    change = slow_loop - fast_loop
+    noise = fast_noise + slow_noise + _LOOP_NOISE
+    return CoreSpeed(
+        loop_s=loop_s,
+        # digits that mean nothing would fill baselines
+        slope=round((slow_time - fast_time) / change, 3),
+        precision=round(1 / (noise / change**2 + _SLOPE_NOISE), 1),
+    )
+
+
+def at_one_speed(
+    current: SessionValue, stored: Sequence[SessionValue]
+) -> AtOneSpeed | None:
+    """
+    Return values as they would be at the mean speed of the stored sessions' cores.
+
+    Args:
+        current: The current session.
+
+        stored: The stored ones, >= 1 of them.
+
+    Returns:
+        None where a process cannot tell the speed of its core, or a value is not positive.
+    """
+    sessions = (*stored, current)
+    if not all(session.cores for session in sessions):
+        return None
+    if min(value for session in sessions for value in session.run_values) <= 0:
+        return None
+    loops = [[math.log(core.loop_s) for core in s.cores] for s in sessions]
+    slope, precision = _slope(sessions, loops)
+    usual = fmean(map(fmean, loops[:-1]))
+    *then, now = (
+        _shifted(session, [slope * (loop - usual) for loop in session_loops])
+        for session, session_loops in zip(sessions, loops, strict=True)
+    )
+    distance = median(loops[-1]) - usual
+    return AtOneSpeed(
+        current=now,
+        stored=tuple(then),
+        log_shift=slope * distance,
+        variance=distance**2 / precision,
+    )
+
+
 def followed_share(*, squares: float, products: float, noise: float) -> FollowedShare:
     """
     Return which share of the machine's moves a class follows, shrunk to what is usual.
@@ -124,15 +251,21 @@ def without_machine(
         references: Reference workloads, which always show it.
     """
     residuals = [
-        Residual(difference=t.difference, variance=_variance(t, t.mean, t.stored))
+        Residual(
+            difference=t.difference,
+            variance=_variance(t, t.mean, t.stored),
+            extra=t.comparison.core_variance,
+        )
         for t in tests
     ]
     witnesses = _by_class(references)
     for name, members in _places_by_class(tests).items():
-        several = [tests[place] for place in members]
-        moves = _moves(several, [controls[p] for p in members], witnesses.get(name, ()))
+        contrasts = [tests[place] for place in members]
+        moves = _moves(
+            contrasts, [controls[p] for p in members], witnesses.get(name, ())
+        )
         if any(move is not None for move in moves):
-            corrected = _without_moves(several, moves)
+            corrected = _without_moves(contrasts, moves)
             for place, residual in zip(members, corrected, strict=True):
                 residuals[place] = residual
     return residuals
@@ -140,14 +273,14 @@ def without_machine(
 
 def common_moves(controls: Iterable[Contrast]) -> dict[str, CommonMove]:
     """Return how far each class moved, by shift group, where enough controls say so."""
-    moves = {name: _move(several) for name, several in _by_class(controls).items()}
+    moves = {name: _move(contrasts) for name, contrasts in _by_class(controls).items()}
     return {name: move for name, move in moves.items() if move is not None}
 
 
-def _by_class(several: Iterable[Contrast]) -> dict[str, list[Contrast]]:
+def _by_class(contrasts: Iterable[Contrast]) -> dict[str, list[Contrast]]:
     """Return those that a machine may move, by shift group."""
     groups: dict[str, list[Contrast]] = {}
-    for contrast in several:
+    for contrast in contrasts:
         if contrast.comparison.shift_group and not contrast.scale:
             groups.setdefault(contrast.comparison.shift_group, []).append(contrast)
     return groups
@@ -187,9 +320,9 @@ def _move(controls: Sequence[Contrast]) -> CommonMove | None:
     return CommonMove(
         log_shift=median(control.difference for control in controls),
         sessions={
-            name: median(several)
-            for name, several in apart.items()
-            if len(several) >= LEAST_CONTROLS
+            name: median(distances)
+            for name, distances in apart.items()
+            if len(distances) >= LEAST_CONTROLS
         },
         control_count=len(controls),
     )
@@ -212,7 +345,7 @@ def _without_moves(
             Residual(
                 difference=test.difference - shift,
                 variance=_variance(test, test.mean, rest),
-                extra=followed.variance_left(now),
+                extra=followed.variance_left(now) + test.comparison.core_variance,
                 shift=shift,
             )
         )
@@ -251,3 +384,49 @@ def _variance(test: Contrast, mean: float, values: Iterable[float]) -> float:
     """Return the variance of a test's sessions about a mean."""
     squares = sum((value - mean) * (value - mean) for value in values)
     return max(squares / max(1, test.dof), LEAST_VARIANCE)
+
+
+def _middle(pairs: Sequence[tuple[float, float]]) -> tuple[float, float, float]:
+    """Return the medians of loops and samples, and the variance of the second."""
+    loop = median(loop for loop, _ in pairs)
+    times = [time for _, time in pairs]
+    middle = median(times)
+    deviation = _DEVIATION * median(abs(time - middle) for time in times)
+    return loop, middle, deviation**2 / min(len(times), _MOST_SAMPLES)
+
+
+def _slope(
+    sessions: Sequence[SessionValue], loops: Sequence[Sequence[float]]
+) -> tuple[float, float]:
+    """Return which power of the loop's time a test follows, and how surely."""
+    weighted, precision = _USUAL_SLOPE * _USUAL_PRECISION, _USUAL_PRECISION
+    for session in sessions:
+        for core in session.cores:
+            weighted += core.slope * core.precision
+            precision += core.precision
+    # the current processes among themselves: what they changed by is to be found out
+    for group in (range(len(sessions) - 1), (len(sessions) - 1,)):
+        pairs = [
+            (loop, math.log(value))
+            for place in group
+            for loop, value in zip(
+                loops[place], sessions[place].run_values, strict=True
+            )
+        ]
+        middle = fmean(loop for loop, _ in pairs)
+        weighted += _sum((loop - middle) * time for loop, time in pairs)
+        precision += _sum((loop - middle) ** 2 for loop, _ in pairs)
+    return min(max(weighted / precision, 0.0), _MOST_SLOPE), precision
+
+
+def _sum(squares: Iterable[float]) -> float:
+    """Return what squares between processes say, as a precision."""
+    return math.fsum(squares) / _PROCESS_NOISE
+
+
+def _shifted(session: SessionValue, shifts: Sequence[float]) -> SessionValue:
+    """Return a session without what its cores did to each process."""
+    values = zip(session.run_values, shifts, strict=True)
+    return replace(
+        session, run_values=tuple(value * math.exp(-shift) for value, shift in values)
+    )

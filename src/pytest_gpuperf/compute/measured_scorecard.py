@@ -157,7 +157,7 @@ def checked(
 
 def _held(invariant: Invariant, values: Mapping[str, float | None]) -> InvariantResult:
     """Return whether one invariant holds."""
-    value, why = _ratio(invariant, values)
+    value, reason = _ratio(invariant, values)
     if value is None:
         outcome = Outcome.UNMEASURED
     else:
@@ -170,7 +170,7 @@ def _held(invariant: Invariant, values: Mapping[str, float | None]) -> Invariant
         value=value,
         low=invariant.low,
         high=invariant.high,
-        why=why,
+        why=reason,
     )
 
 
@@ -221,8 +221,8 @@ def _unknown(invariant: Invariant) -> Iterator[Mistake]:
     for name in (invariant.part, invariant.whole):
         if name is None or name in QUANTITIES:
             continue
-        one = _ONE.fullmatch(name)
-        if one is None or one["kind"] not in _NAMED:
+        match = _ONE.fullmatch(name)
+        if match is None or match["kind"] not in _NAMED:
             text = f"{name} is not a quantity of a step; write one of {', '.join(_ALL)}"
             yield Mistake(path=invariant.name, text=text)
 

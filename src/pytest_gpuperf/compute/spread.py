@@ -30,7 +30,7 @@ from pytest_gpuperf.compute.stats import (
     median_interval,
     student_tail,
 )
-from pytest_gpuperf.model.change import Clock
+from pytest_gpuperf.model.change import TimeBase
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.sample import Source
@@ -64,8 +64,8 @@ Z_95 = 1.96  # a 99 % half-width over it is a cautious standard error (section 4
 _STEPS = 19  # lambda = 0.1 % ... 51 %, each sqrt(2) times the one before
 _FIRST_VARIANCE = 0.001**2  # the smallest lambda, squared
 _EQUALITIES = (1, 2, 4, 8)  # d0
-_PLATEAUS: Mapping[Clock, tuple[float, float]] = MappingProxyType(
-    {Clock.HOST: (0.02, 0.25), Clock.DEVICE: (0.004, 0.08)}
+_PLATEAUS: Mapping[TimeBase, tuple[float, float]] = MappingProxyType(
+    {TimeBase.HOST: (0.02, 0.25), TimeBase.DEVICE: (0.004, 0.08)}
 )
 _SHOULDER = 0.5  # how fast it falls off outside, as a deviation of ln lambda
 _MOST_DOF = (
@@ -191,7 +191,7 @@ def _mixture(
 
 def usual_spread(
     variances: Iterable[tuple[float, int]],
-    clock: Clock,
+    clock: TimeBase,
     *,
     least_equality: int = 0,
 ) -> UsualSpread:
@@ -211,8 +211,8 @@ def usual_spread(
     for variance, dof in variances:
         if dof > 0 and math.isfinite(variance):
             by_dof.setdefault(dof, []).append(variance)
-    for dof, several in by_dof.items():
-        _weigh(logs, several, dof)
+    for dof, spreads in by_dof.items():
+        _weigh(logs, spreads, dof)
     most = max(map(max, logs))
     weights = [
         (_FIRST_VARIANCE * 2.0**step, d0, math.exp(log - most))
@@ -230,7 +230,7 @@ def usual_spread(
 
 
 @cache  # there are two clocks
-def _log_prior(clock: Clock) -> tuple[float, ...]:
+def _log_prior(clock: TimeBase) -> tuple[float, ...]:
     """Return the logarithm of what each lambda weighs before anything was measured."""
     low, high = _PLATEAUS[clock]
     logs = []
@@ -318,7 +318,7 @@ def session_spread(
     share = fmean(1 / len(session.run_values) for session in stored)
     within = sum(apart for _, apart in runs) / max(len(values) - len(stored), 1)
     floor = max(within * share, _sampling_error(stored) ** 2, LEAST_VARIANCE)
-    group_spread = usual or usual_spread([(variance, dof)], Clock.HOST)
+    group_spread = usual or usual_spread([(variance, dof)], TimeBase.HOST)
     parts = tuple(
         (weight, max((prior + dof * variance) / whole, floor), freedom)
         for prior, whole, freedom, weight in group_spread.mixture(dof).parts

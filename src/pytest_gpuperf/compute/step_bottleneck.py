@@ -27,8 +27,8 @@ from pytest_gpuperf.model.verdict import Outcome
 __all__ = [
     "MEASURED",
     "TOLERANCES",
-    "Bottleneck",
     "MeasuredPolicy",
+    "StepLimit",
     "Tolerances",
     "bottleneck",
     "decisions",
@@ -118,16 +118,16 @@ def decisions(
 
 def _other_machine(now: MeasuredScorecard, older: Card) -> str:
     """Return how the machine of an older scorecard differs; "": no known difference."""
-    then = older.machine if isinstance(older, MeasuredScorecard) else {}
+    machine = older.machine if isinstance(older, MeasuredScorecard) else {}
     moved = [
-        f"{name} {then[name]}, now {now.machine[name]}"
-        for name in sorted(then.keys() & now.machine.keys())
-        if then[name] != now.machine[name]
+        f"{name} {machine[name]}, now {now.machine[name]}"
+        for name in sorted(machine.keys() & now.machine.keys())
+        if machine[name] != now.machine[name]
     ]
     return f"the baseline is of another machine: {'; '.join(moved)}" if moved else ""
 
 
-def _incomparable(decision: Decision, why: str) -> Decision:
+def _incomparable(decision: Decision, reason: str) -> Decision:
     """Return a decision as incomparable, unless the value is unmeasured."""
     if decision.outcome is Outcome.UNMEASURED:
         return decision
@@ -138,7 +138,7 @@ def _incomparable(decision: Decision, why: str) -> Decision:
         now=decision.now,
         base=decision.base,
         shared_by=decision.shared_by,
-        why=why,
+        why=reason,
     )
 
 
@@ -194,9 +194,9 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
     """Return the speed of a scorecard of either policy; None where not above 0."""
     if isinstance(scorecard, TrainingScorecard):
         return _Side(
-            throughput=_known(scorecard.throughput_tok_s),
-            step_ms=_known(scorecard.step_time_ms),
-            coverage=_known(scorecard.wall_coverage),
+            throughput=_finite(scorecard.throughput_tok_s),
+            step_ms=_finite(scorecard.step_time_ms),
+            coverage=_finite(scorecard.wall_coverage),
             computed=False,
         )
     step = scorecard.step
@@ -208,7 +208,7 @@ def _side(scorecard: MeasuredScorecard | TrainingScorecard) -> _Side:
     )
 
 
-def _known(number: float) -> float | None:
+def _finite(number: float) -> float | None:
     """Return a number above zero; None for any other."""
     return number if 0 < number < math.inf else None
 
@@ -326,12 +326,12 @@ def _coverage(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decis
     if base.coverage is None:
         return
     lost = None if now.coverage is None else base.coverage - now.coverage
-    basis, outcome, why = Basis.MEANS, Outcome.UNCHANGED, ""
+    basis, outcome, reason = Basis.MEANS, Outcome.UNCHANGED, ""
     if lost is None:
-        basis, outcome, why = Basis.NOTHING, Outcome.UNMEASURED, _MISSING
+        basis, outcome, reason = Basis.NOTHING, Outcome.UNMEASURED, _MISSING
     elif not base.computed:
         basis, outcome = Basis.NOTHING, Outcome.INCOMPARABLE
-        why = "the baseline's was not computed from its phases"
+        reason = "the baseline's was not computed from its phases"
     elif abs(lost) > tolerances.coverage:
         outcome = Outcome.REGRESSED if lost > 0 else Outcome.IMPROVED
     yield Decision(
@@ -341,7 +341,7 @@ def _coverage(now: _Side, base: _Side, tolerances: Tolerances) -> Iterator[Decis
         now=now.coverage,
         base=base.coverage,
         tolerance=None if basis is Basis.NOTHING else tolerances.coverage,
-        why=why,
+        why=reason,
     )
 
 
@@ -409,7 +409,7 @@ class MeasuredPolicy(Frozen, frozen=True, kw_only=True):
 MEASURED = MeasuredPolicy()
 
 
-class Bottleneck(NamedTuple):
+class StepLimit(NamedTuple):
     """What holds a step back, and the numbers of counters or of a trace that said so."""
 
     limiter: StepLimiter | None = None
@@ -465,7 +465,7 @@ def device_time(
 
 def bottleneck(
     scorecard: MeasuredScorecard, counters: Mapping[str, float], policy: MeasuredPolicy
-) -> Bottleneck:
+) -> StepLimit:
     """
     Return what holds a step back, by the first of these that says something.
 
@@ -489,14 +489,14 @@ def bottleneck(
     idle = _idle(scorecard, policy)
     named = _waiting(scorecard, idle, policy) if explained else None
     if named is not None:
-        return Bottleneck(limiter=named)
+        return StepLimit(limiter=named)
     longest = max(idle or (), key=lambda way: way[1].value, default=None)
     if longest is not None and _idles(idle, policy):
-        return Bottleneck(limiter=longest[0], evidence=(longest[1],))
+        return StepLimit(limiter=longest[0], evidence=(longest[1],))
     counted = limiter(counters)
     if not isinstance(counted, CounterGap):
-        return Bottleneck(limiter=_COUNTED[counted.name], evidence=counted.evidence)
-    return Bottleneck(limiter=_by_roof(scorecard, policy) if explained else None)
+        return StepLimit(limiter=_COUNTED[counted.name], evidence=counted.evidence)
+    return StepLimit(limiter=_by_roof(scorecard, policy) if explained else None)
 
 
 def _waiting(

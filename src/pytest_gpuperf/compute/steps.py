@@ -13,12 +13,12 @@ from pytest_gpuperf.model.sample import Estimate, Source, SourceLabel
 from pytest_gpuperf.model.steps import (
     Compiled,
     LayerTimes,
-    Level,
     Loop,
     OperationTimes,
     PhaseTimes,
     Span,
     SpanKind,
+    SpanLevel,
     Step,
     StepSummary,
     Waiting,
@@ -55,7 +55,7 @@ def phases_of(counted: Sequence[Step]) -> tuple[PhaseTimes, ...]:
     kinds: dict[_Place, SpanKind] = {}
     totals: dict[_Place, list[float]] = defaultdict(lambda: [0.0] * len(counted))
     for index, step in enumerate(counted):
-        for span, outer in _nested(step.spans, Level.PHASE):
+        for span, outer in _nested(step.spans, SpanLevel.PHASE):
             key = _place(span)
             calls[key] += 1
             kinds.setdefault(key, span.kind)
@@ -90,7 +90,7 @@ def operations_of(counted: Sequence[Step]) -> tuple[OperationTimes, ...]:
     own_s: dict[_Key, float] = defaultdict(float)
     calls: Counter[_Key] = Counter()
     for step in counted:
-        for span, outer in _nested(step.spans, Level.OPERATION):
+        for span, outer in _nested(step.spans, SpanLevel.OPERATION):
             calls[span.layer, span.name] += 1
             own_s[span.layer, span.name] += span.duration_s
             if outer:
@@ -118,7 +118,7 @@ def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
     passes: dict[tuple[int, bool], float] = defaultdict(float)
     for step in counted:
         for span in step.spans:
-            if span.level is Level.LAYER and span.layer is not None:
+            if span.level is SpanLevel.LAYER and span.layer is not None:
                 passes[span.layer, span.kind is SpanKind.BACKWARD] += span.duration_s
     return tuple(
         LayerTimes(
@@ -131,7 +131,7 @@ def layers_of(counted: Sequence[Step]) -> tuple[LayerTimes, ...]:
 
 
 def _nested(
-    spans: Sequence[Span], level: Level
+    spans: Sequence[Span], level: SpanLevel
 ) -> Iterator[tuple[Span, tuple[Span, ...]]]:
     """Yield the spans of a level with their enclosing spans, innermost first."""
     around: list[tuple[Span, ...]] = []

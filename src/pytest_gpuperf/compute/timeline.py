@@ -11,17 +11,21 @@ would have said. Both are given, under their own names.
 from __future__ import annotations
 
 from array import array
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from math import fsum
 
 from pytest_gpuperf.compute.stats import quantile
-from pytest_gpuperf.compute.utilization import NEEDED, PRESETS, compute
+from pytest_gpuperf.compute.utilization import PRESETS, compute, has_class
 from pytest_gpuperf.model.frozen import Frozen, replace
+from pytest_gpuperf.model.metric import METRICS
+from pytest_gpuperf.model.sample import Estimate, Source
 from pytest_gpuperf.model.telemetry import (
     READINGS,
+    BottleneckCategory,
     CanonicalRecord,
     ComputedRecord,
+    Health,
     TimeLine,
     UtilizationWindow,
     Weights,
@@ -30,13 +34,16 @@ from pytest_gpuperf.model.telemetry import (
 
 __all__ = [
     "AVERAGED",
-    "Level",
+    "ReadingLevel",
     "Scoring",
     "WindowSummary",
     "compute_all",
     "summarise",
+    "summarise_all",
     "time_lines",
+    "utilization_estimates",
     "window_summary",
+    "worst_health",
 ]
 
 # A mean of these says nothing: the last one counts.
@@ -50,6 +57,7 @@ _LAST = (
 )
 AVERAGED = tuple(name for name in READINGS if name not in _LAST)
 _P95 = 0.95
+_LEAST_SHARE = 0.5  # of a window: what is known of less may be the smaller part of it
 _MOST_POINTS = 120  # of a time line in a report; a recording has every reading
 _DRAWN = (
     "sm_clock_hz",
@@ -60,6 +68,8 @@ _DRAWN = (
     "dram_active_fraction",
     "gpu_busy_fraction",
 )
+_WORST_FIRST = (Health.CRIT, Health.WARN, Health.HOT, Health.OK)
+_LONE_READING_S = 1.0  # described by it: what samplers take between two by default
 _Key = tuple[int, str]  # a GPU, or an instance of it: index and uuid
 
 
@@ -92,7 +102,7 @@ class Scoring(Frozen, frozen=True, kw_only=True):
         )
 
 
-class Level(Frozen, frozen=True, kw_only=True):
+class ReadingLevel(Frozen, frozen=True, kw_only=True):
     """
     The values of one reading in a window.
 
@@ -135,6 +145,8 @@ class WindowSummary(Frozen, frozen=True, kw_only=True):
 
         unobserved_s: Seconds that no reading describes.
 
+        health_s: Seconds of each health, readings without a temperature left out.
+
         real_util: The score of each reading, incomplete ones left out; None where there
             is none.
 
@@ -152,8 +164,9 @@ class WindowSummary(Frozen, frozen=True, kw_only=True):
     sample_class_s: Mapping[WorkloadClass, float]
     incomplete_s: float
     unobserved_s: float
-    real_util: Level | None
-    levels: Mapping[str, Level]
+    health_s: Mapping[Health, float]
+    real_util: ReadingLevel | None
+    levels: Mapping[str, ReadingLevel]
     average: ComputedRecord | None
 
 
@@ -232,6 +245,52 @@ def summarise(
     return tuple(windows[key].summary(key, scoring) for key in sorted(windows))
 
 
+def summarise_all(
+    records: Sequence[CanonicalRecord], scoring: Scoring | None = None
+) -> tuple[WindowSummary, ...]:
+    """
+    Return the summary of each GPU over all of its readings.
+
+    The first reading describes the time before it: as long as between the first two
+    moments, one second where there is a single moment.
+
+    Args:
+        records: Readings of any GPUs, each GPU's in order, at least one.
+
+        scoring: How the readings are scored; by default as `compute` does.
+
+    Returns:
+        One summary for each GPU, by index and uuid.
+    """
+    moments = sorted({record.monotonic_s for record in records})
+    period_s = moments[1] - moments[0] if len(moments) > 1 else _LONE_READING_S
+    return summarise(
+        records, start_s=moments[0] - period_s, end_s=moments[-1], scoring=scoring
+    )
+
+
+def worst_health(
+    records: Iterable[CanonicalRecord], scoring: Scoring | None = None
+) -> dict[tuple[int, str], Health]:
+    """
+    Return the worst health of each GPU over all of its readings.
+
+    Args:
+        records: Readings of any GPUs, each GPU's in order.
+
+        scoring: How the readings are scored; by default as `compute` does.
+
+    Returns:
+        The health by index and uuid.
+    """
+    worst: dict[_Key, Health] = {}
+    for computed in compute_all(records, scoring):
+        key = computed.gpu_index, computed.gpu_uuid
+        states = (computed.health, worst.get(key, Health.OK))
+        worst[key] = min(states, key=_WORST_FIRST.index)
+    return worst
+
+
 def window_summary(
     records: Iterable[CanonicalRecord],
     *,
@@ -269,7 +328,6 @@ def window_summary(
 def _as_window(summary: WindowSummary) -> UtilizationWindow:
     """Return a summary without the levels of its readings."""
     score, average = summary.real_util, summary.average
-    judged = average is not None and not any(n in average.missing for n in NEEDED)
     return UtilizationWindow(
         gpu_index=summary.gpu_index,
         gpu_uuid=summary.gpu_uuid,
@@ -281,8 +339,44 @@ def _as_window(summary: WindowSummary) -> UtilizationWindow:
         real_util=None if score is None else score.mean,
         real_util_p50=None if score is None else score.p50,
         real_util_p95=None if score is None else score.p95,
-        average_class=average.workload_class.label if average and judged else None,
+        average_class=(
+            average.workload_class.label if average and has_class(average) else None
+        ),
+        health_s={h.value: seconds for h, seconds in summary.health_s.items()},
     )
+
+
+def utilization_estimates(window: UtilizationWindow) -> Iterator[Estimate]:
+    """
+    Yield score, shares of classes and of health of a window, as metrics.
+
+    Yields:
+        No class where less than half of the window has one, and no health where no
+        reading has a temperature, which is read more rarely than the rest.
+    """
+    values: dict[str, float] = {}
+    least_s = window.duration_s * _LEAST_SHARE
+    classed_s = fsum(window.class_s.values())
+    if window.real_util is not None and classed_s >= least_s and classed_s > 0:
+        values["utilization.score"] = window.real_util
+        by_category = {category: [0.0] for category in BottleneckCategory}
+        for label, seconds in window.class_s.items():
+            by_category[WorkloadClass(label).bottleneck].append(seconds)
+        for category, parts_s in by_category.items():
+            share = fsum(parts_s) / classed_s
+            values[f"utilization.{category.value}_fraction"] = min(share, 1.0)
+    known_s = fsum(window.health_s.values())
+    if known_s > 0:
+        unhealthy_s = known_s - window.health_s.get(Health.OK.value, 0.0)
+        values["utilization.unhealthy_fraction"] = max(unhealthy_s, 0.0) / known_s
+    for metric, value in values.items():
+        yield Estimate(
+            metric=metric,
+            value=value,
+            unit=METRICS[metric].unit or "",
+            source=Source.NVML,
+            sample_count=window.reading_count,
+        )
 
 
 @dataclass(slots=True, kw_only=True)
@@ -297,11 +391,11 @@ class _Series:
         self.values.append(value)
         self.parts_s.append(part_s)
 
-    def level(self) -> Level:
+    def level(self) -> ReadingLevel:
         """Return the level of the values, of which there is at least one."""
         weighed = fsum(v * s for v, s in zip(self.values, self.parts_s, strict=True))
         mean = weighed / fsum(self.parts_s)
-        return Level(
+        return ReadingLevel(
             count=len(self.values),
             # rounding must not take the mean of equal values across a threshold
             mean=min(max(mean, min(self.values)), max(self.values)),
@@ -318,6 +412,7 @@ class _Window:
     end_s: float
     parts_s: array[float] = field(default_factory=lambda: array("d"))
     class_s: dict[WorkloadClass, list[float]] = field(default_factory=dict)
+    health_s: dict[Health, list[float]] = field(default_factory=dict)
     incomplete_s: list[float] = field(default_factory=list)
     scores: _Series = field(default_factory=_Series)
     series: dict[str, _Series] = field(default_factory=dict)
@@ -334,11 +429,13 @@ class _Window:
             self.before = before or record
         self.newest = record
         self.parts_s.append(part_s)
-        if any(name in computed.missing for name in NEEDED):
-            self.incomplete_s.append(part_s)
-        else:
+        if has_class(computed):
             self.class_s.setdefault(computed.workload_class, []).append(part_s)
             self.scores.add(computed.real_util, part_s)
+        else:
+            self.incomplete_s.append(part_s)
+        if record.temperature_celsius is not None:
+            self.health_s.setdefault(computed.health, []).append(part_s)
         for name in AVERAGED:
             value = getattr(record, name)
             if value is not None:
@@ -364,13 +461,14 @@ class _Window:
             },
             incomplete_s=fsum(self.incomplete_s),
             unobserved_s=max(0.0, self.end_s - self.start_s - fsum(self.parts_s)),
+            health_s={h: fsum(parts_s) for h, parts_s in self.health_s.items()},
             real_util=self.scores.level() if self.scores.values else None,
             levels=levels,
             average=self._average(levels, scoring),
         )
 
     def _average(
-        self, levels: Mapping[str, Level], scoring: Scoring
+        self, levels: Mapping[str, ReadingLevel], scoring: Scoring
     ) -> ComputedRecord | None:
         """Return the average reading with its class and score."""
         if self.newest is None:
@@ -399,8 +497,8 @@ def time_lines(
         if start_s <= record.monotonic_s <= end_s:
             by_gpu.setdefault((record.gpu_index, record.gpu_uuid), []).append(record)
     return tuple(
-        _time_line(several[:: -(-len(several) // _MOST_POINTS)], start_s)
-        for several in by_gpu.values()
+        _time_line(readings[:: -(-len(readings) // _MOST_POINTS)], start_s)
+        for readings in by_gpu.values()
     )
 
 
@@ -414,7 +512,7 @@ def _time_line(records: list[CanonicalRecord], start_s: float) -> TimeLine:
         since_s=tuple(record.monotonic_s - start_s for record in records),
         readings={n: c for n, c in columns.items() if any(v is not None for v in c)},
         classes=tuple(
-            "" if {*NEEDED} & {*one.missing} else one.workload_class.label
-            for one in computed
+            reading.workload_class.label if has_class(reading) else ""
+            for reading in computed
         ),
     )

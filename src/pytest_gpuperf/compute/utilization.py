@@ -34,6 +34,7 @@ __all__ = [
     "asserted_class",
     "compute",
     "graphics_percent",
+    "has_class",
     "parse_weights",
     "preset_of",
     "raw_score",
@@ -200,10 +201,10 @@ def rules(
         | (rx >= _IO_BYTES_PER_S)
         | (tx >= _IO_BYTES_PER_S)
     )
-    nothing = (score < _IDLE_PERCENT) & (graphics < _IDLE_PERCENT)
+    idle = (score < _IDLE_PERCENT) & (graphics < _IDLE_PERCENT)
     low = (graphics < _LOW_PERCENT) & (sm < _LOW_PERCENT)
     return (
-        nothing & (dram < _IDLE_PERCENT) & (io ^ True),
+        idle & (dram < _IDLE_PERCENT) & (io ^ True),
         (tensor >= _TENSOR_HEAVY_PERCENT) & (sm >= _TENSOR_HEAVY_SM_PERCENT),
         (tensor >= _TENSOR_PERCENT) & (sm >= _TENSOR_SM_PERCENT),
         (fp64 >= _FP64_PERCENT) & (sm >= _FP64_SM_PERCENT),
@@ -359,6 +360,11 @@ def asserted_class(computed: ComputedRecord) -> WorkloadClass:
             remedy="read the GPU by DCGM, or by GPM (Hopper and later)",
         )
     return computed.workload_class
+
+
+def has_class(computed: ComputedRecord) -> bool:
+    """Return whether a reading has what its score and class are made of."""
+    return {*NEEDED}.isdisjoint(computed.missing)
 
 
 def graphics_percent(record: CanonicalRecord) -> float:

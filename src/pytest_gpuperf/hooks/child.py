@@ -12,6 +12,7 @@ import pytest
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.clock import SystemClock
 from pytest_gpuperf.errors import RecordError
+from pytest_gpuperf.fixture.lenient import LenientFigure
 from pytest_gpuperf.hooks import outcomes
 from pytest_gpuperf.hooks.markers import TEST_ID
 from pytest_gpuperf.measure.bench import bench_of
@@ -83,7 +84,6 @@ class Child:
         if not self._counts:
             return bench_of(site, turn_client=self._turn_client)
         from pytest_gpuperf.collect.ncu.nvtx import find_ranges
-        from pytest_gpuperf.fixture.lenient import LenientFigure
         from pytest_gpuperf.measure.marking import marking_bench
 
         return marking_bench(

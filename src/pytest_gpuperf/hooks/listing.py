@@ -14,7 +14,7 @@ from pytest_gpuperf.model import codec
 from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
     CollectedTest,
-    Listing,
+    CollectedTests,
 )
 
 __all__ = [
@@ -54,7 +54,7 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
         )
         for item in items
     )
-    listing = Listing(
+    listing = CollectedTests(
         tests=tests,
         failures=_failures,
         is_import_error=all(map(_is_import_error, _errors)),

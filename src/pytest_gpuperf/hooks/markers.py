@@ -14,6 +14,7 @@ import pytest
 
 from pytest_gpuperf import options
 from pytest_gpuperf.collect.base import CACHE_REMEDY, cache_mistake
+from pytest_gpuperf.collect.devices import query_devices
 from pytest_gpuperf.config import Plan
 from pytest_gpuperf.errors import ConfigError, GpuPerfError, LimitSyntaxError
 from pytest_gpuperf.model.frozen import has_lone_surrogate
@@ -363,7 +364,6 @@ def _catalogue(chip: str | None, device: str | None = None) -> Catalogue | None:
     """Return the catalogue of a chip; None: no chip is named, and there is no GPU."""
     if chip is None:
         from pytest_gpuperf.collect.cupti.chips import chip_measured
-        from pytest_gpuperf.collect.devices import query_devices
 
         chip = chip_measured(query_devices(), device, os.environ)
     if chip is None:

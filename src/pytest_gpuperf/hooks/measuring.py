@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from functools import partial
+from os import environ
 from typing import TYPE_CHECKING, Any
 
 import pytest
 
 from pytest_gpuperf import options
-from pytest_gpuperf.collect.clock import SystemClock
+from pytest_gpuperf.collect.clock import NS_PER_S, SystemClock
 from pytest_gpuperf.collect.environment import new_session
 from pytest_gpuperf.errors import (
     ConfigError,
@@ -19,7 +20,6 @@ from pytest_gpuperf.errors import (
 from pytest_gpuperf.fixture import Figure, GpuPerf
 from pytest_gpuperf.fixture.values import Answer
 from pytest_gpuperf.hooks import outcomes
-from pytest_gpuperf.hooks.live_line import live_line_of
 from pytest_gpuperf.hooks.markers import PLAN, TEST_ID
 from pytest_gpuperf.hooks.start import command_line
 from pytest_gpuperf.measure.bench import Bench, bench_of
@@ -34,10 +34,12 @@ from pytest_gpuperf.model.sample import Source, Unmeasured
 from pytest_gpuperf.model.verdict import Outcome, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.escape import escape
+from pytest_gpuperf.report.terminal import start_lines
 
 if TYPE_CHECKING:
-    from collections.abc import Generator, Mapping, Sequence
+    from collections.abc import Callable, Generator, Mapping, Sequence
 
+    from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.config import Plan
     from pytest_gpuperf.pipeline.isolation import CounterRequest
 
@@ -45,11 +47,17 @@ if TYPE_CHECKING:
 __all__ = [
     "FIXTURE",
     "Leases",
+    "LiveLine",
     "Measuring",
     "count_before",
     "fixture_of",
     "identity_of",
 ]
+
+_LONG_NS = 2 * NS_PER_S  # a shorter measurement needs no live line
+_PAUSE_NS = NS_PER_S  # nothing is written between samples more often
+_NARROWEST = 20  # of what is left of the terminal's line: less says nothing
+_SAVE, _RESTORE, _ERASE = "\x1b7", "\x1b8", "\x1b[K"
 
 
 def count_before(session: pytest.Session, bench: Bench) -> None:
@@ -237,7 +245,7 @@ class Measuring:
         config.stash[_BENCH] = bench
         self.in_worker_process = hasattr(config, "workerinput")
         self._partial_modules: set[str] = set()
-        self._live_line = live_line_of(config, bench.site.clock) if judging else None
+        self._live_line = _live_line(config, bench.site.clock) if judging else None
         if self._live_line is not None and isinstance(bench.measurer, TimingMeasurer):
             bench.measurer.tell(self._live_line.sampled)
 
@@ -286,8 +294,6 @@ class Measuring:
         device = site.device()
         if device is None:
             return []
-        from pytest_gpuperf.report.terminal import start_lines
-
         choice = site.choice()
         lines = start_lines(device, choice.collectors, choice.notes)
         return [line.text for line in lines]
@@ -430,7 +436,9 @@ class Measuring:
             perfs = [
                 p for p in gpuperf.ledger.perfs if p.ended and p.record.key in keys
             ]
-            text = outcomes.failure_text(missed, self.bench.site.config, perfs)
+            unread = [v for v in verdicts if v.outcome is Outcome.UNMEASURED]
+            told = [*missed, *unread]
+            text = outcomes.failure_text(told, self.bench.site.config, perfs)
             raise PerfAssertionError(text, verdict=missed[0])
 
     @pytest.hookimpl(wrapper=True, tryfirst=True)
@@ -556,3 +564,71 @@ def _only_floats(report: pytest.TestReport) -> None:
         (name, float(value) if isinstance(value, Figure) else value)
         for name, value in report.user_properties
     ]
+
+
+class LiveLine:
+    """
+    How far a long measurement is, beside pytest's own progress; never in a log.
+
+    Args:
+        clock: Gives the time.
+
+        write: Writes to the terminal.
+
+        room: Returns the characters left on its line.
+    """
+
+    def __init__(
+        self, clock: Clock, write: Callable[[str], object], room: Callable[[], int]
+    ) -> None:
+        self._clock = clock
+        self._write = write
+        self._room = room
+        self._begun_ns = 0
+        self._written_ns = 0
+        self._count = 0
+
+    def begin(self) -> None:
+        """Note that a test begins."""
+        self._begun_ns = self._clock.now_ns()
+        self._count, self._written_ns = 0, 0
+
+    def sampled(self) -> None:
+        """Note that the test is about to take a sample, or has begun a step."""
+        self._count += 1
+        now_ns = self._clock.now_ns()
+        long = now_ns - self._begun_ns >= _LONG_NS
+        if not long or now_ns - self._written_ns < _PAUSE_NS:
+            return
+        self._written_ns = now_ns
+        elapsed_s = (now_ns - self._begun_ns) / NS_PER_S
+        text = f" measuring, sample {self._count}, {elapsed_s:.0f} s"
+        room = self._room()
+        if room >= _NARROWEST:
+            self._write(f"{_SAVE}{text[:room]}{_ERASE}{_RESTORE}")
+
+    def end(self) -> None:
+        """Take the line back, where one was written."""
+        if self._written_ns:
+            self._write(_ERASE)
+
+
+def _live_line(config: pytest.Config, clock: Clock) -> LiveLine | None:
+    """Return the line of this process; None: it has no terminal that a person sees."""
+    manager = config.pluginmanager
+    reporter = manager.getplugin("terminalreporter")
+    capture = manager.getplugin("capturemanager")
+    if reporter is None or capture is None or hasattr(config, "workerinput"):
+        return None
+    if not reporter.isatty or reporter.verbosity < 0 or environ.get("TERM") == "dumb":
+        return None
+    writer = config.get_terminal_writer()
+
+    def write(text: str) -> None:
+        with capture.global_and_fixture_disabled():
+            writer.write_raw(text, flush=True)
+
+    # a character stays free: the cursor would stand on the next line
+    return LiveLine(
+        clock, write, lambda: writer.fullwidth - writer.width_of_current_line - 1
+    )

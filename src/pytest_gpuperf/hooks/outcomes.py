@@ -17,7 +17,7 @@ from pytest_gpuperf.fixture.values import SWITCH_ON
 from pytest_gpuperf.model.gap import GapCode
 from pytest_gpuperf.model.record import VoidCode
 from pytest_gpuperf.model.sample import Unmeasured
-from pytest_gpuperf.model.verdict import Comparison, Outcome
+from pytest_gpuperf.model.verdict import FailedComparison, Outcome
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.escape import escape
 from pytest_gpuperf.report.explanation import assert_lines
@@ -315,11 +315,11 @@ def comparison_lines(op: str, left: object, right: object) -> list[str]:
         left_estimate=left.estimate if isinstance(left, Figure) else None,
         right_estimate=right.estimate if isinstance(right, Figure) else None,
     )
-    failed: dict[Perf, list[Comparison]] = {}
+    failed: dict[Perf, list[FailedComparison]] = {}
     for side, operator in ((left, op), (right, _TURNED.get(op, op))):
         if isinstance(side, Figure):
             metric, kernel = side.estimate.metric, side.estimate.kernel
-            comparison = Comparison(metric, operator, kernel)
+            comparison = FailedComparison(metric, operator, kernel)
             failed.setdefault(side.perf, []).append(comparison)
     return lines + _advice_lines(failed)
 
@@ -329,15 +329,16 @@ def failure_text(
 ) -> str:
     """Return the failure text of some verdicts, with the advice for their values."""
     lines = [
-        line.text
+        f"unmeasured: {line.text}" if is_unmeasured else line.text
         for verdict in verdicts
+        for is_unmeasured in (verdict.outcome is Outcome.UNMEASURED,)
         for line in terminal.longrepr_lines(
             verdict, options=config.option_texts, width=_UNBROKEN
         )
     ]
     failed = {
         perf: [
-            Comparison(v.limit.metric, v.limit.operator, v.limit.kernel)
+            FailedComparison(v.limit.metric, v.limit.operator, v.limit.kernel)
             for v in verdicts
             if v.limit is not None and v.key == perf.record.key
         ]
@@ -346,7 +347,7 @@ def failure_text(
     return "\n".join((*lines, *_advice_lines(failed)))
 
 
-def _advice_lines(failed: Mapping[Perf, Sequence[Comparison]]) -> list[str]:
+def _advice_lines(failed: Mapping[Perf, Sequence[FailedComparison]]) -> list[str]:
     """Return the tools' advice for the failed measurements, without duplicates."""
     notes = (note for perf, why in failed.items() for note in perf.advice(why))
     return [f"    {escape(note.text)}" for note in notes]

@@ -2,14 +2,15 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from statistics import median
 
 from pytest_gpuperf.compute.blocks import BlockChange, block_changes
 from pytest_gpuperf.compute.change import holm
 from pytest_gpuperf.judge.rule import verdict_of, worsening_of
-from pytest_gpuperf.judge.sides import Block, Pair, SideRun, pairs_of
-from pytest_gpuperf.model.change import AgainstEvidence, Level
+from pytest_gpuperf.judge.sides import Block, SidePair, SideRun, pairs_of
+from pytest_gpuperf.model.change import AgainstEvidence, Sureness
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.record import RecordKey
 from pytest_gpuperf.model.verdict import (
@@ -44,6 +45,15 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
         power: How often the detectable effect is found.
 
         across: Hard facts that may differ.
+
+        hopeless_blocks: From how many blocks on a test is given up that the last look
+            would not decide either.
+
+        hopeless_width: It is one whose bounds would then lie further from its effect than
+            so many limits: no effect at all could be shown to be within one ...
+
+        hopeless_effect: ... and whose effect is below this share of its present bound,
+            so that nothing says it is a change: 1.1 standard errors of 1.645.
     """
 
     look_blocks: tuple[int, ...] = (4, 8, 16)
@@ -51,6 +61,9 @@ class AgainstPolicy(Frozen, frozen=True, kw_only=True):
     noise_threshold: float = 0.005
     power: float = 0.9
     across: frozenset[str] = frozenset()
+    hopeless_blocks: int = 8
+    hopeless_width: float = 1.5
+    hopeless_effect: float = 0.67
 
 
 class AgainstLook(Frozen, frozen=True, kw_only=True):
@@ -155,12 +168,16 @@ class _Ruling(Frozen, frozen=True, kw_only=True):
         reason: Why.
 
         cause: Which case of the reason it is.
+
+        decidable_limit: The limit from which on the last look would decide [fraction];
+            None: the pair was not given up.
     """
 
     change: BlockChange | None = None
     outcome: Outcome | None = None
     reason: Reason | None = None
     cause: Cause | None = None
+    decidable_limit: float | None = None
 
     @property
     def null_fraction(self) -> float | None:
@@ -169,7 +186,7 @@ class _Ruling(Frozen, frozen=True, kw_only=True):
 
 
 def _rulings(
-    pairs: Sequence[Pair],
+    pairs: Sequence[SidePair],
     block_count: int,
     policy: AgainstPolicy,
     *,
@@ -179,7 +196,7 @@ def _rulings(
     """Return what the looks have decided, and what the last one shows, by pair."""
     rulings = [_Ruling()] * len(pairs)
     for look_blocks, alpha, decides in _looks(block_count, policy, final=final):
-        level = Level(
+        level = Sureness(
             alpha=alpha,
             pair_count=max(1, pair_count),
             noise_threshold=policy.noise_threshold,
@@ -195,6 +212,12 @@ def _rulings(
         if decides:
             least = policy.look_blocks[0]
             rulings = _decided(pairs, rulings, level, least_blocks=least)
+        if decides and policy.hopeless_blocks <= look_blocks < policy.look_blocks[-1]:
+            left = look_blocks / policy.look_blocks[-1]
+            rulings = [
+                _given_up(pair, ruling, policy, shrinks=math.sqrt(left))
+                for pair, ruling in zip(pairs, rulings, strict=True)
+            ]
     return rulings
 
 
@@ -213,9 +236,9 @@ def _looks(
 
 
 def _decided(
-    pairs: Sequence[Pair],
+    pairs: Sequence[SidePair],
     rulings: Sequence[_Ruling],
-    level: Level,
+    level: Sureness,
     *,
     least_blocks: int,
 ) -> list[_Ruling]:
@@ -243,7 +266,10 @@ def _decided(
 
 
 def _adjusted(
-    rulings: Sequence[_Ruling], judged: Sequence[bool], level: Level, outcome: Outcome
+    rulings: Sequence[_Ruling],
+    judged: Sequence[bool],
+    level: Sureness,
+    outcome: Outcome,
 ) -> list[float]:
     """Return the chance of each change in one direction, adjusted over all pairs."""
     earlier = sum(ruling.outcome is outcome for ruling in rulings)
@@ -266,7 +292,7 @@ def _chance(ruling: _Ruling, outcome: Outcome) -> float:
 
 
 def _decision(
-    pair: Pair, ruling: _Ruling, *, is_worse: bool, is_better: bool
+    pair: SidePair, ruling: _Ruling, *, is_worse: bool, is_better: bool
 ) -> _Ruling:
     """Return the ruling of a look with what it decides, if it does."""
     if ruling.change is None:
@@ -286,7 +312,39 @@ def _decision(
     return replace(ruling, outcome=outcome, reason=reason)
 
 
-def _frozen(pair: Pair, ruling: _Ruling) -> _Ruling:
+def _given_up(
+    pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, shrinks: float
+) -> _Ruling:
+    """
+    Return the ruling of a pair that no later look would decide as inconclusive.
+
+    Args:
+        pair: The pair.
+
+        ruling: What the looks so far decided of it.
+
+        policy: The rule's constants.
+
+        shrinks: What its bounds would be at the last look, over what they are.
+    """
+    limit, change = pair.case.limit, ruling.change
+    if limit is None or change is None or ruling.outcome is not None:
+        return ruling
+    bound, effect = change.bound or 0.0, abs(change.change.effect or 0.0)
+    last_bound = bound * shrinks
+    is_wide = last_bound > policy.hopeless_width * limit
+    if not is_wide or effect >= policy.hopeless_effect * bound:
+        return ruling
+    return replace(
+        ruling,
+        outcome=Outcome.INCONCLUSIVE,
+        reason=Reason.TOO_FEW_BLOCKS,
+        cause=Cause.BLOCKS_HOPELESS,
+        decidable_limit=last_bound,
+    )
+
+
+def _frozen(pair: SidePair, ruling: _Ruling) -> _Ruling:
     """Return the ruling of a pair without blocks, if each side kept another choice."""
     if not (pair.is_frozen and pair.is_gated):
         return ruling
@@ -298,7 +356,7 @@ def _frozen(pair: Pair, ruling: _Ruling) -> _Ruling:
     )
 
 
-def _verdict(pair: Pair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
+def _verdict(pair: SidePair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
     """Return the verdict of a pair; None: nothing is decided, and nothing shown."""
     outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
     if not pair.is_gated:
@@ -323,5 +381,6 @@ def _verdict(pair: Pair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
     )
     evidence = AgainstEvidence(block_count=0)
     if ruling.change is not None:
-        evidence = ruling.change.evidence
+        limit = ruling.decidable_limit
+        evidence = replace(ruling.change.evidence, decidable_limit=limit)
     return replace(verdict, against=evidence)

@@ -25,7 +25,6 @@ from pytest_gpuperf.judge.regression import Look, first_look
 from pytest_gpuperf.judge.rule import (
     comparison_of,
     reference_comparisons,
-    shift_group,
 )
 from pytest_gpuperf.model.change import Comparison
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -189,10 +188,10 @@ def machine_shifts(
             continue
         comparison = comparison_of(case, policy, confirmation)
         if comparison is not None and not is_exact(comparison):
-            classes[shift_group(case)] = case
+            classes[comparison.shift_group] = case
             (controls if confirmation.control else suspects).append(comparison)
             if confirmation.control:
-                names.setdefault(shift_group(case), []).append(case.key.test_id)
+                names.setdefault(comparison.shift_group, []).append(case.key.test_id)
     controls += reference_comparisons(references, suspects, fresh=True)
     groups = {comparison.shift_group for comparison in suspects}
     moves = common_moves(contrasts(controls))

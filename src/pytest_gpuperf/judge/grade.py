@@ -1,16 +1,25 @@
-"""Grades of what a call or a loop reached of its roof, and limits made of them.
+"""Grades: of what a call or a loop reached of its roof, and of a machine.
 
 A grade is a limit in other words: `min_grade="B"` under the memory's roof is
-`roofline.fraction >= 70 %`, and is judged as that limit is.
+`roofline.fraction >= 70 %`, and is judged as that limit is. A machine is ready, degraded
+or blocked.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import ConfigError, RecordError, UnitError
+from pytest_gpuperf.model.gap import (
+    Concern,
+    Condition,
+    Finding,
+    Obstacle,
+    Readiness,
+    Status,
+)
 from pytest_gpuperf.model.quantity import parse_quantity
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.roofline import TRAINING_BANDS, Attainment, Bands, Grade
@@ -20,6 +29,7 @@ from pytest_gpuperf.model.verdict import Limit
 __all__ = [
     "GRADE",
     "GRADES",
+    "condition_of",
     "grade_limit",
     "grade_of",
     "parse_grades",
@@ -28,6 +38,14 @@ __all__ = [
 
 GRADE = "scorecard.grade"
 _RATE = "throughput"
+# the concerns that need a GPU; timing is the minimum
+_GPU_CONCERNS: tuple[Concern, ...] = (
+    "timing",
+    "counters",
+    "launches",
+    "energy",
+    "memory",
+)
 
 # The memory's roof is reached by simple kernels; that of the tensor cores is not, on the
 # datasheet's figure, by the best libraries: it has bands of its own, unless it was
@@ -181,3 +199,34 @@ def _read_share(part: str, shares: dict[str, float]) -> str:
         return f"{letter}: {match['share']} is not a share, as 85%"
     shares[letter] = quantity.value
     return ""
+
+
+def condition_of(
+    findings: Iterable[Finding], *, has_gpu: bool, has_peaks: bool = True
+) -> Condition:
+    """
+    Return whether a machine is ready; findings that bend numbers leave it so.
+
+    Args:
+        findings: The findings on this machine.
+
+        has_gpu: Whether it has a GPU.
+
+        has_peaks: Whether peaks that were to be measured have been.
+    """
+    if not has_peaks:
+        return Condition(state=Readiness.BLOCKED, obstacle=Obstacle.PEAKS_FAILED)
+    if not has_gpu:
+        return Condition(state=Readiness.DEGRADED, obstacle=Obstacle.NO_GPU)
+    stopped = {
+        concern
+        for finding in findings
+        if finding.status is Status.STOPS
+        for concern in finding.concerns
+    }
+    if "timing" in stopped:
+        return Condition(state=Readiness.BLOCKED, obstacle=Obstacle.NO_TIMING)
+    lost = tuple(concern for concern in _GPU_CONCERNS if concern in stopped)
+    if lost:
+        return Condition(state=Readiness.DEGRADED, obstacle=Obstacle.LOST, lost=lost)
+    return Condition(state=Readiness.READY)

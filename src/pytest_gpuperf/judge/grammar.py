@@ -18,6 +18,7 @@ from collections.abc import Collection, Mapping
 from types import MappingProxyType
 
 from pytest_gpuperf.errors import (
+    SITE,
     ConfigError,
     LimitSyntaxError,
     UnitError,
@@ -207,7 +208,7 @@ def _check_known(name: str, names: Collection[str]) -> None:
     meant = (
         f"did you mean {', '.join(close)}"
         if close
-        else "see the metrics in docs/metrics.md"
+        else f"see the metrics in {SITE}/metrics.html"
     )
     recorded = f"where a helper of the test records it, write records=[{name!r}]"
     raise UnknownMetricError(name, remedy=f"{meant}; {recorded}", close_matches=close)

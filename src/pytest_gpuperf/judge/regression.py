@@ -29,7 +29,7 @@ from pytest_gpuperf.judge.rule import (
     verdict_of,
     worsening_of,
 )
-from pytest_gpuperf.model.change import Change, Comparison, Level
+from pytest_gpuperf.model.change import Change, Comparison, Sureness
 from pytest_gpuperf.model.frozen import BulkRecord, replace
 from pytest_gpuperf.model.metric import Better
 from pytest_gpuperf.model.record import RecordKey, SessionValue, StoredRecord
@@ -261,7 +261,7 @@ def smallest_seen(
 
 def _level(
     cases: Sequence[Case], compared: Sequence[Comparison | None], policy: Policy
-) -> Level:
+) -> Sureness:
     """Return how sure a change of a run must be: of all its pairs that have noise."""
     count = sum(
         case.limit is not None
@@ -270,7 +270,7 @@ def _level(
         and suffices(case, policy)
         for case, comparison in zip(cases, compared, strict=True)
     )
-    return Level(
+    return Sureness(
         alpha=policy.level(count),
         pair_count=max(1, count),
         noise_threshold=policy.noise_threshold,

@@ -9,15 +9,16 @@ from functools import lru_cache
 from statistics import fmean
 
 from pytest_gpuperf.compute.change import exact_change, is_exact
+from pytest_gpuperf.compute.machine import at_one_speed
 from pytest_gpuperf.judge.case import (
     Case,
     Confirmation,
     Policy,
     Reference,
-    Stored,
+    StoredValue,
     direction,
 )
-from pytest_gpuperf.model.change import Change, Clock, Comparison
+from pytest_gpuperf.model.change import Change, Comparison, TimeBase
 from pytest_gpuperf.model.environment import family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import Better, Family
@@ -47,7 +48,6 @@ __all__ = [
     "needs_confirming",
     "reference_comparisons",
     "rule",
-    "shift_group",
     "suffices",
     "verdict_of",
     "worsening_of",
@@ -130,7 +130,10 @@ def rule(case: Case, ruling: Ruling, policy: Policy) -> Verdict:
     verdict = verdict_of(
         case, outcome, reason, cause=cause, evidence=evidence, change=ruling.change
     )
-    return replace(verdict, confirmations=_confirmations(ruling))
+    confirmations = _confirmations(case, ruling, policy)
+    if not confirmations:  # nearly all
+        return verdict
+    return replace(verdict, confirmations=confirmations)
 
 
 def _with_left_out(
@@ -228,17 +231,17 @@ def _is_confirmed(ruling: Ruling) -> bool:
     return ruling.confirmation is not None and bool(ruling.confirmation.run_values)
 
 
-def _confirmations(ruling: Ruling) -> tuple[float, ...]:
-    """Return the effect in each confirming process, without the machine's part."""
+def _confirmations(case: Case, ruling: Ruling, policy: Policy) -> tuple[float, ...]:
+    """Return the effect in each deciding process, without the machine's part."""
     shifted = ruling.change.reference * (1 + (ruling.change.machine_shift or 0.0))
-    if ruling.confirmation is None or shifted == 0:
+    if ruling.confirmation is None or ruling.confirmation.value is None or not shifted:
         return ()
-    return tuple(
-        (value - shifted) / abs(shifted) for value in ruling.confirmation.run_values
-    )
+    compared = comparison_of(case, policy, ruling.confirmation)
+    values = () if compared is None else compared.current.run_values
+    return tuple((value - shifted) / abs(shifted) for value in values)
 
 
-def _span(case: Case, stored: Sequence[Stored]) -> BaselineSpan | None:
+def _span(case: Case, stored: Sequence[StoredValue]) -> BaselineSpan | None:
     """Return the stored sessions of a case, oldest and newest."""
     if not stored:
         return None
@@ -330,14 +333,20 @@ def comparison_of(
     used = inside if _suffices(case, inside, policy) else case.stored
     source = case.estimate.source if case.estimate is not None else ""
     group, clock, is_time = _grouping(case.metric.name, source)
+    stored = tuple(s.value for s in used)
+    alike = at_one_speed(current, stored)
     return Comparison(
-        current=current,
-        stored=tuple(s.value for s in used),
+        current=current if alike is None else alike.current,
+        stored=stored if alike is None else alike.stored,
+        core_shift=None if alike is None else alike.log_shift,
+        core_variance=0.0 if alike is None else alike.variance,
         session_ids=tuple(s.session.id for s in used),
         group=group,
         better=direction(case.metric),
         exact=case.counts,
-        shift_group=shift_group(case) if is_time else "",
+        shift_group=_shift_group(case, at_one_speed=alike is not None)
+        if is_time
+        else "",
         clock=clock,
         limit=case.limit,
         fresh=confirmation is not None and confirmation.value is not None,
@@ -364,8 +373,8 @@ def reference_comparisons(
     return [
         replace(
             like,
-            current=_as_metric(value, like),
-            stored=tuple(_as_metric(s.value, like) for s in reference.stored),
+            current=_as_metric(now, like),
+            stored=tuple(_as_metric(value, like) for value in then),
             session_ids=tuple(s.session.id for s in reference.stored),
             exact=False,
             limit=None,
@@ -376,27 +385,38 @@ def reference_comparisons(
         if name.startswith(f"{reference.bound_class.value} ")
         and (value := reference.fresh if fresh else reference.current) is not None
         and reference.stored
+        for now, *then in (_reference_values(value, reference.stored, like),)
     ]
+
+
+def _reference_values(
+    value: SessionValue, stored: Sequence[StoredValue], like: Comparison
+) -> tuple[SessionValue, ...]:
+    """Return a workload's value and its stored ones, at one speed where others are."""
+    then = tuple(s.value for s in stored)
+    alike = None if like.core_shift is None else at_one_speed(value, then)
+    return (value, *then) if alike is None else (alike.current, *alike.stored)
 
 
 def _as_metric(value: SessionValue, like: Comparison) -> SessionValue:
     """Return times so that they move as a metric does: a rate falls where a time grows."""
     if like.better is not Better.HIGHER:
         return value
-    return replace(value, run_values=tuple(1 / time for time in value.run_values))
+    rates = tuple(1 / time for time in value.run_values)
+    return replace(value, run_values=rates, cores=())
 
 
 @lru_cache(maxsize=1024)  # a run has few, and asks for each test
-def _grouping(metric: str, source: str) -> tuple[str, Clock, bool]:
+def _grouping(metric: str, source: str) -> tuple[str, TimeBase, bool]:
     """Return a metric's group and clock, and whether it is a time."""
     is_time = family_of(metric, source) in _TIMES
     return group_of(metric, source), clock_of(metric, source), is_time
 
 
-def clock_of(metric: str, source: str) -> Clock:
+def clock_of(metric: str, source: str) -> TimeBase:
     """Return whose times the values of a metric are."""
     of_device = family_of(metric, source) in _OF_DEVICE
-    return Clock.DEVICE if of_device else Clock.HOST
+    return TimeBase.DEVICE if of_device else TimeBase.HOST
 
 
 def comparable(case: Case, policy: Policy) -> Comparison | None:
@@ -416,9 +436,11 @@ def group_of(metric: str, source: str) -> str:
     return f"{metric} {family_of(metric, source).value}"
 
 
-def shift_group(case: Case) -> str:
+def _shift_group(case: Case, *, at_one_speed: bool) -> str:
     """Return what moves together with a case when the machine moves."""
-    return f"{case.bound_class.value} {case.metric.name}"
+    # where the core's speed is taken out already, the machine moves what is left
+    left = " at one speed" if at_one_speed else ""
+    return f"{case.bound_class.value} {case.metric.name}{left}"
 
 
 def may_regress(case: Case, policy: Policy | None = None) -> bool:
@@ -463,8 +485,12 @@ def _of_choice(
     value: SessionValue, choices: Sequence[str | None], choice: str | None
 ) -> SessionValue:
     """Return the values of the processes that made one choice."""
-    pairs = zip(value.run_values, choices, strict=True)
-    return replace(value, run_values=tuple(v for v, made in pairs if made == choice))
+    places = [place for place, made in enumerate(choices) if made == choice]
+    return replace(
+        value,
+        run_values=tuple(value.run_values[place] for place in places),
+        cores=tuple(value.cores[place] for place in places) if value.cores else (),
+    )
 
 
 def _incomparable(case: Case) -> Verdict | None:
@@ -551,7 +577,7 @@ def _enough(case: Case, policy: Policy) -> bool:
     return len(inside) < len(case.stored) and _suffices(case, inside, policy)
 
 
-def _suffices(case: Case, stored: Sequence[Stored], policy: Policy) -> bool:
+def _suffices(case: Case, stored: Sequence[StoredValue], policy: Policy) -> bool:
     """Return whether so many sessions can be judged by; 1, where counts agree."""
     if len(stored) >= policy.least_sessions:
         return True

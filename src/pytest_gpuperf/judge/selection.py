@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from types import MappingProxyType
 
+from pytest_gpuperf.errors import SITE
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.model.activity import fits_kernel
 from pytest_gpuperf.model.frozen import replace
@@ -86,18 +87,24 @@ def not_given(metric: str, kind: Kind) -> Gap:
         )
     remedy = f"take it with {_fixtures(definition.kinds)}"
     if kind in _RUN and definition.family is Family.COUNTER:
-        remedy += ", or declare what it is made of (counters=[…], docs/metrics.md)"
+        remedy += f", or declare what it is made of (counters=[…], {SITE}/metrics.html)"
     return Gap(code=GapCode.OTHER_WAY, reason=_NOT_GIVEN[kind], remedy=remedy)
 
 
 def _not_here(metric: Metric, kind: Kind) -> Gap:
     """Return why the right kind of measurement gave no value of a metric this time."""
     sources = metric.sources[kind]
+    if metric.sampled:
+        return Gap(
+            code=GapCode.NOT_ASKED,
+            reason="no sensor of a GPU was sampled meanwhile",
+            remedy="use a GPU, and run pytest with --gpuperf-telemetry=10",
+        )
     if not metric.gpu:
         return Gap(
             code=GapCode.METRIC_UNAVAILABLE,
             reason="this measurement gave no value of it",
-            remedy="see docs/metrics.md for what measures it",
+            remedy=f"see {SITE}/metrics.html for what measures it",
         )
     measure = "measures" if len(sources) == 1 else "measure"
     what = "a block" if kind is Kind.RANGE else "a call"

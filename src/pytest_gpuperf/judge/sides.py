@@ -13,7 +13,7 @@ from pytest_gpuperf.compute.blocks import (
     reference_moves,
 )
 from pytest_gpuperf.compute.change import exact_change, is_exact
-from pytest_gpuperf.judge.case import Case, Policy, Stored, case_of
+from pytest_gpuperf.judge.case import Case, Policy, StoredValue, case_of
 from pytest_gpuperf.judge.rule import (
     by_equality,
     comparison_of,
@@ -42,7 +42,7 @@ from pytest_gpuperf.model.verdict import (
     VerdictEvidence,
 )
 
-__all__ = ["Block", "Pair", "SideRun", "pairs_of"]
+__all__ = ["Block", "SidePair", "SideRun", "pairs_of"]
 
 _POLICY = Policy(least_sessions=1)  # the processes of the revision are one session
 _NOWHERE = Session(id="revision", started_unix_s=0.0, host="")  # no report shows it
@@ -91,7 +91,7 @@ class Block(Frozen, frozen=True, kw_only=True):
     runs: tuple[SideRun, ...]
 
 
-class Pair(Frozen, frozen=True, kw_only=True):
+class SidePair(Frozen, frozen=True, kw_only=True):
     """
     One metric of one measurement on both sides.
 
@@ -132,7 +132,7 @@ def pairs_of(
     gates: Mapping[str, Mapping[str, float | None]],
     *,
     across: Collection[str],
-) -> list[Pair]:
+) -> list[SidePair]:
     """
     Return what is compared, by test.
 
@@ -155,7 +155,7 @@ def pairs_of(
             keys = records.setdefault(record.key.test_id, {})
             keys.setdefault(record.key, []).append((process, record))
     moves = _moves(runs)
-    pairs: list[Pair] = []
+    pairs: list[SidePair] = []
     for test_id, limits in gates.items():
         keys = records.get(test_id, {})
         failures = _failures(test_id, runs)
@@ -200,7 +200,7 @@ class _Both(Frozen, frozen=True, kw_only=True):
         return [r for p, r in self.taken if p.side is side and _has(r, name)]
 
 
-def _is_shown(pair: Pair) -> bool:
+def _is_shown(pair: SidePair) -> bool:
     """Return whether a pair without a limit has a change to show."""
     return pair.verdict is not None and pair.verdict.change is not None
 
@@ -254,14 +254,14 @@ def _moves(runs: Iterable[tuple[Process, SideRun]]) -> _Moves:
     return {name: reference_moves(workloads) for name, workloads in times.items()}
 
 
-def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> Pair:
+def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> SidePair:
     """Return both sides of a metric: as values, or with the verdict that needs none."""
     empty = frozenset(side for side in Side if not both.of_side(side))
     if empty:
-        return Pair(case=both.case, verdict=_without_values(both, empty))
+        return SidePair(case=both.case, verdict=_without_values(both, empty))
     old = [r for r in both.of_side(Side.OLD) if r.void is None]
     if not old:
-        return Pair(case=both.case, verdict=_void(both))
+        return SidePair(case=both.case, verdict=_void(both))
     case = case_of(
         both.of_side(Side.NEW),
         [_stored(record) for record in old],
@@ -273,14 +273,14 @@ def _pair(both: _Both, moves: _Moves, across: Collection[str]) -> Pair:
     early = early_verdict(case, _POLICY, None)
     case = replace(case, stored=())
     if early is not None:
-        return Pair(case=case, verdict=_against(early))
+        return SidePair(case=case, verdict=_against(early))
     class_moves = moves.get(case.bound_class, {})
     return _of_values(case, _values(case, both.taken), class_moves)
 
 
 def _of_values(
     case: Case, values: Sequence[ProcessValue], moves: Mapping[Process, float]
-) -> Pair:
+) -> SidePair:
     """Return a pair of the choices that both sides made; judged here if it is exact."""
     old, new = (
         Counter(v.choice for v in values if v.process.side is side) for side in Side
@@ -288,8 +288,8 @@ def _of_values(
     shared = [value for value in values if value.choice in old.keys() & new.keys()]
     sides = _side_values(case, shared, moves)
     if sides is not None and is_exact(sides.comparison):
-        return Pair(case=case, verdict=_exact_verdict(case, sides))
-    return Pair(
+        return SidePair(case=case, verdict=_exact_verdict(case, sides))
+    return SidePair(
         case=case,
         values=sides,
         kernels=(_most(old), _most(new)),
@@ -321,9 +321,9 @@ def _side_values(
     )
     if case.current is None or not (old and new):
         return None
-    then = replace(case.current, run_values=old, half_widths=())
-    now = replace(case.current, run_values=new, half_widths=())
-    stored = Stored(value=then, session=_NOWHERE, choice=case.choice)
+    then = replace(case.current, run_values=old, half_widths=(), cores=())
+    now = replace(case.current, run_values=new, half_widths=(), cores=())
+    stored = StoredValue(value=then, session=_NOWHERE, choice=case.choice)
     comparison = comparison_of(replace(case, current=now, stored=(stored,)), _POLICY)
     if comparison is None:
         return None

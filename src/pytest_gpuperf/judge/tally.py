@@ -78,6 +78,9 @@ class Tally(Frozen, frozen=True, kw_only=True):
 
         empty_count: Tests that reported and measured nothing: skipped, or ended early.
 
+        one_sided_count: Tests that the revision does not have, with nothing else to be
+            judged by.
+
         xfailed_count: Tests that failed by a verdict, as their xfail mark expects; they are
             judged, and none of `verdicts` is theirs.
 
@@ -95,6 +98,7 @@ class Tally(Frozen, frozen=True, kw_only=True):
     missing_count: int
     absent_count: int = 0
     empty_count: int = 0
+    one_sided_count: int = 0
     xfailed_count: int = 0
     noise_fraction: float | None = None
 
@@ -131,7 +135,10 @@ def tally(run: Run) -> Tally:
     rest = measured - judged - missing
     asserted = rest.intersection(run.asserted)
     broken = rest.intersection(run.broken)
-    ungated = _ungated(run, rest - asserted - broken)
+    one_sided = (rest - asserted - broken).intersection(
+        run.against.only_new if run.against is not None else ()
+    )
+    ungated = _ungated(run, rest - asserted - broken - one_sided)
     return Tally(
         expected_count=max(completeness.expected_count, known_count),
         verdicts=verdicts,
@@ -139,10 +146,11 @@ def tally(run: Run) -> Tally:
         asserted_count=len(asserted),
         broken_count=len(broken),
         ungated_count=len(ungated),
-        unlimited_count=len(rest - asserted - broken - ungated),
+        unlimited_count=len(rest - asserted - broken - one_sided - ungated),
         missing_count=len(missing),
         absent_count=len(completeness.absent),
         empty_count=max(0, completeness.expected_count - known_count),
+        one_sided_count=len(one_sided),
         xfailed_count=len(expected),
         noise_fraction=_noise_fraction(run),
     )

@@ -6,8 +6,11 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from pytest_gpuperf.compute import stats
+from pytest_gpuperf.compute.machine import core_speed
 from pytest_gpuperf.compute.roofline import peak_fact, roof_of
+from pytest_gpuperf.compute.spread import paired_ratio, process_spread
 from pytest_gpuperf.errors import UnitError
+from pytest_gpuperf.judge.grade import grade_of
 from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.quantity import Unit, unit_named
@@ -116,8 +119,6 @@ class Maker(Frozen, frozen=True, kw_only=True):
         if attained is None:
             return record
         if not attained.above_the_roof:  # what cannot be deserves no A
-            from pytest_gpuperf.judge.grade import grade_of
-
             grade = grade_of(attained, self.grades).value
             attained = replace(attained, grade=grade)
         return replace(record, roofline=attained)
@@ -126,8 +127,6 @@ class Maker(Frozen, frozen=True, kw_only=True):
         self, key: RecordKey, a: Timing, b: Timing, *, process_count: int = 1
     ) -> Record:
         """Return the record of a comparison: how many times faster a is than b."""
-        from pytest_gpuperf.compute.spread import paired_ratio, process_spread
-
         # both were timed by turns, with the same timers
         sides = {
             source: (samples, _by_source(b)[source])
@@ -267,6 +266,9 @@ def _time_estimates(timing: Timing) -> tuple[Estimate, ...]:
         for source, middle in medians.items()
         for estimate in _times(by_source[source], middle)
     ]
+    if timing.source == Source.HOST:  # the speed of a core is no matter of a device
+        core = core_speed(timing.samples, timing.core_loops_s)
+        estimates[0] = replace(estimates[0], core=core)
     if Source.HOST in medians:
         estimates.append(replace(medians[Source.HOST], metric="time.wall"))
     if timing.returned:

@@ -105,8 +105,8 @@ class Reader(Protocol):
         *,
         plan: Plan,
         **facts: Any,  # noqa: ANN401 - as the binary's reader types them
-    ) -> tuple[Record, LookUp | None]:
-        """Return the record of a compiled binary, and what looks into its code."""
+    ) -> tuple[Record, LookUp | None, Advise]:
+        """Return a binary's record, what looks into its code, and what names kernels."""
 
     def capture(
         self, key: RecordKey, path: str, /, *, launch_filter: LaunchFilter, plan: Plan

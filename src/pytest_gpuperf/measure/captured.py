@@ -34,6 +34,7 @@ from pytest_gpuperf.compute.roofline import (
     counted_roofline,
     counted_rooflines,
 )
+from pytest_gpuperf.judge.selection import not_given
 from pytest_gpuperf.model.counters import (
     DECLARED_BYTES,
     Analysis,
@@ -63,7 +64,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.runner import Runner
     from pytest_gpuperf.measure.assemble import Maker
     from pytest_gpuperf.model.record import Record, RecordKey
-    from pytest_gpuperf.model.verdict import Comparison
+    from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
 
 
@@ -321,10 +322,9 @@ def _over(metric: str, launches: _Launches) -> tuple[float | CounterGap, str]:
         return _counter(metric, [launch for launch, _ in launches])
     if metric not in FORMULAS:
         # a fifth of the time in which this module is imported, and rarely needed
-        from pytest_gpuperf.judge.selection import not_given
-
         gap = not_given(metric, Kind.CAPTURE)
-        remedy = f"{gap.remedy}, or ask for a counter by its own name"
+        named = f", as {_DURATION}" if metric == "time" else ""
+        remedy = f"{gap.remedy}, or ask for a counter by its own name{named}"
         return CounterGap(code=gap.code, reason=gap.reason, remedy=remedy), ""
     return over_launches(
         metric, [counters for _, counters in launches]
@@ -479,7 +479,7 @@ _LONGEST = 300  # of a rule's message: it goes on for a paragraph
 def advice(
     path: str,
     launches: Sequence[PlacedLaunch],
-    failed: Sequence[Comparison],
+    failed: Sequence[FailedComparison],
     *,
     runner: Runner,
 ) -> tuple[Note, ...]:
@@ -529,7 +529,7 @@ def _longest(launches: Sequence[PlacedLaunch]) -> PlacedLaunch:
 
 
 def _worst(
-    comparison: Comparison, launches: Sequence[PlacedLaunch]
+    comparison: FailedComparison, launches: Sequence[PlacedLaunch]
 ) -> tuple[PlacedLaunch, str] | None:
     """Return the launch with the worst value and that value; None: none has one."""
     metric, operator, pattern = comparison

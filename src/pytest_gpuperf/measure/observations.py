@@ -13,7 +13,7 @@ from pytest_gpuperf.compute.gates import Gates, gates
 from pytest_gpuperf.model.environment import family_facts, family_of
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
-from pytest_gpuperf.model.metric import gpu_metrics
+from pytest_gpuperf.model.metric import METRICS, gpu_metrics
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
 
@@ -30,6 +30,7 @@ _IDLE = 0.3  # a device that waits for longer than that is bound by its host
 _DRAM_BOUND = 0.6  # of DRAM's peak: as the limiter of a launch says it
 _TEMPERATURE_STEP = 10  # °C: what moved by less is not news
 _ENERGY = gpu_metrics(Source.NVML, Kind.MEASURE)
+_SAMPLED = tuple(name for name, metric in METRICS.items() if metric.sampled)
 _NAMED = "name it in the test's marker, in limits or max_regression"
 _UNFIXED = "leave iterations out of its marker: energy takes as many calls as it needs"
 _COUNTED = (
@@ -102,6 +103,12 @@ def _estimates(
     """Yield the values that were seen."""
     if activity is not None:
         yield from compute_activity.estimates(activity)[0]
+    if observations.span is not None and observations.span.windows:
+        # most runs have no time line
+        from pytest_gpuperf.compute.timeline import utilization_estimates
+
+        (window,) = observations.span.windows  # a span is of one GPU
+        yield from utilization_estimates(window)
     if observations.memory is not None:
         counted = activity is not None and activity.allocations_count is not None
         yield from _memory_estimates(observations.memory, counted=counted)
@@ -156,15 +163,24 @@ def _gaps(
     if observations.blind is not None:
         for metric in activity_metrics:
             yield Unmeasured.of_metric(metric, observations.blind)
-    use = observations.memory
-    if use is not None and use.reason:
-        for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
-            reason = use.reason + _whole_device(observations.deltas)
-            remedy = use.remedy or _COUNTED
-            yield Unmeasured(
-                metric=metric, code=GapCode.UNSUPPORTED, reason=reason, remedy=remedy
-            )
+    yield from _memory_gaps(observations)
     yield from _energy_gaps(record, observations)
+    if observations.span is not None:
+        for metric in _SAMPLED:
+            yield Unmeasured.of_metric(metric, observations.span.gap(metric))
+
+
+def _memory_gaps(observations: Observations) -> Iterator[Unmeasured]:
+    """Yield why what a call takes of the memory is not known."""
+    use = observations.memory
+    if use is None or not use.reason:
+        return
+    for metric in ("memory.peak_bytes", "memory.leaked_bytes", "allocations.count"):
+        reason = use.reason + _whole_device(observations.deltas)
+        remedy = use.remedy or _COUNTED
+        yield Unmeasured(
+            metric=metric, code=GapCode.UNSUPPORTED, reason=reason, remedy=remedy
+        )
 
 
 def _whole_device(deltas: DeviceDeltas | None) -> str:

@@ -13,6 +13,7 @@ import msgspec
 from pytest_gpuperf.collect.base import calls, settle
 from pytest_gpuperf.collect.clock import NS_PER_S
 from pytest_gpuperf.errors import CollectorUnavailableError
+from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind, gpu_metrics
 from pytest_gpuperf.model.record import Note, Void
@@ -80,7 +81,7 @@ class Observations(msgspec.Struct, kw_only=True):
     blind: Gap | None = None
     deltas: DeviceDeltas | None = None
     second: SecondPass | None = None
-    span: Span | None = None
+    span: TelemetrySpan | None = None
     unrepeated: str = ""
     begins: Callable[[], None] = _nobody
     returned: Callable[[], None] = _nobody
@@ -121,6 +122,8 @@ _NVML_UNASKED = Gap(
 )
 _LONGEST_PERIODS = 2  # that one sample describes: a sampler that hung is noticed
 _SAME = 0.01  # of a rate: a period is kept in whole nanoseconds
+_UNSAMPLED = "the activity of SMs, tensor cores and DRAM was not sampled"
+_HEALTH = "utilization.unhealthy_fraction"  # which other sensors tell
 _AVERAGES = "gpm_since_s"  # the column of the sensor that knows SM, tensor and DRAM
 
 
@@ -435,7 +438,7 @@ class Observers:
         """Keep readers for another measurement."""
         self._free_deltas.setdefault((deltas.board.uuid, gpm), []).append(deltas)
 
-    def _span(self) -> Span | None:
+    def _span(self) -> TelemetrySpan | None:
         """Return the part of a time line that begins now; None: nobody samples."""
         if self._site.config.telemetry is None or self._site.device() is None:
             return None  # and nothing is imported
@@ -473,7 +476,7 @@ class TimeLines:
         self._board = board
         self._samplers: dict[str, Sampler] = {}
 
-    def begin(self) -> Span | None:
+    def begin(self) -> TelemetrySpan | None:
         """Return the part of a time line that begins now; None: nobody samples."""
         lost, hz = self._site.lost, self._site.config.telemetry
         if hz is None or _TELEMETRY in lost:
@@ -490,7 +493,7 @@ class TimeLines:
 
             self._samplers[uuid] = Sampler([uuid], self._site.clock, hz=hz)
         try:
-            return Span(self._samplers[uuid], self, uuid=uuid)
+            return TelemetrySpan(self._samplers[uuid], self, uuid=uuid)
         except CollectorUnavailableError as error:
             lost[_TELEMETRY] = Gap.of(error)
             return None
@@ -516,7 +519,7 @@ class TimeLines:
         self._samplers.clear()
 
 
-class Span:
+class TelemetrySpan:
     """
     The part of a GPU's time line that is one measurement; it begins when it is made.
 
@@ -570,6 +573,23 @@ class Span:
         """The readings; the sample after the end is waited for."""
         return self._sampler.records(self._start_s, self._end_s)
 
+    def gap(self, metric: str) -> Gap:
+        """Return why the windows do not tell a metric."""
+        silent = self._sampler.silent.get(_AVERAGES)
+        if metric == _HEALTH and not any(w.health_s for w in self.windows):
+            return Gap(
+                code=GapCode.NOT_STATED,
+                reason="the GPU's temperature was not sampled",
+                remedy="see what `gpuperf doctor` says of nvml",
+            )
+        if silent is not None and metric != _HEALTH:
+            return replace(silent, reason=f"{_UNSAMPLED}: {silent.reason}")
+        return Gap(
+            code=GapCode.INCOMPLETE,
+            reason="less than half of the measurement was sampled",
+            remedy="let it take longer, or sample more often with --gpuperf-telemetry",
+        )
+
     def notes(self, deltas: DeviceDeltas | None) -> Iterator[Note]:
         """
         Yield what a reader of the windows should know.
@@ -607,10 +627,7 @@ class Span:
         """Yield why readings have no class."""
         silent = self._sampler.silent.get(_AVERAGES)
         if silent is not None and any(window.incomplete_s for window in self.windows):
-            text = (
-                "the activity of SMs, tensor cores and DRAM was not sampled:"
-                f" {silent.reason}; {silent.remedy}"
-            )
+            text = f"{_UNSAMPLED}: {silent.reason}; {silent.remedy}"
             yield Note(code="utilization-incomplete", text=text)
 
     def _at_another_rate(self) -> Iterator[Note]:

@@ -12,12 +12,15 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from pytest_gpuperf.collect.devices import chip_limits, target_capability
+from pytest_gpuperf.compute.derive import kernel_occupancy
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
+from pytest_gpuperf.model.activity import fits_kernel
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import is_compiled
 from pytest_gpuperf.model.record import Kind, Note, Record, Void, VoidCode
 from pytest_gpuperf.model.sample import Estimate, Source, Unmeasured
+from pytest_gpuperf.report import display
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.base import TimedCall
@@ -39,7 +42,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.model.record import Record, RecordKey
     from pytest_gpuperf.model.sample import Unmeasured
     from pytest_gpuperf.model.scorecard import Hardware
-    from pytest_gpuperf.model.verdict import Comparison
+    from pytest_gpuperf.model.verdict import FailedComparison
     from pytest_gpuperf.model.work import Work
 
 __all__ = [
@@ -53,11 +56,12 @@ __all__ = [
     "code_of",
     "compiled_values",
     "is_in_code",
+    "kernel_notes",
 ]
 
 LookUp = Callable[[str], Record]  # returns the record with one more metric
 # returns what a tool says of a record, where some comparisons of its values failed
-Advise = Callable[[Sequence["Comparison"]], tuple[Note, ...]]
+Advise = Callable[[Sequence["FailedComparison"]], tuple[Note, ...]]
 
 _DISABLED = Void(
     code=VoidCode.DISABLED, reason="measuring is switched off (--gpuperf-disable)"
@@ -158,8 +162,8 @@ class FileReader:
         *,
         plan: Plan,
         **facts: Any,  # noqa: ANN401 - passed on to read_cubins, which types each
-    ) -> tuple[Record, LookUp | None]:
-        """Return the record of a compiled binary, and what looks into its code."""
+    ) -> tuple[Record, LookUp | None, Advise]:
+        """Return a binary's record, what looks into its code, and what names kernels."""
         from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
 
         cubins = read_cubins(source, runner=self._runner, **facts)
@@ -173,7 +177,10 @@ class FileReader:
                 in_code.append(metric)
             return binary_record(maker, key, kernels, code_of(in_code, mixes))
 
-        return with_one_more(), with_one_more
+        def advise(failed: Sequence[FailedComparison]) -> tuple[Note, ...]:
+            return kernel_notes(kernels, code_of(in_code, mixes), failed)
+
+        return with_one_more(), with_one_more, advise
 
     def capture(
         self, key: RecordKey, path: str, *, launch_filter: LaunchFilter, plan: Plan
@@ -206,7 +213,7 @@ class FileReader:
                 )
             return record
 
-        def advise(failed: Sequence[Comparison]) -> tuple[Note, ...]:
+        def advise(failed: Sequence[FailedComparison]) -> tuple[Note, ...]:
             placed = _chosen(path, self._reports.read(path, metrics), launch_filter)
             return advice(path, placed, failed, runner=self._runner)
 
@@ -297,9 +304,9 @@ class Replay:
         key: RecordKey,
         source: object,  # noqa: ARG002 - as a Reader has it
         **_: object,
-    ) -> tuple[Record, LookUp | None]:
+    ) -> tuple[Record, LookUp | None, Advise]:
         """Return the record of a compiled binary, of which nothing more is known."""
-        return self._record(key, Kind.BINARY), None
+        return self._record(key, Kind.BINARY), None, lambda _: ()
 
     def capture(
         self, key: RecordKey, _path: str, **_: object
@@ -346,6 +353,10 @@ def _chosen(
 
 _SPILLS = "spills_bytes"
 _PREFIX = "instructions."
+_LOOP = "loop."
+_IN_LOOP = f"{_PREFIX}{_LOOP}"
+_ALL = "compiled"  # the class of every instruction
+_KIB = 1024
 _LOG_REMEDY = "pass ptxas_log=, what `ptxas -v` printed or a file with it"
 _UNREAD = Gap(
     code=GapCode.NOT_ASKED, reason="its code was not read", remedy="ask for it"
@@ -454,7 +465,6 @@ def _kernel_metrics(
 ) -> dict[str, tuple[float | None, str]]:
     """Return a kernel's metrics, with its occupancy where its block is known."""
     from pytest_gpuperf.collect.translate.counters import kernel_values
-    from pytest_gpuperf.compute.derive import kernel_occupancy
 
     metrics = kernel_values(kernel)
     capability = target_capability(kernel.target)
@@ -469,6 +479,61 @@ def _kernel_metrics(
         value = None if counts is None else counts[metric.removeprefix(_PREFIX)]
         metrics[metric] = (value, "count")
     return metrics
+
+
+def kernel_notes(
+    kernels: Sequence[KernelResources], code: Code, failed: Sequence[FailedComparison]
+) -> tuple[Note, ...]:
+    """
+    Return which kernel of which chip has a value that failed, one note for each.
+
+    Args:
+        kernels: All of a binary.
+
+        code: Their machine code, as far as it was read.
+
+        failed: The comparisons that failed.
+    """
+    texts = []
+    for metric, operator, pattern in dict.fromkeys(failed):
+        values = []
+        for index, kernel in enumerate(kernels):
+            mix = code.mixes[index] if code.mixes is not None else None
+            value, unit = _kernel_metrics(kernel, mix, code).get(metric, (None, ""))
+            is_meant = pattern is None or fits_kernel(
+                pattern, kernel.name, kernel.demangled
+            )
+            if value is not None and is_meant:
+                values.append((value, unit, kernel, mix))
+        if values:
+            pick = min if operator.startswith(">") else max
+            value, unit, kernel, mix = pick(values, key=lambda worst: worst[0])
+            text = f"{metric} {_exact(value, unit)}{_instead(metric, mix)}"
+            texts.append(f"{kernel.demangled or kernel.name} ({kernel.target}): {text}")
+    return tuple(Note(code="kernel", text=text) for text in texts)
+
+
+def _exact(value: float, unit: str) -> str:
+    """Return a value as a compiler prints it: bytes in whole, in KiB where they are so."""
+    if unit != "bytes":
+        return display.value(value, unit)
+    kib = f" ({value / _KIB:g} KiB)" if value and not value % _KIB else ""
+    return f"{value:.0f} B{kib}"
+
+
+def _instead(metric: str, mix: InstructionMix | None) -> str:
+    """Return the instructions that a kernel has, the most frequent class first."""
+    if not is_compiled(metric) or mix is None or mix.counts is None:
+        return ""
+    in_loop = metric.startswith(_IN_LOOP)
+    classes = {
+        name: count
+        for name, count in mix.counts.items()
+        if count and name.startswith(_LOOP) == in_loop and not name.endswith(_ALL)
+    }
+    there = sorted(classes.items(), key=lambda item: -item[1])
+    texts = [f"{name} {count}" for name, count in there] or ["none of any class"]
+    return f"; it has {', '.join(texts)}"
 
 
 def _resource(metric: str, value: float, unit: str, kernel: str | None) -> Estimate:

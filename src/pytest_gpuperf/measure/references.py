@@ -9,14 +9,16 @@ from __future__ import annotations
 import sys
 from array import array
 from collections.abc import Callable, Iterable, Mapping
+from statistics import median
 from typing import TYPE_CHECKING, Any
 
-from pytest_gpuperf.collect.clock import NS_PER_S
+from pytest_gpuperf.collect.clock import NS_PER_S, CoreLoop
 from pytest_gpuperf.collect.environment import known_facts, soft_facts
 from pytest_gpuperf.collect.timing.readings import (
     LEAST_UNINTERRUPTED,
     RUNNING_FRACTION,
 )
+from pytest_gpuperf.compute.machine import core_speed
 from pytest_gpuperf.measure.assemble import Maker, median_estimate
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
@@ -30,6 +32,7 @@ if TYPE_CHECKING:
     from pytest_gpuperf.collect.clock import Clock
     from pytest_gpuperf.measure.turns import TurnClient
     from pytest_gpuperf.model.environment import Environment
+    from pytest_gpuperf.model.sample import CoreSpeed
 
 __all__ = ["METHOD", "TURN_NAME", "References", "reference_records"]
 
@@ -70,6 +73,7 @@ class References:
         turn_client: TurnClient | None = None,
     ) -> None:
         self._clock = clock
+        self._core_loop = CoreLoop(clock)
         self._turn_client = turn_client
         self._modules = sys.modules if modules is None else modules
         self._workloads: dict[str, Workload | Gap] = {}
@@ -167,6 +171,7 @@ class References:
         samples_s: list[float] = []
         interrupted_s: list[float] = []
         workload()
+        self._core_loop.around_s()  # before the first sample
         for _ in range(_SAMPLES):
             cpu_begun_ns = cpu_ns()
             begun_ns = now_ns()
@@ -181,6 +186,7 @@ class References:
             workload=name,
             samples_s=tuple(samples_s),
             interrupted_s=tuple(interrupted_s),
+            loop_s=self._core_loop.around_s(),
         )
 
 
@@ -237,7 +243,7 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
     record = maker.record(
         key,
         Kind.REFERENCE,
-        (median_estimate("time", counted, "host"),),
+        (replace(median_estimate("time", counted, "host"), core=_core(taken)),),
         facts=maker.facts,
         series=(
             Series(
@@ -253,6 +259,16 @@ def _record(maker: Maker, name: str, taken: Sequence[ReferenceSamples]) -> Recor
         return record
     text = f"{len(interrupted)} of {len(counted)} samples were interrupted"
     return replace(record, notes=(Note(code="interrupted", text=text),))
+
+
+def _core(taken: Sequence[ReferenceSamples]) -> CoreSpeed | None:
+    """Return how fast the core was in all samples of a workload; None: not known."""
+    pairs = [
+        (median(values), part.loop_s)
+        for part in taken
+        if (values := part.samples_s or part.interrupted_s) and part.loop_s is not None
+    ]
+    return core_speed([value for value, _ in pairs], [loop_s for _, loop_s in pairs])
 
 
 _STOOD_STILL = Gap(

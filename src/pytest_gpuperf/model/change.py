@@ -14,18 +14,18 @@ __all__ = [
     "Against",
     "AgainstEvidence",
     "Change",
-    "Clock",
     "Comparison",
-    "Level",
     "Progress",
     "Side",
+    "Sureness",
+    "TimeBase",
 ]
 
 # docs/judging.md section 2: a change too small to mean anything
 NOISE_THRESHOLD = 0.005
 
 
-class Clock(str, Enum):
+class TimeBase(str, Enum):
     """Whose times values are: sessions of hosts usually differ more than those of devices."""
 
     HOST = "host"
@@ -72,6 +72,9 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         session_spread: What the sessions, or blocks, of its group usually differ by
             [fraction]; None: it was not asked.
 
+        core_shift: What the speed of the core moved it by, as a loop between the samples
+            tells, relative; it is neither in `effect` nor in `current`. None: not known.
+
         left_out: Id of the stored session whose value does not fit the others and is no
             part of the reference; "": all fit.
 
@@ -92,6 +95,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
     exact: bool = False
     machine_shift: float | None = None
     session_spread: float | None = None
+    core_shift: float | None = None
     left_out: str = ""
     fresh: bool = False
 
@@ -100,6 +104,7 @@ class Change(BulkRecord, frozen=True, kw_only=True):
         finite("change", self.effect, self.low, self.high, self.current, self.reference)
         finite("change.p", self.p_worse, self.p_better, self.detectable_effect)
         finite("change.machine_shift", self.machine_shift, self.session_spread)
+        finite("change.core_shift", self.core_shift)
 
 
 class Comparison(BulkRecord, frozen=True, kw_only=True):
@@ -126,6 +131,11 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
         limit: Largest change that passes [fraction]; None: it is only shown.
 
         fresh: Whether the current values are of fresh processes, whose median decides.
+
+        core_shift: What was taken out of the current values because their cores were
+            slower than those of the stored sessions, on a log scale; None: not known.
+
+        core_variance: Its variance.
     """
 
     current: SessionValue
@@ -135,12 +145,14 @@ class Comparison(BulkRecord, frozen=True, kw_only=True):
     better: Better = Better.LOWER
     exact: bool = False
     shift_group: str = ""
-    clock: Clock = Clock.HOST
+    clock: TimeBase = TimeBase.HOST
     limit: float | None = None
     fresh: bool = False
+    core_shift: float | None = None
+    core_variance: float = 0.0
 
 
-class Level(Frozen, frozen=True, kw_only=True):
+class Sureness(Frozen, frozen=True, kw_only=True):
     """
     How sure a change must be.
 
@@ -187,6 +199,10 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
         null_fraction: Within this, up and down, 19 of 20 comparisons of the same code
             with itself would lie that have so many blocks: from the differences of the
             processes of one side. None: judged by equality, or too few processes.
+
+        decidable_limit: The smallest limit [fraction] that as many blocks as there can be
+            would decide about if nothing changed, where the test was given up before
+            because its own is far below that. None: it was not given up.
     """
 
     block_count: int
@@ -194,11 +210,13 @@ class AgainstEvidence(BulkRecord, frozen=True, kw_only=True):
     new_values: tuple[float, ...] = ()
     effects: tuple[float, ...] = ()
     null_fraction: float | None = None
+    decidable_limit: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("against.values", *self.old_values, *self.new_values)
         finite("against.effects", *self.effects, self.null_fraction)
+        finite("against.decidable_limit", self.decidable_limit)
 
 
 class Against(Frozen, frozen=True, kw_only=True):

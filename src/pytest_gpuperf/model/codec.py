@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import msgspec
 
 from pytest_gpuperf.errors import RecordError, SchemaVersionError
-from pytest_gpuperf.model.frozen import encodable, to_builtins
+from pytest_gpuperf.model.frozen import collector_paused, encodable, to_builtins
 from pytest_gpuperf.model.run import Run
 
 if TYPE_CHECKING:
@@ -84,9 +84,26 @@ def from_builtins(value: object, kind: type[_T], *, path: str = "") -> _T:
 
 
 def encode_run(run: Run) -> bytes:
-    """Return a run as JSON text [UTF-8], sorted and indented, with a last newline."""
-    packed = msgspec.json.encode(run, order="sorted", enc_hook=encodable)
-    return msgspec.json.format(packed, indent=1) + b"\n"
+    """
+    Return a run as JSON text [UTF-8], sorted, with a last newline.
+
+    Each field has a line, and in a list each record: an indented file of samples is half
+    spaces.
+    """
+    encode = msgspec.json.Encoder(order="sorted", enc_hook=encodable).encode
+    parts: list[bytes] = []  # joined once: each copy of a large run takes its time
+    for name in sorted(run.__struct_fields__):
+        value = getattr(run, name)
+        parts += (b",\n" if parts else b"{\n", encode(name), b": ")
+        if not (isinstance(value, tuple) and value):
+            parts.append(encode(value))
+            continue
+        start = b"[\n"
+        for item in value:
+            parts += (start, encode(item))
+            start = b",\n"
+        parts.append(b"\n]")
+    return b"".join((*parts, b"\n}\n"))
 
 
 def decode_run(text: bytes, *, path: str = "") -> Run:
@@ -104,18 +121,38 @@ def decode_run(text: bytes, *, path: str = "") -> Run:
         SchemaVersionError: It is of another schema.
     """
     try:
+        with collector_paused():
+            run = msgspec.json.decode(text, type=Run)
+    except _UNREADABLE as error:
+        _check_schema(_schema_of(text, path), path)  # which explains any other mistake
+        raise _named(error, path) from error
+    _check_schema(run.schema, path)
+    return run
+
+
+def _schema_of(text: bytes, path: str) -> object:
+    """Return what a text names as its schema; refuse what is not JSON or names none."""
+    if not text.strip():
+        raise RecordError("it is empty", path=path, remedy=_REMEDY)
+    try:
         loose = msgspec.json.decode(text)
     except _UNREADABLE as error:
         message = f"not JSON ({error})"
         raise RecordError(message, path=path, remedy=_REMEDY) from error
     schema = loose.get("schema") if isinstance(loose, dict) else None
     if schema is None:
-        raise RecordError("no run: it names no schema", path=path, remedy=_REMEDY)
+        raise RecordError(
+            "it is not a run: it names no schema", path=path, remedy=_REMEDY
+        )
+    return schema
+
+
+def _check_schema(schema: object, path: str) -> None:
+    """Refuse a schema that cannot be read."""
     if schema not in _READABLE:
         raise SchemaVersionError(
             schema=str(schema), supported=SCHEMA_VERSION, path=path or "schema"
         )
-    return from_builtins(loose, Run, path=path)
 
 
 def to_text(value: object) -> str:

@@ -21,6 +21,7 @@ __all__ = [
     "BulkRecord",
     "Frozen",
     "Mistake",
+    "all_finite",
     "collector_paused",
     "encodable",
     "finite",
@@ -229,6 +230,14 @@ def finite(path: str, *values: float | None) -> None:
         wrong = no_number(value)
         if wrong:
             raise RecordError(wrong, path=path)
+
+
+def all_finite(values: Sequence[float]) -> bool:
+    """Return whether numbers are finite; False: ask `finite`, which names the wrong one."""
+    try:  # a run has millions of samples: their sum tells of all at once
+        return math.isfinite(sum(values))
+    except (TypeError, OverflowError):  # no numbers; an integer that no float holds
+        return False
 
 
 def positive(path: str, *values: float | None) -> None:

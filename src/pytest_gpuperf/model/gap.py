@@ -10,7 +10,17 @@ from pytest_gpuperf.model.frozen import BulkRecord, Frozen
 if TYPE_CHECKING:
     from pytest_gpuperf.errors import GpuPerfError
 
-__all__ = ["Concern", "Finding", "Gap", "GapCode", "Readiness", "Status", "Topic"]
+__all__ = [
+    "Concern",
+    "Condition",
+    "Finding",
+    "Gap",
+    "GapCode",
+    "Obstacle",
+    "Readiness",
+    "Status",
+    "Topic",
+]
 
 
 class GapCode(str, Enum):
@@ -117,6 +127,32 @@ class Readiness(str, Enum):
     READY = "ready"
     DEGRADED = "degraded"
     BLOCKED = "blocked"
+
+
+class Obstacle(str, Enum):
+    """What keeps a machine from being ready."""
+
+    PEAKS_FAILED = "peaks-failed"  # they were to be measured
+    NO_GPU = "no-gpu"
+    NO_TIMING = "no-timing"  # of the GPU that is there
+    LOST = "lost"  # timing works, another concern of a GPU does not
+
+
+class Condition(Frozen, frozen=True, kw_only=True):
+    """
+    Whether a machine is ready, and why it is not.
+
+    Attributes:
+        state: Its readiness.
+
+        obstacle: What keeps it from being ready; None: it is.
+
+        lost: The concerns that cannot be measured, where the obstacle is `LOST`.
+    """
+
+    state: Readiness
+    obstacle: Obstacle | None = None
+    lost: tuple[Concern, ...] = ()
 
 
 class Finding(Frozen, frozen=True, kw_only=True):

@@ -10,7 +10,7 @@ from enum import Enum
 from types import MappingProxyType
 from typing import TYPE_CHECKING, Literal, TypedDict
 
-from pytest_gpuperf.errors import UnknownMetricError
+from pytest_gpuperf.errors import SITE, UnknownMetricError
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.sample import Source
 
@@ -95,6 +95,8 @@ class Metric(Frozen, frozen=True, kw_only=True):
 
         gpu: Whether a call that uses no GPU has no value of it.
 
+        sampled: Whether it is made of readings of --gpuperf-telemetry.
+
         whole: Whether every value is a whole number.
 
         bound: Upper bound of its values: "peak", a roof of the device; None: none, or
@@ -113,6 +115,7 @@ class Metric(Frozen, frozen=True, kw_only=True):
     exact: bool = False
     per_kernel: bool = False
     gpu: bool = False
+    sampled: bool = False
     whole: bool = False
     bound: Literal["peak"] | None = None
     combine: Combine = Combine.MEAN
@@ -142,6 +145,7 @@ if TYPE_CHECKING:  # a TypedDict costs every run 0.3 ms
         exact: bool
         per_kernel: bool
         gpu: bool
+        sampled: bool
         whole: bool
         bound: Literal["peak"]
         combine: Combine
@@ -172,6 +176,13 @@ _SENSOR: _Traits = {
     "family": Family.DEVICE_TIME,
     "sources": _call(Source.NVML),
     "gpu": True,
+}
+_SAMPLED: _Traits = {
+    **_SENSOR,
+    "sources": dict.fromkeys(
+        (Kind.MEASURE, Kind.RANGE, Kind.COMPARE, Kind.STEPS), (Source.NVML,)
+    ),
+    "sampled": True,
 }
 _RATE: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP}
 _MFU: _Traits = {"family": Family.DEVICE_TIME, "sources": _LOOP, "bound": "peak"}
@@ -377,6 +388,49 @@ _ROWS: tuple[tuple[str, str, Better, str, _Traits], ...] = (
     ("speedup", "ratio", _HIGHER, "time of b over a", _PAIR),
     ("power", "W", _NEITHER, "board power", _SENSOR),
     ("comm.exposed_time", "s", _LOWER, "communication alone", _RATE),
+    ("utilization.score", "count", _HIGHER, "real utilization, 0 to 100", _SAMPLED),
+    (
+        "utilization.idle_fraction",
+        "fraction",
+        _LOWER,
+        "share of the time in a class of no work",
+        _SAMPLED,
+    ),
+    (
+        "utilization.io_fraction",
+        "fraction",
+        _LOWER,
+        "share of the time in a class that waits for data",
+        _SAMPLED,
+    ),
+    (
+        "utilization.memory_fraction",
+        "fraction",
+        _NEITHER,
+        "share of the time in a class bound by memory",
+        _SAMPLED,
+    ),
+    (
+        "utilization.compute_fraction",
+        "fraction",
+        _NEITHER,
+        "share of the time in a class bound by compute",
+        _SAMPLED,
+    ),
+    (
+        "utilization.mixed_fraction",
+        "fraction",
+        _NEITHER,
+        "share of the time in a mixed class",
+        _SAMPLED,
+    ),
+    (
+        "utilization.unhealthy_fraction",
+        "fraction",
+        _LOWER,
+        "share of the time in which the GPU's health was not OK",
+        _SAMPLED,
+    ),
 )
 
 _MOVED = (1, 2, 4, 8, 16, 32)  # what a thread can move in one access [B]
@@ -474,6 +528,8 @@ def gpu_metrics(source: str, kind: Kind) -> tuple[str, ...]:
     """
     Return what only a GPU has and a collector gives in a kind of measurement.
 
+    What is made of the readings of a time line is not among them.
+
     Example:
         >>> gpu_metrics(Source.NVML, Kind.RANGE)
         ('energy', 'power')
@@ -481,7 +537,7 @@ def gpu_metrics(source: str, kind: Kind) -> tuple[str, ...]:
     return tuple(
         name
         for name, metric in METRICS.items()
-        if metric.gpu and source in metric.sources.get(kind, ())
+        if metric.gpu and not metric.sampled and source in metric.sources.get(kind, ())
     )
 
 
@@ -531,6 +587,6 @@ def metric_named(name: str) -> Metric:
     remedy = (
         f"did you mean {', '.join(close)}"
         if close
-        else "see the metrics in docs/metrics.md"
+        else f"see the metrics in {SITE}/metrics.html"
     )
     raise UnknownMetricError(name, close_matches=close, remedy=remedy)

@@ -8,14 +8,15 @@ from typing import Annotated
 
 import msgspec
 
+from pytest_gpuperf.errors import RecordError
 from pytest_gpuperf.model.activity import ActivitySummary, KernelResources
 from pytest_gpuperf.model.counters import KernelAnalysis
 from pytest_gpuperf.model.environment import Device, Session
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import Kind
 from pytest_gpuperf.model.roofline import Attainment
-from pytest_gpuperf.model.sample import Estimate, Series, Unmeasured
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate, Series, Unmeasured
 from pytest_gpuperf.model.steps import StepSummary
 from pytest_gpuperf.model.telemetry import TimeLine, UtilizationWindow
 from pytest_gpuperf.model.work import Work
@@ -110,7 +111,7 @@ class VoidCode(str, Enum):
 
     CLOCK_CONTROL_MOVED = "clock-control-moved"
     CLOCK_DRIFT = "clock-drift"
-    COMPANY_UNKNOWN = "company-unknown"
+    USERS_UNKNOWN = "company-unknown"  # whether others use the GPU
     CUPTI_CLOSED = "cupti-closed"
     CUPTI_FAILED = "cupti-failed"
     DEVICE_LOST = "device-lost"
@@ -257,6 +258,8 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
 
         quantiles: The 5, 25, 50, 75 and 95 % quantiles of the samples of its first process
             [unit]; empty where there are none.
+
+        cores: How fast the core of each process was; empty where one of them cannot tell.
     """
 
     metric: str
@@ -266,9 +269,15 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
     half_widths: tuple[Annotated[float, msgspec.Meta(ge=0)], ...] = ()
     better: str | None = None
     quantiles: tuple[float, ...] = ()
+    cores: tuple[CoreSpeed, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse what is not finite."""
+        """Refuse what is not finite, and cores of other processes."""
+        if self.cores and len(self.cores) != len(self.run_values):
+            message = f"{len(self.cores)} cores of {len(self.run_values)} processes"
+            raise RecordError(message, path="session.cores")
+        if all_finite((*self.run_values, *self.half_widths, *self.quantiles)):
+            return  # nearly all, and a report holds tens of thousands
         finite("session.run_values", *self.run_values)
         finite("session.half_widths", *self.half_widths)
         finite("session.quantiles", *self.quantiles)
@@ -278,6 +287,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
         """Return the values of some processes; `estimates`: one of each, >= 1 of them."""
         first = estimates[0]
         widths = (estimate.half_width for estimate in estimates)
+        cores = tuple(e.core for e in estimates if e.core is not None)
         return cls(
             metric=first.metric,
             unit=first.unit,
@@ -285,6 +295,7 @@ class SessionValue(BulkRecord, array_like=True, frozen=True, kw_only=True):
             run_values=tuple(estimate.value for estimate in estimates),
             half_widths=tuple(width for width in widths if width is not None),
             better=first.better,
+            cores=cores if len(cores) == len(estimates) else (),
         )
 
 

@@ -6,12 +6,13 @@ from enum import Enum
 from math import inf, isfinite
 
 from pytest_gpuperf.errors import RecordError
-from pytest_gpuperf.model.frozen import BulkRecord, Frozen, finite
+from pytest_gpuperf.model.frozen import BulkRecord, Frozen, all_finite, finite
 from pytest_gpuperf.model.gap import Gap, GapCode
 
 __all__ = [
     "COLLECTORS",
     "CacheMode",
+    "CoreSpeed",
     "Estimate",
     "ReferenceSamples",
     "Series",
@@ -100,7 +101,33 @@ class Series(Frozen, frozen=True, kw_only=True):
 
     def __post_init__(self) -> None:
         """Refuse samples that are not finite."""
-        finite(f"series[{self.metric}].values", *self.values)
+        if not all_finite(self.values):
+            finite(f"series[{self.metric}].values", *self.values)
+
+
+class CoreSpeed(BulkRecord, array_like=True, frozen=True, kw_only=True):
+    """
+    How fast the core was that took some samples, by a loop timed between them; a list.
+
+    Attributes:
+        loop_s: Median processor time of the loop [s], > 0.
+
+        slope: By which power of the loop's time the samples followed it while the core
+            changed its speed; 0 where it did not.
+
+        precision: One over the variance of `slope`; 0: the samples do not tell.
+    """
+
+    loop_s: float
+    slope: float = 0.0
+    precision: float = 0.0
+
+    def __post_init__(self) -> None:
+        """Refuse what is not finite, and a loop that took no time."""
+        finite("core", self.loop_s, self.slope, self.precision)
+        if self.loop_s <= 0:
+            message = f"the loop took {self.loop_s!r} s"
+            raise RecordError(message, path="core.loop_s")
 
 
 class Estimate(BulkRecord, frozen=True, kw_only=True):
@@ -129,6 +156,9 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
 
         better: "lower", "higher" or "neither" for a metric of the user's own; None: what
             the catalogue says.
+
+        core: How fast the core was meanwhile; None: nobody could tell, or it does not
+            matter.
     """
 
     metric: str
@@ -141,6 +171,7 @@ class Estimate(BulkRecord, frozen=True, kw_only=True):
     sample_count: int = 1
     kernel: str | None = None
     better: str | None = None
+    core: CoreSpeed | None = None
 
     def __post_init__(self) -> None:
         """Refuse what is not finite, or an interval that is upside down."""
@@ -198,13 +229,19 @@ class ReferenceSamples(BulkRecord, frozen=True, kw_only=True):
         interrupted_s: The others [s].
 
         gap: Why it cannot run in this process; None: it can.
+
+        loop_s: Processor time of the loop that tells the core's speed, beside the samples
+            [s]; None: nobody could tell.
     """
 
     workload: str
     samples_s: tuple[float, ...] = ()
     interrupted_s: tuple[float, ...] = ()
     gap: Gap | None = None
+    loop_s: float | None = None
 
     def __post_init__(self) -> None:
         """Refuse samples that are not finite."""
-        finite(f"references[{self.workload}]", *self.samples_s, *self.interrupted_s)
+        if not (all_finite(self.samples_s) and all_finite(self.interrupted_s)):
+            finite(f"references[{self.workload}]", *self.samples_s, *self.interrupted_s)
+        finite(f"references[{self.workload}].loop_s", self.loop_s)

@@ -24,13 +24,13 @@ __all__ = [
     "DeviceTime",
     "Layer",
     "LayerTimes",
-    "Level",
     "Loop",
     "OperationTimes",
     "Phase",
     "PhaseTimes",
     "Span",
     "SpanKind",
+    "SpanLevel",
     "Step",
     "StepProfile",
     "StepSummary",
@@ -51,7 +51,7 @@ class SpanKind(str, Enum):
     OTHER = "other"
 
 
-class Level(str, Enum):
+class SpanLevel(str, Enum):
     """Which call of the recorder made a span."""
 
     PHASE = "phase"
@@ -125,7 +125,7 @@ class Span(Frozen, frozen=True, kw_only=True):
 
     name: str
     kind: SpanKind
-    level: Level
+    level: SpanLevel
     start_s: float
     end_s: float
     parent: int | None = None

@@ -467,6 +467,9 @@ class UtilizationWindow(Frozen, frozen=True, kw_only=True):
 
         average_class: The class of the average reading, by its label; None where it
             lacks SM, tensor or DRAM activity, or there is no reading.
+
+        health_s: Seconds of each health, by its value; readings without a temperature
+            left out. Empty in files of earlier versions.
     """
 
     gpu_index: int
@@ -480,11 +483,13 @@ class UtilizationWindow(Frozen, frozen=True, kw_only=True):
     real_util_p50: float | None = None
     real_util_p95: float | None = None
     average_class: str | None = None
+    health_s: Mapping[str, float] = {}
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("utilization.duration_s", self.duration_s)
         finite("utilization.class_s", *self.class_s.values())
+        finite("utilization.health_s", *self.health_s.values())
         finite("utilization.incomplete_s", self.incomplete_s)
         finite("utilization.unobserved_s", self.unobserved_s)
         scores = self.real_util, self.real_util_p50, self.real_util_p95

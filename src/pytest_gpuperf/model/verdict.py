@@ -16,10 +16,10 @@ __all__ = [
     "JUDGED",
     "BaselineSpan",
     "Cause",
-    "Command",
     "KernelChoice",
     "LeftOut",
     "Limit",
+    "NextCommand",
     "Operator",
     "Outcome",
     "Reason",
@@ -87,6 +87,7 @@ class Reason(str, Enum):
 class Cause(str, Enum):
     """The stable code of a case of a reason, where another thing is to be done."""
 
+    BLOCKS_HOPELESS = "blocks-hopeless"  # more of them would not decide either
     BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
     BOTH_SIDES = "both-sides"  # it is without a value on
     ENDED_EARLY = "ended-early"  # the run, or the loop, did not come to its end
@@ -104,7 +105,7 @@ class Cause(str, Enum):
     STILL_STRADDLES = "still-straddles"  # in fresh processes, too
 
 
-class Comparison(NamedTuple):
+class FailedComparison(NamedTuple):
     """
     A comparison that a value of a record failed.
 
@@ -230,7 +231,7 @@ class BaselineSpan(BulkRecord, frozen=True, kw_only=True):
         finite("baseline.unix_s", self.first_unix_s, self.last_unix_s)
 
 
-class Command(BulkRecord, frozen=True, kw_only=True):
+class NextCommand(BulkRecord, frozen=True, kw_only=True):
     """
     What to type next about a verdict, where pytest was started.
 
@@ -314,14 +315,16 @@ class Verdict(BulkRecord, frozen=True, kw_only=True):
     detail: tuple[str, ...] = ()
     remedy: str = ""
     sentence: str = ""
-    commands: tuple[Command, ...] = ()
+    commands: tuple[NextCommand, ...] = ()
 
     def __post_init__(self) -> None:
         """Refuse what is not finite."""
         finite("verdict.threshold", self.threshold)
-        finite("verdict.low", self.low)
-        finite("verdict.high", self.high)
-        finite("verdict.confirmations", *self.confirmations)
+        if self.low is not None or self.high is not None:  # of a limit alone
+            finite("verdict.low", self.low)
+            finite("verdict.high", self.high)
+        if self.confirmations:
+            finite("verdict.confirmations", *self.confirmations)
 
     @property
     def decides(self) -> bool:

@@ -38,9 +38,9 @@ if TYPE_CHECKING:
 
 
 __all__ = [
-    "Comparison",
     "Confirmed",
     "Limits",
+    "RevisionComparison",
     "compare",
     "compare_suite",
     "confirm_suspects",
@@ -57,7 +57,7 @@ _UNKNOWN = Gap(
 )
 
 
-class Comparison(Frozen, frozen=True, kw_only=True):
+class RevisionComparison(Frozen, frozen=True, kw_only=True):
     """
     What a comparison with a revision gave.
 
@@ -86,7 +86,7 @@ def compare(
     timeout_s: float,
     tell: Callable[[Progress], object] = lambda _: None,
     policy: AgainstPolicy | None = None,
-) -> Comparison:
+) -> RevisionComparison:
     """
     Compare tests of a revision with those of the working tree.
 
@@ -137,7 +137,7 @@ def compare(
         interrupted = True
     if interrupted:
         looks.gap = looks.gap or _incomplete("it was interrupted")
-    return Comparison(
+    return RevisionComparison(
         against=replace(
             against,
             block_count=len(looks.blocks),
@@ -222,10 +222,10 @@ def confirm_suspects(suite: Suite, first: FirstLook) -> Confirmed:
 
 def _compare_with_stored(
     suite: Suite, commit: str | None, limits: Limits
-) -> Comparison:
+) -> RevisionComparison:
     """Compare suspects with a stored commit; tell the run why that is not possible."""
     if commit is None:
-        comparison = Comparison(against=Against(revision="", gap=_UNKNOWN))
+        comparison = RevisionComparison(against=Against(revision="", gap=_UNKNOWN))
     else:
         comparison = _compare(suite, commit[:_SHORT], limits)
         suite.against = comparison.against
@@ -269,7 +269,7 @@ def _of_one_session(first: FirstLook) -> set[str]:
     return {case.key.test_id for case in suspects} - decidable
 
 
-def _compare(suite: Suite, revision: str, limits: Limits) -> Comparison:
+def _compare(suite: Suite, revision: str, limits: Limits) -> RevisionComparison:
     """Compare tests of a run with a revision."""
     config = suite.config
     request = SidesRequest(
@@ -301,10 +301,10 @@ def _gated(limits: Mapping[str, float | None]) -> dict[str, float | None]:
     return {metric: limit for metric, limit in limits.items() if limit is not None}
 
 
-def _not_compared(revision: str, reason: str, remedy: str) -> Comparison:
+def _not_compared(revision: str, reason: str, remedy: str) -> RevisionComparison:
     """Return a comparison of which nothing was begun."""
     gap = Gap(code=GapCode.NOT_ASKED, reason=reason, remedy=remedy)
-    return Comparison(against=Against(revision=revision, gap=gap))
+    return RevisionComparison(against=Against(revision=revision, gap=gap))
 
 
 class _Looks:

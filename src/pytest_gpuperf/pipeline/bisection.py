@@ -36,11 +36,11 @@ if TYPE_CHECKING:
     from pytest_gpuperf.pipeline.repeat import CommandLine
 
 __all__ = [
-    "Answer",
     "BisectRequest",
     "Commit",
     "Ending",
     "Search",
+    "SearchResult",
     "Trial",
     "TrialOutcome",
     "bisect",
@@ -157,7 +157,7 @@ class Search(Frozen, frozen=True, kw_only=True):
     trials: tuple[Trial, ...] = ()
 
 
-class Answer(Frozen, frozen=True, kw_only=True):
+class SearchResult(Frozen, frozen=True, kw_only=True):
     """
     What a search came to.
 
@@ -187,7 +187,7 @@ def bisect(
     tell: Callable[[Trial, Commit, int], object] = lambda *_: None,
     progress: Callable[[Progress], object] = lambda _: None,
     restart: bool = False,
-) -> Answer:
+) -> SearchResult:
     """
     Find the commit that made a test slower.
 
@@ -231,7 +231,7 @@ def bisect(
     try:
         answer = _search(commits, state, trier, tell)
     except KeyboardInterrupt:
-        return Answer(ending=Ending.INTERRUPTED, trials=state.trials)
+        return SearchResult(ending=Ending.INTERRUPTED, trials=state.trials)
     state.forget()
     return replace(answer, trials=state.trials)
 
@@ -265,7 +265,7 @@ def _search(
     state: _State,
     trier: _Trier,
     tell: Callable[[Trial, Commit, int], object],
-) -> Answer:
+) -> SearchResult:
     """Return the answer; try commits until only one is left that can be to blame."""
 
     def tried(index: int, limit: float) -> Trial:
@@ -281,7 +281,7 @@ def _search(
     if whole.outcome is not TrialOutcome.BAD:
         skipped = whole.outcome is TrialOutcome.SKIPPED
         ending = Ending.UNDECIDED if skipped else Ending.NO_REGRESSION
-        return Answer(ending=ending, trial=whole)
+        return SearchResult(ending=ending, trial=whole)
     effect = 0.0 if whole.change is None else whole.change.effect or 0.0
     half = abs(math.sqrt(1 + effect) - 1)
     while (index := _next(commits, state)) is not None:
@@ -289,13 +289,13 @@ def _search(
     low, high = _bounds(commits, state)
     if high - low > 1:
         between = tuple(commits[low + 1 : high + 1])
-        return Answer(ending=Ending.NARROWED, commits=between, trial=whole)
+        return SearchResult(ending=Ending.NARROWED, commits=between, trial=whole)
     last = whole
     if low >= 0:  # the one before it is not the good one, which it was held against
         last = trier.tried(commits[high].id, half, before=commits[low].id)
     found = last.outcome is TrialOutcome.BAD
     ending = Ending.FOUND if found else Ending.UNDECIDED
-    return Answer(ending=ending, commits=(commits[high],), trial=last)
+    return SearchResult(ending=ending, commits=(commits[high],), trial=last)
 
 
 def _bounds(commits: Sequence[Commit], state: _State) -> tuple[int, int]:

@@ -29,7 +29,7 @@ from pytest_gpuperf.model.verdict import Outcome, Reason, Verdict, VerdictEviden
 from pytest_gpuperf.pipeline.memory import slug_of
 from pytest_gpuperf.pipeline.verdicts import gates, grouped, references_of
 from pytest_gpuperf.report import display, terminal
-from pytest_gpuperf.report.explanation import listed
+from pytest_gpuperf.report.explanation import completed, listed
 from pytest_gpuperf.report.words import for_pytest
 
 if TYPE_CHECKING:
@@ -453,7 +453,6 @@ def write_reports(suite: Suite, run: Run) -> None:
     reports = suite.config.reports
     if not reports:
         return
-    from pytest_gpuperf.report.explanation import completed
     from pytest_gpuperf.report.runs import write_report
 
     run = completed(with_samples(suite, run))

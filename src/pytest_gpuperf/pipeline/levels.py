@@ -37,7 +37,7 @@ class Demand(Frozen, frozen=True, kw_only=True):
 
         differing: The files that differ between the trees, relative to the root.
 
-        kept: Environments, which are no code of the project.
+        environments: Those in the working tree, which are not code of the project.
 
         scratch: The run's folder, which the old tree lies in.
 
@@ -48,7 +48,7 @@ class Demand(Frozen, frozen=True, kw_only=True):
     test_ids: tuple[str, ...]
     tracked: Mapping[Side, frozenset[str]]
     differing: frozenset[str]
-    kept: tuple[str, ...]
+    environments: tuple[str, ...]
     scratch: str
     is_built: bool = True
 
@@ -100,6 +100,7 @@ def settle(
     """
     search = _Search(commands, demand, ignored)
     findings: dict[int, Gap] = {}
+    without_code: Settled | None = None
     level: int | None = 0
     while level is not None:
         try:
@@ -108,12 +109,17 @@ def settle(
             findings[level] = Gap.of(error)
             break
         finding = search.finding(settled)
-        is_lazy = finding is not None and finding.code is GapCode.NO_OWN_CODE
-        if finding is None or (is_lazy and level == 1):
-            return settled  # each process that measures is proven by itself
+        if finding is None:
+            return settled
+        if finding.code is GapCode.NO_OWN_CODE and level == 1:
+            without_code = settled
         findings[level] = finding
         level = _next_level(level, finding.code, is_built=demand.is_built)
-    raise _refused(findings)
+    if without_code is None:
+        raise _refused(findings)
+    # a build has shown no code either: tests import it, and each process that measures
+    # is proven by itself
+    return without_code
 
 
 def _next_level(level: int, code: GapCode, *, is_built: bool) -> int | None:
@@ -132,8 +138,10 @@ def _refused(findings: Mapping[int, Gap]) -> SidesRefusedError:
     # a file that git does not have explains whatever else is wrong
     codes = (GapCode.LOST_FILE, GapCode.FAILED, GapCode.NOT_COLLECTED)
     gaps = list(findings.values())
-    chosen = next((gap for code in codes for gap in gaps if gap.code is code), gaps[0])
-    remedy = chosen.remedy
+    decisive = next(
+        (gap for code in codes for gap in gaps if gap.code is code), gaps[0]
+    )
+    remedy = decisive.remedy
     return SidesRefusedError(
         message + "; ".join(lines), remedy=remedy, findings=tuple(lines)
     )
@@ -218,7 +226,9 @@ class _Search:
             )
             for side in (Side.OLD, Side.NEW)
         )
-        return Project(old, new, kept=demand.kept, scratch=demand.scratch)
+        return Project(
+            old, new, environments=demand.environments, scratch=demand.scratch
+        )
 
     def _roots(self, command: SideCommand) -> tuple[str, ...]:
         """Return the import roots that a tree has, of those that the user's run uses."""
@@ -232,11 +242,11 @@ class _Search:
     def _ungenerated(self, settled: Settled) -> Gap | None:
         """Return that the old side lacks a file that git ignores; None: it has all."""
         collections, root = settled.collections, self._commands[Side.NEW].tree
-        own = settled.project.files_of(Side.NEW, collections[Side.NEW].loaded)
+        own_files = settled.project.files_of(Side.NEW, collections[Side.NEW].loaded)
         names = {name for name, _ in collections[Side.OLD].loaded.files}
         missing = {
             str(Path(path).relative_to(root)): name
-            for name, path in own
+            for name, path in own_files
             if name not in names and Path(path).is_relative_to(root)
         }
         for path in sorted(self._ignored(sorted(missing))):

@@ -13,14 +13,14 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pytest_gpuperf.collect.loaded_files import LoadedFile, Recording
+from pytest_gpuperf.collect.loaded_files import FileRecording, LoadedFile
 from pytest_gpuperf.collect.ncu import key as keys
 from pytest_gpuperf.collect.ncu.catalogue import Catalogue
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.launches import CapturedLaunch, read_capture
 from pytest_gpuperf.collect.ncu.nvtx import DOMAIN, INCLUDE
 from pytest_gpuperf.collect.ncu.session import Session
-from pytest_gpuperf.collect.ncu.store import Store
+from pytest_gpuperf.collect.ncu.store import EntryStore
 from pytest_gpuperf.collect.runner import Finished
 from pytest_gpuperf.config import NcuReplay
 from pytest_gpuperf.errors import (
@@ -53,7 +53,7 @@ from pytest_gpuperf.report.display import plural
 
 if TYPE_CHECKING:
     from pytest_gpuperf.collect.loaded_files import LoadedFile
-    from pytest_gpuperf.collect.ncu.store import Store
+    from pytest_gpuperf.collect.ncu.store import EntryStore
     from pytest_gpuperf.config import Config
     from pytest_gpuperf.measure.site import Site
     from pytest_gpuperf.model.counters import PassCost
@@ -217,7 +217,7 @@ def counted(
     if site.identity.role is not Role.MAIN and not in_block:
         return NcuCounters(fill(requests), collectors=collectors)
     try:
-        store = Store()
+        store = EntryStore()
         cache = CountCache(
             site,
             requests,
@@ -295,7 +295,7 @@ class _Ncu:
         ) -> Finished:
             nonlocal launches, files
             root = Path(self.site.config.root)
-            recording = Recording(Path(scratch, "loaded"), root)
+            recording = FileRecording(Path(scratch, "loaded"), root)
             env = {**env, **recording.variables(env)}
             try:
                 report, finished = self._run(
@@ -449,7 +449,7 @@ class CountCache:
         self,
         site: Site,
         requests: Sequence[CounterRequest],
-        store: Store,
+        store: EntryStore,
         *,
         identity: Mapping[str, object],
         files: Mapping[str, frozenset[LoadedFile] | None],

@@ -130,16 +130,16 @@ class Project:
 
         new: The working tree.
 
-        kept: Folders in the working tree that are no code of it: environments.
+        environments: Folders in the working tree that are not code of it.
 
         scratch: The run's folder, which the old tree lies in.
     """
 
     def __init__(
-        self, old: Tree, new: Tree, *, kept: tuple[str, ...], scratch: str
+        self, old: Tree, new: Tree, *, environments: tuple[str, ...], scratch: str
     ) -> None:
         self.trees = {Side.OLD: old, Side.NEW: new}
-        self._kept = kept
+        self._environments = environments
         self._scratch = scratch
         self._roots = {
             s: _roots_by_stem(tree.tracked) for s, tree in self.trees.items()
@@ -153,8 +153,8 @@ class Project:
         if inside(path, self.trees[Side.OLD].root):
             return Side.OLD
         is_new = inside(path, self.trees[Side.NEW].root)
-        is_kept = inside(path, self._scratch, *self._kept)
-        return Side.NEW if is_new and not is_kept else None
+        is_neither = inside(path, self._scratch, *self._environments)
+        return Side.NEW if is_new and not is_neither else None
 
     def files_of(self, side: Side, loaded: Loaded) -> list[tuple[str, str]]:
         """Return what was loaded of a side's own files, with its name."""
@@ -214,8 +214,8 @@ class Project:
 
             differing: The files that differ between the trees, relative to the root.
         """
-        own = self.files_of(side, loaded)
-        has_code = any(not is_test_file(path) for _, path in own)
+        own_files = self.files_of(side, loaded)
+        has_code = any(not is_test_file(path) for _, path in own_files)
         if has_code or not differing or any(map(is_test_file, differing)):
             return None
         reason = f"the {side.value} side loads no code of this repository"
@@ -249,7 +249,7 @@ class Project:
 
 def edited(
     side: Side,
-    own: Iterable[tuple[str, str]],
+    own_files: Iterable[tuple[str, str]],
     states: Mapping[str, FileState],
     *,
     since_ns: int,
@@ -260,13 +260,13 @@ def edited(
     Args:
         side: The side.
 
-        own: Its files, with their names.
+        own_files: Its files, with their names.
 
         states: What they were like, by path.
 
         since_ns: When that was [ns since the epoch], for files without a state.
     """
-    for name, path in own:
+    for name, path in own_files:
         before, now = states.get(path), FileState.of(path)
         is_edited = now.mtime_ns > since_ns if before is None else now != before
         if is_edited and (before is None or now.digest != before.digest):
@@ -279,19 +279,19 @@ def edited(
 
 
 def modules_that_differ(
-    own: Iterable[tuple[str, str]], differing: Iterable[str]
+    own_files: Iterable[tuple[str, str]], differing: Iterable[str]
 ) -> tuple[str, ...]:
     """
     Return what differs: loaded modules by their names, other files with code by path.
 
     Args:
-        own: The files that both sides have loaded, with their names.
+        own_files: The files that both sides have loaded, with their names.
 
         differing: The files and submodules that differ between the trees, relative to
             the root; submodules end with a slash.
     """
     stems: dict[str, set[str]] = {}
-    for name, path in own:
+    for name, path in own_files:
         stem = _stem(name, path)
         stems.setdefault(stem.rpartition("/")[2], set()).add(stem)
     names = set()
@@ -304,9 +304,9 @@ def modules_that_differ(
             for stem in stems.get(bare.rpartition("/")[2], ())
             if f"/{bare}".endswith(f"/{stem}")
         }
-        named = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
+        modules = {m.removesuffix("/__init__").replace("/", ".") for m in matches}
         is_code = path.endswith((*_CODE, "/"))
-        names |= named or ({path} if is_code else set())
+        names |= modules or ({path} if is_code else set())
     return tuple(sorted(names))
 
 
@@ -347,4 +347,4 @@ def _roots_by_stem(tracked: frozenset[str]) -> dict[str, frozenset[str]]:
             root = "/".join(parts[:index])
             if root not in packages or not root:
                 roots.setdefault("/".join(parts[index:]), set()).add(root)
-    return {stem: frozenset(found) for stem, found in roots.items()}
+    return {stem: frozenset(folders) for stem, folders in roots.items()}

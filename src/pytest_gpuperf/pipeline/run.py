@@ -111,7 +111,8 @@ def decide(suite: Suite) -> tuple[MachineShift, ...]:
         )
         if by_revision is not None:
             changes = verdicts.as_confirmed(changes, by_revision.verdicts)
-        suite.verdicts = tuple(map(for_pytest, (*limits, *changes, *compared)))
+        decided = verdicts.without_repeats((*limits, *changes, *compared))
+        suite.verdicts = tuple(map(for_pytest, decided))
     return verdicts.shifts(first, confirmed, references)
 
 

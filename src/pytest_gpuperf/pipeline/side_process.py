@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 __all__ = [
     "LISTING_VARIABLE",
     "CollectedTest",
+    "CollectedTests",
     "Collection",
-    "Listing",
     "SideCommand",
     "collect",
 ]
@@ -62,9 +62,9 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
 
         tree: The root of its own tree, without links.
 
-        other: The root of the other side's tree.
+        other_tree: The root of the other side's tree.
 
-        kept: Folders of the other tree that are for both: an environment in it.
+        environments: Folders of the other tree that are for both sides.
 
         scratch: A folder of its own, which lasts as long as the run.
 
@@ -80,8 +80,8 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
     folder: str
     command: CommandLine
     tree: str
-    other: str
-    kept: tuple[str, ...]
+    other_tree: str
+    environments: tuple[str, ...]
     scratch: str
     front: tuple[str, ...] = ()
     level: int = 0
@@ -125,9 +125,9 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         inherited["PYTHONPATH"] = os.pathsep.join(
             self._moved(path) for path in paths if path
         )
-        moved = (self.tree, self.other, self.kept, self.front, self.level)
+        moved = (self.tree, self.other_tree, self.environments, self.front, self.level)
         first = [(redirection.__file__, moved)] if self.level else []
-        recording = loaded_files.Recording(Path(scratch, _BOOT), None, first=first)
+        recording = loaded_files.FileRecording(Path(scratch, _BOOT), None, first=first)
         if self.has_overlay:
             _make_overlay(scratch)
         return {
@@ -171,7 +171,7 @@ class SideCommand(Frozen, frozen=True, kw_only=True):
         """Return a path of the other tree in the own one, if it is there."""
         if not Path(path).is_absolute() or self.side is Side.NEW:
             return path
-        place = redirection.moved(path, self.tree, self.other, self.kept)
+        place = redirection.moved(path, self.tree, self.other_tree, self.environments)
         return place if Path(place).exists() else path
 
 
@@ -234,7 +234,7 @@ class CollectedTest(Frozen, frozen=True, kw_only=True):
     measures: bool
 
 
-class Listing(Frozen, frozen=True, kw_only=True):
+class CollectedTests(Frozen, frozen=True, kw_only=True):
     """
     What a process has collected.
 
@@ -325,7 +325,7 @@ def collect(
             tail = "\n".join(finished.log_tail.splitlines()[-_SHOWN_LINES:])
             failure = f"it collected nothing (exit {finished.exit_code}): {tail}"
             return Collection(tests={}, loaded=loaded, failure=failure)
-        listed = codec.from_text(listing.read_bytes(), Listing)
+        listed = codec.from_text(listing.read_bytes(), CollectedTests)
     failures = (
         f"it cannot collect {name}: {text}" for name, text in listed.failures.items()
     )

@@ -205,7 +205,7 @@ def open_sides(
                     for side, side_command in commands.items()
                 },
                 differing=differing,
-                kept=_environments(repository.root),
+                environments=_environments(repository.root),
                 scratch=tree.scratch,
                 is_built=request.build_command is None
                 and all(project_folder(c.tree, c.folder) for c in commands.values()),
@@ -215,7 +215,7 @@ def open_sides(
             ignored=repository.ignored,
         )
         trees = {Side.OLD: repository.within(tree.path), Side.NEW: repository}
-        states = {side: _file_states(one, commit) for side, one in trees.items()}
+        states = {side: _file_states(files, commit) for side, files in trees.items()}
         sides = _sides(request, commit, settled, differing, remarks=tree.remarks)
         changed_files = partial(_changed_files, trees, commit, states)
         yield replace(sides, changed_files=changed_files)
@@ -284,12 +284,12 @@ def proof(sides: Sides, side: Side, scratch: str) -> Gap | None:
             reason=f"a process of the {side.value} side did not say what it has loaded",
             remedy="let its tests end without os._exit",
         )
-    own = project.files_of(side, loaded)
+    own_files = project.files_of(side, loaded)
     return (
         project.foreign(side, loaded)
         or project.shared(side, loaded)
         or project.without_code(side, loaded, sides.differing)
-        or proofs.edited(side, own, sides.states, since_ns=sides.opened_ns)
+        or proofs.edited(side, own_files, sides.states, since_ns=sides.opened_ns)
     )
 
 
@@ -298,19 +298,19 @@ def _commands(
 ) -> dict[Side, SideCommand]:
     """Return how a process of each side is started where nothing is redirected."""
     below = os.path.relpath(os.path.realpath(command.folder), root)
-    roots = {Side.OLD: tree.path, Side.NEW: root}
-    others = {Side.OLD: root, Side.NEW: tree.path}
+    trees = {Side.OLD: tree.path, Side.NEW: root}
+    other_trees = {Side.OLD: root, Side.NEW: tree.path}
     commands = {}
     for side in Side:
         scratch = Path(tree.scratch, f"side-{side.value}")
         scratch.mkdir()
         commands[side] = SideCommand(
             side=side,
-            folder=os.path.normpath(Path(roots[side], below)),
+            folder=os.path.normpath(Path(trees[side], below)),
             command=command,
-            tree=roots[side],
-            other=others[side],
-            kept=_environments(root),
+            tree=trees[side],
+            other_tree=other_trees[side],
+            environments=_environments(root),
             scratch=str(scratch),
         )
     return commands
@@ -387,12 +387,12 @@ def _sides(
     changed = {i for i in common if not _is_same(old[i], new[i])}
     if request.tests_mine:
         changed = set()
-    own = [
+    own_files = [
         file
         for side, collection in settled.collections.items()
         for file in settled.project.files_of(side, collection.loaded)
     ]
-    states = {path: FileState.of(path) for _, path in own}
+    states = {path: FileState.of(path) for _, path in own_files}
     marker = Path(settled.commands[Side.OLD].scratch, "proven")
     marker.touch()
     return Sides(
@@ -405,7 +405,7 @@ def _sides(
         changed=tuple(i for i in common if i in changed),
         only_old=tuple(i for i, test in old.items() if test.measures and i not in new),
         only_new=tuple(i for i in request.test_ids if i not in old),
-        modules=proofs.modules_that_differ(own, differing),
+        modules=proofs.modules_that_differ(own_files, differing),
         differing=differing,
         remarks=remarks,
         project=settled.project,

@@ -265,6 +265,7 @@ class Suite:
             return self.site.recording.references()
         if not self._references:
             return ()
+        # who measures nothing does not load it
         from pytest_gpuperf.measure.references import reference_records
 
         return tuple(
@@ -283,9 +284,8 @@ class Suite:
         """Return how many xdist workers measured host times; 1: there were none."""
         measured = (r for test in self.results.values() for r in test.records)
         host = (r for r in measured if Family.HOST_TIME.value in r.facts)
-        return max(
-            (int(r.soft_facts.get("xdist_workers", "1")) for r in host), default=1
-        )
+        first = next(host, None)  # all of a run have the same number
+        return 1 if first is None else int(first.soft_facts.get("xdist_workers", "1"))
 
     def elapsed_s(self) -> float:
         """Return how long the run has taken so far [s]."""

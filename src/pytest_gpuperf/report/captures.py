@@ -3,9 +3,16 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from typing import Protocol
 
+from pytest_gpuperf.judge.captures import (
+    TOLERANCE,
+    CaptureSide,
+    Difference,
+    Direction,
+    Mismatch,
+)
 from pytest_gpuperf.model.counters import (
     Analysis,
     Bound,
@@ -14,6 +21,7 @@ from pytest_gpuperf.model.counters import (
     Limiter,
     LimiterName,
 )
+from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import prose
@@ -37,11 +45,14 @@ __all__ = [
     "capture_markdown",
     "captured_ranges",
     "device_of",
+    "difference_columns",
+    "difference_remarks",
     "evidence_text",
     "kernel_name",
     "kernel_names",
     "limiter_facts",
     "limiter_text",
+    "mismatch_gap",
     "plain_name",
     "roof_text",
 ]
@@ -281,7 +292,7 @@ def capture_lines(
         if heading:
             yield Line(heading, Style.TITLE)
         yield from (
-            _lines(_columns(launches, metrics, str), [_asked(metrics)], width)
+            _lines(_columns(launches, metrics, str), [_requested(metrics)], width)
             if shown is None
             else _lines(_analysed(launches, shown[number], str), _BELOW, width)
         )
@@ -350,7 +361,7 @@ def _lines(
             yield from wrapped(line, width=width, depth=2)
 
 
-def _asked(metrics: Sequence[str] | None) -> frozenset[str]:
+def _requested(metrics: Sequence[str] | None) -> frozenset[str]:
     """Return the heads of the metrics that were asked for."""
     return frozenset(map(display.escape, metrics or ()))
 
@@ -524,3 +535,67 @@ def _count(capture: CaptureLike, metrics: Sequence[str] | None) -> str:
     if metrics is not None:
         return text
     return f"{text}, {display.plural(len(present), 'metric')}: choose them with --metrics=a,b"
+
+
+def mismatch_gap(
+    mismatch: Mismatch, paths: Sequence[str], was: CaptureSide, now: CaptureSide
+) -> Gap:
+    """Return why two captures are not compared, and what to do."""
+    if mismatch is Mismatch.DEVICE:
+        gpus = (" ".join(c.device.values()) or "an unknown GPU" for c in (was, now))
+        return Gap(
+            code=GapCode.CONFIG,
+            reason=f"{paths[0]} and {paths[1]} are of different GPUs: "
+            + " and ".join(gpus),
+            remedy="profile both on one kind of GPU",
+        )
+    clocks = (display.value(c.clock_hz or 0.0, "Hz") for c in (was, now))
+    return Gap(
+        code=GapCode.CONFIG,
+        reason=f"their SM clocks differ: {' and '.join(clocks)}",
+        remedy="profile both with the same ncu --clock-control, on a GPU at rest",
+    )
+
+
+def difference_columns(differences: Iterable[Difference]) -> tuple[Column, ...]:
+    """Return a row for each metric that is not the same in both captures."""
+    rows = [d for d in differences if d.direction is not Direction.SAME]
+    kernels = tuple(display.escape(plain_name(row.kernel)) for row in rows)
+    was = tuple("" if r.was is None else display.value(r.was, r.unit) for r in rows)
+    now = tuple("" if r.now is None else display.value(r.now, r.unit) for r in rows)
+    directions = tuple(row.direction.value if row.direction else "" for row in rows)
+    return (
+        Column(head="kernel", cells=kernels, shrinks=True),
+        Column(head="metric", cells=tuple(row.metric for row in rows)),
+        Column(head="was", cells=was, right=True, blank="-"),
+        Column(head="now", cells=now, right=True, blank="-"),
+        Column(head="change", cells=tuple(map(_change, rows)), right=True),
+        Column(head="verdict", cells=directions),
+    )
+
+
+def _change(difference: Difference) -> str:
+    """Return a change: of shares the difference, of amounts the ratio."""
+    was, now = difference.was, difference.now
+    if was is None or now is None or was == now:
+        return ""
+    if difference.unit == "fraction":
+        return display.points(now - was)
+    return display.change(now / was - 1) if was else ""
+
+
+def difference_remarks(
+    differences: Iterable[Difference], clocks: Iterable[float | None]
+) -> list[str]:
+    """Return what stands below the table, a sentence each; clocks in Hz."""
+    same_count = sum(d.direction is Direction.SAME for d in differences)
+    same = display.plural(same_count, "metric")
+    tolerance = display.whole_percent(TOLERANCE)
+    remarks = [f"the same: {same}, counts exactly and others within {tolerance}"]
+    known_clocks = [display.value(hertz, "Hz") for hertz in clocks if hertz]
+    if known_clocks:
+        remarks.append(
+            "time is not judged: each launch ran alone under ncu, at "
+            + " and ".join(known_clocks)
+        )
+    return remarks

@@ -25,6 +25,7 @@ __all__ = [
     "date",
     "escape",
     "exactly",
+    "in_fine_unit",
     "interval",
     "moment",
     "pair",
@@ -74,6 +75,8 @@ _SPELLINGS: dict[str, Prefixes] = {
     "Hz": _prefixed("Hz", 0, 3, 6, 9),
 }
 
+_FINE = {"s": ("us", 6), "fraction": ("%", 2), "J": ("mJ", 3)}
+
 # how Nsight Compute spells amounts of bytes, which nobody reads in nine digits
 _BYTES = re.compile(r"[KMGT]?byte(?:/[mun]?s(?:econd)?)?|B(?:/s)?")
 
@@ -106,6 +109,18 @@ def value(
     if unit == "fraction":
         bounds += [Decimal(0), Decimal(1)]
     return _written(_rounded_within(exact, unit, digits, bounds), unit, exact)
+
+
+def in_fine_unit(number: float, unit: str) -> tuple[float, str]:
+    """
+    Return a value in one and the same unit for all of its kind, for who shows 3 decimals.
+
+    Example:
+        >>> in_fine_unit(2.5e-6, "s"), in_fine_unit(64.0, "bytes")
+        ((2.5, 'us'), (64.0, 'bytes'))
+    """
+    spelling, exponent = _FINE.get(unit, (unit, 0))
+    return float(Decimal(repr(number)).scaleb(exponent)), spelling
 
 
 def time_in(number_s: float, unit: str | None) -> str:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import textwrap
 from collections.abc import Iterator, Mapping, Sequence
 
-from pytest_gpuperf.model.gap import Finding, Readiness, Status
+from pytest_gpuperf.model.gap import Condition, Finding, Obstacle, Readiness, Status
 from pytest_gpuperf.model.roofline import Peak, Peaks
 from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import code, escape, prose
@@ -25,6 +25,12 @@ __all__ = ["doctor_bytes", "peaks_bytes"]
 
 _BAD = (Status.STOPS, Status.BENDS)  # shown with cause, evidence and remedy
 _STYLES = {Status.STOPS: Style.BAD, Status.BENDS: Style.DOUBT}
+_OBSTACLES = {
+    Obstacle.PEAKS_FAILED: "--measure-peaks failed",
+    Obstacle.NO_GPU: "there is no GPU to measure with",
+    Obstacle.NO_TIMING: "there is a GPU, but its time cannot be measured",
+    Obstacle.LOST: "cannot be measured here: ",
+}
 _INDENT = "  "  # before a table, and between its columns
 _LEAST_SOURCE = 16  # characters of a line: no word of a source is longer
 
@@ -35,8 +41,7 @@ def doctor_bytes(
     remarks: Sequence[str],
     form: str,
     *,
-    state: Readiness,
-    verdict: str,
+    condition: Condition,
     width: int | None = None,
 ) -> bytes:
     """
@@ -51,13 +56,13 @@ def doctor_bytes(
 
         form: text, json or markdown.
 
-        state: Whether the machine is ready.
-
-        verdict: Why, as a sentence.
+        condition: Whether the machine is ready, and why it is not.
 
         width: Characters of a line of text; None: the terminal's, 100 where there is
             none.
     """
+    state = condition.state
+    verdict = _verdict(condition)
     if form == "json":
         return json_bytes(
             {
@@ -76,6 +81,13 @@ def doctor_bytes(
         else _lines(head, findings, width)
     )
     return text_bytes((*lines, "")) + peaks_bytes(peaks, remarks, form, width=width)
+
+
+def _verdict(condition: Condition) -> str:
+    """Return why a machine is ready or not."""
+    if condition.obstacle is None:
+        return "everything on the GPU can be measured"
+    return f"{_OBSTACLES[condition.obstacle]}{', '.join(condition.lost)}"
 
 
 def _lines(head: str, findings: Sequence[Finding], width: int) -> Iterator[Line]:

@@ -11,8 +11,8 @@ from pytest_gpuperf.model.run import Run
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import (
     BaselineSpan,
-    Command,
     Limit,
+    NextCommand,
     Outcome,
     Reason,
     Verdict,
@@ -118,7 +118,7 @@ def joint_explanation(
     """
     first = verdicts[0]
     tests = display.plural(len(set(called)), "measurement")
-    head = f"{words.label(first.outcome)} {tests}: {_why(first)}"
+    head = f"{words.label(first.outcome)} {tests}: {_reason(first)}"
     yield from wrapped(head, width=width, style=STYLES[first.outcome])
     for detail in first.detail:
         if all(detail in verdict.detail for verdict in verdicts):
@@ -163,7 +163,7 @@ def longrepr_lines(
     style = STYLES[verdict.outcome]
     if verdict.outcome is Outcome.UNMEASURED:  # a skip's reason is one line
         parts = (
-            f"{_subject(verdict)}: {_why(verdict)}",
+            f"{_subject(verdict)}: {_reason(verdict)}",
             display.escape(verdict.remedy),
         )
         yield Line("; ".join(filter(None, parts)), style)
@@ -225,11 +225,11 @@ def evidence(verdict: Verdict) -> str:
     tells = verdict.reason is not Reason.CHILD_GAVE_NO_VALUE
     if verdict.outcome not in _UNDECIDED and text and tells:
         return text
-    why = _why(verdict)
-    return f"{text}: {why}" if text else why
+    reason = _reason(verdict)
+    return f"{text}: {reason}" if text else reason
 
 
-def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[Command, ...]:
+def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[NextCommand, ...]:
     """
     Return what to type next about a verdict.
 
@@ -240,16 +240,16 @@ def commands(verdict: Verdict, options: Mapping[str, str]) -> tuple[Command, ...
     """
     if verdict.outcome is Outcome.UNMEASURED:
         return ()
-    again = _command(_REPRODUCE, verdict, options, _flags(options, _JUDGING))
+    reproduce = _command(_REPRODUCE, verdict, options, _flags(options, _JUDGING))
     if options.get("gpuperf_update") == "all" or verdict.of_revision:
-        return (again,)  # it is accepted already, or nothing can be stored
+        return (reproduce,)  # it is accepted already, or nothing can be stored
     if verdict.outcome not in {Outcome.REGRESSED, Outcome.IMPROVED}:
-        return (again,)
+        return (reproduce,)
     flags = _flags(options, _ACCEPTING)
-    return again, _command(_ACCEPT, verdict, options, flags, "--gpuperf-update=all")
+    return reproduce, _command(_ACCEPT, verdict, options, flags, "--gpuperf-update=all")
 
 
-def command_text(command: Command) -> str:
+def command_text(command: NextCommand) -> str:
     """Return a command as it is typed into a shell, safe to print."""
     return display.escape(" ".join(map(display.quoted, command.argv)))
 
@@ -270,7 +270,7 @@ def completed(run: Run) -> Run:
     return replace(run, verdicts=verdicts)
 
 
-def _why(verdict: Verdict) -> str:
+def _reason(verdict: Verdict) -> str:
     """Return the reason as a fragment; the tool's own words for an unmeasured metric."""
     if verdict.outcome is Outcome.UNMEASURED and verdict.detail:
         return display.escape(verdict.detail[0])
@@ -357,9 +357,16 @@ def _missed(verdict: Verdict, estimate: Estimate, threshold: float) -> str:
 def _values(verdict: Verdict, change: Change) -> str:
     """Return the value now and before, and the change without the machine's part."""
     text, drift = _moved(verdict, change), change.machine_shift or 0.0
-    if not change.effect or abs(drift) < _DRIFT:
+    core = change.core_shift or 0.0
+    parts = []
+    if abs(core) >= _DRIFT:
+        speed = "slower" if core > 0 else "faster"
+        parts.append(f"a {speed} core ({display.change(core)})")
+    if abs(drift) >= _DRIFT:
+        parts.append(f"machine drift of {display.change(drift)}")
+    if not change.effect or not parts:
         return text
-    return f"{text} without machine drift of {display.change(drift)}"
+    return f"{text} without {' and '.join(parts)}"
 
 
 def _moved(verdict: Verdict, change: Change) -> str:
@@ -367,8 +374,8 @@ def _moved(verdict: Verdict, change: Change) -> str:
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
     if change.effect == 0:
         return f"{display.value(change.current, unit)}, as before"
-    now, then = display.pair(change.current, change.reference, unit)
-    text = f"{now}, was {then}"
+    now, was = display.pair(change.current, change.reference, unit)
+    text = f"{now}, was {was}"
     if change.effect is None:
         return text
     limit = verdict.threshold
@@ -381,11 +388,11 @@ def _brief(verdict: Verdict) -> str:
     change = verdict.change
     if change is None:
         return ""
-    seen = _seen(verdict, change, (verdict.threshold or 0.0,))
-    return f": {_values(verdict, change)}{seen}"
+    detectable = _detectable(verdict, change, (verdict.threshold or 0.0,))
+    return f": {_values(verdict, change)}{detectable}"
 
 
-def _seen(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
+def _detectable(verdict: Verdict, change: Change, limits: Sequence[float]) -> str:
     """Return the smallest change that is seen by so much; "" where it is not known."""
     if change.detectable_effect is None or change.exact:
         return ""
@@ -410,7 +417,7 @@ def _change_evidence(verdict: Verdict, change: Change) -> str:
         if limit is None
         else f", limit {display.exactly(limit, 'fraction')}"
     )
-    return text + _seen(verdict, change, limits)
+    return text + _detectable(verdict, change, limits)
 
 
 def _confirmed(verdict: Verdict) -> str:
@@ -447,8 +454,8 @@ def _baseline(span: BaselineSpan | None) -> str:
     text = f"baseline: {', '.join(parts)}"
     moved = listed(
         (
-            display.escape(f"{name} {then} -> {now}")
-            for name, (then, now) in sorted(span.moved.items())
+            display.escape(f"{name} {was} -> {now}")
+            for name, (was, now) in sorted(span.moved.items())
         ),
         most=_SHOWN_FACTS,
     )
@@ -466,11 +473,11 @@ def _command(
     options: Mapping[str, str],
     flags: tuple[str, ...],
     *more: str,
-) -> Command:
+) -> NextCommand:
     """Return a pytest command for one test."""
     test = from_root(verdict.key.test_id, options)
     all_flags = (*_with_store(verdict, options, flags), *more)
-    return Command(kind=kind, argv=("pytest", test, *all_flags))
+    return NextCommand(kind=kind, argv=("pytest", test, *all_flags))
 
 
 def from_root(path: str, options: Mapping[str, str]) -> str:

@@ -14,10 +14,12 @@ import msgspec
 
 from pytest_gpuperf.judge.tally import speaking
 from pytest_gpuperf.model.activity import Trace
+from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.run import Run, TestPlace
 from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Verdict
+from pytest_gpuperf.report import display
 from pytest_gpuperf.report.escape import csv_cell, escape
 from pytest_gpuperf.report.explanation import first_line, from_root
 from pytest_gpuperf.report.lines import json_bytes
@@ -84,6 +86,12 @@ class _Value(NamedTuple):
         return (
             first.metric if first.kernel is None else f"{first.metric}[{first.kernel}]"
         )
+
+    @property
+    def better(self) -> Better:
+        """Which way it gets better."""
+        own = self.first.better
+        return Better(own) if own else metric_of(self.first.metric).better
 
 
 def csv_bytes(run: Run) -> bytes:
@@ -153,21 +161,31 @@ def _shortened(name: str, most: int) -> str:
     return f"{name[: most - len(digest) - 1]}-{digest}"
 
 
+_ALLURE_BETTER = {
+    Better.LOWER: "lower",
+    Better.HIGHER: "higher",
+    Better.NEITHER: "neutral",
+}
+
+
 def allure_bytes(run: Run) -> bytes:
-    """Return a run as Allure's performance metrics: a list of values, times in ms."""
+    """Return a run as Allure's performance metrics, which it shows with 3 decimals."""
     began_ms = round(run.header.session.started_unix_s * 1000)
-    return json_bytes(
-        [
-            {
-                "id": escape(str(value.row.key)),
-                "key": escape(value.metric),
-                "value": value.number,
-                "start": began_ms,
-                "stop": began_ms,
-            }
-            for value in _best(run)
-        ]
-    )
+    return json_bytes([_allure_metric(value, began_ms) for value in _best(run)])
+
+
+def _allure_metric(value: _Value, began_ms: int) -> dict[str, object]:
+    """Return one value as Allure reads it."""
+    number, unit = display.in_fine_unit(value.number, value.first.unit)
+    return {
+        "id": escape(str(value.row.key)),
+        "key": escape(value.metric),
+        "value": number,
+        "unit": escape(unit),
+        "better": _ALLURE_BETTER[value.better],
+        "start": began_ms,
+        "stop": began_ms,
+    }
 
 
 def pytorch_bytes(run: Run) -> bytes:
@@ -300,14 +318,14 @@ def _benchmark(row: Row) -> dict[str, object]:
     _, bracket, parameter = name.partition("[")
     suffix = f" {row.key.name}" if row.key.name else ""
     estimates = row.record.estimates if row.record is not None else ()
-    others = {e.metric: e.value for e in reversed(estimates) if not e.kernel}
+    values = {e.metric: e.value for e in reversed(estimates) if not e.kernel}
     return {
         "group": row.group or None,
         "name": escape(f"{name.rpartition('::')[2] or path}{suffix}"),
         "fullname": escape(f"{row.key.test_id}{suffix}"),
         "params": None,
         "param": escape(parameter.removesuffix("]")) if bracket else None,
-        "extra_info": {k: v for k, v in others.items() if k != "time"},
+        "extra_info": {k: v for k, v in values.items() if k != "time"},
         "options": {},
         "stats": row.statistics(),
     }
@@ -374,11 +392,11 @@ def _values(run: Run) -> Iterator[_Value]:
 
 def _best(run: Run) -> Iterator[_Value]:
     """Yield the value of the best source of each metric."""
-    seen = set()
+    written = set()
     for value in _values(run):
         name = value.row.key, value.metric
-        if name not in seen:
-            seen.add(name)
+        if name not in written:
+            written.add(name)
             yield value
 
 

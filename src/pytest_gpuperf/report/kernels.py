@@ -29,14 +29,14 @@ from pytest_gpuperf.report.lines import (
     wrapped,
 )
 
-__all__ = ["SORTS", "KernelRow", "kernel_rows", "kernels_bytes"]
+__all__ = ["SORTS", "KernelLaunches", "kernel_rows", "kernels_bytes"]
 
 _FOOTNOTE = (
     "time is as ncu measured it, each launch alone; --list shows single launches"
 )
 
 
-class KernelRow(Frozen, frozen=True, kw_only=True):
+class KernelLaunches(Frozen, frozen=True, kw_only=True):
     """
     All launches of one kernel.
 
@@ -67,7 +67,7 @@ class KernelRow(Frozen, frozen=True, kw_only=True):
         return math.fsum(self.times_s)
 
 
-SORTS: dict[str, Callable[[KernelRow], float | str]] = {
+SORTS: dict[str, Callable[[KernelLaunches], float | str]] = {
     "total": lambda row: -row.total_s,
     "count": lambda row: -row.launches_count,
     "median": lambda row: -median(row.times_s or (0.0,)),
@@ -82,7 +82,7 @@ def kernel_rows(
     *,
     spelled: Callable[[str], str] = str,
     sort: str = "total",
-) -> list[KernelRow]:
+) -> list[KernelLaunches]:
     """
     Return a row for each kernel; template instances are kernels of their own.
 
@@ -171,12 +171,12 @@ def _markdown(
 
 def _row(
     name: str, members: Sequence[tuple[LaunchLike, Analysis | None]], whole_s: float
-) -> KernelRow:
+) -> KernelLaunches:
     """Return all launches of one kernel."""
     times = [(_time_s(analysis), launch.index) for launch, analysis in members]
     timed = [(time_s, index) for time_s, index in times if time_s is not None]
     total_s = math.fsum(time_s for time_s, _ in timed)
-    return KernelRow(
+    return KernelLaunches(
         name=name,
         launches_count=len(members),
         times_s=tuple(time_s for time_s, _ in timed),
@@ -205,10 +205,12 @@ def _main_limiter(analyses: Sequence[Analysis | None]) -> str:
     return f"{main} ({counts[main]} of {len(analyses)})"
 
 
-def _columns(rows: Sequence[KernelRow]) -> tuple[Column, ...]:
+def _columns(rows: Sequence[KernelLaunches]) -> tuple[Column, ...]:
     """Return the table of some kernels."""
 
-    def column(head: str, text: Callable[[KernelRow], str], *, rank: int = 0) -> Column:
+    def column(
+        head: str, text: Callable[[KernelLaunches], str], *, rank: int = 0
+    ) -> Column:
         cells = tuple(text(row) for row in rows)
         return Column(head=head, cells=cells, blank="n/a", right=True, rank=rank)
 
@@ -230,14 +232,14 @@ def _seconds(time_s: float | tuple[float, ...]) -> str:
     return display.value(time_s, "s") if isinstance(time_s, float) else ""
 
 
-def _share(row: KernelRow) -> str:
+def _share(row: KernelLaunches) -> str:
     """Return the share of the time of all kernels."""
     if row.share_fraction is None:
         return ""
     return display.value(row.share_fraction, "fraction")
 
 
-def _left_out(rows: Sequence[KernelRow], top: int | None) -> tuple[str, ...]:
+def _left_out(rows: Sequence[KernelLaunches], top: int | None) -> tuple[str, ...]:
     """Return what --top hides, as a sentence."""
     rest = rows[top:] if top is not None else ()
     if not rest:
@@ -248,7 +250,7 @@ def _left_out(rows: Sequence[KernelRow], top: int | None) -> tuple[str, ...]:
     return (f"{kernels}{f', {share} of the time' if share else ''}",)
 
 
-def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelRow]) -> str:
+def _count(launches: Sequence[LaunchLike], rows: Sequence[KernelLaunches]) -> str:
     """Return how much a range holds."""
     text = (
         f"{display.plural(len(launches), 'launch', 'launches')} of "

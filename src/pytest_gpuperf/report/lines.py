@@ -1,4 +1,4 @@
-"""Lines and tables of text."""
+"""Lines, tables and sheets of text."""
 
 from __future__ import annotations
 
@@ -7,24 +7,30 @@ import re
 import shutil
 import textwrap
 import unicodedata
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from enum import Enum
 
 from msgspec.structs import force_setattr
 
-from pytest_gpuperf.model.frozen import Frozen
+from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.verdict import Outcome
-from pytest_gpuperf.report.escape import inert
+from pytest_gpuperf.report.escape import code, escape, inert, prose
 
 __all__ = [
     "INDENT",
     "STYLES",
     "Column",
     "Line",
+    "Sheet",
+    "SheetItem",
+    "SheetList",
+    "SheetTable",
     "Style",
     "json_bytes",
     "line_width",
     "markdown_table",
+    "sheet_markdown",
+    "sheet_text",
     "shorten",
     "text_bytes",
     "text_table",
@@ -265,3 +271,138 @@ def _places(character: str) -> int:
     if unicodedata.combining(character):
         return 0
     return 2 if unicodedata.east_asian_width(character) in {"W", "F"} else 1
+
+
+class SheetTable(Frozen, frozen=True, kw_only=True):
+    """
+    One table.
+
+    Attributes:
+        columns: Its columns; their cells are foreign text.
+
+        names: Heads of the columns whose cells are names: code in Markdown.
+    """
+
+    columns: tuple[Column, ...]
+    names: frozenset[str] = frozenset()
+
+
+class SheetItem(Frozen, frozen=True, kw_only=True):
+    """
+    One point of a list.
+
+    Attributes:
+        text: A sentence; it may be foreign.
+
+        name: What it is about; "" for nothing.
+
+        strong: Whether it must be seen.
+    """
+
+    text: str
+    name: str = ""
+    strong: bool = False
+
+
+class SheetList(Frozen, frozen=True, kw_only=True):
+    """
+    A list under a heading.
+
+    Attributes:
+        heading: The heading.
+
+        items: Its points.
+    """
+
+    heading: str
+    items: tuple[SheetItem, ...]
+
+
+class Sheet(Frozen, frozen=True, kw_only=True):
+    """
+    A page. What is empty is not shown.
+
+    Attributes:
+        title: What it is.
+
+        facts: Labels with their values; a value that begins the page is strong.
+
+        tables: Its tables.
+
+        listings: Its lists.
+    """
+
+    title: str
+    facts: tuple[tuple[str, str], ...]
+    tables: tuple[SheetTable, ...] = ()
+    listings: tuple[SheetList, ...] = ()
+
+
+def sheet_text(sheet: Sheet, *, width: int) -> str:
+    """
+    Return a page as text for a terminal.
+
+    Args:
+        sheet: The page.
+
+        width: Characters of a line.
+    """
+    longest = max(len(label) for label, _ in sheet.facts)
+    facts = [f"{label:{longest}}  {escape(fact)}" for label, fact in sheet.facts]
+    blocks = [[escape(sheet.title)], facts]
+    for table in sheet.tables:
+        safe = [_mapped(column, escape) for column in table.columns]
+        blocks.append(list(text_table(safe, width=width)))
+    for listing in sheet.listings:
+        lines = [
+            line.text
+            for item in listing.items
+            for line in wrapped(escape(_joined(item)), width=width, depth=1)
+        ]
+        blocks.append([listing.heading, *lines] if lines else [])
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def sheet_markdown(sheet: Sheet) -> str:
+    """Return a page as Markdown; no name or text in it is markup."""
+    (first, grade), *rest = sheet.facts
+    facts = [(first, f"**{prose(grade)}**")]
+    facts += [(label, prose(fact)) for label, fact in rest]
+    columns = (
+        Column(head="quantity", cells=tuple(label for label, _ in facts)),
+        Column(head="value", cells=tuple(fact for _, fact in facts)),
+    )
+    blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]
+    for table in sheet.tables:
+        safe = [
+            _mapped(column, code if column.head in table.names else prose)
+            for column in table.columns
+        ]
+        if any(column.cells for column in safe):
+            blocks.append(list(markdown_table(safe)))
+    for listing in sheet.listings:
+        if listing.items:
+            blocks += [[f"### {prose(listing.heading)}"], _points(listing.items)]
+    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
+
+
+def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
+    """Return a column with its cells made safe."""
+    return replace(column, cells=tuple(safe(cell) for cell in column.cells))
+
+
+def _joined(item: SheetItem) -> str:
+    """Return a point of a list in one line."""
+    return f"{item.name}: {item.text}" if item.name else item.text
+
+
+def _points(items: Iterable[SheetItem]) -> list[str]:
+    """Return the points of a list as Markdown."""
+    return [_point(item) for item in items]
+
+
+def _point(item: SheetItem) -> str:
+    """Return one point as Markdown."""
+    text = prose(item.text)
+    named = f"{code(item.name)}: {text}" if item.name else text
+    return f"- **{named}**" if item.strong and not item.name else f"- {named}"

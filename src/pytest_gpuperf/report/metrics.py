@@ -165,7 +165,9 @@ def cost_bytes(cost: PassCost, form: str, *, width: int | None = None) -> bytes:
     )
     room = line_width(width)
     head = f"{cost.chip}: {_passes(cost)}"
-    notes = [f"{escape(name)}: {escape(why)}" for name, why in cost.refused.items()]
+    notes = [
+        f"{escape(name)}: {escape(reason)}" for name, reason in cost.refused.items()
+    ]
     notes += [cost.note]
     if form == "markdown":
         return text_bytes([head, "", *markdown_table(columns), "", *notes])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import itertools
 import math
 from collections import Counter
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 
 from pytest_gpuperf.compute.stats import quantile
 from pytest_gpuperf.config import USUAL_COLUMNS
@@ -19,7 +19,15 @@ from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.model.verdict import FAILING, JUDGED, Outcome, Verdict
 from pytest_gpuperf.model.work import Work
 from pytest_gpuperf.report import display, words
-from pytest_gpuperf.report.lines import Column, shorten
+from pytest_gpuperf.report.lines import (
+    STYLES,
+    Column,
+    Line,
+    Style,
+    shorten,
+    text_table,
+    wrapped,
+)
 
 __all__ = [
     "XFAILED",
@@ -32,10 +40,12 @@ __all__ = [
     "ordered",
     "rows",
     "sample_statistics",
+    "table_lines",
     "utilization_lines",
 ]
 
 XFAILED = "xfailed"  # pytest's word for a failure that is expected
+_MANY_ROWS = 40  # a longer table hides what matters
 _SHOWN_CLASSES = 3  # of a line on utilization; the rest is one part of it
 _IN_COLUMNS = frozenset({"time", "roofline.fraction"})  # have columns
 _ALIASES = frozenset({"time.p50", "time.wall"})  # often the very value of time
@@ -236,11 +246,25 @@ class Row(Frozen, frozen=True, kw_only=True):
         if len(kernels) != 1:  # only the best source of a metric
             best = {e.metric: e for e in reversed(whole)}
             shown = [e for e in whole if best[e.metric] is e]
-            return tuple(_named(_as_judged(e, self.verdicts)) for e in shown)
-        (kernel,) = kernels
-        shown = whole or [e for e in estimates if e.kernel is not None]
-        texts = [_named(e) for e in shown]
-        return (f"{_short(str(kernel))}: {texts[0]}", *texts[1:]) if texts else ()
+            texts = [_named(_as_judged(e, self.verdicts)) for e in shown]
+        else:
+            shown = whole or [e for e in estimates if e.kernel is not None]
+            texts = [_named(e) for e in shown]
+        whose = self._kernels(kernels)
+        return (f"{whose}{texts[0]}", *texts[1:]) if texts else ()
+
+    def _kernels(self, names: Collection[str]) -> str:
+        """Return whose values a row shows, as `saxpy (sm_90): `; "": the whole call's."""
+        compiled = self.record.kernels if self.record is not None else ()
+        chips = ", ".join(sorted({kernel.target for kernel in compiled}))
+        of_chips = f" ({display.escape(chips)})" if chips else ""
+        if len(names) == 1:
+            (name,) = names
+            called = {k.name: k.demangled or k.name for k in compiled}.get(name, name)
+            return f"{_short(called)}{of_chips}: "
+        if not compiled:
+            return ""
+        return f"worst of {display.plural(len(compiled), 'kernel')}{of_chips}: "
 
     def _has_column(self, estimate: Estimate) -> bool:
         """Return whether the table's columns show a value already."""
@@ -269,7 +293,7 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
 
         verdicts: Those of its measurement.
     """
-    mine = [
+    same_metric = [
         verdict
         for verdict in verdicts
         if verdict.metric == first.metric
@@ -277,8 +301,8 @@ def judged_value(first: Estimate, verdicts: Iterable[Verdict]) -> float | None:
         and (verdict.estimate.source, verdict.estimate.unit, verdict.estimate.kernel)
         == (first.source, first.unit, first.kernel)
     ]
-    changed = (v.change.current for v in mine if v.change is not None)
-    limited = (v.estimate.value for v in mine if v.confirmations and v.estimate)
+    changed = (v.change.current for v in same_metric if v.change is not None)
+    limited = (v.estimate.value for v in same_metric if v.confirmations and v.estimate)
     return next(itertools.chain(changed, limited), None)
 
 
@@ -513,8 +537,8 @@ def utilization_lines(windows: Sequence[UtilizationWindow]) -> list[str]:
         ... )
         ['utilization 48 of 100 (p50 61, p95 64): 75 % compute-heavy, 25 % idle']
     """
-    several = len(windows) > 1
-    return [_gpu_line(window, several=several) for window in windows]
+    numbered = len(windows) > 1
+    return [_gpu_line(window, numbered=numbered) for window in windows]
 
 
 def names(keys: Iterable[RecordKey]) -> dict[RecordKey, str]:
@@ -566,9 +590,9 @@ def _roof(work: Work | None) -> str:
     return work.dtype or "" if work.flop is not None else "dram"
 
 
-def _gpu_line(window: UtilizationWindow, *, several: bool) -> str:
+def _gpu_line(window: UtilizationWindow, *, numbered: bool) -> str:
     """Return what one GPU did."""
-    head = f"GPU {window.gpu_index} utilization" if several else "utilization"
+    head = f"GPU {window.gpu_index} utilization" if numbered else "utilization"
     if window.reading_count == 0 or window.duration_s <= 0:
         return f"{head} n/a: no reading during the test"
     parts = ", ".join(_parts(window))
@@ -594,7 +618,67 @@ def _parts(window: UtilizationWindow) -> list[str]:
     seconds.append(("without SM, tensor or DRAM activity", window.incomplete_s))
     seconds.append(("not observed", window.unobserved_s))
     return [
-        f"{display.whole_percent(part_s / window.duration_s)} {what}"
-        for what, part_s in seconds
+        f"{display.whole_percent(part_s / window.duration_s)} {label}"
+        for label, part_s in seconds
         if part_s > 0
     ]
+
+
+def table_lines(
+    table: Sequence[Row],
+    *,
+    width: int,
+    verbose: bool = False,
+    view: View | None = None,
+) -> Iterator[Line]:
+    """
+    Yield the table as text, group by group: below each row what has no column.
+
+    Args:
+        table: The rows.
+
+        width: Characters of a line; test names are shortened, then columns dropped.
+
+        verbose: Whether a long table shows what passed, and rows show all metrics.
+
+        view: Which columns it has, and how it is sorted; None: as usual.
+    """
+    called = names(row.key for row in table)
+    shown = [row for row in table if row.needs_attention]
+    if verbose or len(table) <= _MANY_ROWS:
+        shown = list(table)
+    groups = by_group(ordered(shown, None if view is None else view.sort))
+    shown = [row for _, members in groups for row in members]
+    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
+    if shown:
+        yield Line(heads, Style.FAINT)
+    texts = iter(lines)
+    for group, members in groups:
+        if group:
+            yield Line(f"{display.escape(group)}:", Style.TITLE)
+        for row in members:
+            yield Line(next(texts), _row_style(row))
+            yield from _below(row, width, verbose=verbose)
+    if len(shown) < len(table):
+        hidden = display.plural(len(table) - len(shown), "row")
+        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
+
+
+def _row_style(row: Row) -> Style:
+    """Return what a row means to its reader."""
+    outcome = row.outcome
+    return Style.PLAIN if outcome is None or row.xfailed else STYLES[outcome]
+
+
+def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
+    """Yield what a row's columns have no room for."""
+    if verbose or row.estimate("time") is None:
+        measured = ", ".join(row.measured())
+        yield from wrapped(measured, width=width, depth=1)
+    for text in row.doubts():
+        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
+    if row.utilization:
+        for text in utilization_lines(row.utilization):
+            yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
+    for text in row.notes() if verbose else ():
+        yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)

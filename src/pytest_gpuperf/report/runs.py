@@ -210,7 +210,7 @@ def _replace(target: Path, content: bytes) -> None:
         raise
 
 
-def _refusal(path: str, why: str) -> ReportError:
+def _refusal(path: str, reason: str) -> ReportError:
     """Return the error that names the file."""
-    message = f"{path}: the report cannot be written: {why}"
+    message = f"{path}: the report cannot be written: {reason}"
     return ReportError(message, remedy=_REMEDY)

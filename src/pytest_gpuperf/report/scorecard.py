@@ -3,14 +3,15 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from decimal import Decimal
 
 from pytest_gpuperf.compute.advice import LAUNCH_FRACTION
 from pytest_gpuperf.compute.scorecard import REFERENCE, ReferencePolicy
+from pytest_gpuperf.model.codec import encode_scorecard, to_text
 from pytest_gpuperf.model.counters import Evidence
-from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.parity import MeasuredParity, ParityComparison
+from pytest_gpuperf.model.reference_json import encode_parity
 from pytest_gpuperf.model.sample import SourceLabel
 from pytest_gpuperf.model.scorecard import (
     Basis,
@@ -23,13 +24,15 @@ from pytest_gpuperf.model.scorecard import (
 )
 from pytest_gpuperf.model.verdict import Outcome
 from pytest_gpuperf.report import display
-from pytest_gpuperf.report.escape import code, escape, prose
 from pytest_gpuperf.report.lines import (
     Column,
+    Sheet,
+    SheetItem,
+    SheetList,
+    SheetTable,
     line_width,
-    markdown_table,
-    text_table,
-    wrapped,
+    sheet_markdown,
+    sheet_text,
 )
 
 __all__ = [
@@ -40,119 +43,6 @@ __all__ = [
 
 _MOST_PLACES = 340  # the smallest float shows itself
 _PERCENT = " %"  # as everywhere in a report
-
-
-class _Table(Frozen, frozen=True, kw_only=True):
-    """
-    One table.
-
-    Attributes:
-        columns: Its columns; their cells are foreign text.
-
-        names: Heads of the columns whose cells are names: code in Markdown.
-    """
-
-    columns: tuple[Column, ...]
-    names: frozenset[str] = frozenset()
-
-
-class _Item(Frozen, frozen=True, kw_only=True):
-    """
-    One point of a list.
-
-    Attributes:
-        text: A sentence; it may be foreign.
-
-        name: What it is about; "" for nothing.
-
-        strong: Whether it must be seen.
-    """
-
-    text: str
-    name: str = ""
-    strong: bool = False
-
-
-class _Listing(Frozen, frozen=True, kw_only=True):
-    """
-    A list under a heading.
-
-    Attributes:
-        heading: The heading.
-
-        items: Its points.
-    """
-
-    heading: str
-    items: tuple[_Item, ...]
-
-
-class _Sheet(Frozen, frozen=True, kw_only=True):
-    """
-    A page. What is empty is not shown.
-
-    Attributes:
-        title: What it is.
-
-        facts: Labels with their values; a value that begins the page is strong.
-
-        tables: Its tables.
-
-        listings: Its lists.
-    """
-
-    title: str
-    facts: tuple[tuple[str, str], ...]
-    tables: tuple[_Table, ...] = ()
-    listings: tuple[_Listing, ...] = ()
-
-
-def _sheet_text(sheet: _Sheet, *, width: int) -> str:
-    """
-    Return a page as text for a terminal.
-
-    Args:
-        sheet: The page.
-
-        width: Characters of a line.
-    """
-    longest = max(len(label) for label, _ in sheet.facts)
-    facts = [f"{label:{longest}}  {escape(fact)}" for label, fact in sheet.facts]
-    blocks = [[escape(sheet.title)], facts]
-    for table in sheet.tables:
-        safe = [_mapped(column, escape) for column in table.columns]
-        blocks.append(list(text_table(safe, width=width)))
-    for listing in sheet.listings:
-        lines = [
-            line.text
-            for item in listing.items
-            for line in wrapped(escape(_joined(item)), width=width, depth=1)
-        ]
-        blocks.append([listing.heading, *lines] if lines else [])
-    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
-
-
-def _sheet_markdown(sheet: _Sheet) -> str:
-    """Return a page as Markdown; no name or text in it is markup."""
-    (first, grade), *rest = sheet.facts
-    facts = [(first, f"**{prose(grade)}**")]
-    facts += [(label, prose(fact)) for label, fact in rest]
-    columns = (
-        Column(head="quantity", cells=tuple(label for label, _ in facts)),
-        Column(head="value", cells=tuple(fact for _, fact in facts)),
-    )
-    blocks = [[f"## {prose(sheet.title)}"], list(markdown_table(columns))]
-    for table in sheet.tables:
-        safe = [
-            _mapped(column, code if column.head in table.names else prose)
-            for column in table.columns
-        ]
-        if any(column.cells for column in safe):
-            blocks.append(list(markdown_table(safe)))
-    for listing in sheet.listings:
-        if listing.items:
-            blocks += [[f"### {prose(listing.heading)}"], _points(listing.items)]
-    return "\n\n".join("\n".join(block) for block in blocks) + "\n"
 
 
 def fixed(
@@ -205,28 +95,6 @@ def _side(number: Decimal | float, limit: Decimal | float) -> int:
     return (number > limit) - (number < limit)
 
 
-def _mapped(column: Column, safe: Callable[[str], str]) -> Column:
-    """Return a column with its cells made safe."""
-    return replace(column, cells=tuple(safe(cell) for cell in column.cells))
-
-
-def _joined(item: _Item) -> str:
-    """Return a point of a list in one line."""
-    return f"{item.name}: {item.text}" if item.name else item.text
-
-
-def _points(items: Iterable[_Item]) -> list[str]:
-    """Return the points of a list as Markdown."""
-    return [_point(item) for item in items]
-
-
-def _point(item: _Item) -> str:
-    """Return one point as Markdown."""
-    text = prose(item.text)
-    named = f"{code(item.name)}: {text}" if item.name else text
-    return f"- **{named}**" if item.strong and not item.name else f"- {named}"
-
-
 _NOT_KNOWN = "n/a"
 _ABOVE_ONE = "above 1 ours is slower, or launches more"
 _SHOWN_OPERATIONS = 10  # the rest is one row
@@ -236,13 +104,13 @@ _BASES = {
 }
 
 
-def _advice_listing(recommendations: tuple[Recommendation, ...]) -> _Listing:
+def _advice_listing(recommendations: tuple[Recommendation, ...]) -> SheetList:
     """Return recommendations as a list, each with its evidence."""
     items = tuple(
-        _Item(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
+        SheetItem(name=advice.rule, text=f"{advice.text}{_evidence(advice)}")
         for advice in recommendations
     )
-    return _Listing(heading="Advice", items=items)
+    return SheetList(heading="Advice", items=items)
 
 
 def _evidence(recommendation: Recommendation) -> str:
@@ -254,7 +122,7 @@ def _evidence(recommendation: Recommendation) -> str:
     return f" ({', '.join(numbers)})" if numbers else ""
 
 
-def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
+def _measured_sheet(card: MeasuredScorecard) -> Sheet:
     """Return a measured scorecard as a page."""
     limiter = card.bottleneck
     facts = (
@@ -271,23 +139,23 @@ def _measured_sheet(card: MeasuredScorecard) -> _Sheet:
         ("in phases", _percent(card.coverage, limits=[1])),
         *_device(card),
     )
-    return _Sheet(
+    return Sheet(
         title="Training scorecard, measured policy",
         facts=facts,
         tables=(_share_table(card), _operations(card)),
         listings=(
-            _Listing(
+            SheetList(
                 heading="Against the baseline",
                 items=tuple(map(_decision, card.decisions)),
             ),
-            _Listing(
+            SheetList(
                 heading="Invariants",
                 items=tuple(map(_invariant, card.invariants)),
             ),
             _advice_listing(card.recommendations),
-            _Listing(
+            SheetList(
                 heading="Unknown",
-                items=tuple(_Item(text=note) for note in card.notes),
+                items=tuple(SheetItem(text=note) for note in card.notes),
             ),
         ),
     )
@@ -318,7 +186,7 @@ def _device(card: MeasuredScorecard) -> tuple[tuple[str, str], ...]:
     return tuple((name, f"{fixed(ms, 2)} ms") for name, ms in parts.items())
 
 
-def _invariant(invariant: InvariantResult) -> _Item:
+def _invariant(invariant: InvariantResult) -> SheetItem:
     """Return whether one invariant holds."""
     outcome = invariant.outcome
     bounds = [bound for bound in (invariant.low, invariant.high) if bound is not None]
@@ -326,7 +194,7 @@ def _invariant(invariant: InvariantResult) -> _Item:
     text = invariant.why if value is None else fixed(value, 3, limits=bounds)
     passed = outcome is Outcome.PASSED
     word = outcome.value if passed else outcome.value.upper()
-    return _Item(name=invariant.name, text=f"{word}; {text}", strong=not passed)
+    return SheetItem(name=invariant.name, text=f"{word}; {text}", strong=not passed)
 
 
 def _percent(number: float | None, limits: list[float]) -> str:
@@ -364,10 +232,10 @@ def _layer_ratios(card: MeasuredScorecard) -> str:
     return " … ".join(texts) or _NOT_KNOWN
 
 
-def _share_table(card: MeasuredScorecard) -> _Table:
+def _share_table(card: MeasuredScorecard) -> SheetTable:
     """Return the shares of a step's time as a table."""
     shares = card.shares
-    return _Table(
+    return SheetTable(
         columns=(
             Column(head="time in", cells=tuple(s.kind for s in shares)),
             Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in shares), right=True),
@@ -380,7 +248,7 @@ def _share_table(card: MeasuredScorecard) -> _Table:
     )
 
 
-def _operations(card: MeasuredScorecard) -> _Table:
+def _operations(card: MeasuredScorecard) -> SheetTable:
     """Return the longest operations as a table, the others in one row."""
     shown = card.operations[:_SHOWN_OPERATIONS]
     rest = card.operations[_SHOWN_OPERATIONS:]
@@ -388,7 +256,7 @@ def _operations(card: MeasuredScorecard) -> _Table:
     if rest:
         left = sum(o.ms for o in rest), sum(o.fraction or 0 for o in rest)
         rows.append((f"{len(rest)} others", *left))
-    return _Table(
+    return SheetTable(
         columns=(
             Column(head="operation", cells=tuple(r[0] for r in rows), shrinks=True),
             Column(head="ms", cells=tuple(fixed(r[1], 2) for r in rows), right=True),
@@ -404,7 +272,7 @@ def _operations(card: MeasuredScorecard) -> _Table:
     )
 
 
-def _decision(decision: Decision) -> _Item:
+def _decision(decision: Decision) -> SheetItem:
     """Return the verdict of one quantity."""
     outcome = decision.outcome
     worse = outcome in {Outcome.REGRESSED, Outcome.UNMEASURED}
@@ -420,7 +288,7 @@ def _decision(decision: Decision) -> _Item:
         parts.append(f"spread of sessions {noise}")
     parts += [decision.why] if decision.why else []
     parts += [f"also {metric}" for metric in decision.shared_by]
-    return _Item(name=decision.metric, text="; ".join(parts), strong=worse)
+    return SheetItem(name=decision.metric, text="; ".join(parts), strong=worse)
 
 
 def _by_how_much(decision: Decision, log_ratio: float) -> str:
@@ -451,28 +319,26 @@ def scorecard_bytes(
             none.
     """
     if form == "json":
-        from pytest_gpuperf.model.codec import encode_scorecard, to_text
-
         if isinstance(scorecard, TrainingScorecard):
             return f"{to_text(encode_scorecard(scorecard))}\n".encode()
         return f"{to_text(scorecard)}\n".encode()
     sheet = _scorecard_sheet(scorecard, policy)
     if form == "markdown":
-        return _sheet_markdown(sheet).encode()
-    return _sheet_text(sheet, width=line_width(width)).encode()
+        return sheet_markdown(sheet).encode()
+    return sheet_text(sheet, width=line_width(width)).encode()
 
 
 def _scorecard_sheet(
     scorecard: TrainingScorecard | MeasuredScorecard,
     policy: ReferencePolicy = REFERENCE,
-) -> _Sheet:
+) -> Sheet:
     """Return a scorecard as a page."""
     if isinstance(scorecard, MeasuredScorecard):
         return _measured_sheet(scorecard)
     return _training(scorecard, policy)
 
 
-def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
+def _training(card: TrainingScorecard, policy: ReferencePolicy) -> Sheet:
     """Return a training scorecard as a page."""
     bands = policy.bands
     limits = (bands.a, bands.b, bands.c, bands.d, policy.bottleneck.compute_utilization)
@@ -489,23 +355,23 @@ def _training(card: TrainingScorecard, policy: ReferencePolicy) -> _Sheet:
         ("wall coverage", fixed(card.wall_coverage, 1, limits=[0, 1], percent=True)),
     ]
     worse = tuple(
-        _Item(
+        SheetItem(
             name=r.metric,
             text=f"{_change(r.delta, r.metric, policy)}, {r.severity}",
             strong=True,
         )
         for r in card.regressions
     )
-    return _Sheet(
+    return Sheet(
         title="Training scorecard",
         facts=(*facts, *_shares(card, policy)),
         tables=(_hotspots(card), _layers(card)),
         listings=(
-            _Listing(
+            SheetList(
                 heading="Impossible",
-                items=tuple(_Item(text=t) for t in (card.impossible,) if t),
+                items=tuple(SheetItem(text=t) for t in (card.impossible,) if t),
             ),
-            _Listing(heading="Regressions", items=worse),
+            SheetList(heading="Regressions", items=worse),
             _advice_listing(card.recommendations),
         ),
     )
@@ -531,16 +397,16 @@ def _shares(
 def _change(delta: float, metric: str, policy: ReferencePolicy) -> str:
     """Return a change with its sign; that of the coverage is a difference."""
     limits = (policy.warning, policy.critical, policy.coverage)
-    both = [sign * limit for limit in limits for sign in (1, -1)]
-    text = fixed(delta, 1, limits=both, percent=True)
+    signed = [sign * limit for limit in limits for sign in (1, -1)]
+    text = fixed(delta, 1, limits=signed, percent=True)
     points = " of the wall time" if metric == "wall_coverage" else ""
     return f"{'+' if delta > 0 else ''}{text}{points}"
 
 
-def _hotspots(card: TrainingScorecard) -> _Table:
+def _hotspots(card: TrainingScorecard) -> SheetTable:
     """Return the longest operations as a table."""
     spots = card.hotspot_ops
-    return _Table(
+    return SheetTable(
         columns=(
             Column(head="operation", cells=tuple(s.name for s in spots), shrinks=True),
             Column(head="ms", cells=tuple(fixed(s.ms, 2) for s in spots), right=True),
@@ -554,10 +420,10 @@ def _hotspots(card: TrainingScorecard) -> _Table:
     )
 
 
-def _layers(card: TrainingScorecard) -> _Table:
+def _layers(card: TrainingScorecard) -> SheetTable:
     """Return the layers as a table."""
     layers = card.per_layer_summary
-    return _Table(
+    return SheetTable(
         columns=(
             Column(head="layer", cells=tuple(str(s.layer) for s in layers), right=True),
             Column(
@@ -611,9 +477,6 @@ def parity_bytes(
             none.
     """
     if form == "json":
-        from pytest_gpuperf.model.codec import to_text
-        from pytest_gpuperf.model.reference_json import encode_parity
-
         if isinstance(comparison, ParityComparison):
             return f"{to_text(encode_parity(comparison))}\n".encode()
         return f"{to_text(comparison)}\n".encode()
@@ -622,14 +485,14 @@ def parity_bytes(
     else:
         sheet = _measured_parity(comparison)
     if form == "markdown":
-        return _sheet_markdown(sheet).encode()
-    return _sheet_text(sheet, width=line_width(width)).encode()
+        return sheet_markdown(sheet).encode()
+    return sheet_text(sheet, width=line_width(width)).encode()
 
 
-def _reference_parity(comparison: ParityComparison) -> _Sheet:
+def _reference_parity(comparison: ParityComparison) -> Sheet:
     """Return a comparison by the reference policy as a page."""
     gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.top_gaps]
-    return _Sheet(
+    return Sheet(
         title=_runtimes(comparison),
         facts=(
             ("parity", "yes" if comparison.parity_achieved else "no"),
@@ -637,11 +500,11 @@ def _reference_parity(comparison: ParityComparison) -> _Sheet:
             ("launch ratio", fixed(comparison.launch_ratio, 2, limits=[1])),
         ),
         tables=(_gap_table(gaps),),
-        listings=(_Listing(heading="Ratios", items=(_Item(text=_ABOVE_ONE),)),),
+        listings=(SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),),
     )
 
 
-def _measured_parity(comparison: MeasuredParity) -> _Sheet:
+def _measured_parity(comparison: MeasuredParity) -> Sheet:
     """Return a comparison by the measured policy as a page."""
     answers = {True: "yes", False: "no", None: "unknown"}
     gaps = [(g.op, g.ours_ms, g.reference_ms, g.ratio) for g in comparison.gaps]
@@ -649,7 +512,7 @@ def _measured_parity(comparison: MeasuredParity) -> _Sheet:
         ("Only in ours", comparison.ours_only),
         ("Only in the reference", comparison.reference_only),
     )
-    return _Sheet(
+    return Sheet(
         title=f"{_runtimes(comparison)}, measured policy",
         facts=(
             ("parity", answers[comparison.achieved]),
@@ -664,21 +527,21 @@ def _measured_parity(comparison: MeasuredParity) -> _Sheet:
         ),
         tables=(_gap_table(gaps),),
         listings=(
-            _Listing(
+            SheetList(
                 heading="Why",
-                items=tuple(_Item(text=reason) for reason in comparison.reasons),
+                items=tuple(SheetItem(text=reason) for reason in comparison.reasons),
             ),
             *(
-                _Listing(
+                SheetList(
                     heading=heading,
                     items=tuple(
-                        _Item(name=name, text=f"{fixed(ms, 2)} ms")
+                        SheetItem(name=name, text=f"{fixed(ms, 2)} ms")
                         for name, ms in operations.items()
                     ),
                 )
                 for heading, operations in alone
             ),
-            _Listing(heading="Ratios", items=(_Item(text=_ABOVE_ONE),)),
+            SheetList(heading="Ratios", items=(SheetItem(text=_ABOVE_ONE),)),
         ),
     )
 
@@ -688,10 +551,10 @@ def _runtimes(comparison: ParityComparison | MeasuredParity) -> str:
     return f"Parity of {comparison.ours_runtime} with {comparison.reference_runtime}"
 
 
-def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> _Table:
+def _gap_table(gaps: Sequence[tuple[str, float, float, float | None]]) -> SheetTable:
     """Return operations of both runtimes: name, our time, the other's, and the ratio."""
     names, ours, reference, ratios = zip(*gaps, strict=True) if gaps else ((),) * 4
-    return _Table(
+    return SheetTable(
         columns=(
             Column(head="operation", cells=names, shrinks=True),
             Column(head="ours ms", cells=tuple(fixed(n, 2) for n in ours), right=True),

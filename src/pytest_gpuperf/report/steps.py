@@ -86,7 +86,7 @@ def _phases(steps: StepSummary, spelled: _Spelled) -> _Rows:
 
 def _layers(steps: StepSummary, spelled: _Spelled) -> _Rows:
     """Return the rows of the slowest layers, and how many are left out."""
-    slow = sorted(steps.layers, key=lambda layer: (-_both(layer), layer.layer))
+    slow = sorted(steps.layers, key=lambda layer: (-_whole_time(layer), layer.layer))
     shown = sorted(slow[:_MOST_LAYERS], key=lambda layer: layer.layer)
     table: _Rows = [
         (
@@ -157,7 +157,7 @@ def _longest(
     return f"{spelled(longest.name)} {display.value(longest.own_s, 's')}"
 
 
-def _both(layer: LayerTimes) -> float:
+def _whole_time(layer: LayerTimes) -> float:
     """Return the time of both passes of a layer [s]."""
     return layer.forward_s + layer.backward_s
 

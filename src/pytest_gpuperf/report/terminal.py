@@ -35,19 +35,14 @@ from pytest_gpuperf.report.lines import (
     Line,
     Style,
     shorten,
-    text_table,
     wrapped,
 )
 from pytest_gpuperf.report.rows import (
     XFAILED,
-    Row,
     View,
-    by_group,
-    columns,
     names,
-    ordered,
     rows,
-    utilization_lines,
+    table_lines,
 )
 
 __all__ = [
@@ -70,7 +65,6 @@ __all__ = [
     "start_lines",
     "stored_line",
     "summary",
-    "table_lines",
     "title",
 ]
 
@@ -84,7 +78,6 @@ EXPLAINED = frozenset(
 _BETTER = frozenset({Source.CUPTI, Source.EVENTS, "lock", "telemetry"})
 _COSTLY = frozenset({"ncu-cache"})  # and what costs time in every run
 _WIDTH = 100
-_MANY_ROWS = 40  # a longer table hides what matters
 _MANY_ALIKE = 3  # more verdicts of one reason share a block
 _RULES = 4  # characters of the rules that pytest writes around the title
 _SHOWN_REASONS = 2  # of one outcome in the last line; more are counted
@@ -153,16 +146,15 @@ def summary(
     """Yield a run below its title; the arguments are those of `run_lines`."""
     head = header_lines(run.header, device=_device(run), width=width, verbose=verbose)
     yield from itertools.islice(head, 1, None)
-    every = rows(run)
-    called = names(row.key for row in every)
-    yield from _table(every, called, width=width, verbose=verbose, view=view)
+    table = rows(run)
+    yield from table_lines(table, width=width, verbose=verbose, view=view)
     if any(record.steps is not None for record in run.records):
         from pytest_gpuperf.report.steps import run_steps_lines
 
         yield from run_steps_lines(run, width=width, verbose=verbose)
     yield from _explained(
         run,
-        called,
+        names(row.key for row in table),
         outcomes=EXPLAINED,
         commands=commands,
         width=width,
@@ -201,14 +193,14 @@ def _against_lines(run: Run, width: int) -> Iterator[Line]:
         parts.append(_differing(against.modules))
         yield from wrapped(f"{head}: {'; '.join(parts)}", width=width)
     if against.gap is not None:
-        why = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
-        yield from wrapped(f"{head}: {why}", width=width, style=Style.DOUBT)
-    for what, test_ids in (
+        reason = display.escape(f"{against.gap.reason}; {against.gap.remedy}")
+        yield from wrapped(f"{head}: {reason}", width=width, style=Style.DOUBT)
+    for effect, test_ids in (
         ("in the revision alone", against.only_old),
         ("in the working tree alone", against.only_new),
     ):
         if test_ids:
-            text = f"{what}: {listed(map(display.escape, test_ids))}"
+            text = f"{effect}: {listed(map(display.escape, test_ids))}"
             yield from wrapped(text, width=width, style=Style.DOUBT)
 
 
@@ -300,59 +292,6 @@ def _better_sources(
         for note in notes
         if note.about in subjects and note.code is not GapCode.NOT_ASKED
     )
-
-
-def table_lines(
-    run: Run, *, width: int = _WIDTH, verbose: bool = False
-) -> Iterator[Line]:
-    """
-    Yield the table: a line for each measurement, below it what has no column.
-
-    Args:
-        run: The run, judged.
-
-        width: Characters of a line; test names are shortened, then columns dropped.
-
-        verbose: Whether a long table shows what passed, and rows show all metrics.
-    """
-    every = rows(run)
-    called = names(row.key for row in every)
-    yield from _table(every, called, width=width, verbose=verbose)
-
-
-def _table(
-    every: Sequence[Row],
-    called: Mapping[RecordKey, str],
-    *,
-    width: int,
-    verbose: bool,
-    view: View | None = None,
-) -> Iterator[Line]:
-    """Yield the table of a run's rows, whose names are known, group by group."""
-    shown = [row for row in every if row.needs_attention]
-    if verbose or len(every) <= _MANY_ROWS:
-        shown = list(every)
-    groups = by_group(ordered(shown, None if view is None else view.sort))
-    shown = [row for _, members in groups for row in members]
-    heads, *lines = text_table(columns(shown, called, view), width=width) or ("",)
-    if shown:
-        yield Line(heads, Style.FAINT)
-    texts = iter(lines)
-    for group, members in groups:
-        if group:
-            yield Line(f"{display.escape(group)}:", Style.TITLE)
-        for row in members:
-            yield Line(next(texts), _row_style(row))
-            yield from _below(row, width, verbose=verbose)
-    if len(shown) < len(every):
-        hidden = display.plural(len(every) - len(shown), "row")
-        yield Line(f"{hidden} passed or unchanged: show with -v", Style.FAINT)
-
-
-def _row_style(row: Row) -> Style:
-    """Return what a row means to its reader."""
-    outcome = row.outcome
-    return Style.PLAIN if outcome is None or row.xfailed else STYLES[outcome]
 
 
 def explanation_lines(
@@ -558,8 +497,8 @@ def _decided(counted: Tally) -> list[str]:
     own = "its own assert" if counted.asserted_count == 1 else "their own asserts"
     return [
         *(_counted(counted, name) for name in _JUDGED_ORDER),
-        _some(counted.asserted_count, f"by {own}"),
-        _some(counted.xfailed_count, XFAILED),
+        _count_of(counted.asserted_count, f"by {own}"),
+        _count_of(counted.xfailed_count, XFAILED),
     ]
 
 
@@ -569,17 +508,20 @@ def _undecided(counted: Tally, options: Mapping[str, str]) -> list[str]:
     return [
         *_unlimited(counted, options, undecided),
         _beside(counted),
-        _some(counted.broken_count, "failed before being judged"),
-        _some(counted.ungated_count, "with no gated metric: name it in max_regression"),
-        _some(counted.missing_count, "without a result"),
-        _some(counted.empty_count, "without a measurement"),
-        _some(counted.absent_count, "of the baseline did not run"),
+        _count_of(counted.broken_count, "failed before being judged"),
+        _count_of(
+            counted.ungated_count, "with no gated metric: name it in max_regression"
+        ),
+        _count_of(counted.one_sided_count, "in the working tree alone"),
+        _count_of(counted.missing_count, "without a result"),
+        _count_of(counted.empty_count, "without a measurement"),
+        _count_of(counted.absent_count, "of the baseline did not run"),
     ]
 
 
-def _some(count: int, what: str) -> str:
+def _count_of(count: int, tests: str) -> str:
     """Return a count with what it is of; "" for none."""
-    return f"{count} {what}" if count else ""
+    return f"{count} {tests}" if count else ""
 
 
 def side_by_side(workers_count: int) -> str:
@@ -590,9 +532,9 @@ def side_by_side(workers_count: int) -> str:
     )
 
 
-def nothing_stored(why: str) -> str:
+def nothing_stored(reason: str) -> str:
     """Return the line of a run that stored nothing, with why."""
-    return f"nothing was stored: {why}"
+    return f"nothing was stored: {reason}"
 
 
 def stored_line(
@@ -648,10 +590,8 @@ def complaint(code: Complaint, counted: Tally) -> str:
 def overruled_line(verdict: Verdict) -> str:
     """Return why a run fails that pytest would pass: a plugin changed an outcome."""
     test = display.escape(verdict.key.test_id)
-    what = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
-    return (
-        f"{test}: {what}, and another plugin reported the test as passed; the run fails"
-    )
+    outcome = f"{display.escape(verdict.metric)} {verdict.outcome.value}"
+    return f"{test}: {outcome}, and another plugin reported the test as passed; the run fails"
 
 
 def _shift_lines(run: Run, width: int) -> Iterator[Line]:
@@ -698,14 +638,14 @@ def _with_gpu(collectors: Sequence[str], device: Device) -> tuple[str, ...]:
 def _without_gpu(header: Header) -> tuple[str, ...]:
     """Return the facts of a machine whose GPU was not used, and why it has none."""
     environment = header.environment
-    why = (
+    reasons = (
         n.text for n in header.notes if n.code is GapCode.NO_DEVICE and n.about == "gpu"
     )
     return (
         *header.collectors,
         _brief_cpu(environment.cpu_model or ""),
         f"python {environment.python_minor}",
-        _brief_reason(next(why, "")),
+        _brief_reason(next(reasons, "")),
     )
 
 
@@ -721,20 +661,6 @@ def _brief_cpu(model: str) -> str:
     return " ".join(plain.split())
 
 
-def _below(row: Row, width: int, *, verbose: bool) -> Iterator[Line]:
-    """Yield what a row's columns have no room for."""
-    if verbose or row.estimate("time") is None:
-        measured = ", ".join(row.measured())
-        yield from wrapped(measured, width=width, depth=1)
-    for text in row.doubts():
-        yield from wrapped(text, width=width, depth=1, style=Style.DOUBT)
-    if row.utilization:
-        for text in utilization_lines(row.utilization):
-            yield from wrapped(text, width=width, depth=1, style=Style.FAINT)
-    for text in row.notes() if verbose else ():
-        yield from wrapped(f"note: {text}", width=width, depth=1, style=Style.FAINT)
-
-
 def _unlimited(
     counted: Tally, options: Mapping[str, str], undecided: list[str]
 ) -> list[str]:
@@ -743,14 +669,14 @@ def _unlimited(
     if "gpuperf_disable" in options:  # one reason for all
         count += len(counted.of(Outcome.UNMEASURED))
         undecided = [_counted(counted, n) for n in _OPEN_ORDER if n != "unmeasured"]
-        why = "disabled"
+        reason = "disabled"
     elif options.get("gpuperf_max_regression", "").strip() == "off":
-        why = "without a limit (--gpuperf-max-regression=off)"
+        reason = "without a limit (--gpuperf-max-regression=off)"
     elif "gpuperf_against" in options:
-        why = "not compared with the revision"
+        reason = "not compared with the revision"
     else:
-        why = "without marker limit or baseline"
-    return [*undecided, f"{count} {why}"] if count else undecided
+        reason = "without marker limit or baseline"
+    return [*undecided, f"{count} {reason}"] if count else undecided
 
 
 def _gravest(counted: Tally) -> Style:
@@ -764,12 +690,12 @@ def _gravest(counted: Tally) -> Style:
 
 def _beside(counted: Tally) -> str:
     """Return which judged tests have a second verdict that is open, and why."""
-    several = [
+    parts = [
         _outcome_count(verdicts, name)
         for name in _OPEN_ORDER
         if (verdicts := [v for v in counted.open_beside.values() if v.outcome == name])
     ]
-    return f"of the judged also {', '.join(several)}" if several else ""
+    return f"of the judged also {', '.join(parts)}" if parts else ""
 
 
 def _counted(counted: Tally, name: str) -> str:
@@ -783,7 +709,7 @@ def _outcome_count(verdicts: Sequence[Verdict], name: str) -> str:
     if name == "unchanged":
         aside = _blind(verdicts)
     else:
-        aside = _why(verdicts) if name in _OPEN_ORDER[:3] else ""
+        aside = _reasons_of(verdicts) if name in _OPEN_ORDER[:3] else ""
     return f"{len(verdicts)} {name}{f' ({aside})' if aside else ''}"
 
 
@@ -803,7 +729,7 @@ def _blind(verdicts: Sequence[Verdict]) -> str:
     return f"{len(limits)} could not have seen {size}"
 
 
-def _why(verdicts: Sequence[Verdict]) -> str:
+def _reasons_of(verdicts: Sequence[Verdict]) -> str:
     """Return why tests were not judged, the most frequent reason first."""
     reasons = Counter(
         display.escape(verdict.detail[0])

@@ -166,10 +166,13 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.CHILD_GAVE_NO_VALUE, None): _ALONE,
         (Reason.NOTHING_STORED, None): _STORE,
         (Reason.FINGERPRINT_DIFFERS, None): (
-            "store sessions {of_what} with --gpuperf-update=new, or judge all the same "
-            "with --gpuperf-compare-across={facts}"
+            "store sessions {of_what} with --gpuperf-update=new, judge all the same with "
+            f"--gpuperf-compare-across={{facts}}, or {_BY_REVISION}"
         ),
-        (Reason.FINGERPRINT_DIFFERS, Cause.OTHER_MACHINE): _STORE,
+        (
+            Reason.FINGERPRINT_DIFFERS,
+            Cause.OTHER_MACHINE,
+        ): f"{_STORE}, or {_BY_REVISION}",
         (Reason.OTHER_SOURCE, None): (
             "measure with that collector, or store sessions of this one with "
             "--gpuperf-update=new"
@@ -186,7 +189,7 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
         (Reason.FASTER_THAN_LIMIT, None): "store it with --gpuperf-update=improved",
         (Reason.NOT_CONFIRMED, None): (
             "confirm it in fresh processes: name the store with --gpuperf-baseline, and "
-            "keep --gpuperf-confirm above 0"
+            f"keep --gpuperf-confirm above 0; or {_BY_REVISION}"
         ),
         (Reason.NOT_CONFIRMED, Cause.LOOKED_BETTER): (
             "confirm and store it with --gpuperf-update=improved"
@@ -196,11 +199,11 @@ _IN_PYTEST: Mapping[_Case, str] = MappingProxyType(
             f"measure it in more processes with --gpuperf-runs=5, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE): (
-            f"{_BY_REVISION}, or measure where nothing else runs: sessions of this "
-            "machine differ by more than a stored baseline can see through"
+            "sessions of this machine differ by more than a stored baseline can see "
+            f"through: measure where nothing else runs, or {_BY_REVISION}"
         ),
         (Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP): (
-            "record {least} or more steps of the loop"
+            f"record {{least}} or more steps of the loop, or {_BY_REVISION}"
         ),
         (Reason.SLOWER_IN_SUITE, None): (
             "find the test that slows it down, and make that one clean up; if the machine "
@@ -236,6 +239,9 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         ),
         (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT): (
             "measure it where less else runs, or give it a wider limit"
+        ),
+        (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_HOPELESS): (
+            "measure it where less else runs, or give it a limit of {decidable} or more"
         ),
         (Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY): (
             "give it more time with --gpuperf-budget"
@@ -296,23 +302,35 @@ def for_files(verdict: Verdict) -> Verdict:
 def _worded(verdict: Verdict, remedy: str) -> Verdict:
     """Return a verdict with its detail and its remedy."""
     evidence = verdict.evidence or _NOTHING
-    gap_remedy = evidence.gap.remedy if evidence.gap is not None else ""
+    text = evidence.gap.remedy if evidence.gap is not None else ""
+    if remedy and not text:
+        text = _filled(remedy, verdict, evidence)
+    detail = tuple(_details(verdict, evidence))
+    if not (text or detail):  # nearly all
+        return verdict
+    return replace(verdict, detail=detail, remedy=text)
+
+
+def _filled(remedy: str, verdict: Verdict, evidence: VerdictEvidence) -> str:
+    """Return a remedy with what the evidence says."""
     missing = evidence.least_count - _session_count(verdict)
-    text = gap_remedy or remedy.format(
-        # a peak may be another on the same machine
-        of_what="with this peak"
-        if [*evidence.differences] == ["peak"]
-        else "of this machine",
+    # a peak may be another on the same machine
+    only_peak = [*evidence.differences] == ["peak"]
+    return remedy.format(
+        of_what="with this peak" if only_peak else "of this machine",
         facts=",".join(evidence.differences),
         least=evidence.least_count,
         sessions=display.plural(missing, "more session"),
         files=display.plural(missing, "more run file"),
         commit=_commit(verdict),
+        decidable=_decidable(verdict),
     )
-    detail = tuple(_details(verdict, evidence))
-    if not (text or detail):  # nearly all
-        return verdict
-    return replace(verdict, detail=detail, remedy=text)
+
+
+def _decidable(verdict: Verdict) -> str:
+    """Return the limit that blocks would decide about; "": that was not asked."""
+    limit = None if verdict.against is None else verdict.against.decidable_limit
+    return "" if limit is None else display.change(limit, signed=False)
 
 
 def _commit(verdict: Verdict) -> str:
@@ -341,16 +359,16 @@ def _details(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
 
 def _compared(verdict: Verdict, evidence: VerdictEvidence) -> Iterator[str]:
     """Yield how the stored sessions differ from this one, or that they are too few."""
-    for name, (then, now) in evidence.differences.items():
-        yield f"{name}: {then} -> {now}"
-    then, of_what = "stored", "sessions"
+    for name, (was, now) in evidence.differences.items():
+        yield f"{name}: {was} -> {now}"
+    side, of_what = "stored", "sessions"
     if verdict.of_revision:
-        then, of_what = "revision", "processes"
+        side, of_what = "revision", "processes"
     if evidence.stored_sources:
-        yield f"{then}: {', '.join(evidence.stored_sources)}"
+        yield f"{side}: {', '.join(evidence.stored_sources)}"
     if evidence.kernels is not None:
         old, new = evidence.kernels
-        yield f"{then}: {_kernels(old)} {of_what}"
+        yield f"{side}: {_kernels(old)} {of_what}"
         yield f"now: {_kernels(new)} processes"
     if verdict.reason is Reason.TOO_FEW_SESSIONS:
         yield f"{_session_count(verdict)} of {evidence.least_count} sessions stored"
@@ -369,18 +387,18 @@ def _session_count(verdict: Verdict) -> int:
 def _why_unmeasured(verdict: Verdict, evidence: VerdictEvidence) -> str:
     """Return why a value or its grade is missing."""
     if evidence.gap is not None:
-        why = evidence.gap.reason
+        reason = evidence.gap.reason
     elif verdict.cause is Cause.NO_HARDWARE:
-        why = NO_HARDWARE
+        reason = NO_HARDWARE
     elif verdict.cause is Cause.NOTHING_TIMED:
-        why = "nothing was timed"
+        reason = "nothing was timed"
     else:
-        why = f"{verdict.metric} was not measured"
+        reason = f"{verdict.metric} was not measured"
     if not evidence.grade:
-        return why
+        return reason
     loop = verdict.cause in {Cause.NO_HARDWARE, Cause.ENDED_EARLY}
     bound = "the bandwidth bound" if loop else "the roof"
-    return f'min_grade="{evidence.grade}" is a fraction of {bound}: {why}'
+    return f'min_grade="{evidence.grade}" is a fraction of {bound}: {reason}'
 
 
 def _kernels(most: KernelChoice) -> str:
@@ -405,8 +423,8 @@ def building(verdict: Verdict) -> str:
     evidence = verdict.evidence
     if evidence is None or evidence.building is None:
         return ""
-    stored, wanted = evidence.building
-    return f"{stored} of {wanted} stored"
+    stored, needed = evidence.building
+    return f"{stored} of {needed} stored"
 
 
 def sentence(verdict: Verdict) -> str:
@@ -478,5 +496,5 @@ def _moved(verdict: Verdict) -> str:
         limits = () if limit is None else (limit, -limit)
         return display.change(moved.effect, limits=limits)
     unit = verdict.estimate.unit if verdict.estimate is not None else ""
-    now, then = display.pair(moved.current, moved.reference, unit)
-    return f"{then} -> {now}"
+    now, was = display.pair(moved.current, moved.reference, unit)
+    return f"{was} -> {now}"

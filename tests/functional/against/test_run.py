@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import signal
 import subprocess
@@ -79,14 +80,19 @@ class Repository:
 
     def command(self, *arguments: str) -> subprocess.CompletedProcess[str]:
         """Run `gpuperf`."""
-        return subprocess.run(
-            [sys.executable, "-m", "pytest_gpuperf", *arguments],
-            cwd=self.project.path,
-            capture_output=True,
-            check=False,
-            encoding="utf-8",
-            timeout=300,
-        )
+        return run_command(self.project, *arguments)
+
+
+def run_command(project: Project, *arguments: str) -> subprocess.CompletedProcess[str]:
+    """Run `gpuperf` in the folder of a project."""
+    return subprocess.run(
+        [sys.executable, "-m", "pytest_gpuperf", *arguments],
+        cwd=project.path,
+        capture_output=True,
+        check=False,
+        encoding="utf-8",
+        timeout=900,  # a search has six comparisons, and the machine may be busy
+    )
 
 
 @pytest.fixture(name="repository")
@@ -218,8 +224,11 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
     assert repository.is_clean()
 
 
+@pytest.mark.parametrize(
+    "how", [pytest.param("auto", marks=pytest.mark.long), "against"]
+)
 def test_a_suspect_is_decided_against_its_stored_commit(
-    repository: Repository,
+    repository: Repository, how: str
 ) -> None:
     """One verdict, of the baseline: with its sessions, of which one is enough."""
     for selection in ("slower", "test_x"):
@@ -227,7 +236,7 @@ def test_a_suspect_is_decided_against_its_stored_commit(
         assert repository.project.spawn(*update).returncode == 0
     repository.values(slower=1.3, same=1.3, faster=1.0)
     gate = ("--gpuperf-baseline=.gpuperf", "--gpuperf-json=run.json")
-    ended = repository.project.spawn(*gate, "--gpuperf-confirm-by=against")
+    ended = repository.project.spawn(*gate, f"--gpuperf-confirm-by={how}")
     verdicts = {
         v["key"]["test_id"].partition("[")[2]: v
         for v in repository.project.report()["verdicts"]
@@ -306,6 +315,79 @@ def test_the_command_is_the_same_as_the_option(repository: Repository) -> None:
 
     assert ended.returncode == 1, ended.stderr
     assert [v["outcome"] for v in run["verdicts"]] == ["regressed"]
+
+
+@pytest.mark.parametrize("revision", ["nowhere", "HEAD^{tree}", "-x", "main"])
+@pytest.mark.parametrize("command", ["compare", "bisect"])
+def test_a_revision_that_is_none_is_wrong_usage_of_each_command(
+    repository: Repository, command: str, revision: str
+) -> None:
+    """Exit code 2, and one line that names it: unknown, a tree, an option, ambiguous."""
+    repository.git("tag", "-m", "x", "main", "HEAD")
+    arguments = {
+        "compare": ("compare", f"--against={revision}", "test_it.py", "--", *PLUGIN),
+        "bisect": ("bisect", "test_it.py::test_x[same]", f"--good={revision}"),
+    }
+    ended = repository.command(*arguments[command])
+
+    assert ended.returncode == 2, ended.stderr
+    assert revision in ended.stderr
+    assert repository.is_clean()
+
+
+@pytest.mark.parametrize("command", ["compare", "bisect"])
+def test_a_folder_without_repository_is_wrong_usage_of_each_command(
+    project: Project, command: str
+) -> None:
+    """Exit code 2, with what to do."""
+    project.write(TESTS)
+    project.write(f"VALUES = {OLD}\n", "work.py")
+    arguments = {
+        "compare": ("compare", "--against=HEAD", "test_it.py", "--", *PLUGIN),
+        "bisect": ("bisect", "test_it.py::test_x[same]", "--good=HEAD"),
+    }
+    ended = run_command(project, *arguments[command])
+
+    assert ended.returncode == 2, ended.stderr
+    assert "is not in a git repository" in ended.stdout + ended.stderr
+
+
+def test_tests_that_cannot_be_collected_are_no_interrupt(
+    repository: Repository,
+) -> None:
+    """pytest has one exit status for both; the command has 4 and 130."""
+    repository.project.write("raise ZeroDivisionError\n", "work.py")
+    ended = repository.command("compare", "--against=HEAD", "test_it.py", "--", *PLUGIN)
+
+    assert ended.returncode == 4, ended.stdout
+    assert "ZeroDivisionError" in ended.stdout
+
+
+@pytest.mark.skipif(sys.platform == "win32", reason="no signals of this kind")
+def test_ctrl_c_ends_the_command_with_its_own_exit_code(
+    repository: Repository,
+) -> None:
+    """130, when pytest has removed the worktree."""
+    repository.values(**NEW)
+    compare = ("compare", "--against=HEAD", "test_it.py", "--", *PLUGIN)
+    with subprocess.Popen(
+        [sys.executable, "-u", "-m", "pytest_gpuperf", *compare],
+        cwd=repository.project.path,
+        stdout=subprocess.PIPE,
+        encoding="utf-8",
+        start_new_session=True,
+        preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
+    ) as process:
+        assert process.stdout is not None
+        for line in process.stdout:
+            if "making the two sides" in line:
+                break
+        os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to all of them
+        text = process.stdout.read()
+
+    assert process.returncode == 130, text
+    assert "it was interrupted" in text
+    assert repository.is_clean()
 
 
 def test_a_regression_is_traced_to_its_commit(repository: Repository) -> None:

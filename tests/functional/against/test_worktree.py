@@ -257,45 +257,74 @@ def test_an_entry_whose_folder_was_deleted_is_removed(
         assert two.git("worktree", "list").count("\n") == 1
 
 
-def test_a_folder_that_is_not_ours_stays(
-    two: Repo, repo: Repo, temporary: Path
-) -> None:
-    """That of another repository, one without an owner, one that only looks like ours."""
-    other = Repo.make(two.outer, "other")
-    other.two_commits("a.py", "N = @N@\n")
-    kill_a_run(other)
+def test_what_is_not_ours_stays(two: Repo, temporary: Path) -> None:
+    """A folder without our lock, and an entry of git that somebody else has made."""
     (temporary / "gpuperf-against-mine").mkdir()
     (temporary / "gpuperf-against-mine" / "notes").write_text("x")
     (temporary / "unrelated").mkdir()
     before = sorted(temporary.iterdir())
+    theirs = str(two.outer / "old")
+    two.git("worktree", "add", "-q", "--detach", "--lock", theirs, "HEAD")
+    shutil.rmtree(theirs)
 
     with worktree(at(two), at(two).commit_of("HEAD")):
         pass
 
     assert sorted(temporary.iterdir()) == before
+    assert theirs in two.git("worktree", "list")
+
+
+def test_a_run_of_another_repository_is_cleared_by_both(
+    two: Repo, temporary: Path
+) -> None:
+    """Whoever comes next removes its folder; its own next run, the entry of git."""
+    other = Repo.make(two.outer, "other")
+    other.two_commits("a.py", "N = @N@\n")
+    kill_a_run(other)
+
+    with worktree(at(two), at(two).commit_of("HEAD")):
+        pass
+    assert not list(temporary.iterdir())
+
+    with worktree(at(other), at(other).commit_of("HEAD")):
+        assert other.git("worktree", "list").count("\n") == 1
 
 
 class Full(FakeRunner):
     """A runner whose git has no room to check out."""
 
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.text = text
+
     def answer(self, call: Call) -> Finished:
         if "add" in call.argv:
-            text = f"fatal: cannot create directory: {os.strerror(errno.ENOSPC)}"
-            return finished(128, stderr=text.encode())
+            return finished(128, stderr=self.text.encode())
         return RUNNER.run(
             call.argv, timeout_s=call.timeout_s, cwd=call.cwd, env=call.env
         )
 
 
-def test_a_full_disk_is_named(two: Repo, temporary: Path) -> None:
+@pytest.mark.parametrize(
+    ("text", "said"),
+    [
+        (f"fatal: mkdir: {os.strerror(errno.ENOSPC)}", os.strerror(errno.ENOSPC)),
+        # as git 2.39 says it of files: the cause is not in it
+        (
+            "error: unable to write file a.py\nfatal: Could not reset index file",
+            "unable to write file a.py",
+        ),
+    ],
+)
+def test_a_full_disk_is_named(two: Repo, temporary: Path, text: str, said: str) -> None:
     """The folder and what to do are; nothing is left."""
-    repository = Repository.at(str(two.root), Full())
+    repository = Repository.at(str(two.root), Full(text))
 
     with pytest.raises(RevisionError) as caught, worktree(repository, "c" * 40):
         pytest.fail("there is no worktree")
 
     assert str(temporary) in str(caught.value)
-    assert "No space left on device; make room there" in str(caught.value)
+    assert f"{said}; make room there" in str(caught.value)
     assert not list(temporary.iterdir())
 
 

@@ -14,6 +14,7 @@ from pytest_gpuperf.model.record import (
     SessionValue,
     StoredRecord,
 )
+from pytest_gpuperf.model.sample import CoreSpeed
 
 TEST = "tests/test_gemm.py::test_gemm[4096]"
 
@@ -69,15 +70,29 @@ _finite = st.floats(allow_nan=False, allow_infinity=False)
 _words = st.dictionaries(st.text(max_size=8), st.text(max_size=8), max_size=3)
 _names = st.text(max_size=12)
 
-_values = st.builds(
-    SessionValue,
-    metric=_names,
-    unit=_names,
-    source=_names,
-    run_values=st.lists(_finite, min_size=1, max_size=3).map(tuple),
-    half_widths=st.lists(_finite.map(abs), max_size=3).map(tuple),
-    better=st.none() | st.sampled_from(["lower", "higher", "neither"]),
+_cores = st.builds(
+    CoreSpeed,
+    loop_s=st.floats(min_value=1e-9, max_value=1.0),
+    slope=_finite,
+    precision=_finite,
 )
+
+
+@st.composite
+def _values(draw: st.DrawFn) -> SessionValue:
+    """Draw the values of a metric; each process has a core, or none has."""
+    runs = draw(st.lists(_finite, min_size=1, max_size=3))
+    known = draw(st.booleans())
+    return SessionValue(
+        metric=draw(_names),
+        unit=draw(_names),
+        source=draw(_names),
+        run_values=tuple(runs),
+        half_widths=tuple(draw(st.lists(_finite.map(abs), max_size=3))),
+        better=draw(st.none() | st.sampled_from(["lower", "higher", "neither"])),
+        cores=tuple(draw(_cores) for _ in runs) if known else (),
+    )
+
 
 sessions = st.builds(
     Session,
@@ -98,7 +113,7 @@ stored_records = st.builds(
     StoredRecord,
     key=st.builds(RecordKey, test_id=test_ids, name=_names),
     session=sessions,
-    values=st.lists(_values, min_size=1, max_size=3).map(tuple),
+    values=st.lists(_values(), min_size=1, max_size=3).map(tuple),
     choice=st.none() | _names,
     facts=st.dictionaries(_names, _words, max_size=2),
     soft_facts=_words,

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from pytest_gpuperf import cli
+from pytest_gpuperf.cli import binary
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.errors import CollectError
 
@@ -60,6 +61,24 @@ def test_kernels_are_chosen_by_readable_names(
     assert kernel["instructions"]["local_store"] == 85
     assert kernel["spills_bytes"] == 680
     assert 0 < kernel["occupancy_fraction"] <= 1
+
+
+def test_a_library_is_shown_by_its_greediest_kernels(
+    capfdbinary: pytest.CaptureFixture[bytes], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is not shown is counted; code that would take minutes is not read."""
+    monkeypatch.setattr(binary, "_MOST_BYTES", 10_000)
+    file = str(GOLD / "kernels.fatbin")
+    text = shown(capfdbinary, file, "--top=2")
+    everything = json.loads(shown(capfdbinary, file, "--top=2", "--format=json"))
+
+    assert text.count("spilling<64>") == 2  # of two chips
+    assert "block_sum" not in text
+    assert "6 more kernels" in text
+    assert "and only 10 kB are read" in text
+    assert "0 KiB" not in text
+    assert len(everything["kernels"]) == 8
+    assert {kernel["instructions"] for kernel in everything["kernels"]} == {None}
 
 
 @pytest.mark.parametrize(

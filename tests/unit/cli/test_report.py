@@ -41,6 +41,16 @@ def test_the_name_of_a_report_says_its_form(
     assert (tmp_path / name).read_bytes() == content
 
 
+@pytest.mark.parametrize("name", ["r.pdf", "r.json", "r.html.gz"])
+def test_a_name_of_another_form_is_refused(
+    run: str, name: str, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """A page under it would be opened by a program that cannot read it."""
+    assert cli.main(["report", run, "-o", str(tmp_path / name)]) == 2
+    assert "end its name with .html, .md or .csv" in capfd.readouterr().err
+    assert not (tmp_path / name).exists()
+
+
 def test_a_form_can_be_named(
     run: str, capfdbinary: pytest.CaptureFixture[bytes]
 ) -> None:

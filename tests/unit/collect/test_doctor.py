@@ -16,7 +16,7 @@ from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.tools import Tool
 from pytest_gpuperf.collect.doctor import look
 from pytest_gpuperf.collect.doctor.machine import (
-    Machine,
+    MachineFacts,
     loading_error,
     this_machine,
 )
@@ -99,7 +99,7 @@ class Box:
             setattr(self, name, value)
         return self
 
-    def machine(self) -> Machine:
+    def machine(self) -> MachineFacts:
         for path, text in self.files.items():
             file = self.root / path.lstrip("/")
             file.parent.mkdir(parents=True, exist_ok=True)
@@ -116,7 +116,7 @@ class Box:
             folder = self.root / "proc/self/ns"
             folder.mkdir(parents=True)
             (folder / "pid").symlink_to(self.namespace)
-        return Machine(
+        return MachineFacts(
             root=self.root,
             environment=self.environment,
             search=(SITE,),
@@ -1094,7 +1094,7 @@ def test_every_finding_can_be_acted_on(box: Box) -> None:
 
 def test_a_machine_without_anything_is_examined(tmp_path: Path) -> None:
     """No /proc, no /sys, no PATH: every topic is told, and none that reads is ok."""
-    machine = Machine(
+    machine = MachineFacts(
         root=tmp_path,
         environment={},
         search=(),

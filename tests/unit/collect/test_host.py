@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import gc
+import itertools
 import sys
 import types
 from collections.abc import Callable, Iterator, Sequence
@@ -1137,6 +1138,29 @@ def test_samples_are_taken_until_others_have_enough(clock: FakeClock) -> None:
 
     assert len(timing.samples) == 24
     assert stop.asked == [10]
+
+
+@pytest.mark.parametrize(
+    ("interrupted", "count"),
+    [(0, 50), (20, 68)],  # of the first samples; asked ever more rarely
+)
+def test_time_in_samples_that_nothing_interrupted_can_be_enough(
+    clock: FakeClock, interrupted: int, count: int
+) -> None:
+    """Without the waits for turns, and without what a busy machine has spoilt."""
+    turns = Turns(clock, until=0)
+    host = HostCollector(clock, NoDevice(), take_turn=turns.take, enough_s=0.04)
+    calls = itertools.count(-4)  # of the warm-up
+
+    def call() -> None:
+        clock.advance(MS)
+        if 0 <= next(calls) < interrupted:
+            clock.waited_ns += MS // 2
+
+    timing = host.measure(TimedCall(fn=call, budget_s=99), stop=Never())
+
+    assert len(turns.asked) == count
+    assert len(timing.samples) == count - 1 - interrupted
 
 
 @pytest.mark.parametrize(

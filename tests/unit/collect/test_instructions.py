@@ -10,16 +10,16 @@ from hypothesis import strategies as st
 
 from fakes.runner import FakeRunner, finished
 from pytest_gpuperf.collect.binary.instructions import (
+    CodeListing,
     Instruction,
     KernelCode,
-    Listing,
     classes_of,
     instruction_mix,
     kernel_code,
     read_listing,
     spilled_bytes,
 )
-from pytest_gpuperf.collect.binary.read import read_cubins, read_mixes
+from pytest_gpuperf.collect.binary.read import Cubin, read_cubins, read_mixes
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, find_tool
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner
 from pytest_gpuperf.errors import CollectorFailedError, CollectorUnavailableError
@@ -266,7 +266,7 @@ def test_loops_are_what_can_run_again(jumps: list[tuple[int, bool]]) -> None:
         for to, guarded in jumps
     ]
     places = {f".L_x_{index}": index for index in range(12)} | {"k": 0}
-    code = kernel_code(Listing(instructions=instructions, places=places), "k")
+    code = kernel_code(CodeListing(instructions=instructions, places=places), "k")
 
     after = {
         i: {to} | ({i + 1} if guarded and i < 11 else set())
@@ -503,6 +503,14 @@ def test_spills_are_those_of_the_compilers_log(target: str) -> None:
         "_Z7indexedPKiPfi": None,
         "_Z8spillingILi64EEvPf": 680,
     }
+
+
+def test_a_cubin_without_a_chosen_kernel_is_not_read() -> None:
+    """A library has one for each chip, and nvdisasm reads each of them whole."""
+    runner = FakeRunner()
+
+    assert read_mixes([Cubin(content=b"", kernels=())], runner=runner, tool="t") == ()
+    assert runner.calls == []
 
 
 @with_tools

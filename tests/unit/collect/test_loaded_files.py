@@ -14,8 +14,8 @@ import pytest
 
 from pytest_gpuperf.collect.loaded_files import (
     FileKind,
+    FileRecording,
     LoadedFile,
-    Recording,
     content_digest,
     read,
 )
@@ -44,7 +44,7 @@ class Recorded:
     ) -> tuple[LoadedFile, ...] | None:
         """Run a text as `t.py`; return what it used."""
         write(self.root, {"t.py": text})
-        recording = Recording(self.scratch, self.root)
+        recording = FileRecording(self.scratch, self.root)
         base = {**os.environ, "PYTHONDONTWRITEBYTECODE": "1", **(env or {})}
         done = subprocess.run(
             [sys.executable, *options, "t.py", "1"],
@@ -303,7 +303,7 @@ def test_a_step_comes_before_the_program(tmp_path: Path) -> None:
     """A module of the parent's, loaded by its path, with the arguments it was given."""
     step = tmp_path / "step.py"
     step.write_text("import sys\ndef start(name): sys.path.insert(0, name)\n")
-    recording = Recording(tmp_path / "r", None, first=[(str(step), ("/first",))])
+    recording = FileRecording(tmp_path / "r", None, first=[(str(step), ("/first",))])
 
     done = subprocess.run(
         [sys.executable, "-c", "import sys; print(sys.path)"],
@@ -321,7 +321,7 @@ def test_without_a_root_only_loaded_files_are_recorded(tmp_path: Path) -> None:
     """No audit hook slows the program down."""
     (tmp_path / "data").write_text("x")
     (tmp_path / "m.py").write_text("open('data').read()")
-    recording = Recording(tmp_path / "r", None)
+    recording = FileRecording(tmp_path / "r", None)
 
     subprocess.run(
         [sys.executable, "-c", "import sys; sys.path.insert(0, ''); import m"],

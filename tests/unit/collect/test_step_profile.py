@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.memory import TorchPool
 from pytest_gpuperf.collect.runtime import NoDevice
 from pytest_gpuperf.collect.step_profile import StepRecorder, TorchCompiler
 from pytest_gpuperf.errors import CollectError, MeasureError
-from pytest_gpuperf.model.steps import Level, Loop, SpanKind, Waiting
+from pytest_gpuperf.model.steps import Loop, SpanKind, SpanLevel, Waiting
 
 MS = 1_000_000
 NO_TORCH = TorchCompiler({})
@@ -103,10 +103,10 @@ def test_spans_nest_and_know_their_parent() -> None:
     (step,) = bed.end().steps
 
     assert [(s.name, s.level, s.parent, s.layer) for s in step.spans] == [
-        ("forward", Level.PHASE, None, None),
-        ("3", Level.LAYER, 0, 3),
-        ("qkv", Level.OPERATION, 1, 3),
-        ("optimizer", Level.PHASE, None, None),
+        ("forward", SpanLevel.PHASE, None, None),
+        ("3", SpanLevel.LAYER, 0, 3),
+        ("qkv", SpanLevel.OPERATION, 1, 3),
+        ("optimizer", SpanLevel.PHASE, None, None),
     ]
     assert [s.duration_s for s in step.spans] == pytest.approx(
         [0.003, 0.002, 0.002, 0.003]

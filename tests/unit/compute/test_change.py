@@ -21,7 +21,7 @@ from pytest_gpuperf.compute.change import (
     usual_spreads,
 )
 from pytest_gpuperf.compute.spread import usual_spread
-from pytest_gpuperf.model.change import Change, Clock, Comparison, Level
+from pytest_gpuperf.model.change import Change, Comparison, Sureness, TimeBase
 from pytest_gpuperf.model.metric import Better
 from unit.compute.comparing import THEN, comparison, known
 
@@ -30,13 +30,13 @@ NOISE = math.log1p(0.005)
 
 def change(now: Sequence[float], then: Sequence[float] = THEN, **fields: Any) -> Change:
     """The change of one comparison alone."""
-    level = fields.pop("level", Level())
+    level = fields.pop("level", Sureness())
     return found(comparison(now, then, **fields), level=level)[0]
 
 
-def found(*comparisons: Comparison, level: Level | None = None) -> list[Change]:
+def found(*comparisons: Comparison, level: Sureness | None = None) -> list[Change]:
     """The changes of some comparisons."""
-    several = changes(comparisons, level=level or Level())
+    several = changes(comparisons, level=level or Sureness())
     return [each for each in several if each is not None]
 
 
@@ -45,12 +45,12 @@ def test_effect_interval_and_probabilities_are_those_of_the_mixture() -> None:
     logs = [math.log(v) for v in THEN]
     difference = math.log(1.1) - statistics.fmean(logs)
     own = statistics.variance(logs)
-    usual = usual_spread([(own, 4)], Clock.HOST)
+    usual = usual_spread([(own, 4)], TimeBase.HOST)
     mixture = usual.mixture(4)
     half = mixture.reach(0.005, own, ratio=1.2)
     seen = NOISE + mixture.reach(0.002, own, ratio=1.2)
     seen += mixture.reach(0.1, own, ratio=1.2)
-    one = change([1.1], level=Level(alpha=0.01, pair_count=5))
+    one = change([1.1], level=Sureness(alpha=0.01, pair_count=5))
 
     assert one.effect == pytest.approx(math.expm1(difference))
     assert one.low == pytest.approx(math.expm1(difference - half))
@@ -83,7 +83,7 @@ def test_what_is_seen_is_beyond_the_limit() -> None:
 def test_more_pairs_make_a_change_harder_to_see() -> None:
     """The detectable effect is of the whole run; the interval shown is one pair's."""
     one = change([1.1])
-    many = change([1.1], level=Level(pair_count=200))
+    many = change([1.1], level=Sureness(pair_count=200))
 
     assert known(many.detectable_effect) > known(one.detectable_effect)
     assert (many.low, many.p_worse) == (one.low, one.p_worse)
@@ -106,14 +106,16 @@ def test_what_is_seen_is_known_without_a_current_value(count: int) -> None:
     suite = suite_of(count, 3)
     decided = [c.detectable_effect for c in found(*suite)]
 
-    assert detectable_effects(suite, level=Level()) == pytest.approx(decided, rel=1e-4)
+    assert detectable_effects(suite, level=Sureness()) == pytest.approx(
+        decided, rel=1e-4
+    )
 
 
 def test_more_sessions_are_foretold() -> None:
     """Sessions like the stored ones: what five show is foretold of three, on average."""
     three, five = suite_of(300, 3), suite_of(300, 5)
-    foretold = detectable_effects(three, level=Level(), more_sessions=2)
-    shown, now = (detectable_effects(s, level=Level()) for s in (five, three))
+    foretold = detectable_effects(three, level=Sureness(), more_sessions=2)
+    shown, now = (detectable_effects(s, level=Sureness()) for s in (five, three))
     middle = statistics.median(map(known, shown))
 
     assert statistics.median(map(known, foretold)) == pytest.approx(middle, rel=0.1)
@@ -132,7 +134,7 @@ def test_more_sessions_are_foretold() -> None:
 )
 def test_nothing_is_foretold_of_what_shows_nothing(one: Comparison) -> None:
     """Of one session nobody knows how much it differs from others."""
-    assert detectable_effects([one], level=Level(), more_sessions=2) == (None,)
+    assert detectable_effects([one], level=Sureness(), more_sessions=2) == (None,)
 
 
 def test_a_session_is_the_mean_of_its_processes() -> None:
@@ -175,8 +177,8 @@ def test_a_reference_is_taken_to_be_steadier_than_a_test() -> None:
         comparison([1.0], [1.0]),
     ]
     (by_tests, *_), (by_references,) = (
-        changes([slow, *near], level=Level()),
-        changes([slow], level=Level(), references=near),
+        changes([slow, *near], level=Sureness()),
+        changes([slow], level=Sureness(), references=near),
     )
 
     assert by_tests is not None
@@ -188,7 +190,7 @@ def test_a_device_is_steadier_than_a_host() -> None:
     """Where few sessions say little, what is known of machines decides."""
     then = [1.0, 1.001, 0.999]
     host = change([1.02], then)
-    device = change([1.02], then, clock=Clock.DEVICE)
+    device = change([1.02], then, clock=TimeBase.DEVICE)
 
     assert known(device.p_worse) < known(host.p_worse)
     assert known(device.detectable_effect) < known(host.detectable_effect)
@@ -306,7 +308,7 @@ def test_a_large_suite_is_judged_from_a_table() -> None:
         )
         for n in range(300)
     ]
-    level = Level(alpha=0.005, pair_count=300)
+    level = Sureness(alpha=0.005, pair_count=300)
     large = changes(pairs, level=level)
     marks = [[m == n for m in range(300)] for n in range(12)]
     for n, judged in enumerate(marks):
@@ -326,8 +328,8 @@ def test_a_large_suite_is_judged_from_a_table() -> None:
 def test_only_what_is_asked_for_is_answered() -> None:
     """The others say what is usual all the same."""
     pairs = [comparison([1.1], THEN), comparison([64.0], [64.0], exact=True)]
-    first = changes(pairs, level=Level(), judged=[True, False])
-    second = changes(pairs, level=Level(), judged=[False, True])
+    first = changes(pairs, level=Sureness(), judged=[True, False])
+    second = changes(pairs, level=Sureness(), judged=[False, True])
 
     assert first[0] == change([1.1])
     assert (first[1], second[0]) == (None, None)
@@ -342,7 +344,7 @@ def test_what_controls_did_is_taken_out() -> None:
         for now in (1.3, 1.2, 1.2, 1.2, 9.0)
     ]
     controls = [False, True, True, True, False]
-    one, *_ = changes(pairs, level=Level(), controls=controls)
+    one, *_ = changes(pairs, level=Sureness(), controls=controls)
 
     assert one is not None
     assert one.machine_shift == pytest.approx(0.2, abs=0.02)
@@ -383,8 +385,8 @@ def test_groups_do_not_know_each_other() -> None:
         comparison([64.0], [64.0] * 3, exact=True),
         comparison([2.0, 2.1], [2.0, 2.2], group="energy"),
     ]
-    forward = changes(pairs, level=Level())
-    backward = changes(pairs[::-1], level=Level())
+    forward = changes(pairs, level=Sureness())
+    backward = changes(pairs[::-1], level=Sureness())
     assert forward == backward[::-1]
 
 
@@ -430,7 +432,7 @@ def test_counts_are_judged_by_equality(
     assert found.current == sum(now) / len(now)
     assert found.reference == then[0]
     assert (found.session_count, found.run_count) == (len(then), len(now))
-    assert changes([pair], level=Level()) == (found,)
+    assert changes([pair], level=Sureness()) == (found,)
 
 
 def test_processes_that_agree_are_equal_to_what_they_agree_with() -> None:
@@ -475,7 +477,7 @@ def test_stored_sessions_alone_say_what_is_usual() -> None:
 
     assert usual["time"] == usual_spreads([comparison([1.0], THEN)] * 3)["time"]
     assert usual_spreads([comparison([1.0], [1.0])] * 5)["time"] == usual_spread(
-        (), Clock.HOST, least_equality=4
+        (), TimeBase.HOST, least_equality=4
     )
     assert usual_spreads([comparison([64.0], [64.0], exact=True)]) == {}
 

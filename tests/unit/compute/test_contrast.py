@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from pytest_gpuperf.compute.contrast import Contrast, contrasts
 from pytest_gpuperf.compute.spread import usual_spread
-from pytest_gpuperf.model.change import Clock, Comparison
+from pytest_gpuperf.model.change import Comparison, TimeBase
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import THEN, comparison, value
 
@@ -179,7 +179,7 @@ def test_the_border_of_what_fits_is_a_probability() -> None:
     then = (1.0, 1.05, 0.95, 1.45)
     logs = [math.log(each) for each in then]
     own = statistics.variance(logs[:3])
-    usual = usual_spread([(own, 2)], Clock.HOST)
+    usual = usual_spread([(own, 2)], TimeBase.HOST)
     distance = logs[3] - statistics.fmean(logs[:3])
     p_value = 2 * usual.mixture(2).beyond(distance, own, ratio=4 / 3)
     (found,) = contrasts([comparison([1.0], then)])

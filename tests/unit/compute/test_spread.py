@@ -22,17 +22,17 @@ from pytest_gpuperf.compute.spread import (
     session_spread,
     usual_spread,
 )
-from pytest_gpuperf.model.change import Clock
+from pytest_gpuperf.model.change import TimeBase
 from pytest_gpuperf.model.record import SessionValue
 from unit.compute.comparing import value
 
 LAMBDAS = 0.001 * 2 ** (np.arange(19) / 2)
 EQUALITIES = np.array([1, 2, 4, 8])
-EDGES = {Clock.HOST: (0.02, 0.25), Clock.DEVICE: (0.004, 0.08)}
+EDGES = {TimeBase.HOST: (0.02, 0.25), TimeBase.DEVICE: (0.004, 0.08)}
 Variances = Sequence[tuple[float, int]]
 
 
-def by_the_density_of_f(variances: Variances, clock: Clock) -> NDArray[np.float64]:
+def by_the_density_of_f(variances: Variances, clock: TimeBase) -> NDArray[np.float64]:
     """Weights of the grid, from the density of Fisher's F at each place of it."""
     low, high = EDGES[clock]
     outside = np.log(np.maximum(np.maximum(low / LAMBDAS, LAMBDAS / high), 1)) / 0.5
@@ -65,9 +65,9 @@ some_variances = st.lists(
 )
 
 
-@given(some_variances, st.sampled_from(Clock))
+@given(some_variances, st.sampled_from(TimeBase))
 def test_the_grid_is_weighed_by_the_density_of_f(
-    variances: Variances, clock: Clock
+    variances: Variances, clock: TimeBase
 ) -> None:
     """Six decades and more, and different numbers of sessions, change nothing."""
     usual = usual_spread(variances, clock)
@@ -78,10 +78,11 @@ def test_the_grid_is_weighed_by_the_density_of_f(
 
 
 @pytest.mark.parametrize(
-    ("clock", "low", "high"), [(Clock.HOST, 0.02, 0.25), (Clock.DEVICE, 0.004, 0.08)]
+    ("clock", "low", "high"),
+    [(TimeBase.HOST, 0.02, 0.25), (TimeBase.DEVICE, 0.004, 0.08)],
 )
 def test_without_evidence_the_usual_deviation_lies_where_machines_do(
-    clock: Clock, low: float, high: float
+    clock: TimeBase, low: float, high: float
 ) -> None:
     """Hosts differ more than devices."""
     inside = sum(
@@ -101,7 +102,7 @@ def test_what_is_usual_is_found_again(deviation: float) -> None:
     own = deviation**2 * 4 / draw.chisquare(4, 100)
     variances = [(v * draw.chisquare(3) / 3, 3) for v in own]
 
-    assert usual_spread(variances, Clock.HOST).deviation == pytest.approx(
+    assert usual_spread(variances, TimeBase.HOST).deviation == pytest.approx(
         deviation, rel=0.35
     )
 
@@ -110,8 +111,8 @@ def test_what_is_usual_is_found_again(deviation: float) -> None:
 def test_the_order_of_tests_does_not_matter(order: list[int]) -> None:
     """Each says what it says, wherever it stands."""
     variances = [(1e-4 * (n + 1), 1 + n % 3) for n in range(8)]
-    plain = usual_spread(variances, Clock.HOST)
-    shuffled = usual_spread([variances[n] for n in order], Clock.HOST)
+    plain = usual_spread(variances, TimeBase.HOST)
+    shuffled = usual_spread([variances[n] for n in order], TimeBase.HOST)
 
     assert grid_of(shuffled) == pytest.approx(grid_of(plain), abs=1e-12)
 
@@ -121,12 +122,14 @@ def test_a_thousand_tests_leave_few_places() -> None:
     draw = np.random.default_rng(2)
     several = [(1e-4 * float(draw.chisquare(2)) / 2, 2) for _ in range(1000)]
 
-    assert len(usual_spread(several, Clock.HOST).points) < 5
+    assert len(usual_spread(several, TimeBase.HOST).points) < 5
 
 
 def test_a_test_without_freedom_says_nothing() -> None:
     """Nor does one more of them."""
-    assert usual_spread([(1e-4, 0)] * 5, Clock.HOST) == usual_spread((), Clock.HOST)
+    assert usual_spread([(1e-4, 0)] * 5, TimeBase.HOST) == usual_spread(
+        (), TimeBase.HOST
+    )
 
 
 def by_hand(mixture: Mixture, difference: float, variance: float) -> float:
@@ -141,7 +144,7 @@ def by_hand(mixture: Mixture, difference: float, variance: float) -> float:
 @pytest.mark.parametrize("dof", [0, 1, 2, 4, 9])
 def test_a_mixture_weighs_the_tails_of_its_places(dof: int) -> None:
     """With at most six degrees of freedom, however many sessions are stored."""
-    usual = usual_spread([(4e-4, 2), (9e-4, 3)], Clock.HOST)
+    usual = usual_spread([(4e-4, 2), (9e-4, 3)], TimeBase.HOST)
     mixture = usual.mixture(dof)
 
     assert mixture.beyond(0.1, 2e-4) == pytest.approx(by_hand(mixture, 0.1, 2e-4))
@@ -170,7 +173,7 @@ def test_a_larger_difference_is_never_more_probable(
     one: float, other: float, variances: Variances
 ) -> None:
     """But for the last digits."""
-    mixture = usual_spread(variances, Clock.HOST).mixture(2)
+    mixture = usual_spread(variances, TimeBase.HOST).mixture(2)
     low, high = sorted((one, other))
 
     assert mixture.beyond(low, 1e-4) >= mixture.beyond(high, 1e-4) - 1e-12
@@ -185,7 +188,7 @@ def test_the_reach_of_a_probability_is_its_inverse(
     p_value: float, variances: Variances, variance: float
 ) -> None:
     """But for places of hardly any weight, which it leaves out."""
-    mixture = usual_spread(variances, Clock.DEVICE).mixture(2)
+    mixture = usual_spread(variances, TimeBase.DEVICE).mixture(2)
     reach = mixture.reach(p_value, variance, ratio=1.5, extra=1e-6)
     found = mixture.beyond(reach, variance, ratio=1.5, extra=1e-6)
 

@@ -9,10 +9,10 @@ import pytest
 from pytest_gpuperf.compute.steps import layers_of, operations_of, phases_of
 from pytest_gpuperf.model.steps import (
     LayerTimes,
-    Level,
     OperationTimes,
     Span,
     SpanKind,
+    SpanLevel,
     Step,
 )
 
@@ -20,14 +20,14 @@ from pytest_gpuperf.model.steps import (
 def span(
     name: str, start_s: float, end_s: float, parent: int | None = None, **more: Any
 ) -> Span:
-    given = {"level": Level.PHASE, "kind": SpanKind.OTHER, **more}
+    given = {"level": SpanLevel.PHASE, "kind": SpanKind.OTHER, **more}
     return Span(name=name, start_s=start_s, end_s=end_s, parent=parent, **given)
 
 
 def operation(
     name: str, start_s: float, end_s: float, parent: int | None = None, **more: Any
 ) -> Span:
-    return span(name, start_s, end_s, parent, level=Level.OPERATION, **more)
+    return span(name, start_s, end_s, parent, level=SpanLevel.OPERATION, **more)
 
 
 def step(*spans: Span) -> Step:
@@ -141,8 +141,8 @@ def test_equal_operations_stand_by_name_and_layer() -> None:
 
 def test_the_layers_of_two_steps_by_hand() -> None:
     """Passes of one step add up; what is not a layer, or has no number, is none."""
-    forward: dict[str, Any] = {"level": Level.LAYER, "kind": SpanKind.FORWARD}
-    backward: dict[str, Any] = {"level": Level.LAYER, "kind": SpanKind.BACKWARD}
+    forward: dict[str, Any] = {"level": SpanLevel.LAYER, "kind": SpanKind.FORWARD}
+    backward: dict[str, Any] = {"level": SpanLevel.LAYER, "kind": SpanKind.BACKWARD}
     first = step(
         span("block", 0.0, 0.25, layer=4, **forward),
         span("block", 0.25, 0.375, layer=4, **forward),

@@ -16,10 +16,10 @@ from pytest_gpuperf.compute.steps import rate_interval, summarize
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.steps import (
     Compiled,
-    Level,
     Loop,
     Span,
     SpanKind,
+    SpanLevel,
     Step,
     StepSummary,
     Waiting,
@@ -27,7 +27,7 @@ from pytest_gpuperf.model.steps import (
 
 
 def span(name: str, kind: SpanKind, start_s: float, end_s: float, **more: Any) -> Span:
-    given = {"level": Level.PHASE, **more}
+    given = {"level": SpanLevel.PHASE, **more}
     return Span(name=name, kind=kind, start_s=start_s, end_s=end_s, **given)
 
 
@@ -128,7 +128,7 @@ def test_coverage_is_the_union_of_what_was_recorded() -> None:
     """Nested spans count once, and what lies beside the steps not at all."""
     spans = (
         forward(2.0, 5.0),
-        span("gemm", SpanKind.FORWARD, 2.0, 4.0, parent=0, level=Level.OPERATION),
+        span("gemm", SpanKind.FORWARD, 2.0, 4.0, parent=0, level=SpanLevel.OPERATION),
         backward(6.0, 12.0),
         span("data", SpanKind.DATA, 0.0, 12.0, thread=1),
     )
@@ -142,7 +142,7 @@ def test_a_phase_is_counted_without_the_phases_inside_it() -> None:
     spans = (
         backward(2.0, 10.0),
         reduce(4.0, 7.0, parent=0),
-        span("wgrad", SpanKind.BACKWARD, 8.0, 9.0, parent=0, level=Level.OPERATION),
+        span("wgrad", SpanKind.BACKWARD, 8.0, 9.0, parent=0, level=SpanLevel.OPERATION),
     )
     found = {phase.name: phase for phase in summary(*spans).phases}
 
@@ -178,7 +178,7 @@ def test_a_phase_beside_the_steps_is_another_phase() -> None:
 
 def test_layers_add_up_their_passes() -> None:
     """By number, forward and backward apart; operations belong to their layer."""
-    layer = {"level": Level.LAYER}
+    layer = {"level": SpanLevel.LAYER}
     spans = (
         forward(2.0, 3.0, layer=1, **layer),
         span(
@@ -188,7 +188,7 @@ def test_layers_add_up_their_passes() -> None:
             2.6,
             parent=0,
             layer=1,
-            level=Level.OPERATION,
+            level=SpanLevel.OPERATION,
         ),
         forward(3.0, 5.0, layer=0, **layer),
         backward(5.0, 9.0, layer=0, **layer),

@@ -16,10 +16,13 @@ from pytest_gpuperf.compute.timeline import (
     WindowSummary,
     compute_all,
     summarise,
+    summarise_all,
     time_lines,
+    utilization_estimates,
     window_summary,
+    worst_health,
 )
-from pytest_gpuperf.model import CanonicalRecord, WorkloadClass
+from pytest_gpuperf.model import CanonicalRecord, Health, WorkloadClass
 from pytest_gpuperf.model.frozen import replace
 from unit.compute.telemetry import full, record, records
 
@@ -352,3 +355,91 @@ def test_a_long_time_line_is_thinned() -> None:
 
     assert line.since_s == tuple(float(second) for second in range(0, 1000, 9))
     assert {*line.classes} == {"compute-heavy"}
+
+
+def test_all_readings_make_a_window_from_one_period_before_the_first() -> None:
+    """The first reading describes the time before it, as the second one does."""
+    (summary,) = summarise_all([heavy(5.0), heavy(7.0), idle(9.0)])
+
+    assert (summary.start_s, summary.end_s) == (3.0, 9.0)
+    assert summary.sample_class_s == {HEAVY: 4.0, IDLE: 2.0}
+    assert summary.unobserved_s == 0.0
+
+
+def test_the_period_is_between_moments_not_between_readings() -> None:
+    """Two GPUs that are read at one moment share the period of both."""
+    some = [heavy(second, gpu_index=gpu) for second in (5.0, 6.0) for gpu in (0, 1)]
+
+    assert [s.sample_class_s for s in summarise_all(some)] == [{HEAVY: 2.0}] * 2
+
+
+def test_a_lone_reading_describes_a_second() -> None:
+    """There is no other one to tell how often the GPU was read."""
+    (summary,) = summarise_all([heavy(5.0)])
+
+    assert (summary.start_s, summary.end_s) == (4.0, 5.0)
+
+
+def test_the_worst_health_of_each_gpu_counts() -> None:
+    """Critical is worse than a warning, that worse than hot; good is the best."""
+    hot = {"temperature_celsius": 200.0}
+    warned = [
+        record(gpu_index=1, monotonic_s=float(n), pcie_replay_count=n, **hot)
+        for n in range(2)
+    ]
+    some = [
+        record(gpu_index=0, **hot),
+        record(gpu_index=0, row_remap_failed=True),
+        record(gpu_index=0),
+        *warned,
+        record(gpu_index=2, **hot),
+        record(gpu_index=2),
+        record(gpu_index=3),
+    ]
+
+    assert worst_health(some) == {
+        (0, ""): Health.CRIT,
+        (1, ""): Health.WARN,
+        (2, ""): Health.HOT,
+        (3, ""): Health.OK,
+    }
+
+
+def metrics_of(
+    *some: CanonicalRecord, start_s: float = 0.0, end_s: float = 10.0
+) -> dict[str, float]:
+    """Return the metrics of a window by the last part of their names."""
+    (one,) = window_summary(some, start_s=start_s, end_s=end_s)
+    return {
+        estimate.metric.removeprefix("utilization."): estimate.value
+        for estimate in utilization_estimates(one)
+    }
+
+
+def test_a_window_gives_shares_of_its_time() -> None:
+    """By bottleneck, of the time that has a class; and of the time without health."""
+    values = metrics_of(
+        heavy(4.0, temperature_celsius=50.0), idle(10.0, temperature_celsius=99.0)
+    )
+
+    assert values["compute_fraction"] == pytest.approx(0.4)
+    assert values["idle_fraction"] == pytest.approx(0.6)
+    assert values["unhealthy_fraction"] == pytest.approx(0.6)
+    assert values["io_fraction"] == values["memory_fraction"] == 0.0
+
+
+def test_a_window_that_is_mostly_unknown_gives_no_share() -> None:
+    """What is known of less than half of it may be the smaller part of it."""
+    assert metrics_of(heavy(4.0, temperature_celsius=None)) == {}
+    assert "score" in metrics_of(heavy(6.0))
+    assert "score" not in metrics_of(heavy(6.0, dram_active_fraction=None))
+
+
+def test_health_is_not_known_without_a_temperature() -> None:
+    """An absent sensor is not a cool GPU, and a slow one speaks for the time between."""
+    cool, silent = {"temperature_celsius": 50.0}, {"temperature_celsius": None}
+
+    assert "unhealthy_fraction" not in metrics_of(heavy(6.0, **silent))
+    assert (
+        metrics_of(heavy(1.0, **cool), heavy(9.0, **silent))["unhealthy_fraction"] == 0
+    )

@@ -7,7 +7,7 @@ from typing import Any
 
 from pytest_gpuperf.compute.spread import Spread
 from pytest_gpuperf.judge.against import Block, SideRun
-from pytest_gpuperf.judge.case import Case, Confirmation, Stored
+from pytest_gpuperf.judge.case import Case, Confirmation, StoredValue
 from pytest_gpuperf.model.change import Side
 from pytest_gpuperf.model.environment import Session
 from pytest_gpuperf.model.metric import METRICS
@@ -48,10 +48,10 @@ def session(number: int) -> Session:
 
 def stored(
     values: Sequence[float | Sequence[float]], *, choice: str | None = "A"
-) -> tuple[Stored, ...]:
+) -> tuple[StoredValue, ...]:
     """Stored sessions, oldest first; a number is a session of one process."""
     return tuple(
-        Stored(
+        StoredValue(
             value=processes(runs(value)),
             session=session(number),
             choice=choice,

@@ -368,6 +368,54 @@ def test_what_is_undecided_after_the_last_look_is_inconclusive() -> None:
     )
 
 
+def balanced(spread: float, effect: float = 0.0, count: int = 8) -> list[Block]:
+    """Blocks whose differences are above and below an effect [log] by the same."""
+    differences = [effect + spread * (-1) ** number for number in range(count)]
+    return blocks_of({"t0": [(1.0, 1.0, *[math.exp(d)] * 2) for d in differences]})
+
+
+def test_a_test_that_no_look_would_decide_is_given_up_after_eight_blocks() -> None:
+    """It is inconclusive, with the limit that 16 blocks would decide about."""
+    four, eight = (look_at(balanced(0.4, count=n), gates()) for n in (4, 8))
+    verdict = only(eight)
+
+    assert four.undecided == ("t0",)
+    assert eight.undecided == ()
+    assert (verdict.outcome, verdict.reason, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_BLOCKS,
+        Cause.BLOCKS_HOPELESS,
+    )
+    assert verdict.against is not None
+    limit = verdict.against.decidable_limit
+    # of 16 blocks whose differences have a deviation of 0.43: 1.645 of 0.107 and more
+    assert limit == pytest.approx(0.2, abs=0.03)
+    wider = look_at(balanced(0.4), gates(limit=limit))
+    assert wider.undecided == ("t0",)
+    # blocks that other tests needed do not reopen it
+    assert look_at(balanced(0.4, count=16), gates()).verdicts == eight.verdicts
+
+
+@pytest.mark.parametrize(
+    ("blocks", "limit"),
+    [
+        (balanced(0.1), 0.05),  # the spread leaves hope
+        (balanced(0.4, math.log(1.3)), 0.05),  # the effect does
+        (balanced(0.4), None),  # there is nothing to decide
+        (balanced(0.4, count=7), 0.05),
+    ],
+)
+def test_a_test_is_not_given_up_where_blocks_may_decide(
+    blocks: list[Block], limit: float | None
+) -> None:
+    """Nor where nothing is to be decided, or too few blocks say how much they differ."""
+    (verdict,) = look_at(blocks, gates(limit=limit), final=True).verdicts
+
+    assert verdict.cause is not Cause.BLOCKS_HOPELESS
+    assert verdict.against is not None
+    assert verdict.against.decidable_limit is None
+
+
 def test_what_was_decided_stays_decided() -> None:
     """A test that left after the first look has its verdict of then, with its blocks."""
     draw = np.random.default_rng(4)

@@ -7,7 +7,21 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import ConfigError
-from pytest_gpuperf.judge.grade import GRADES, grade_limit, grade_of, parse_grades
+from pytest_gpuperf.judge.grade import (
+    GRADES,
+    condition_of,
+    grade_limit,
+    grade_of,
+    parse_grades,
+)
+from pytest_gpuperf.model.gap import (
+    Concern,
+    Condition,
+    Finding,
+    Obstacle,
+    Readiness,
+    Topic,
+)
 from pytest_gpuperf.model.roofline import Attainment, Bands, Bound, Grade
 from pytest_gpuperf.model.sample import SourceLabel
 
@@ -147,3 +161,69 @@ def test_the_plugins_own_bands_are_read_back() -> None:
     )
 
     assert parse_grades(text) == dict(GRADES)
+
+
+def stopped(*concerns: Concern) -> Finding:
+    return Topic(id="x", concerns=concerns).stops(
+        "it is so", "it: was read", remedy="change it"
+    )
+
+
+@pytest.mark.parametrize(
+    ("findings", "state", "obstacle", "lost"),
+    [
+        ((), Readiness.READY, None, ()),
+        ((stopped("counters"),), Readiness.DEGRADED, Obstacle.LOST, ("counters",)),
+        (
+            (stopped("energy", "memory"), stopped("launches", "counters")),
+            Readiness.DEGRADED,
+            Obstacle.LOST,
+            ("counters", "launches", "energy", "memory"),
+        ),
+        (
+            (stopped("timing", "energy"),),
+            Readiness.BLOCKED,
+            Obstacle.NO_TIMING,
+            (),
+        ),
+        ((stopped("host", "binary", "sass"),), Readiness.READY, None, ()),
+        (
+            (
+                Topic(id="x", concerns=("timing",)).bends(
+                    "it is so", "it", remedy="change it"
+                ),
+                Topic(id="y", concerns=("timing",)).unknown("it does not say"),
+            ),
+            Readiness.READY,
+            None,
+            (),
+        ),
+    ],
+)
+def test_what_stops_a_gpu_decides_whether_a_machine_is_ready(
+    findings: tuple[Finding, ...],
+    state: Readiness,
+    obstacle: Obstacle | None,
+    lost: tuple[Concern, ...],
+) -> None:
+    """What bends a number, is not known, or needs no GPU leaves it ready."""
+    condition = condition_of(findings, has_gpu=True)
+
+    assert condition == Condition(state=state, obstacle=obstacle, lost=lost)
+
+
+def test_without_a_gpu_a_machine_is_degraded_whatever_stops() -> None:
+    """Its time is not lost: there is none to take."""
+    condition = condition_of([stopped("timing")], has_gpu=False)
+
+    assert condition == Condition(state=Readiness.DEGRADED, obstacle=Obstacle.NO_GPU)
+
+
+@pytest.mark.parametrize("has_gpu", [True, False])
+def test_peaks_that_were_asked_for_and_not_measured_block(has_gpu: bool) -> None:
+    """On any machine."""
+    condition = condition_of([], has_gpu=has_gpu, has_peaks=False)
+
+    assert condition == Condition(
+        state=Readiness.BLOCKED, obstacle=Obstacle.PEAKS_FAILED
+    )

@@ -7,6 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from pytest_gpuperf.errors import (
+    SITE,
     ConfigError,
     LimitSyntaxError,
     UnitError,
@@ -279,8 +280,8 @@ def test_an_unknown_metric_gets_suggestions() -> None:
     with pytest.raises(UnknownMetricError) as caught:
         parse_limit("qqq <= 60 us")
     assert caught.value.remedy == (
-        "see the metrics in docs/metrics.md; where a helper of the test records it, "
-        "write records=['qqq']"
+        f"see the metrics in {SITE}/metrics.html; where a helper of the test records "
+        "it, write records=['qqq']"
     )
 
 

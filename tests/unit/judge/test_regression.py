@@ -11,7 +11,13 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from pytest_gpuperf.judge.case import Case, Confirmation, Policy, Reference
+from pytest_gpuperf.judge.case import (
+    Case,
+    Confirmation,
+    Policy,
+    Reference,
+    StoredValue,
+)
 from pytest_gpuperf.judge.controls import machine_shifts
 from pytest_gpuperf.judge.regression import (
     baseline_spreads,
@@ -31,7 +37,7 @@ from pytest_gpuperf.model.record import (
     Void,
     VoidCode,
 )
-from pytest_gpuperf.model.sample import Unmeasured
+from pytest_gpuperf.model.sample import CoreSpeed, Unmeasured
 from pytest_gpuperf.model.verdict import (
     Cause,
     Outcome,
@@ -45,6 +51,7 @@ from unit.judge.building import (
     confirmation,
     estimate,
     gap_of,
+    processes,
     session,
     stored,
 )
@@ -261,6 +268,74 @@ def test_a_confirmed_improvement_is_improved() -> None:
     """The mirror image."""
     verdict = one(case(0.8, THEN), confirmation(*FASTER))
     assert ruled(verdict) == (Outcome.IMPROVED, Reason.FASTER_THAN_LIMIT)
+
+
+LOOPS_S = (20e-6, 34e-6, 21e-6, 35e-6, 20e-6)  # of sessions on a core with a neighbour
+FOLLOWED = 0.95  # which power of it the test below follows
+
+
+def on_shared_core(values: Sequence[float], *, told: bool) -> tuple[StoredValue, ...]:
+    """Sessions that were slowed by a neighbour; the loop between samples tells or not."""
+    return tuple(
+        StoredValue(
+            value=processes(
+                (value * (loop_s / LOOPS_S[0]) ** FOLLOWED,),
+                cores=(CoreSpeed(loop_s=loop_s, slope=1.0, precision=20.0),)
+                if told
+                else (),
+            ),
+            session=session(number),
+            choice="A",
+        )
+        for number, (value, loop_s) in enumerate(zip(values, LOOPS_S, strict=True))
+    )
+
+
+@pytest.mark.parametrize(
+    ("told", "outcome"), [(True, Outcome.REGRESSED), (False, Outcome.INCONCLUSIVE)]
+)
+def test_speed_of_the_core_is_taken_out(*, told: bool, outcome: Outcome) -> None:
+    """+60 % is seen through a neighbour that slows some sessions by 70 %."""
+    fresh_s = LOOPS_S[::-1]
+    values = [1.6 * (loop_s / LOOPS_S[0]) ** FOLLOWED for loop_s in fresh_s]
+    cores = tuple(CoreSpeed(loop_s=s, slope=1.0, precision=20.0) for s in fresh_s)
+    slowed = replace(
+        case(values[0], THEN),
+        current=processes(values[:1], cores=cores[:1] if told else ()),
+        stored=on_shared_core(THEN, told=told),
+    )
+    confirmed = confirmation(*values)
+    assert confirmed.value is not None
+    if told:
+        confirmed = replace(confirmed, value=replace(confirmed.value, cores=cores))
+
+    verdict = one(slowed, confirmed)
+
+    assert verdict.outcome is outcome
+    if told:
+        assert verdict.change is not None
+        assert verdict.change.effect == pytest.approx(0.6, abs=0.1)
+        assert max(verdict.confirmations) - min(verdict.confirmations) < 0.1
+
+
+def test_nothing_that_only_the_core_did_is_suspected() -> None:
+    """A run on a slow core is not slower."""
+    slow = processes(
+        (1.7**FOLLOWED,), cores=(CoreSpeed(loop_s=34e-6, slope=1.0, precision=20.0),)
+    )
+    stored_fast = tuple(
+        replace(
+            s,
+            value=replace(
+                s.value, cores=(CoreSpeed(loop_s=20e-6, slope=1.0, precision=20.0),)
+            ),
+        )
+        for s in stored(THEN)
+    )
+    subject = replace(case(1.7**FOLLOWED, THEN), current=slow, stored=stored_fast)
+
+    assert one(subject).outcome is not Outcome.REGRESSED
+    assert [look.suspect for look in first_look([subject], Policy())] == [False]
 
 
 def test_higher_is_better_regresses_downwards() -> None:

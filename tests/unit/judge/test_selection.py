@@ -6,6 +6,7 @@ import math
 
 import pytest
 
+from pytest_gpuperf.errors import SITE
 from pytest_gpuperf.judge.case import best_source
 from pytest_gpuperf.judge.grammar import parse_limit
 from pytest_gpuperf.judge.selection import not_given, select
@@ -215,7 +216,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "time.p95",
             Kind.MEASURE,
             "this measurement gave no value of it",
-            "see docs/metrics.md for what measures it",
+            f"see {SITE}/metrics.html for what measures it",
         ),
         (
             "time",
@@ -239,7 +240,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "speedup",
             Kind.COMPARE,
             "this measurement gave no value of it",
-            "see docs/metrics.md for what measures it",
+            f"see {SITE}/metrics.html for what measures it",
         ),
         (
             "mfu",
@@ -253,7 +254,7 @@ def test_what_was_not_measured_says_how_it_would_be() -> None:
             "timing a block does not give it",
             (
                 "take it with gpuperf.capture, or declare what it is made of "
-                "(counters=[…], docs/metrics.md)"
+                f"(counters=[…], {SITE}/metrics.html)"
             ),
         ),
         (

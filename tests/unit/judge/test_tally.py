@@ -17,7 +17,7 @@ from pytest_gpuperf.judge.tally import (
     tally,
     worst,
 )
-from pytest_gpuperf.model.change import AgainstEvidence
+from pytest_gpuperf.model.change import Against, AgainstEvidence
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.verdict import JUDGED, Outcome, Reason, Verdict
 
@@ -189,6 +189,23 @@ def test_an_assert_that_held_judges_a_test_without_verdict() -> None:
 
     assert (counted.asserted_count, counted.broken_count) == (1, 1)
     assert (counted.unlimited_count, counted.judged_count) == (1, 1)
+
+
+def test_a_test_that_the_revision_lacks_is_counted_as_such() -> None:
+    """It has nothing to be compared with; that it gates no metric is not the reason."""
+    records = tuple(
+        replace(runs.record(name), estimates=(runs.value_of("tokens", 3.0, "token"),))
+        for name in ("test_a", "test_b")
+    )
+    ids = [record.key.test_id for record in records]
+    against = Against(revision="main", only_new=(ids[0],))
+    run = replace(
+        runs.run(records, (replace(runs.REGRESSED, limit=None),), expected=3),
+        against=against,
+    )
+    counted = tally(run)
+
+    assert (counted.one_sided_count, counted.ungated_count) == (1, 1)
 
 
 def test_an_absent_test_is_missing_from_what_was_judged() -> None:

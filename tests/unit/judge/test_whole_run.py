@@ -20,7 +20,7 @@ from pytest_gpuperf.judge.regression import (
     smallest_seen,
 )
 from pytest_gpuperf.judge.rule import comparable
-from pytest_gpuperf.model.change import Clock, Level
+from pytest_gpuperf.model.change import Sureness, TimeBase
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import Better, metric_of
 from pytest_gpuperf.model.record import (
@@ -87,7 +87,7 @@ def test_a_baseline_of_one_session_knows_what_is_known_of_machines() -> None:
     """A single value does not vary."""
     (known,) = baseline_spreads(records(10)[::2]).values()
 
-    assert known == usual_spread((), Clock.HOST, least_equality=4)
+    assert known == usual_spread((), TimeBase.HOST, least_equality=4)
 
 
 # the policy
@@ -114,7 +114,7 @@ def test_what_would_have_been_seen_is_asked_of_the_whole_run(
         case(64.0, [64.0], "registers", key=RecordKey(test_id=f"count_{n}"))
         for n in range(counts)
     ]
-    level = Level(
+    level = Sureness(
         alpha=policy.level(noisy), pair_count=noisy, noise_threshold=0.01, power=0.7
     )
     compared = [c for one in several if (c := comparable(one, policy)) is not None]

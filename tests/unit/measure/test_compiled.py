@@ -6,11 +6,18 @@ import pytest
 
 from pytest_gpuperf.collect.binary.instructions import InstructionMix
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.measure.reading import Code, code_of, compiled_values, is_in_code
+from pytest_gpuperf.measure.reading import (
+    Code,
+    code_of,
+    compiled_values,
+    is_in_code,
+    kernel_notes,
+)
 from pytest_gpuperf.model.activity import KernelResources
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES, METRICS, Family
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
+from pytest_gpuperf.model.verdict import FailedComparison
 
 ONE = KernelResources(
     name="one",
@@ -71,6 +78,51 @@ def test_one_kernel_in_doubt_is_the_wholes_doubt() -> None:
 
     assert values(estimates, LOADS) == {"one": 3.0}
     assert gap(gaps, LOADS).reason == "not all code of two is known: jumps somewhere"
+
+
+@pytest.mark.parametrize(
+    ("comparison", "told"),
+    [
+        (FailedComparison("registers", "<="), "two<float> (sm_80): registers 64"),
+        (FailedComparison("registers", ">="), "one (sm_90): registers 32"),
+        (FailedComparison("registers", "<=", "one"), "one (sm_90): registers 32"),
+        (
+            FailedComparison("shared_bytes", "<", "two<*"),
+            "two<float> (sm_80): shared_bytes 32768 B (32 KiB)",
+        ),
+        (FailedComparison("stack_bytes", "<"), "one (sm_90): stack_bytes 0 B"),
+        (
+            FailedComparison("instructions.tma", ">="),
+            "one (sm_90): instructions.tma 0; it has global_load 3, branch 1",
+        ),
+        (
+            FailedComparison("instructions.loop.tma", ">=", "two"),
+            "two<float> (sm_80): instructions.loop.tma 0; it has loop.global_load 2",
+        ),
+    ],
+)
+def test_what_failed_is_a_kernels_of_a_chip(
+    comparison: FailedComparison, told: str
+) -> None:
+    """Also where kernels of several chips share a row; a missed class says which exist."""
+    two = replace(
+        TWO,
+        demangled="two<float>",
+        target="sm_80",
+        registers_count=64,
+        shared_bytes=32768,
+    )
+    empty = {"tma": 0, "loop.tma": 0, "compiled": 90, "loop.compiled": 9}
+    counts = {**empty, "branch": 1, "global_load": 3}, {**empty, "loop.global_load": 2}
+    metrics = ("instructions.tma", "instructions.loop.tma")
+    mixes = (
+        InstructionMix(kernel="one", counts=counts[0]),
+        InstructionMix(kernel="two", counts=counts[1]),
+    )
+
+    notes = kernel_notes([ONE, two], Code(metrics=metrics, mixes=mixes), [comparison])
+
+    assert [note.text for note in notes] == [told]
 
 
 def test_without_the_tool_the_resources_are_there() -> None:

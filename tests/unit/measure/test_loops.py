@@ -19,10 +19,10 @@ from pytest_gpuperf.model.sample import Estimate, SourceLabel
 from pytest_gpuperf.model.scorecard import Hardware
 from pytest_gpuperf.model.steps import (
     Compiled,
-    Level,
     Loop,
     Span,
     SpanKind,
+    SpanLevel,
     Step,
     Waiting,
 )
@@ -49,7 +49,7 @@ def step(index: int, work_s: float = 0.9, **more: Any) -> Step:
     forward = Span(
         name="forward",
         kind=SpanKind.FORWARD,
-        level=Level.PHASE,
+        level=SpanLevel.PHASE,
         start_s=end_s - 0.5,
         end_s=end_s,
     )
@@ -116,7 +116,7 @@ def test_the_share_of_waiting_says_where_it_is_from() -> None:
     data = Span(
         name="data",
         kind=SpanKind.DATA,
-        level=Level.PHASE,
+        level=SpanLevel.PHASE,
         start_s=1.0,
         end_s=1.05,
     )

@@ -19,7 +19,7 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.record import SessionValue
 from pytest_gpuperf.model.roofline import Peak, Roofline, TimeBound
 from pytest_gpuperf.model.run import Run
-from pytest_gpuperf.model.sample import Estimate, SourceLabel
+from pytest_gpuperf.model.sample import CoreSpeed, Estimate, SourceLabel
 from pytest_gpuperf.model.steps import Compiled, StepSummary
 from pytest_gpuperf.model.work import Work
 
@@ -143,14 +143,22 @@ def _labelled(given: dict[str, Any]) -> dict[str, Any]:
     return _above_zero(given) | {"value": abs(given["value"] or 1.0) if known else None}
 
 
+def _looped(given: dict[str, Any]) -> dict[str, Any]:
+    """Make a core whose loop took some time."""
+    return given | {"loop_s": abs(given["loop_s"]) or 1.0}
+
+
 def _with_values(given: dict[str, Any]) -> dict[str, Any]:
     """Make a session that has a value, and widths of intervals."""
     widths = tuple(map(abs, given["half_widths"]))
-    return given | {"run_values": given["run_values"] or (1.0,), "half_widths": widths}
+    values = given["run_values"] or (1.0,)
+    cores = given["cores"] if len(given["cores"]) == len(values) else ()
+    return given | {"run_values": values, "half_widths": widths, "cores": cores}
 
 
 _REPAIRS: Mapping[type, Callable[[dict[str, Any]], dict[str, Any]]] = {
     Compiled: _above_zero,
+    CoreSpeed: _looped,
     StepSummary: _above_zero,
     Estimate: _ordered,
     SessionValue: _with_values,

@@ -64,6 +64,17 @@ def test_one_run_has_one_text(run: Run) -> None:
     assert keys == sorted(keys)
 
 
+def test_each_record_has_a_line() -> None:
+    """So that two runs are told apart by line, and no file is half spaces."""
+    text = encode_run(EXAMPLE)
+    lines = text.splitlines()
+
+    read = [json.loads(line.removesuffix(b",")) for line in lines if line[:2] == b'{"']
+
+    run = json.loads(text)
+    assert read == [*run["records"], *run["verdicts"]]
+
+
 @LARGE
 @given(any_record(Measured))
 def test_what_travels_arrives(measured: Measured) -> None:
@@ -187,6 +198,12 @@ def test_what_is_no_run_is_refused_with_its_file(text: bytes) -> None:
 
     assert caught.value.path == "other.json"
     assert caught.value.remedy == "give a file written by --gpuperf-json"
+
+
+def test_an_empty_file_is_called_empty() -> None:
+    """Its reader need not know what a decoder expected there."""
+    with pytest.raises(RecordError, match="it is empty"):
+        decode_run(b"\n")
 
 
 @given(st.binary() | st.text().map(str.encode))

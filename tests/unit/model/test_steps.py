@@ -13,12 +13,12 @@ from pytest_gpuperf.model.record import Kind, Record, RecordKey
 from pytest_gpuperf.model.steps import (
     Compiled,
     LayerTimes,
-    Level,
     Loop,
     OperationTimes,
     PhaseTimes,
     Span,
     SpanKind,
+    SpanLevel,
     Step,
     StepSummary,
     Waiting,
@@ -27,7 +27,12 @@ from pytest_gpuperf.model.steps import (
 
 
 def span(start_s: float, end_s: float, **more: Any) -> Span:
-    given = {"name": "forward", "kind": SpanKind.FORWARD, "level": Level.PHASE, **more}
+    given = {
+        "name": "forward",
+        "kind": SpanKind.FORWARD,
+        "level": SpanLevel.PHASE,
+        **more,
+    }
     return Span(start_s=start_s, end_s=end_s, **given)
 
 

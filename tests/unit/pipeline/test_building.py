@@ -60,8 +60,8 @@ def side(tree: Path, run: str) -> SideCommand:
         folder=str(tree),
         command=CommandLine(args=(), folder=str(tree), variable="CHILD"),
         tree=str(tree),
-        other="",
-        kept=(),
+        other_tree="",
+        environments=(),
         scratch=str(scratch),
     )
 

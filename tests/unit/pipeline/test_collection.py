@@ -20,8 +20,8 @@ from pytest_gpuperf.pipeline.repeat import ChildSpec, CommandLine
 from pytest_gpuperf.pipeline.side_process import (
     LISTING_VARIABLE,
     CollectedTest,
+    CollectedTests,
     Collection,
-    Listing,
     SideCommand,
     collect,
 )
@@ -33,7 +33,9 @@ IDENTITY = ProcessIdentity(session=SESSION, spool="/spool", expected="/expected"
 class Child(FakeRunner):
     """A runner whose process writes a listing, if any."""
 
-    def __init__(self, listing: Listing | None, end: Finished | Exception) -> None:
+    def __init__(
+        self, listing: CollectedTests | None, end: Finished | Exception
+    ) -> None:
         super().__init__([end])
         self._listing = listing
         self.spec: ChildSpec | None = None
@@ -54,8 +56,8 @@ def collected(tmp_path: Path) -> Callable[[Child], Collection]:
         folder=str(tmp_path),
         command=CommandLine(args=("tests",), folder=str(tmp_path), variable="CHILD"),
         tree=str(tmp_path),
-        other="",
-        kept=(),
+        other_tree="",
+        environments=(),
         scratch=str(tmp_path),
     )
     return lambda child: collect(command, IDENTITY, child, timeout_s=5.0)
@@ -66,7 +68,7 @@ def test_a_process_that_collects_runs_nothing(
 ) -> None:
     """It is a child without tests, with the plugin that lists; nothing of it is kept."""
     test = CollectedTest(test_id="a", source="s", measures=True)
-    child = Child(Listing(tests=(test,)), finished())
+    child = Child(CollectedTests(tests=(test,)), finished())
 
     collection = collected(child)
 
@@ -88,7 +90,7 @@ def test_what_cannot_be_collected_is_named(
     collected: Callable[[Child], Collection],
 ) -> None:
     """The first of it, with the last lines of its traceback."""
-    listing = Listing(
+    listing = CollectedTests(
         tests=(), failures={"tests/test_a.py": "E  SyntaxError"}, is_import_error=False
     )
 

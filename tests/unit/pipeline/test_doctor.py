@@ -16,7 +16,7 @@ from pytest_gpuperf.collect.devices import DeviceQuery, query_devices
 from pytest_gpuperf.collect.hardware.measured import FILE_VARIABLE
 from pytest_gpuperf.collect.runtime import DriverFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
-from pytest_gpuperf.model.gap import Concern, Finding, Readiness, Status, Topic
+from pytest_gpuperf.model.gap import Finding, Obstacle, Status, Topic
 from pytest_gpuperf.report.doctor import peaks_bytes
 
 FACTS = DriverFacts(
@@ -167,83 +167,28 @@ def test_peaks_keep_to_the_width(width: int) -> None:
     assert all(peak.source in words for peak in found.peaks[0].flop_per_s.values())
 
 
-def stopped(*concerns: Concern, name: str = "x") -> Finding:
-    return Topic(id=name, concerns=concerns).stops(
-        "it is so", "it: was read", remedy="change it"
-    )
-
-
-@pytest.mark.parametrize(
-    ("findings", "state", "words"),
-    [
-        ((), Readiness.READY, "everything on the GPU"),
-        ((stopped("counters"),), Readiness.DEGRADED, "here: counters"),
-        (
-            (stopped("energy", "memory"), stopped("launches", "counters")),
-            *(Readiness.DEGRADED, "here: counters, launches, energy, memory"),
-        ),
-        ((stopped("timing"),), Readiness.BLOCKED, "its time cannot be measured"),
-        (
-            (stopped("host", "binary", "sass"),),
-            Readiness.READY,
-            "everything on the GPU",
-        ),
-        (
-            (
-                Topic(id="x", concerns=("timing",)).bends(
-                    "it is so", "it", remedy="change it"
-                ),
-            ),
-            *(Readiness.READY, "everything on the GPU"),
-        ),
-        (
-            (Topic(id="x", concerns=("timing",)).unknown("nobody says"),),
-            Readiness.READY,
-            "everything on the GPU",
-        ),
-    ],
-)
-def test_what_stops_a_gpu_decides_whether_a_machine_is_ready(
-    findings: tuple[Finding, ...], state: Readiness, words: str
-) -> None:
-    """What bends a number, is not known, or needs no GPU leaves it ready."""
-    found = examine(runtime(), machine(), findings)
-
-    assert found.state is state
-    assert words in found.verdict
-    assert found.ready is (state is Readiness.READY)
-    assert found.findings == findings
-
-
-def test_without_a_gpu_a_machine_is_degraded_whatever_stops() -> None:
-    """Its time is not loss: there is none to take."""
-    findings = (stopped("timing", name="gpu"), stopped("timing"))
-    found = examine(runtime(), query_devices(FakeNvml()), findings)
-
-    assert found.state is Readiness.DEGRADED
-    assert "no GPU" in found.verdict
-
-
-def test_a_gpu_that_nvml_does_not_list_can_still_be_timed() -> None:
-    """A GPU that was found without NVML is one: what NVML gives is what is lost."""
+def test_the_condition_of_a_machine_counts_the_gpus_and_the_findings() -> None:
+    """A GPU that was found without NVML is one; what NVML gives is what is lost."""
     there = Topic(id="gpu", concerns=("timing",)).ok(
         "there is a GPU", "/dev/nvidia0: present"
     )
+    torn = Topic(id="nvml", concerns=("energy",)).stops(
+        "it is so", "it: was read", remedy="change it"
+    )
     nobody = query_devices(FakeNvml())
 
-    found = examine(runtime(), nobody, (there, stopped("energy", name="nvml")))
-    assert found.verdict == "cannot be measured here: energy"
-    torn = stopped("timing", "energy", name="nvml")
-    assert examine(runtime(), nobody, (there, torn)).state is Readiness.BLOCKED
+    def obstacle(
+        query: DeviceQuery, *findings: Finding, has_peaks: bool = True
+    ) -> Obstacle | None:
+        examined = examine(runtime(), query, findings, has_peaks=has_peaks)
+        assert examined.findings == findings
+        return examined.condition.obstacle
 
-
-def test_what_was_asked_for_and_not_done_blocks() -> None:
-    """On any machine."""
-    for query in (machine(), query_devices(FakeNvml())):
-        found = examine(runtime(), query, refused="Nothing was measured.")
-
-        assert found.state is Readiness.BLOCKED
-        assert "--measure-peaks failed" in found.verdict
+    assert obstacle(machine()) is None
+    assert obstacle(machine(), torn) is Obstacle.LOST
+    assert obstacle(nobody) is Obstacle.NO_GPU
+    assert obstacle(nobody, there, torn) is Obstacle.LOST
+    assert obstacle(machine(), has_peaks=False) is Obstacle.PEAKS_FAILED
 
 
 def test_statuses_are_ordered_from_the_worst() -> None:

@@ -62,8 +62,8 @@ class Search:
                 folder=str(tree),
                 command=COMMAND,
                 tree=str(tree),
-                other="",
-                kept=(),
+                other_tree="",
+                environments=(),
                 scratch=f"{self.scratch}/side-{side.value}",
             )
             for side, tree in self.trees.items()
@@ -83,7 +83,7 @@ class Search:
             test_ids=(TEST,),
             tracked=dict.fromkeys(Side, TRACKED),
             differing=frozenset({"src/pkg/core.py"}),
-            kept=(),
+            environments=(),
             scratch=self.scratch,
             is_built=is_built,
         )
@@ -165,8 +165,8 @@ def search_command(search: Search, side: Side) -> SideCommand:
         folder=tree,
         command=COMMAND,
         tree=tree,
-        other="",
-        kept=(),
+        other_tree="",
+        environments=(),
         scratch=search.scratch,
     )
 
@@ -285,5 +285,27 @@ def test_tests_may_import_the_project_when_they_run(search: Search) -> None:
     settled = search.settle(
         lambda c: collection(("test_a", f"{c.tree}/tests/test_a.py"))
     )
+
+    assert settled.level == 1
+    assert search.built == [Side.OLD, Side.NEW]  # a build could have shown some
+
+
+def test_code_that_only_a_build_makes_is_built(search: Search) -> None:
+    """What is installed of it looks like nobody's, as tests without code do."""
+
+    def answer(command: SideCommand) -> Collection:
+        front = command.front[0] if command.level > 1 else "/env/site-packages"
+        return collection(("kernels", f"{front}/kernels.so"))
+
+    assert search.settle(answer).level == 2
+
+
+@pytest.mark.parametrize("can_be_built", [True, False])
+def test_tests_that_import_the_project_need_no_build(
+    search: Search, *, can_be_built: bool
+) -> None:
+    """One that fails, or that there is none of, refuses nothing."""
+    search.build_error = SidesRefusedError("no compiler", remedy="install one")
+    settled = search.settle(lambda _: collection(), is_built=can_be_built)
 
     assert settled.level == 1

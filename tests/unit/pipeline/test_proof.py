@@ -31,10 +31,10 @@ TRACKED = frozenset(
 )
 
 
-def project(*, built: str = "", kept: tuple[str, ...] = ()) -> Project:
+def project(*, built: str = "", environments: tuple[str, ...] = ()) -> Project:
     old = Tree(root="/scratch/old", tracked=TRACKED, built=built)
     new = Tree(root="/repo", tracked=TRACKED)
-    return Project(old, new, kept=kept, scratch="/scratch")
+    return Project(old, new, environments=environments, scratch="/scratch")
 
 
 def loaded(modules: Mapping[str, str], *libraries: str) -> Loaded:
@@ -94,7 +94,7 @@ def test_what_differs_must_be_what_runs(
 )
 def test_a_file_belongs_to_the_tree_it_lies_in(path: str, owner: Side | None) -> None:
     """An environment in the tree, and the run's own folder, belong to neither."""
-    sides = project(built="/scratch/side-old/site", kept=("/repo/.venv",))
+    sides = project(built="/scratch/side-old/site", environments=("/repo/.venv",))
 
     assert sides.owner(path) is owner
 
@@ -103,7 +103,7 @@ def test_a_scratch_folder_in_the_tree_is_not_its_code() -> None:
     """Nor is a tree in an environment nobody's: /usr/src/app is one of /usr."""
     old = Tree(root="/repo/.git/scratch/old", tracked=TRACKED)
     new = Tree(root="/repo", tracked=TRACKED)
-    sides = Project(old, new, kept=(), scratch="/repo/.git/scratch")
+    sides = Project(old, new, environments=(), scratch="/repo/.git/scratch")
 
     assert sides.owner("/repo/.git/scratch/x.py") is None
     assert sides.owner("/repo/.git/scratch/old/x.py") is Side.OLD
@@ -174,7 +174,7 @@ def test_a_module_that_one_side_has_is_not_missing_on_the_other() -> None:
     """Today's code may use an installed six where the old one had its own."""
     old = Tree(root="/scratch/old", tracked=TRACKED | {"src/six.py"})
     sides = Project(
-        old, Tree(root="/repo", tracked=TRACKED), kept=(), scratch="/scratch"
+        old, Tree(root="/repo", tracked=TRACKED), environments=(), scratch="/scratch"
     )
     six = loaded({"six": f"{SITE}/six.py"})
 

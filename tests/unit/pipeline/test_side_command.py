@@ -39,8 +39,8 @@ def command(
             args=args, paths=paths, folder=str(trees[1]), variable="CHILD"
         ),
         tree=str(tree),
-        other=str(other),
-        kept=(),
+        other_tree=str(other),
+        environments=(),
         scratch=str(scratch),
     )
 

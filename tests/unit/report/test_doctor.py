@@ -6,7 +6,7 @@ import json
 
 import pytest
 
-from pytest_gpuperf.model.gap import Finding, Readiness, Topic
+from pytest_gpuperf.model.gap import Condition, Finding, Obstacle, Readiness, Topic
 from pytest_gpuperf.report.doctor import doctor_bytes
 
 GPU = Topic(id="gpu", concerns=("timing", "counters"))
@@ -28,8 +28,7 @@ FINDINGS = (
 def said(form: str, width: int = 100, findings: tuple[Finding, ...] = FINDINGS) -> str:
     return doctor_bytes(
         *(findings, (), ("A remark.",), form),
-        state=Readiness.DEGRADED,
-        verdict="there is no GPU to measure with",
+        condition=Condition(state=Readiness.DEGRADED, obstacle=Obstacle.NO_GPU),
         width=width,
     ).decode()
 
@@ -56,8 +55,39 @@ def test_json_has_every_finding_as_it_is() -> None:
 def test_ready_is_true_of_a_ready_machine_alone() -> None:
     """A degraded one is not ready."""
     for state in Readiness:
-        text = doctor_bytes((), (), (), "json", state=state, verdict="so")
+        text = doctor_bytes((), (), (), "json", condition=Condition(state=state))
         assert json.loads(text)["ready"] is (state is Readiness.READY)
+
+
+@pytest.mark.parametrize(
+    ("condition", "words"),
+    [
+        (Condition(state=Readiness.READY), "everything on the GPU can be measured"),
+        (
+            Condition(state=Readiness.BLOCKED, obstacle=Obstacle.NO_TIMING),
+            "there is a GPU, but its time cannot be measured",
+        ),
+        (
+            Condition(state=Readiness.BLOCKED, obstacle=Obstacle.PEAKS_FAILED),
+            "--measure-peaks failed",
+        ),
+        (
+            Condition(
+                state=Readiness.DEGRADED,
+                obstacle=Obstacle.LOST,
+                lost=("counters", "energy"),
+            ),
+            "cannot be measured here: counters, energy",
+        ),
+    ],
+)
+def test_the_verdict_says_why_a_machine_is_not_ready(
+    condition: Condition, words: str
+) -> None:
+    """In JSON as in text."""
+    text = doctor_bytes((), (), (), "json", condition=condition)
+
+    assert json.loads(text)["verdict"] == words
 
 
 @pytest.mark.parametrize("form", ["text", "markdown"])

@@ -10,7 +10,7 @@ import pytest
 
 from fakes.runner import FakeRunner
 from pytest_gpuperf.collect.doctor import look
-from pytest_gpuperf.collect.doctor.machine import Machine
+from pytest_gpuperf.collect.doctor.machine import MachineFacts
 from pytest_gpuperf.errors import CollectorUnavailableError
 from pytest_gpuperf.model.gap import Finding, Readiness, Status
 
@@ -33,7 +33,7 @@ def findings_(tmp_path: Path) -> tuple[Finding, ...]:
         raise CollectorUnavailableError(message, remedy="install it")
 
     return look(
-        Machine(
+        MachineFacts(
             root=tmp_path,
             environment={},
             search=(),

@@ -337,6 +337,25 @@ def test_machine_drift_is_told_where_it_was_subtracted(
     assert (" without machine drift of +5.7 % (" in text) == said
 
 
+@pytest.mark.parametrize(
+    ("core", "drift", "said"),
+    [
+        (0.38, None, " without a slower core (+38.0 %) ("),
+        (-0.25, None, " without a faster core (-25.0 %) ("),
+        (0.38, 0.057, " without a slower core (+38.0 %) and machine drift of +5.7 % ("),
+        (0.0002, None, ": +7.9 % ("),
+    ],
+)
+def test_speed_of_the_core_is_told_where_it_was_taken_out(
+    core: float, drift: float | None, said: str
+) -> None:
+    """The measured value and the one that is judged differ by it."""
+    assert runs.REGRESSED.change is not None
+    change = replace(runs.REGRESSED.change, core_shift=core, machine_shift=drift)
+
+    assert said in evidence(replace(runs.REGRESSED, change=change))
+
+
 def test_a_large_change_keeps_a_narrow_interval() -> None:
     """Twenty times as slow, give or take a little, is known well."""
     assert runs.REGRESSED.change is not None

@@ -164,17 +164,22 @@ def test_no_name_breaks_openmetrics() -> None:
     assert sample.labels["metric"] == '=cmd|"\\x0a::error::x\\x1b[31m,%0A'
 
 
-def test_allure_has_five_keys_a_value() -> None:
-    """Times are milliseconds since the epoch."""
-    first = json.loads(exports.allure_bytes(runs.gpu_run()))[0]
+def test_allure_has_a_unit_and_a_direction_of_each_value() -> None:
+    """Microseconds and percent: Allure shows three decimals, and seconds as 0."""
+    content = json.loads(exports.allure_bytes(runs.gpu_run()))
+    first = content[0]
 
     assert first == {
         "id": "tests/test_gemm.py::test_rmsnorm[8192]",
         "key": "time",
-        "value": 41.2e-6,
+        "value": 41.2,
+        "unit": "us",
+        "better": "lower",
         "start": 1795200000000,
         "stop": 1795200000000,
     }
+    better = {one["key"]: one["better"] for one in content}
+    assert (better["roofline.fraction"], better["registers"]) == ("higher", "neutral")
 
 
 def test_pytorch_has_a_record_for_each_metric() -> None:

@@ -29,7 +29,7 @@ from pytest_gpuperf.model.sample import Estimate
 from pytest_gpuperf.model.verdict import Reason, Verdict
 from pytest_gpuperf.pipeline.memory import Memory
 from pytest_gpuperf.report.explanation import explanation, longrepr_lines
-from pytest_gpuperf.report.terminal import table_lines
+from pytest_gpuperf.report.rows import rows, table_lines
 from pytest_gpuperf.report.words import for_pytest
 from unit.judge.building import blocks_of, case, confirmation, estimate, stored
 
@@ -85,7 +85,7 @@ def row(verdict: Verdict, name: str) -> str:
     key = runs.key(name)
     record = Record(key=key, kind=Kind.MEASURE, estimates=(verdict.estimate,))
     run = runs.run((record,), (replace(verdict, key=key),))
-    return _text(table_lines(run, width=_WIDTH))
+    return _text(table_lines(rows(run), width=_WIDTH))
 
 
 def held(text: str, *estimates: Estimate, kind: Kind = Kind.MEASURE) -> Verdict:
@@ -231,7 +231,7 @@ def wrapped(text: str) -> str:
 
 
 WRONG = re.sub(
-    rb'"value": [^,\n]+', b'"value": "fast"', encode_run(runs.gpu_run()), count=1
+    rb'"value": ?[^,}\n]+', b'"value": "fast"', encode_run(runs.gpu_run()), count=1
 )
 # of the errors whose texts need no tool, no device and no process
 ERRORS: dict[str, Callable[[], str]] = {

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from textwrap import dedent
 
 import pytest
@@ -13,12 +14,17 @@ from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 from pytest_gpuperf.model.gap import Gap, GapCode
 from pytest_gpuperf.model.record import BoundClass, Kind, Note, Record, Void, VoidCode
-from pytest_gpuperf.model.run import HeaderNote, MachineShift, TestPlace
+from pytest_gpuperf.model.run import HeaderNote, MachineShift, Run, TestPlace
 from pytest_gpuperf.model.sample import Series
 from pytest_gpuperf.model.verdict import Limit, Outcome, Reason, Verdict
 from pytest_gpuperf.report import terminal
-from pytest_gpuperf.report.rows import View
+from pytest_gpuperf.report.rows import View, rows, table_lines
 from pytest_gpuperf.report.terminal import Line, Style
+
+
+def table(run: Run, *, width: int = 100, verbose: bool = False) -> Iterator[Line]:
+    """The table of a run."""
+    return table_lines(rows(run), width=width, verbose=verbose)
 
 
 def screen(lines: object) -> str:
@@ -94,7 +100,7 @@ def test_a_narrow_terminal_shortens_names_and_drops_what_can_be_guessed() -> Non
     test_counters              -                -            unmeasured    n/a
     """)
 
-    assert screen(terminal.table_lines(runs.gpu_run(), width=80)) == expected
+    assert screen(table(runs.gpu_run(), width=80)) == expected
 
 
 def test_columns_that_say_nothing_are_not_there() -> None:
@@ -125,7 +131,7 @@ def test_a_change_of_something_else_than_time_is_named() -> None:
         change=replace(runs.change(0.1, 48), effect=None, reference=0, exact=True),
     )
     run = runs.run((runs.record("test_gemm[4096]", runs.time_of(1e-3)),), (grown,))
-    _, row = terminal.table_lines(run)
+    _, row = table(run)
 
     assert "stack 0 B -> 48 B" in row.text
 
@@ -139,7 +145,7 @@ def test_two_tests_of_one_name_keep_their_files() -> None:
             replace(runs.REGRESSED, key=runs.key("test_a", file="tests/other.py")),
         ),
     )
-    texts = [line.text for line in terminal.table_lines(run, width=120)]
+    texts = [line.text for line in table(run, width=120)]
 
     assert texts[1].startswith("tests/test_gemm.py::test_a ")
     assert texts[2].startswith("tests/other.py::test_a ")
@@ -163,10 +169,7 @@ def test_what_was_slower_in_the_suite_stands_below_its_row() -> None:
     ]
     names = [f"test_{n}" for n in range(50)]
     records = tuple(runs.record(name, runs.time_of(20.1e-3)) for name in names)
-    shown = [
-        line.text
-        for line in terminal.table_lines(runs.run(records, (told, *quiet)), width=120)
-    ]
+    shown = [line.text for line in table(runs.run(records, (told, *quiet)), width=120)]
 
     assert shown[1].split()[:3] == ["test_7", "10.1", "ms"]
     assert shown[2] == (
@@ -183,17 +186,17 @@ def test_a_long_table_shows_what_matters() -> None:
     records = tuple(runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(1, 200))
     bad = replace(runs.REGRESSED, key=runs.key("test_7"))
     run = runs.run(records, (bad,))
-    heads, row, hidden = terminal.table_lines(run)
+    heads, row, hidden = table(run)
 
     assert row.text.startswith("test_7 ")
     assert hidden.text == "198 rows passed or unchanged: show with -v"
-    assert len(list(terminal.table_lines(run, verbose=True))) == 200
+    assert len(list(table(run, verbose=True))) == 200
     assert heads.style is Style.FAINT
 
 
 def test_an_empty_run_has_no_table() -> None:
     """Nothing measured is nothing shown, and the count says so."""
-    assert list(terminal.table_lines(runs.run())) == []
+    assert list(table(runs.run())) == []
     assert terminal.judged_line(runs.run()).text == "judged 0 of 0"
 
 
@@ -325,8 +328,8 @@ def test_notes_and_void_stand_below_their_row() -> None:
         notes=(Note(code="trend", text="the samples get slower"),),
     )
     run = runs.run((measured,))
-    _, row, void = terminal.table_lines(run)
-    *_, note = terminal.table_lines(run, verbose=True)
+    _, row, void = table(run)
+    *_, note = table(run, verbose=True)
 
     assert row.text.endswith("void")
     assert void == Line("    void: the clock drifted by 4 %", Style.DOUBT)
@@ -344,9 +347,9 @@ def test_a_note_that_puts_the_value_in_doubt_stands_there_without_v() -> None:
     )
     others = [runs.record(f"test_{n}", runs.time_of(1e-3)) for n in range(50)]
     told = Line("    it may have been \\x1b used up", Style.DOUBT)
-    short = list(terminal.table_lines(runs.run((doubtful,))))
-    long = list(terminal.table_lines(runs.run((*others, doubtful))))
-    verbose = list(terminal.table_lines(runs.run((doubtful,)), verbose=True))
+    short = list(table(runs.run((doubtful,))))
+    long = list(table(runs.run((*others, doubtful))))
+    verbose = list(table(runs.run((doubtful,)), verbose=True))
 
     assert short[2:] == [told]
     assert told in long
@@ -462,7 +465,7 @@ def test_what_cannot_be_compared_names_the_facts() -> None:
 def test_the_table_shows_the_time_that_was_judged() -> None:
     """Beside a confirmed change stands the confirmed time, not the first one."""
     measured = runs.record("test_gemm[4096]", runs.time_of(250e-6))
-    _, row = terminal.table_lines(runs.run((measured,), (runs.REGRESSED,)))
+    _, row = table(runs.run((measured,), (runs.REGRESSED,)))
 
     assert row.text.split() == [
         "test_gemm[4096]",

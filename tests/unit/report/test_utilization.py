@@ -15,7 +15,7 @@ from pytest_gpuperf.model.run import HeaderNote
 from pytest_gpuperf.model.telemetry import UtilizationWindow
 from pytest_gpuperf.report import terminal
 from pytest_gpuperf.report.lines import Line, Style
-from pytest_gpuperf.report.rows import utilization_lines
+from pytest_gpuperf.report.rows import rows, table_lines, utilization_lines
 
 
 def window(**fields: Any) -> UtilizationWindow:
@@ -112,7 +112,7 @@ def test_it_stands_below_its_row() -> None:
         runs.record("test_a", runs.time_of(1e-3)),
         utilization=(window(class_s={"idle": 10.0}, real_util=0.5),),
     )
-    _, _, below = terminal.table_lines(runs.run((measured,)))
+    _, _, below = table_lines(rows(runs.run((measured,))), width=100)
 
     assert below == Line("    utilization 0 of 100: 100 % idle", Style.FAINT)
 
@@ -125,7 +125,7 @@ def test_it_is_no_wider_than_the_terminal(width: int) -> None:
         runs.record("test_a", runs.time_of(1e-3)),
         utilization=(window(class_s=busy, real_util=40.0),),
     )
-    lines = terminal.table_lines(runs.run((measured,)), width=width)
+    lines = table_lines(rows(runs.run((measured,))), width=width)
 
     assert all(len(line.text) <= width for line in lines)
 

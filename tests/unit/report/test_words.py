@@ -225,8 +225,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         ),
         ("driver: 1 -> 2", "gpu_name: L4 -> H200"),
         (
-            "store sessions of this machine with --gpuperf-update=new, or judge all the "
-            "same with --gpuperf-compare-across=driver,gpu_name"
+            "store sessions of this machine with --gpuperf-update=new, judge all the "
+            f"same with --gpuperf-compare-across=driver,gpu_name, or {BY_ANY_REVISION}"
         ),
         "name older run files that agree in these facts",
     ),
@@ -234,15 +234,15 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.FINGERPRINT_DIFFERS, differences={"peak": ("{3}", "4")}),
         ("peak: {3} -> 4",),
         (
-            "store sessions with this peak with --gpuperf-update=new, or judge all the "
-            "same with --gpuperf-compare-across=peak"
+            "store sessions with this peak with --gpuperf-update=new, judge all the "
+            f"same with --gpuperf-compare-across=peak, or {BY_ANY_REVISION}"
         ),
         "name older run files that agree in these facts",
     ),
     (
         verdict(Reason.FINGERPRINT_DIFFERS, Cause.OTHER_MACHINE),
         ("only other machines have stored sessions",),
-        STORE,
+        f"{STORE}, or {BY_ANY_REVISION}",
         "name older run files that agree in these facts",
     ),
     (
@@ -318,7 +318,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_CONFIRMED),
         (),
         (
-            "confirm it in fresh processes: name the store with --gpuperf-baseline, and keep --gpuperf-confirm above 0"
+            "confirm it in fresh processes: name the store with --gpuperf-baseline, and "
+            f"keep --gpuperf-confirm above 0; or {BY_ANY_REVISION}"
         ),
         "name more run files",
     ),
@@ -344,8 +345,8 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.NOT_SIGNIFICANT, Cause.NOISY_MACHINE),
         (),
         (
-            f"{BY_ANY_REVISION}, or measure where nothing else runs: sessions of this "
-            "machine differ by more than a stored baseline can see through"
+            "sessions of this machine differ by more than a stored baseline can see "
+            f"through: measure where nothing else runs, or {BY_ANY_REVISION}"
         ),
         "name more run files",
     ),
@@ -361,7 +362,7 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
     (
         verdict(Reason.NOT_SIGNIFICANT, Cause.SHORT_LOOP, least_count=30),
         (),
-        "record 30 or more steps of the loop",
+        f"record 30 or more steps of the loop, or {BY_ANY_REVISION}",
         "name more run files",
     ),
     (
@@ -427,6 +428,16 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         verdict(Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT, against=BESIDE),
         (),
         "measure it where less else runs, or give it a wider limit",
+        "",
+    ),
+    (
+        verdict(
+            Reason.TOO_FEW_BLOCKS,
+            Cause.BLOCKS_HOPELESS,
+            against=AgainstEvidence(block_count=8, decidable_limit=0.143),
+        ),
+        (),
+        "measure it where less else runs, or give it a limit of 14.3 % or more",
         "",
     ),
     (

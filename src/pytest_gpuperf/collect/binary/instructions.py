@@ -14,10 +14,10 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.metric import INSTRUCTION_CLASSES
 
 __all__ = [
+    "CodeListing",
     "Instruction",
     "InstructionMix",
     "KernelCode",
-    "Listing",
     "classes_of",
     "instruction_mix",
     "kernel_code",
@@ -78,7 +78,7 @@ class Instruction(Frozen, frozen=True, kw_only=True):
         return self.guard in _NEVER
 
 
-class Listing(Frozen, frozen=True, kw_only=True):
+class CodeListing(Frozen, frozen=True, kw_only=True):
     """
     All code of one file.
 
@@ -109,7 +109,7 @@ class KernelCode(Frozen, frozen=True, kw_only=True):
     doubt: str | None = None
 
 
-def read_listing(text: str) -> Listing:
+def read_listing(text: str) -> CodeListing:
     """Return the instructions and labels of what `nvdisasm -c` printed."""
     instructions: list[Instruction] = []
     places: dict[str, int] = {}
@@ -124,10 +124,10 @@ def read_listing(text: str) -> Listing:
                     guard=code["guard"],
                 )
             )
-    return Listing(instructions=instructions, places=places)
+    return CodeListing(instructions=instructions, places=places)
 
 
-def kernel_code(listing: Listing, kernel: str) -> KernelCode | None:
+def kernel_code(listing: CodeListing, kernel: str) -> KernelCode | None:
     """
     Return the code of a kernel.
 
@@ -161,7 +161,7 @@ def kernel_code(listing: Listing, kernel: str) -> KernelCode | None:
 class _Flow:
     """The control flow between instructions."""
 
-    def __init__(self, listing: Listing) -> None:
+    def __init__(self, listing: CodeListing) -> None:
         self._code = listing.instructions
         self._places = listing.places
 

@@ -329,6 +329,8 @@ def read_mixes(
     with ScratchFolder("binary") as folder:
         path = Path(folder, "image.cubin")
         for cubin in cubins:
+            if not cubin.kernels:
+                continue
             path.write_bytes(cubin.content)
             names = [kernel.name for kernel in cubin.kernels]
             mixes += instruction_mix(tool, path, names, runner=runner)

@@ -6,7 +6,6 @@ import contextlib
 import ctypes
 import importlib
 import os
-import resource
 from collections import deque
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
@@ -387,6 +386,8 @@ def _children() -> frozenset[int]:
 
 def ended_children_s() -> float:
     """Return the CPU time of all ended children [s], which grows with each of them."""
+    import resource  # POSIX has it alone, and there is no CUPTI activity elsewhere
+
     usage = resource.getrusage(resource.RUSAGE_CHILDREN)
     return usage.ru_utime + usage.ru_stime
 

@@ -24,7 +24,7 @@ __all__ = [
     "INVALID_PARAMETER",
     "NO_FUNCTION",
     "STATUSES",
-    "Status",
+    "CuptiStatus",
     "failure",
     "limited",
     "meaning",
@@ -35,7 +35,7 @@ NO_FUNCTION = -1  # ours: this libcupti lacks the function
 INVALID_PARAMETER, INVALID_METRIC_NAME, HELD, _UNKNOWN = 1, 17, 39, 999
 
 
-class Status(Gap, frozen=True, kw_only=True):
+class CuptiStatus(Gap, frozen=True, kw_only=True):
     """
     The meaning of one status.
 
@@ -60,16 +60,16 @@ def _status(
     reason: str,
     remedy: str,
     code: GapCode = GapCode.COLLECTOR_UNAVAILABLE,
-) -> Status:
+) -> CuptiStatus:
     """Return a row of the tables."""
-    return Status(name=name, code=code, reason=reason, remedy=remedy)
+    return CuptiStatus(name=name, code=code, reason=reason, remedy=remedy)
 
 
 _DOCTOR = "run gpuperf doctor: it compares the driver with libcupti"
 _OTHER_PROFILER = "end the other profiler first: CUPTI serves one at a time"
 _WHOLE_GPU = "use a whole GPU, or one that is passed through to the virtual machine"
 
-STATUSES: Mapping[int, Status] = MappingProxyType(
+STATUSES: Mapping[int, CuptiStatus] = MappingProxyType(
     {
         NO_FUNCTION: _status(
             "NOT_FOUND",
@@ -266,7 +266,7 @@ STATUSES: Mapping[int, Status] = MappingProxyType(
 )
 
 # a status that means more in one call than by itself
-_OF_CALLS: Mapping[tuple[str, int], Status] = {
+_OF_CALLS: Mapping[tuple[str, int], CuptiStatus] = {
     ("cuptiProfilerHostConfigAddMetrics", INVALID_PARAMETER): _status(
         "INVALID_PARAMETER",
         "a metric lacks its ending",
@@ -289,7 +289,7 @@ _OF_CALLS: Mapping[tuple[str, int], Status] = {
 
 # verdicts of cuptiProfilerDeviceSupported: CUpti_Profiler_Support_Level
 _UNSUPPORTED, _DISABLED, _LIMITED = 1, 2, 4
-_SUPPORT: Mapping[str, Status] = {  # by the cause of a verdict
+_SUPPORT: Mapping[str, CuptiStatus] = {  # by the cause of a verdict
     "architecture": _status(
         "architecture",
         "the GPU is older than those that CUPTI profiles (compute capability 7.5)",
@@ -311,7 +311,7 @@ _NO_CAUSE = _status(
 )
 
 
-def meaning(status: int) -> Status:
+def meaning(status: int) -> CuptiStatus:
     """Return the meaning of a status by itself; a newer one than these counts as 999."""
     return STATUSES.get(status, STATUSES[_UNKNOWN])
 

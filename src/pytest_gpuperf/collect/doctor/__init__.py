@@ -17,14 +17,14 @@ from pytest_gpuperf.collect.doctor.system import process_findings, system_findin
 if TYPE_CHECKING:
     from types import ModuleType
 
-    from pytest_gpuperf.collect.doctor.machine import Machine
+    from pytest_gpuperf.collect.doctor.machine import MachineFacts
     from pytest_gpuperf.model.gap import Finding
 
 __all__ = ["look"]
 
 
 def look(
-    machine: Machine | None = None, nvml: ModuleType | None = None
+    machine: MachineFacts | None = None, nvml: ModuleType | None = None
 ) -> tuple[Finding, ...]:
     """
     Return the findings about a machine, one per topic.

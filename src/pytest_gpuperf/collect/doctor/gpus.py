@@ -8,7 +8,7 @@ from collections.abc import Callable
 from types import ModuleType
 from typing import Any
 
-from pytest_gpuperf.collect.doctor.machine import Machine
+from pytest_gpuperf.collect.doctor.machine import MachineFacts
 from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
@@ -79,7 +79,7 @@ class NvmlReport(Frozen, frozen=True, kw_only=True):
         return int(head) if head.isdigit() else None
 
 
-def read_gpus(machine: Machine, nvml: ModuleType | None = None) -> NvmlReport:
+def read_gpus(machine: MachineFacts, nvml: ModuleType | None = None) -> NvmlReport:
     """
     Return what NVML reports about the GPUs of a machine.
 

@@ -15,7 +15,7 @@ from pytest_gpuperf.collect.runner import ProcessRunner, Runner
 from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.gap import Finding
 
-__all__ = ["Machine", "cupti_libraries", "loading_error", "this_machine"]
+__all__ = ["MachineFacts", "cupti_libraries", "loading_error", "this_machine"]
 
 _HEAD_BYTES = 1 << 22  # of a file: /proc/self/maps of a process with torch has 1 MB
 _FIRST_NAMESPACE = "pid:[4026531836]"  # Linux, include/linux/proc_ns.h: the host's own
@@ -30,7 +30,7 @@ _TOOLKIT_FOLDERS = (  # where NVIDIA's packages put them
 )
 
 
-class Machine(Frozen, frozen=True, kw_only=True):
+class MachineFacts(Frozen, frozen=True, kw_only=True):
     """
     Everything that the doctor reads, except NVML.
 
@@ -157,9 +157,9 @@ class Machine(Frozen, frozen=True, kw_only=True):
         )
 
 
-def this_machine() -> Machine:
+def this_machine() -> MachineFacts:
     """Return the machine that this process runs on."""
-    return Machine(
+    return MachineFacts(
         root=Path("/"),
         environment=os.environ,
         search=tuple(str(Path(place).absolute()) for place in sys.path),
@@ -178,7 +178,7 @@ def loading_error(library: str) -> str | None:
     return None
 
 
-def cupti_libraries(machine: Machine) -> dict[str, str | None]:
+def cupti_libraries(machine: MachineFacts) -> dict[str, str | None]:
     """Return every libcupti that a program may load: path and CUDA major version."""
     wheels = [
         folder
@@ -199,7 +199,7 @@ def cupti_libraries(machine: Machine) -> dict[str, str | None]:
     )
 
 
-def _in_folders(machine: Machine, folders: list[str]) -> dict[str, str | None]:
+def _in_folders(machine: MachineFacts, folders: list[str]) -> dict[str, str | None]:
     """Return the libcupti in some folders; links to one file count once."""
     libraries: dict[str, tuple[str, str | None]] = {}
     for folder in filter(None, folders):

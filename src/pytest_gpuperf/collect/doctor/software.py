@@ -7,7 +7,7 @@ from pathlib import PurePosixPath
 
 from pytest_gpuperf.collect.binary.tools import CUOBJDUMP, NVDISASM, Tool
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
-from pytest_gpuperf.collect.doctor.machine import Machine, cupti_libraries
+from pytest_gpuperf.collect.doctor.machine import MachineFacts, cupti_libraries
 from pytest_gpuperf.errors import CollectError
 from pytest_gpuperf.model.gap import Finding, Topic
 
@@ -49,7 +49,7 @@ _OLDEST = (7, 0)  # of a GPU whose counters CUPTI's profiling interfaces of toda
 _LAST_VOLTA = (13, 1)  # libnvperf_host 13.2 lists no GV100 any more
 
 
-def software_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]:
+def software_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
     Return one finding per tool and library.
 
@@ -82,7 +82,7 @@ def software_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ..
 # ------------------------------------------------------------------- Nsight Compute
 
 
-def _ncu(machine: Machine, report: NvmlReport) -> tuple[Finding, Finding]:
+def _ncu(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, Finding]:
     """Return whether ncu is installed, and whether it is new enough."""
     on_path = machine.program("ncu")
     if on_path is not None:
@@ -111,7 +111,7 @@ def _install_ncu(cuda: tuple[int, int]) -> str:
     return f"sudo apt-get install cuda-nsight-compute-{cuda[0]}-{cuda[1]}"
 
 
-def _ncu_age(machine: Machine, report: NvmlReport, path: str) -> Finding:
+def _ncu_age(machine: MachineFacts, report: NvmlReport, path: str) -> Finding:
     """Return whether an ncu supports the GPUs."""
     try:
         argv = (str(machine.at(path)), "--version")
@@ -147,7 +147,7 @@ def _ncu_age(machine: Machine, report: NvmlReport, path: str) -> Finding:
 # ---------------------------------------------------------------------------- CUPTI
 
 
-def _binding(machine: Machine, report: NvmlReport) -> Finding:
+def _binding(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether CUPTI's Python binding matches driver and library."""
     version = machine.package("cupti-python")
     if version is None:
@@ -205,7 +205,7 @@ def _fit(report: NvmlReport, libraries: dict[str, str | None]) -> Finding:
     return _FIT.ok("the driver is new enough for libcupti", *evidence)
 
 
-def _copies(machine: Machine, libraries: dict[str, str | None]) -> Finding:
+def _copies(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
     """Return whether a process may load two copies of libcupti."""
     maps = machine.text("/proc/self/maps")
     loaded = sorted(set(_MAPPED.findall(maps or "")))
@@ -230,7 +230,7 @@ def _copies(machine: Machine, libraries: dict[str, str | None]) -> Finding:
     return _COPIES.ok("there is at most one libcupti", *evidence)
 
 
-def _nvperf(machine: Machine, libraries: dict[str, str | None]) -> Finding:
+def _nvperf(machine: MachineFacts, libraries: dict[str, str | None]) -> Finding:
     """Return whether libnvperf, which lists the counters, is beside libcupti."""
     if not libraries:
         return _no_library(_NVPERF)
@@ -251,7 +251,7 @@ def _nvperf(machine: Machine, libraries: dict[str, str | None]) -> Finding:
     return _NVPERF.ok("libnvperf is beside libcupti", *evidence)
 
 
-def _chip(machine: Machine, report: NvmlReport) -> Finding:
+def _chip(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether libcupti supports the GPUs."""
     capabilities = _capabilities(report)
     if not capabilities or len(capabilities) < len(report.gpus):
@@ -307,7 +307,7 @@ def _no_library(topic: Topic) -> Finding:
     )
 
 
-def _library_version(machine: Machine, major: int) -> str | None:
+def _library_version(machine: MachineFacts, major: int) -> str | None:
     """Return the version of the package with the libcupti of a CUDA."""
     wheel = _LIBRARY_WHEELS.get(str(major))
     return wheel and machine.package(wheel)
@@ -316,7 +316,7 @@ def _library_version(machine: Machine, major: int) -> str | None:
 # ----------------------------------------------------------- tools that read binaries
 
 
-def _reader(machine: Machine, topic: Topic, tool: Tool, lost: str) -> Finding:
+def _reader(machine: MachineFacts, topic: Topic, tool: Tool, lost: str) -> Finding:
     """Return whether a tool that reads binaries is installed."""
     try:
         path = machine.find(tool)

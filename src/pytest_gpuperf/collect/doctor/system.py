@@ -7,7 +7,7 @@ import sys
 
 from pytest_gpuperf.collect.cupti.subscription import ATTACHED_TOOLS
 from pytest_gpuperf.collect.doctor.gpus import NvmlReport
-from pytest_gpuperf.collect.doctor.machine import Machine
+from pytest_gpuperf.collect.doctor.machine import MachineFacts
 from pytest_gpuperf.model.gap import Finding, Status, Topic
 
 __all__ = ["process_findings", "system_findings"]
@@ -37,7 +37,7 @@ _OLD_WSL = Topic(id="wsl", concerns=("counters",))
 _VISIBLE = Topic(id="visible-devices", concerns=("timing", "counters", "launches"))
 
 
-def system_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]:
+def system_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
     Return one finding per topic that files and environment variables answer.
 
@@ -61,7 +61,7 @@ def system_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]
     )
 
 
-def _gpu(machine: Machine, report: NvmlReport) -> Finding:
+def _gpu(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether this process can open a GPU."""
     nodes = [path for pattern in _NODES for path in machine.paths(pattern)]
     if nodes or report.gpus:
@@ -98,7 +98,7 @@ def _gpu(machine: Machine, report: NvmlReport) -> Finding:
     )
 
 
-def _on_the_bus(machine: Machine) -> list[str]:
+def _on_the_bus(machine: MachineFacts) -> list[str]:
     """Return the GPUs on the PCI bus as evidence, with or without a driver."""
     evidence = []
     for vendor in machine.paths("/sys/bus/pci/devices/*/vendor"):
@@ -109,7 +109,7 @@ def _on_the_bus(machine: Machine) -> list[str]:
     return evidence
 
 
-def _driver(machine: Machine, *, gpu_present: bool) -> Finding:
+def _driver(machine: MachineFacts, *, gpu_present: bool) -> Finding:
     """Return whether the CUDA driver can be loaded."""
     reason = machine.load(_DRIVER_LIBRARY)
     version = machine.line(_VERSION)
@@ -128,7 +128,7 @@ def _driver(machine: Machine, *, gpu_present: bool) -> Finding:
     )
 
 
-def _visible_devices(machine: Machine) -> Finding:
+def _visible_devices(machine: MachineFacts) -> Finding:
     """Return whether CUDA_VISIBLE_DEVICES hides the GPUs."""
     value = machine.environment.get("CUDA_VISIBLE_DEVICES")
     if value is None:
@@ -142,7 +142,7 @@ def _visible_devices(machine: Machine) -> Finding:
     return _VISIBLE.ok("CUDA shows the selected GPUs", "CUDA_VISIBLE_DEVICES: is set")
 
 
-def _permission(machine: Machine, report: NvmlReport) -> Finding:
+def _permission(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether the driver lets this process read counters."""
     admin_only = machine.field(_PARAMETERS, "RmProfilingAdminOnly")
     evidence = f"{_PARAMETERS}: RmProfilingAdminOnly: {admin_only}"
@@ -162,7 +162,9 @@ def _permission(machine: Machine, report: NvmlReport) -> Finding:
     return _with_capabilities(machine, report, evidence)
 
 
-def _with_capabilities(machine: Machine, report: NvmlReport, evidence: str) -> Finding:
+def _with_capabilities(
+    machine: MachineFacts, report: NvmlReport, evidence: str
+) -> Finding:
     """Return whether this process has an administrator's capabilities."""
     held = machine.field(_STATUS, "CapEff")
     if held is None or not re.fullmatch("[0-9a-f]+", held):
@@ -198,7 +200,7 @@ def _with_capabilities(machine: Machine, report: NvmlReport, evidence: str) -> F
     )
 
 
-def _driver_branch(machine: Machine, report: NvmlReport) -> int | None:
+def _driver_branch(machine: MachineFacts, report: NvmlReport) -> int | None:
     """Return the driver's branch, as 580, from NVML or from the kernel module."""
     if report.major is not None:
         return report.major
@@ -206,7 +208,7 @@ def _driver_branch(machine: Machine, report: NvmlReport) -> int | None:
     return int(match[1]) if match else None
 
 
-def _gvisor(machine: Machine) -> Finding:
+def _gvisor(machine: MachineFacts) -> Finding:
     """Return whether this is gVisor, which blocks profiling by default."""
     texts = {path: machine.line(path) for path in _KERNEL}
     evidence = [f"{path}: {text}" for path, text in texts.items() if text]
@@ -231,7 +233,7 @@ def _gvisor(machine: Machine) -> Finding:
     return _GVISOR.ok("this is not gVisor", *evidence)
 
 
-def _wsl(machine: Machine, report: NvmlReport) -> Finding:
+def _wsl(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether this is WSL, which uses the Windows driver."""
     version = machine.line("/proc/version")
     dxg = machine.exists("/dev/dxg")
@@ -273,7 +275,7 @@ _QUOTA = Topic(id="cpu-quota", concerns=("host",))
 _LOAD = Topic(id="cpu-load", concerns=("host",))
 
 
-def _governor(machine: Machine) -> Finding:
+def _governor(machine: MachineFacts) -> Finding:
     """Return whether the CPU clock rises only under load."""
     paths = machine.paths(f"{_CPU}/cpu[0-9]*/cpufreq/scaling_governor")
     governors = {path: machine.line(path) for path in paths}
@@ -295,7 +297,7 @@ def _governor(machine: Machine) -> Finding:
     )
 
 
-def _smt(machine: Machine) -> Finding:
+def _smt(machine: MachineFacts) -> Finding:
     """Return whether two threads share a core."""
     path = f"{_CPU}/smt/active"
     active = machine.line(path)
@@ -310,7 +312,7 @@ def _smt(machine: Machine) -> Finding:
     )
 
 
-def _quota(machine: Machine) -> Finding:
+def _quota(machine: MachineFacts) -> Finding:
     """Return whether a CPU quota pauses this process."""
     group = machine.field("/proc/self/cgroup", "0:")  # the line of version 2 is 0::PATH
     places = (
@@ -332,7 +334,7 @@ def _quota(machine: Machine) -> Finding:
     )
 
 
-def _load(machine: Machine) -> Finding:
+def _load(machine: MachineFacts) -> Finding:
     """Return whether the CPU load reaches the number of cores."""
     path = "/proc/loadavg"
     averages = machine.line(path)
@@ -371,7 +373,7 @@ _FREE_COUNTERS = (9, 0)  # from Hopper on DCGM reads through GPM, not the counte
 _MPS_NAME = "nvidia-cuda-mps-control"[:15]
 
 
-def process_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...]:
+def process_findings(machine: MachineFacts, report: NvmlReport) -> tuple[Finding, ...]:
     """
     Return one finding per kind of program that can interfere.
 
@@ -391,7 +393,7 @@ def process_findings(machine: Machine, report: NvmlReport) -> tuple[Finding, ...
     )
 
 
-def _dcgm(machine: Machine, report: NvmlReport) -> Finding:
+def _dcgm(machine: MachineFacts, report: NvmlReport) -> Finding:
     """Return whether DCGM holds the counters."""
     running = machine.processes()
     daemons = [name for name in (_EXPORTER, _ENGINE) if name in running]
@@ -429,7 +431,7 @@ def _dcgm(machine: Machine, report: NvmlReport) -> Finding:
     )
 
 
-def _absent(machine: Machine, topic: Topic, cause: str) -> Finding:
+def _absent(machine: MachineFacts, topic: Topic, cause: str) -> Finding:
     """Return that no such process runs, or that processes are hidden."""
     hidden = machine.hidden()
     if hidden is not None:
@@ -437,7 +439,7 @@ def _absent(machine: Machine, topic: Topic, cause: str) -> Finding:
     return topic.ok(cause, "/proc/*/comm: no such process")
 
 
-def _profilers(machine: Machine) -> Finding:
+def _profilers(machine: MachineFacts) -> Finding:
     """Return whether other profilers run."""
     running = machine.processes()
     compute = [name for name in _NCU if name in running]
@@ -461,7 +463,7 @@ def _profilers(machine: Machine) -> Finding:
     )
 
 
-def _attached(machine: Machine) -> Finding:
+def _attached(machine: MachineFacts) -> Finding:
     """Return whether a tool or an injection library is attached to this process."""
     variables = machine.variables(ATTACHED_TOOLS)
     if variables:
@@ -481,7 +483,7 @@ def _attached(machine: Machine) -> Finding:
     return _ATTACHED.ok("no tool is attached", *unset)
 
 
-def _kineto(machine: Machine) -> Finding:
+def _kineto(machine: MachineFacts) -> Finding:
     """Return whether PyTorch's profiler holds CUPTI for its daemon."""
     if machine.variables(("KINETO_USE_DAEMON",)):
         return _KINETO.stops(
@@ -494,7 +496,7 @@ def _kineto(machine: Machine) -> Finding:
     return _KINETO.ok(cause, "KINETO_USE_DAEMON: is not set")
 
 
-def _debugger(machine: Machine) -> Finding:
+def _debugger(machine: MachineFacts) -> Finding:
     """Return whether a debugger is attached."""
     tracer = machine.field(_STATUS, "TracerPid")
     evidence = f"{_STATUS}: TracerPid: {tracer}"
@@ -518,7 +520,7 @@ def _debugger(machine: Machine) -> Finding:
     )
 
 
-def _mps(machine: Machine) -> Finding:
+def _mps(machine: MachineFacts) -> Finding:
     """Return whether the Multi-Process Service is on."""
     evidence = [
         *(f"{n}: is set" for n in machine.variables(("CUDA_MPS_PIPE_DIRECTORY",))),
@@ -536,7 +538,7 @@ def _mps(machine: Machine) -> Finding:
     )
 
 
-def _launch_blocking(machine: Machine) -> Finding:
+def _launch_blocking(machine: MachineFacts) -> Finding:
     """Return whether each launch waits for its kernel."""
     name = "CUDA_LAUNCH_BLOCKING"
     if machine.environment.get(name, "0").strip() in {"", "0"}:

@@ -17,8 +17,8 @@ from pytest_gpuperf.model.work import DTYPE_BYTES
 
 __all__ = [
     "Card",
-    "Figure",
     "GpuTable",
+    "TableFigure",
     "cpu_peaks",
     "find_peaks",
     "load_table",
@@ -34,7 +34,7 @@ _LEAST_MEMORY, _MOST_MEMORY = 0.93, 1.12
 _SAME_BANDWIDTH = 0.03  # H200: 4917 by its clocks, 4800 on its sheet
 
 
-class Figure(Frozen, frozen=True, kw_only=True):
+class TableFigure(Frozen, frozen=True, kw_only=True):
     """
     One number of the table.
 
@@ -74,8 +74,8 @@ class Card(Frozen, frozen=True, kw_only=True):
 
     names: tuple[str, ...]
     rates: str
-    figures: Mapping[str, Figure]
-    tflop_s: Mapping[str, Figure]
+    figures: Mapping[str, TableFigure]
+    tflop_s: Mapping[str, TableFigure]
     settled_by: str | None
     soc: bool
     note: str
@@ -167,10 +167,10 @@ def _plain(name: str) -> str:
 def _card(row: Mapping[str, Any], sources: Mapping[str, Mapping[str, str]]) -> Card:
     """Return a card from its row in the file."""
 
-    def figure(cell: tuple[float, str]) -> Figure:
+    def figure(cell: tuple[float, str]) -> TableFigure:
         value, source = cell
         source_row = sources[source]
-        return Figure(
+        return TableFigure(
             value=value,
             label=SourceLabel(source_row["label"]),
             title=source_row["title"],

@@ -11,7 +11,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import TYPE_CHECKING, NamedTuple, final
 
-from pytest_gpuperf.collect.loaded_files import Recording, content_digest
+from pytest_gpuperf.collect.loaded_files import FileRecording, content_digest
 from pytest_gpuperf.collect.ncu.key import (
     PASSED_OVER,
     FileSets,
@@ -19,7 +19,13 @@ from pytest_gpuperf.collect.ncu.key import (
     device_fields,
     key_of,
 )
-from pytest_gpuperf.collect.ncu.store import LIMIT_BYTES, MAX_AGE_S, Content, Store
+from pytest_gpuperf.collect.ncu.store import (
+    LIMIT_BYTES,
+    MAX_AGE_S,
+    EntryContent,
+    EntryStore,
+)
+from pytest_gpuperf.collect.runner import ProcessRunner
 from pytest_gpuperf.collect.scratch import ScratchFolder
 from pytest_gpuperf.errors import CollectError, CollectorUnavailableError
 from pytest_gpuperf.model.frozen import Frozen, replace
@@ -107,9 +113,7 @@ class Cache:
         max_age_s: float = MAX_AGE_S,
         clock: Clock | None = None,
     ) -> None:
-        from pytest_gpuperf.collect.runner import ProcessRunner
-
-        self._store = Store(
+        self._store = EntryStore(
             None if directory is None else Path(directory),
             limit_bytes=limit_bytes,
             max_age_s=max_age_s,
@@ -256,7 +260,7 @@ class Cache:
 
         command, since_unix_s = job.command, self._store.now_unix_s()
         with ScratchFolder("loaded") as scratch:
-            recording = Recording(Path(scratch, "loaded"), job.folder)
+            recording = FileRecording(Path(scratch, "loaded"), job.folder)
             more = recording.variables(job.env, loader=not job.is_python)
             recorded = replace(command, env={**job.env, **more})
             if self._session is None:
@@ -293,7 +297,7 @@ class Cache:
             raise CollectError(message, remedy="profile again") from error
 
     def _entry(
-        self, key: str, content: Content, *, cached: bool
+        self, key: str, content: EntryContent, *, cached: bool
     ) -> tuple[Entry, Mapping[str, bytes]]:
         """Return the public entry with its files."""
         timestamp = datetime.fromtimestamp(content.created_unix_s, tz=timezone.utc)

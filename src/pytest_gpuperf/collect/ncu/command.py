@@ -15,7 +15,7 @@ from pytest_gpuperf.errors import GpuPerfError, MeasureError
 from pytest_gpuperf.model.frozen import Frozen, Mistake, no_number, refuse, shown
 from pytest_gpuperf.model.sample import CacheMode
 
-__all__ = ["SPARE_OPTIONS", "Command", "Modes", "paired_modes"]
+__all__ = ["Command", "Modes", "paired_modes"]
 
 _SUFFIX = ".ncu-rep"
 # the words that each option takes: Nsight Compute CLI 2026.1, "Command Line Options"
@@ -46,10 +46,18 @@ _OUTPUT_OPTIONS = {"--export", "-o", "--force-overwrite", "-f", "--log-file"}
 # A config.ncu-cfg in the folder or at home would change what is collected, and a file of
 # renamed kernels their names: a test must collect the same everywhere.
 _FIXED_OPTIONS = (("--config-file", "off"), ("--rename-kernels", "off"))
-# An ncu without one of these has nothing to switch off, or prints another summary
-# (2024.1 renames no kernels and has no option for it).
-SPARE_OPTIONS = frozenset({"--rename-kernels", "--config-file", "--print-summary"})
-SPARE_OPTIONS |= {"--print-nvtx-rename", "--warp-sampling-interval"}
+# An ncu without one of these has nothing to switch off, or prints another summary: 2024.1
+# renames no kernels; 2022.3 has no configuration file, and counts each node of a graph.
+_SPARE_OPTIONS = frozenset(
+    {
+        "--rename-kernels=off",
+        "--config-file=off",
+        "--graph-profiling=node",
+        "--print-summary=per-kernel",
+        "--print-nvtx-rename=kernel",
+        "--warp-sampling-interval=0",
+    }
+)
 _REMEDY = "correct the arguments of Command"
 
 
@@ -163,8 +171,8 @@ class Command(Frozen, frozen=True, kw_only=True):
 
         timeout_s: Timeout of the whole run [s], > 0.
 
-        left_out: Options of ours, not of `opts`, that are not passed: those of
-            `SPARE_OPTIONS`, where this ncu does not have them.
+        left_out: Options of ours, not of `opts`, that are not passed: some of
+            `spare_options`, where this ncu does not have them.
 
     References:
         https://docs.nvidia.com/nsight-compute/NsightComputeCli/index.html
@@ -248,6 +256,12 @@ class Command(Frozen, frozen=True, kw_only=True):
             os.fspath(self.executable),
             *(os.fspath(argument) for argument in self.args or ()),
         )
+
+    @property
+    def spare_options(self) -> frozenset[str]:
+        """The options, none of the caller's, without which ncu counts the same."""
+        own = self.opts[len(self.opts.from_caller) :]  # type: ignore[attr-defined] # __post_init__ makes them
+        return frozenset(o.partition("=")[0] for o in _SPARE_OPTIONS.intersection(own))
 
     def _adopted(self, opts: Sequence[str]) -> Iterator[Mistake]:
         """Set fields from their options; yield a mistake where both are given."""

@@ -21,12 +21,12 @@ from pytest_gpuperf.collect.ncu.metrics import (
 )
 from pytest_gpuperf.errors import ConfigError
 
-__all__ = ["L1TEXCache", "LaunchBlock", "LaunchGrid", "Unit", "WarpStall"]
+__all__ = ["ChipUnit", "L1TEXCache", "LaunchBlock", "LaunchGrid", "WarpStall"]
 
 _SUM: tuple[Sub, ...] = (MetricCounterRollUp.SUM,)
 
 
-class Unit(str, Enum):
+class ChipUnit(str, Enum):
     """The unit of the chip that counts a metric."""
 
     L1TEX = "l1tex"
@@ -78,7 +78,7 @@ class _Instructions:
     def create(
         cls,
         *,
-        unit: Unit | str = Unit.SMSP,
+        unit: ChipUnit | str = ChipUnit.SMSP,
         mode: str | None = "sass",
         subs: tuple[Sub, ...] = _SUM,
     ) -> MetricCounter:
@@ -99,7 +99,7 @@ class _Instructions:
         _one_of("mode", mode, ("sass", None))
         memory, _, op = cls.access.op.partition("_op_")
         name = MetricName(
-            unit=Unit(unit).value,
+            unit=ChipUnit(unit).value,
             stage=mode,
             quantity="inst",
             qualifier=f"executed_op_{memory}_{op}",
@@ -126,7 +126,7 @@ class _Counted:
         """Return the metric of all look-ups, or of hits or misses."""
         lookup = f"_lookup_{suffix}" if suffix else ""
         name = MetricName(
-            unit=Unit.L1TEX.value,
+            unit=ChipUnit.L1TEX.value,
             stage=cls.stage,
             quantity=cls.quantity,
             qualifier=f"pipe_lsu_mem_{cls.access.op}{lookup}",

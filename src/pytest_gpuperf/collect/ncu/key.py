@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.loaded_files import (
 )
 
 if TYPE_CHECKING:
-    from pytest_gpuperf.collect.ncu.store import Store
+    from pytest_gpuperf.collect.ncu.store import EntryStore
     from pytest_gpuperf.model.environment import Device
 
 __all__ = [
@@ -189,7 +189,7 @@ class FileSets:
         env: The environment, whose variables name the folders of compiled kernels.
     """
 
-    def __init__(self, store: Store, root: Path, env: Mapping[str, str]) -> None:
+    def __init__(self, store: EntryStore, root: Path, env: Mapping[str, str]) -> None:
         self._store = store
         self._root = root.resolve()
         caches = (os.path.realpath(env[name]) for name in PASSED_OVER if env.get(name))

@@ -221,12 +221,13 @@ def _stage_quantity_qualifier(words: str) -> tuple[str | None, str, str | None]:
     return stage or None, parts[place], qualifier or None
 
 
-def _refusal(what: str, mistakes: Iterable[str]) -> ConfigError:
+def _refusal(
+    what: str,
+    mistakes: Iterable[str],
+    remedy: str = "write it as dram__bytes.sum (`ncu --query-metrics` lists the names)",
+) -> ConfigError:
     """Return one error with all mistakes of a metric."""
-    return ConfigError(
-        f"{what}: {'; '.join(mistakes)}",
-        remedy="write it as dram__bytes.sum (`ncu --query-metrics` lists the names)",
-    )
+    return ConfigError(f"{what}: {'; '.join(mistakes)}", remedy=remedy)
 
 
 Sub: TypeAlias = str | tuple[str, ...]  # "sum", or the path ("sum", "per_second")
@@ -266,12 +267,12 @@ class Metric(Frozen, frozen=True):
             subs, sub_mistakes = _checked(self.subs, self.rollups)
             force_setattr(self, "subs", subs)
             mistakes += sub_mistakes
-            if not mistakes and parse_name(self.name).rollup is not None:
-                mistakes.append(
-                    f'its name has a roll-up already: write Metric("{self.name}")'
-                )
+        called = f"{type(self).__name__}({self.name!r})"
         if mistakes:
-            raise _refusal(f"{type(self).__name__}({self.name!r})", mistakes)
+            raise _refusal(called, mistakes)
+        if self.subs is not None and parse_name(self.name).rollup is not None:
+            told = ("its name has a roll-up already",)
+            raise _refusal(called, told, remedy=f'write Metric("{self.name}")')
         if self.pretty_name is None:
             force_setattr(self, "pretty_name", self.name)
 

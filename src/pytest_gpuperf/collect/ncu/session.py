@@ -15,7 +15,7 @@ import msgspec
 
 from pytest_gpuperf.collect.clock import Clock, SystemClock
 from pytest_gpuperf.collect.leases import exclusive
-from pytest_gpuperf.collect.ncu.command import SPARE_OPTIONS, Command
+from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.runner import Finished, ProcessRunner, Runner
 from pytest_gpuperf.errors import (
     CollectError,
@@ -41,6 +41,7 @@ __all__ = [
 # of what ends a process by itself; pytest's own statuses are below 6
 _FATAL = frozenset({"SIGABRT", "SIGBUS", "SIGFPE", "SIGKILL", "SIGSEGV", "SIGTERM"})
 _LINE = re.compile(r"^==(?:ERROR|WARNING)== (?P<text>.+?)\s*$", re.MULTILINE)
+_MARK = re.compile(r"^==[A-Z]+==", re.MULTILINE)  # of any line of ncu
 
 
 class Trouble(NamedTuple):
@@ -115,8 +116,9 @@ TROUBLES = (
     Trouble(
         "stub-driver",
         r"failed to connect to the CUDA driver",
-        "the program loaded a stub of libcuda.so instead of the driver's",
-        "remove the folder of stubs from LD_LIBRARY_PATH",
+        "ncu finds no CUDA driver, or a stub of libcuda.so in its place",
+        "see that nvidia-smi finds the GPU; then remove any folder of stubs from "
+        "LD_LIBRARY_PATH",
         unavailable=True,
     ),
     Trouble(
@@ -435,11 +437,8 @@ class Session(Frozen, frozen=True, kw_only=True):
     def _spare_option(self, log: str) -> str:
         """Return an option of ours that ncu does not know and can do without; "": none."""
         trouble, _, option = find_trouble(log) or (None, "", "")
-        given = {text.partition("=")[0] for text in self.command.opts}
-        given -= {text.partition("=")[0] for text in self.command.opts.from_caller}  # type: ignore[attr-defined] # Command makes them
-        is_spare = option in SPARE_OPTIONS & given
         is_unknown = trouble is not None and trouble.name == _UNKNOWN_OPTION
-        return option if is_unknown and is_spare else ""
+        return option if is_unknown and option in self.command.spare_options else ""
 
     def _check(self, finished: Finished, text: str, report: Path) -> None:
         """Raise the error of a failed run, by its log."""
@@ -523,9 +522,14 @@ def _is_there(report: Path) -> bool:
 
 def _log_text(log: Path, finished: Finished, *, has_report: bool) -> str:
     """Return the log; without a report, what ncu printed before it opened one, too."""
-    text = log.read_bytes() if log.exists() else b""
-    printed = () if has_report else (finished.stdout, finished.stderr)
-    return b"\n".join((*printed, text)).decode("utf-8", "replace")
+    text = (log.read_bytes() if log.exists() else b"").decode("utf-8", "replace")
+    if has_report:
+        return text
+    printed = b"\n".join((finished.stdout, finished.stderr)).decode("utf-8", "replace")
+    if finished.exit_code and not text and not _MARK.search(printed):
+        # ncu 2022.3 refuses its options so, before it opens its log
+        printed = f"==ERROR== {printed.lstrip()}"
+    return f"{printed}\n{text}"
 
 
 def _end(finished: Finished, text: str) -> _End:

@@ -30,8 +30,8 @@ __all__ = [
     "KINDS",
     "LIMIT_BYTES",
     "MAX_AGE_S",
-    "Content",
-    "Store",
+    "EntryContent",
+    "EntryStore",
     "StoreEntry",
     "cache_folder",
 ]
@@ -62,7 +62,7 @@ class StoreEntry(NamedTuple):
     used_unix_s: float
 
 
-class Content(NamedTuple):
+class EntryContent(NamedTuple):
     """What an entry holds: when it was made [s since the epoch], its files by name."""
 
     created_unix_s: float
@@ -79,7 +79,7 @@ def cache_folder() -> Path:
     return user_cache_path("pytest-gpuperf", appauthor=False) / "ncu"
 
 
-class Store:
+class EntryStore:
     """
     The entries of the cache, by kind and key.
 
@@ -140,7 +140,7 @@ class Store:
             raise ConfigError(message, remedy="give what key_of returns")
         return self.folder / kind / key[:_FAN] / key
 
-    def get(self, kind: str, key: str) -> Content | None:
+    def get(self, kind: str, key: str) -> EntryContent | None:
         """Return an entry's content; None: it is missing, damaged or too old."""
         place = self.place(kind, key)
         try:
@@ -164,7 +164,7 @@ class Store:
             self._use(place / _MANIFEST)
         return content
 
-    def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> Content:
+    def put(self, kind: str, key: str, files: Mapping[str, bytes]) -> EntryContent:
         """
         Store files under a key, in place of an older entry.
 
@@ -192,7 +192,7 @@ class Store:
         self._room_bytes -= sum(map(len, (manifest, *files.values())))
         if self._room_bytes < 0:
             self.make_room(place)
-        return Content(now_unix_s, files)
+        return EntryContent(now_unix_s, files)
 
     def entries(self) -> tuple[StoreEntry, ...]:
         """Return all entries, the one used last first."""
@@ -338,7 +338,7 @@ def _checksum(key: str, manifest: bytes) -> bytes:
     return digest_of(key.encode() + manifest).encode() + b"\n"
 
 
-def _read(place: Path) -> Content | None:
+def _read(place: Path) -> EntryContent | None:
     """
     Return an entry's content; None: it is damaged.
 
@@ -351,7 +351,7 @@ def _read(place: Path) -> Content | None:
     facts = json.loads(manifest)
     files = {name: (place / name).read_bytes() for name in facts["files"]}
     intact = all(digest_of(files[n]) == digest for n, digest in facts["files"].items())
-    return Content(facts["created_unix_s"], files) if intact else None
+    return EntryContent(facts["created_unix_s"], files) if intact else None
 
 
 def _is_intact(place: Path) -> bool:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 import stat
 import sys
 from collections.abc import Sequence
@@ -22,9 +23,41 @@ from pytest_gpuperf.errors import (
     CollectorUnavailableError,
 )
 
-__all__ = ["capture_text", "check_file", "report_text"]
+__all__ = ["FOREIGN_BYTES", "capture_text", "check_file", "foreign", "report_text"]
 
 _MAGIC = b"NVR\0"  # the first bytes of 257 public reports
+FOREIGN_BYTES = 65_536  # of a file's start, which tell what wrote it
+_TIMES = "it has the times of kernels, and none of their counters"
+_MEASURE = (
+    "profile with ncu for counters, or time the call in a test (gpuperf.measure); "
+)
+_OF_NSYS = (_TIMES, f"{_MEASURE}nsys stats prints what this file has")
+_OF_TORCH = (_TIMES, f"{_MEASURE}a browser shows this file at ui.perfetto.dev")
+# files that people give instead of a report or a run: how each begins, what it is, what it
+# has and what to do (Nsight Systems 2023.4, its SQLite export, PyTorch's profiler 2.0)
+_FOREIGN = (
+    (rb"NVIDIA Tegra Profiler Report", "a report of Nsight Systems", *_OF_NSYS),
+    (rb".{0,32}NVIDIA Nsight Systems Stream", "a stream of Nsight Systems", *_OF_NSYS),
+    (
+        rb"SQLite format 3\0.*(?:TARGET_INFO_|META_DATA_EXPORT)",
+        "an export of Nsight Systems",
+        *_OF_NSYS,
+    ),
+    (rb'\s*{.*"traceEvents"', "a trace of PyTorch's profiler", *_OF_TORCH),
+    (rb'\s*{.*"deviceProperties"', "a trace of PyTorch's profiler", *_OF_TORCH),
+    (
+        rb'\s*{.*"machine_info"',
+        "a run of pytest-benchmark",
+        "it is compared by pytest-benchmark compare",
+        "measure again with gpuperf, and keep that run with --gpuperf-json",
+    ),
+    (rb"NVR\0", "a report of Nsight Compute", "", "print it with gpuperf show"),
+    (rb"\x1f\x8b", "compressed with gzip", "", "uncompress it (gunzip)"),
+)
+_NO_REPORT = (
+    "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
+    "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
+)
 # isolated: the process needs only this package and ncu-report
 _OPTIONS = ("-I", "-S", "-X", "utf8", "-c")
 # the folder of NVIDIA's module goes before that of this package, which may hold another
@@ -128,7 +161,7 @@ def check_file(file: str) -> None:
             message = "it is a folder or a device, not a file"
             raise _refusal(file, message, "name the .ncu-rep file itself")
         with Path(file).open("rb") as stream:
-            start = stream.read(len(_MAGIC))
+            start = stream.read(FOREIGN_BYTES)
     except OSError as error:
         message = f"it cannot be read ({error.strerror})"
         raise _refusal(file, message, "check the path and its permissions") from error
@@ -146,12 +179,21 @@ def check_file(file: str) -> None:
             f"it has {state.st_size / 1e6:.0f} MB, more than {_LARGEST_BYTES / 1e6:.0f}",
             "profile fewer launches into one report, as with --launch-count",
         )
-    if start != _MAGIC:
-        raise _refusal(
-            file,
-            "it is not a report of Nsight Compute: it does not start with 'NVR\\0'",
-            "name a .ncu-rep file; save a compressed one (.ncu-repz) uncompressed",
-        )
+    if not start.startswith(_MAGIC):
+        raise _refusal(file, *(foreign(start) or _NO_REPORT))
+
+
+def foreign(start: bytes) -> tuple[str, str] | None:
+    """
+    Return what a file of another tool is and what to do with it; None: not known.
+
+    Args:
+        start: Its first `FOREIGN_BYTES`, or all of it.
+    """
+    for pattern, kind, content, remedy in _FOREIGN:
+        if re.match(pattern, start, re.DOTALL):
+            return ": ".join(filter(None, (f"it is {kind}", content))), remedy
+    return None
 
 
 def _interface() -> str:

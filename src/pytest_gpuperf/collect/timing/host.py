@@ -27,7 +27,7 @@ from pytest_gpuperf.collect.base import (
     TimedCall,
     Timing,
 )
-from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.readings import (
     CountedSamples,
@@ -73,6 +73,9 @@ class HostCollector:
         take_turn: Called before each sample, with whether there are enough: waits until
             it may be taken, and returns whether it is to be. By itself a process waits for
             nobody, and takes no sample more than enough.
+
+        enough_s: The time in samples of one callable that nothing interrupted from which
+            on there are enough of them, whatever the stop rule says [s], > 0.
     """
 
     name = Source.HOST
@@ -85,12 +88,14 @@ class HostCollector:
         *,
         sm_clock_hz: Callable[[], float | None] | None = None,
         take_turn: TakeTurn = operator.not_,
+        enough_s: float = inf,
     ) -> None:
         self._clock = clock
         self._runtime = runtime
         self._timers = tuple(timers)
         self._sm_clock_hz = sm_clock_hz
         self._take_turn = take_turn
+        self._enough_s = enough_s
         self._resolution_ns: int | None = None
         self._cpu_clock_is_fine = False
 
@@ -114,7 +119,7 @@ class HostCollector:
         with self._instruments() as instruments:
             sampler = CallSampler(request, instruments)
             sampler.warm_up()
-            _fill((sampler,), (request,), stop, instruments, self._take_turn)
+            self._fill((sampler,), (request,), stop, instruments)
             return sampler.timing(_counted((sampler,), instruments.timers, ended=True))
 
     def interleave(
@@ -151,7 +156,7 @@ class HostCollector:
             )
             for sampler in samplers:
                 sampler.warm_up()
-            _fill(samplers, (first, second), stop, instruments, self._take_turn)
+            self._fill(samplers, (first, second), stop, instruments)
             chosen = _counted(samplers, instruments.timers, ended=True)
             return samplers[0].timing(chosen), samplers[1].timing(chosen)
 
@@ -163,6 +168,55 @@ class HostCollector:
         to an idle device.
         """
         return RangeTimer(self._clock, self._runtime, self._timers)
+
+    def _fill(
+        self,
+        samplers: Sequence[CallSampler],
+        requests: Sequence[TimedCall],
+        stop: StopRule,
+        instruments: Instruments,
+    ) -> None:
+        """Take samples of each callable by turns until there are enough."""
+        __tracebackhide__ = True
+        now_ns, take_turn = instruments.now_ns, self._take_turn
+        budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
+        minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
+        fixed = requests[0].iterations
+        check_at: float = _LEAST_SAMPLES
+        order = list(samplers)
+        take_turn(False)  # noqa: FBT003 - there is no sample yet
+        begun_ns = now_ns()
+        while True:
+            _sample_by_turns(samplers, order)
+            order.reverse()
+            count, refused = len(samplers[0].readings), samplers[0].discarded_count
+            if fixed is not None:  # refused ones too: all ranks must call equally often
+                if count + refused >= fixed:
+                    return
+            else:
+                spent_ns = now_ns() - begun_ns
+                if _exhausted(count, refused, spent_ns >= budget_ns):
+                    return
+                if count >= check_at and spent_ns >= minimum_ns:
+                    check_at = self._next_check(samplers, stop, instruments.timers)
+            if not take_turn(check_at == inf):
+                return
+
+    def _next_check(
+        self, samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
+    ) -> float:
+        """Return how many samples there must be to ask again; infinite: enough."""
+        chosen = _counted(samplers, timers)
+        best, count = chosen.sources[0], len(samplers[0].readings)
+        missing_count = _LEAST_SAMPLES - len(chosen.places)
+        if missing_count > 0:
+            return count + max(missing_count, int(count * _LATE_FRACTION))
+        enough = all(
+            stop.enough(chosen.values(sampler.readings, best))
+            or _uninterrupted_s(sampler) >= self._enough_s
+            for sampler in samplers
+        )
+        return inf if enough else int(count * _CHECK_GROWTH)
 
     @contextmanager
     def _instruments(self) -> Iterator[Instruments]:
@@ -180,6 +234,7 @@ class HostCollector:
                 resolution_ns=self._resolution_ns,
                 runtime=self._runtime,
                 timers=Timers(self._timers, self._sm_clock_hz),
+                core_loop=CoreLoop(self._clock),
                 sweep=_sweep if collecting else _leave,
             )
         finally:
@@ -304,53 +359,10 @@ _STARTED_NOTE = Note(
 )
 
 
-def _fill(
-    samplers: Sequence[CallSampler],
-    requests: Sequence[TimedCall],
-    stop: StopRule,
-    instruments: Instruments,
-    take_turn: TakeTurn,
-) -> None:
-    """Take samples of each callable by turns until there are enough."""
-    __tracebackhide__ = True
-    now_ns = instruments.now_ns
-    budget_ns = sum(request.budget_s for request in requests) * NS_PER_S
-    minimum_ns = sum(request.minimum_s for request in requests) * NS_PER_S
-    fixed = requests[0].iterations
-    check_at: float = _LEAST_SAMPLES
-    order = list(samplers)
-    take_turn(False)  # noqa: FBT003 - there is no sample yet
-    begun_ns = now_ns()
-    while True:
-        _sample_by_turns(samplers, order)
-        order.reverse()
-        count, refused = len(samplers[0].readings), samplers[0].discarded_count
-        if fixed is not None:  # refused ones too: all ranks must call equally often
-            if count + refused >= fixed:
-                return
-        else:
-            spent_ns = now_ns() - begun_ns
-            if _exhausted(count, refused, spent_ns >= budget_ns):
-                return
-            if count >= check_at and spent_ns >= minimum_ns:
-                check_at = _next_check(samplers, stop, instruments.timers)
-        if not take_turn(check_at == inf):
-            return
-
-
-def _next_check(
-    samplers: Sequence[CallSampler], stop: StopRule, timers: Timers
-) -> float:
-    """Return how many samples there must be to ask again; infinite: there are enough."""
-    chosen = _counted(samplers, timers)
-    best, count = chosen.sources[0], len(samplers[0].readings)
-    missing_count = _LEAST_SAMPLES - len(chosen.places)
-    if missing_count > 0:
-        return count + max(missing_count, int(count * _LATE_FRACTION))
-    enough = all(
-        stop.enough(chosen.values(sampler.readings, best)) for sampler in samplers
-    )
-    return inf if enough else int(count * _CHECK_GROWTH)
+def _uninterrupted_s(sampler: CallSampler) -> float:
+    """Return the time in samples that nothing interrupted [s]."""
+    readings = (reading for reading in sampler.readings if not reading.interrupted)
+    return sum(reading.wall_s * reading.calls_count for reading in readings)
 
 
 def _counted(

@@ -68,6 +68,9 @@ class Reading(msgspec.Struct):
 
         cpu_s: Processor time of a call [s]; None: interruptions cannot be told.
 
+        core_loop_s: Processor time of the loop that tells the core's speed, beside it [s];
+            None: nobody could tell.
+
         clock_hz: The SM clock right after it [Hz]; None: not known.
 
         device_s: The device's time of a call by source [s]; None: it could not be timed.
@@ -78,6 +81,7 @@ class Reading(msgspec.Struct):
     calls_count: int = 1
     interrupted: bool = False
     cpu_s: float | None = None
+    core_loop_s: float | None = None
     clock_hz: float | None = None
     device_s: dict[str, float | None] = {}  # each gets one of its own
 
@@ -193,10 +197,10 @@ class CountedSamples(Frozen, frozen=True, kw_only=True):
     def values(self, readings: Sequence[Reading], source: str) -> tuple[float, ...]:
         """Return the samples of one source that count [s]."""
         counted = [readings[place] for place in self.places]
+        if source == Source.HOST and not self.by_cpu:  # nearly always, and often asked
+            return tuple([reading.wall_s for reading in counted])
         values = (
-            reading.cpu_s
-            if self.by_cpu and source == Source.HOST
-            else _value(reading, source)
+            reading.cpu_s if source == Source.HOST else reading.device_s.get(source)
             for reading in counted
         )
         return tuple(value for value in values if value is not None)  # all of them are
@@ -278,9 +282,10 @@ def counted_samples(
             places = timed
     if slow:
         notes.append(_slow_note(len(slow)))
-    cpu_is_known = all(r.cpu_s is not None for series in readings for r in series)
-    by_cpu = bool(few and interrupted) and cpu_is_known and not waited
+    by_cpu = False
     if few and interrupted:
+        is_known = all(r.cpu_s is not None for series in readings for r in series)
+        by_cpu = is_known and not waited
         notes.append(_interrupted_note(len(interrupted), count, by_cpu=by_cpu))
     return CountedSamples(
         sources=(*sources, Source.HOST),

@@ -10,7 +10,7 @@ from itertools import repeat
 from math import ceil
 
 from pytest_gpuperf.collect.base import TimedCall, Timing, calls, settle, unsettled
-from pytest_gpuperf.collect.clock import NS_PER_S, Clock
+from pytest_gpuperf.collect.clock import NS_PER_S, Clock, CoreLoop
 from pytest_gpuperf.collect.runtime import DeviceRuntime
 from pytest_gpuperf.collect.timing.contract import (
     Contract,
@@ -58,6 +58,8 @@ class Instruments(Frozen, frozen=True, kw_only=True):
 
         timers: The device timers, in use as soon as the device is.
 
+        core_loop: Tells how fast the core is.
+
         sweep: Collects garbage if it is due; never in a sample.
     """
 
@@ -66,6 +68,7 @@ class Instruments(Frozen, frozen=True, kw_only=True):
     cpu_clock_is_fine: bool
     runtime: DeviceRuntime
     timers: Timers
+    core_loop: CoreLoop
     sweep: Callable[[], None]
 
     @property
@@ -138,6 +141,8 @@ class CallSampler:
                 fine=instruments.cpu_clock_is_fine
             )
         self._tells_interruptions = not (self.on_device or self._waiting_notes)
+        if self._tells_interruptions:
+            instruments.core_loop.around_s()  # before the first sample
         self._waits_count = instruments.clock.waits_count()
 
     @property
@@ -178,6 +183,9 @@ class CallSampler:
                 calls_count=self._batch_count,
                 interrupted=cpu_ns is not None and not _ran_through(cpu_ns, elapsed_ns),
                 cpu_s=None if cpu_ns is None else cpu_ns / total_ns,
+                core_loop_s=None
+                if cpu_ns is None
+                else self._instruments.core_loop.around_s(),
             )
         if self.on_device:
             timers = self._instruments.timers
@@ -219,6 +227,7 @@ class CallSampler:
         alone_s = None if self.on_device and not chosen.unused else first_call_s
         notes = self._contract.notes(samples, self._output, alone_s)
         counted = [self.readings[place] for place in chosen.places]
+        loops_s = [r.core_loop_s for r in counted if r.core_loop_s is not None]
         return Timing(
             samples=samples,
             source=best,
@@ -232,6 +241,7 @@ class CallSampler:
             warmup_count=self._warmup_count,
             cache_mode=self._cache_mode,
             result=self._output,
+            core_loops_s=tuple(loops_s) if len(loops_s) == len(counted) else (),
             sm_clock_hz=None if chosen.unused else median_clock_hz(counted),
             unused=chosen.unused,
             notes=(
@@ -266,9 +276,10 @@ class CallSampler:
             self._watched = timers.watched(self._synchronize)
         elapsed_ns, _, cpu_ns, loaded = self._take(self._watched)
         if self._presence is not None:
-            self._presence.saw(
-                ran_through=cpu_ns is not None and _ran_through(cpu_ns, elapsed_ns)
-            )
+            ran_through = cpu_ns is not None and _ran_through(cpu_ns, elapsed_ns)
+            self._presence.saw(ran_through=ran_through)
+            if ran_through:  # one says enough, and each reading costs a system call
+                self._tells_interruptions = False
         if self._watched is not None:
             timers.took(None)
         return elapsed_ns, loaded
@@ -370,16 +381,20 @@ class CallSampler:
         repeat_count = self._batch_count - 1
         returned_ns = None
         modules_count = len(sys.modules)
-        cpu_ns, thread_cpu_ns = None, instruments.clock.thread_cpu_ns
+        cpu_ns = None
+        now_ns, thread_cpu_ns = (
+            instruments.clock.now_ns,
+            instruments.clock.thread_cpu_ns,
+        )
         if self._tells_interruptions:  # outside of the sample: a reading takes 0.3 us
             cpu_ns = -thread_cpu_ns()
         if wait is None and self._settle is None:
-            elapsed_ns, self._output = _timed(call, repeat_count, instruments.now_ns)
+            elapsed_ns, self._output = _timed(call, repeat_count, now_ns)
         else:
             elapsed_ns, returned_ns, self._output = _timed_waiting(
                 call,
                 repeat_count,
-                instruments.now_ns,
+                now_ns,
                 timers=instruments.timers if wait is not None else None,
                 settle=self._settle,
                 synchronize=wait,

@@ -19,11 +19,11 @@ from pytest_gpuperf.model.frozen import Frozen
 from pytest_gpuperf.model.telemetry import CanonicalRecord
 
 __all__ = [
+    "DcgmUnit",
     "Field",
     "LeftOut",
     "Moment",
     "Telemetry",
-    "Unit",
     "Value",
     "dmon_records",
     "exporter_records",
@@ -49,7 +49,7 @@ _BLANKS = frozenset(  # dcgm_structs.h: blank, not found, not supported, not per
 )
 
 
-class Unit(Enum):
+class DcgmUnit(Enum):
     """The unit of a field's number."""
 
     RATIO = "ratio"
@@ -65,21 +65,27 @@ class Unit(Enum):
     FLAG = "flag"
 
 
-_CONVERT: Mapping[Unit, Callable[[float], Value]] = {
-    Unit.RATIO: lambda v: min(1.0, max(0.0, v)),
-    Unit.PERCENT: lambda v: min(1.0, max(0.0, v / 100.0)),
-    Unit.NVLINK: lambda v: max(0.0, v * _NVLINK_BYTES_PER_S),
-    Unit.BYTES_PER_S: float,
-    Unit.MILLIJOULES: lambda v: v / 1000.0,
-    Unit.MHZ: lambda v: v * _MHZ,
-    Unit.MIB: lambda v: v * _MIB_BYTES,
-    Unit.WATTS: float,
-    Unit.CELSIUS: float,
-    Unit.COUNT: int,
-    Unit.FLAG: lambda v: v > 0,
+_CONVERT: Mapping[DcgmUnit, Callable[[float], Value]] = {
+    DcgmUnit.RATIO: lambda v: min(1.0, max(0.0, v)),
+    DcgmUnit.PERCENT: lambda v: min(1.0, max(0.0, v / 100.0)),
+    DcgmUnit.NVLINK: lambda v: max(0.0, v * _NVLINK_BYTES_PER_S),
+    DcgmUnit.BYTES_PER_S: float,
+    DcgmUnit.MILLIJOULES: lambda v: v / 1000.0,
+    DcgmUnit.MHZ: lambda v: v * _MHZ,
+    DcgmUnit.MIB: lambda v: v * _MIB_BYTES,
+    DcgmUnit.WATTS: float,
+    DcgmUnit.CELSIUS: float,
+    DcgmUnit.COUNT: int,
+    DcgmUnit.FLAG: lambda v: v > 0,
 }
 # clamped, or valid below 0; any other number below 0 is an error of the sensor
-_MAY_BE_NEGATIVE = {Unit.RATIO, Unit.PERCENT, Unit.NVLINK, Unit.CELSIUS, Unit.FLAG}
+_MAY_BE_NEGATIVE = {
+    DcgmUnit.RATIO,
+    DcgmUnit.PERCENT,
+    DcgmUnit.NVLINK,
+    DcgmUnit.CELSIUS,
+    DcgmUnit.FLAG,
+}
 
 
 class Field(Frozen, frozen=True, kw_only=True):
@@ -100,7 +106,7 @@ class Field(Frozen, frozen=True, kw_only=True):
     """
 
     reading: str
-    unit: Unit
+    unit: DcgmUnit
     number: int | None
     names: tuple[str, ...]
     tag: str
@@ -221,7 +227,7 @@ def _field(row: str) -> Field:
     number, tag, unit, reading, *names = row.split()
     return Field(
         reading=reading,
-        unit=Unit[unit.upper()],
+        unit=DcgmUnit[unit.upper()],
         number=None if number == "-" else int(number),
         names=tuple(names),
         tag="" if tag == "-" else tag,

@@ -10,7 +10,7 @@ from pytest_gpuperf.model.frozen import Frozen, replace
 from pytest_gpuperf.model.metric import METRICS
 from pytest_gpuperf.model.record import Record
 from pytest_gpuperf.model.sample import Estimate, Unmeasured
-from pytest_gpuperf.model.verdict import JUDGED, Command, Verdict
+from pytest_gpuperf.model.verdict import JUDGED, NextCommand, Verdict
 from pytest_gpuperf.report import display, words
 from pytest_gpuperf.report.display import css_percent
 from pytest_gpuperf.report.explanation import command_text, evidence, explanation
@@ -149,7 +149,7 @@ def panel_of(
     sessions: Sequence[SessionSamples],
     earlier: Record | None,
     is_brief: bool,
-    commands: tuple[Command, ...],
+    commands: tuple[NextCommand, ...],
     moved: tuple[tuple[str, str, str], ...],
     common_facts: Mapping[str, str],
     common_gaps: Mapping[GapKey, Gaps],

@@ -25,7 +25,7 @@ from pytest_gpuperf.collect.ncu.cache import Cache, Entry
 from pytest_gpuperf.collect.ncu.command import Command
 from pytest_gpuperf.collect.ncu.key import key_of
 from pytest_gpuperf.collect.ncu.session import Session
-from pytest_gpuperf.collect.ncu.store import FOLDER_VARIABLE, Store, cache_folder
+from pytest_gpuperf.collect.ncu.store import FOLDER_VARIABLE, EntryStore, cache_folder
 from pytest_gpuperf.errors import (
     CollectError,
     CollectorFailedError,
@@ -68,16 +68,16 @@ def files(folder: Path) -> list[Path]:
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Store:
-    return Store(tmp_path / "cache")
+def store(tmp_path: Path) -> EntryStore:
+    return EntryStore(tmp_path / "cache")
 
 
-def put(store: Store, number: int = 0, content: bytes = b"x") -> None:
+def put(store: EntryStore, number: int = 0, content: bytes = b"x") -> None:
     """Put one value set."""
     store.put("values", key(number), {"counted.json": content})
 
 
-def got(store: Store, number: int = 0) -> bytes | None:
+def got(store: EntryStore, number: int = 0) -> bytes | None:
     """Return a value set; None: there is none."""
     content = store.get("values", key(number))
     return None if content is None else content.files["counted.json"]
@@ -92,14 +92,14 @@ def test_what_is_put_is_got(
     tmp_path_factory: pytest.TempPathFactory, content: bytes
 ) -> None:
     """Any bytes, lines and all; another key has nothing."""
-    store = Store(tmp_path_factory.mktemp("cache"))
+    store = EntryStore(tmp_path_factory.mktemp("cache"))
     put(store, content=content)
 
     assert got(store) == content
     assert got(store, 1) is None
 
 
-def test_the_last_put_stays(store: Store) -> None:
+def test_the_last_put_stays(store: EntryStore) -> None:
     """In place of what was there."""
     put(store, content=b"old")
     put(store, content=b"new")
@@ -109,7 +109,7 @@ def test_the_last_put_stays(store: Store) -> None:
 
 
 @pytest.mark.parametrize("text", ["../../etc/passwd", "", "a" * 63, "A" * 64])
-def test_only_a_key_is_looked_up(store: Store, text: str) -> None:
+def test_only_a_key_is_looked_up(store: EntryStore, text: str) -> None:
     """Nothing outside the folder can be read, put or removed."""
     with pytest.raises(ConfigError, match="is not a key"):
         store.get("values", text)
@@ -145,7 +145,7 @@ DAMAGES = [cut, emptied, grown, flipped, foreign]
 @pytest.mark.parametrize("file", ["counted.json", "manifest"])
 @pytest.mark.parametrize("damage", DAMAGES)
 def test_damaged_values_are_a_miss(
-    store: Store, damage: Callable[[Path], None], file: str
+    store: EntryStore, damage: Callable[[Path], None], file: str
 ) -> None:
     """They are removed, that is said, and can be put again."""
     put(store, content=b"content")
@@ -158,7 +158,7 @@ def test_damaged_values_are_a_miss(
     assert got(store) == b"again"
 
 
-def test_values_under_another_key_are_a_miss(store: Store) -> None:
+def test_values_under_another_key_are_a_miss(store: EntryStore) -> None:
     """A folder that was renamed is not what its name says."""
     put(store)
     path = store.entries()[0].path
@@ -169,7 +169,7 @@ def test_values_under_another_key_are_a_miss(store: Store) -> None:
     assert got(store, 1) is None
 
 
-def test_a_hit_takes_no_lock(store: Store) -> None:
+def test_a_hit_takes_no_lock(store: EntryStore) -> None:
     """Any number of processes read at once."""
     put(store)
 
@@ -178,7 +178,7 @@ def test_a_hit_takes_no_lock(store: Store) -> None:
 
 
 @unix
-def test_everything_is_private(store: Store) -> None:
+def test_everything_is_private(store: EntryStore) -> None:
     """Only its owner may look into the cache, whatever the umask."""
     before = os.umask(0)
     try:
@@ -192,7 +192,7 @@ def test_everything_is_private(store: Store) -> None:
         assert path.stat().st_mode & 0o777 == wanted, path
 
 
-def test_backups_and_git_leave_the_cache_out(store: Store) -> None:
+def test_backups_and_git_leave_the_cache_out(store: EntryStore) -> None:
     """It may lie in a project, and can be made again."""
     put(store)
 
@@ -204,7 +204,7 @@ def test_backups_and_git_leave_the_cache_out(store: Store) -> None:
 def test_a_cache_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
     """It names the folder and the variable."""
     (tmp_path / "file").write_text("in the way")
-    store = Store(tmp_path / "file" / "cache")
+    store = EntryStore(tmp_path / "file" / "cache")
 
     assert got(store) is None
     with pytest.raises(CollectError, match=FOLDER_VARIABLE):
@@ -212,7 +212,7 @@ def test_a_cache_that_cannot_be_written_says_what_to_do(tmp_path: Path) -> None:
 
 
 @not_root
-def test_a_cache_of_others_can_be_read(store: Store) -> None:
+def test_a_cache_of_others_can_be_read(store: EntryStore) -> None:
     """A folder that somebody filled and shut gives its values."""
     put(store)
     path = store.entries()[0].path
@@ -233,14 +233,14 @@ def test_the_folder_is_named_by_a_variable(
 
     monkeypatch.setenv(FOLDER_VARIABLE, str(tmp_path / "here"))
 
-    assert cache_folder() == Store().folder == tmp_path / "here"
+    assert cache_folder() == EntryStore().folder == tmp_path / "here"
 
 
 # ------------------------------------------------------------------ room
 
 
-def sized(tmp_path: Path, clock: FakeClock, **limits: float) -> Store:
-    return Store(tmp_path / "cache", clock=clock, **limits)  # type: ignore[arg-type]
+def sized(tmp_path: Path, clock: FakeClock, **limits: float) -> EntryStore:
+    return EntryStore(tmp_path / "cache", clock=clock, **limits)  # type: ignore[arg-type]
 
 
 def test_the_oldest_goes_first(tmp_path: Path) -> None:
@@ -264,7 +264,7 @@ def test_a_limit_is_kept(
     tmp_path_factory: pytest.TempPathFactory, sizes: list[int]
 ) -> None:
     """After each put there is no more than the limit, or only what was just put."""
-    store = Store(tmp_path_factory.mktemp("cache"), limit_bytes=4000)
+    store = EntryStore(tmp_path_factory.mktemp("cache"), limit_bytes=4000)
     for number, size in enumerate(sizes):
         put(store, number, b"x" * size)
         kept = store.entries()
@@ -276,9 +276,9 @@ def test_a_limit_is_kept(
 def test_another_process_counts_too(tmp_path: Path) -> None:
     """What others have put is part of the limit."""
     for number in range(6):
-        put(Store(tmp_path, limit_bytes=4000), number, b"x" * 1000)
+        put(EntryStore(tmp_path, limit_bytes=4000), number, b"x" * 1000)
 
-    assert sum(each.size_bytes for each in Store(tmp_path).entries()) <= 4000
+    assert sum(each.size_bytes for each in EntryStore(tmp_path).entries()) <= 4000
 
 
 def test_what_nobody_uses_gets_too_old(tmp_path: Path) -> None:
@@ -303,7 +303,7 @@ def test_a_limit_is_above_zero(tmp_path: Path, limits: dict[str, float]) -> None
         sized(tmp_path, FakeClock(), **limits)
 
 
-def test_what_killed_processes_left_is_swept(store: Store) -> None:
+def test_what_killed_processes_left_is_swept(store: EntryStore) -> None:
     """After a day; what is being written now stays."""
     put(store)
     old, new = (store.folder / "staging" / name for name in ("old", "new"))
@@ -314,7 +314,7 @@ def test_what_killed_processes_left_is_swept(store: Store) -> None:
     for path in (old, lock):
         os.utime(path, (time.time() - 90_000,) * 2)
 
-    put(Store(store.folder), 1)
+    put(EntryStore(store.folder), 1)
 
     assert not old.exists()
     assert not lock.exists()
@@ -324,7 +324,7 @@ def test_what_killed_processes_left_is_swept(store: Store) -> None:
 # ------------------------------------------------------------------ locks and threads
 
 
-def test_any_thread_may_use_it(store: Store) -> None:
+def test_any_thread_may_use_it(store: EntryStore) -> None:
     """What one has put another gets; nothing belongs to the thread that opened it."""
     put(store)
     seen: list[object] = []
@@ -341,7 +341,7 @@ def test_any_thread_may_use_it(store: Store) -> None:
     assert got(store, 1) == b"y"
 
 
-def test_waiting_ends(store: Store) -> None:
+def test_waiting_ends(store: EntryStore) -> None:
     """Who waits longer than it may is told who to wait for."""
     with (
         store.lock("gpu", timeout_s=1),
@@ -350,7 +350,7 @@ def test_waiting_ends(store: Store) -> None:
         in_thread(lambda: hold(store))
 
 
-def hold(store: Store) -> None:
+def hold(store: EntryStore) -> None:
     with store.lock("gpu", timeout_s=0.1):
         pass
 
@@ -373,7 +373,7 @@ def in_thread(work: Callable[[], None]) -> None:
 
 
 @pytest.mark.parametrize("name", ["../x", "", "a b"])
-def test_a_lock_has_a_plain_name(store: Store, name: str) -> None:
+def test_a_lock_has_a_plain_name(store: EntryStore, name: str) -> None:
     """No lock lies outside the folder."""
     with (
         pytest.raises(ConfigError, match="name of a lock"),
@@ -386,13 +386,13 @@ LOADED = """
 import sys
 from pathlib import Path
 before = set(sys.modules)  # whoever watches this process loads more
-from pytest_gpuperf.collect.ncu.store import Store
-assert Store(Path(sys.argv[1])).get("values", sys.argv[2])
+from pytest_gpuperf.collect.ncu.store import EntryStore
+assert EntryStore(Path(sys.argv[1])).get("values", sys.argv[2])
 print(*{name.partition(".")[0] for name in sys.modules.keys() - before})
 """
 
 
-def test_reading_values_loads_nothing_heavy(store: Store) -> None:
+def test_reading_values_loads_nothing_heavy(store: EntryStore) -> None:
     """Neither ncu's reader nor numpy, scipy, the locks or a pickle."""
     put(store)
     argv = [sys.executable, "-c", LOADED, str(store.folder), key()]
@@ -785,7 +785,7 @@ def test_a_failed_profile_leaves_nothing(bench: Bench) -> None:
 
 def test_values_and_reports_share_a_new_folder(bench: Bench) -> None:
     """Neither is in the way of the other, whoever was first."""
-    store = Store(bench.folder / "cache")
+    store = EntryStore(bench.folder / "cache")
     put(store)
     bench.run()
 
@@ -824,7 +824,7 @@ def test_nothing_of_the_environment_is_kept(bench: Bench) -> None:
     """Values of variables go into the key and nowhere else."""
     bench.env |= {"CUDA_SECRET": "s3cr3t-cuda", "TOKEN": "s3cr3t-token"}
     bench.run()
-    put(Store(bench.folder / "cache"))
+    put(EntryStore(bench.folder / "cache"))
 
     kept = [path.read_bytes() for path in files(bench.folder / "cache")]
 
@@ -844,7 +844,7 @@ def cache_command(
 
 @pytest.mark.parametrize("form", ["text", "markdown", "json"])
 def test_info_says_what_there_is(
-    store: Store, form: str, capsysbinary: pytest.CaptureFixture[bytes]
+    store: EntryStore, form: str, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """How many entries of what size, in each form."""
     put(store, 0, b"x" * 1000)
@@ -871,7 +871,7 @@ def test_verify_removes_what_is_damaged(
     bench: Bench, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """It exits 1 then, and 0 the next time."""
-    store = Store(bench.folder / "cache")
+    store = EntryStore(bench.folder / "cache")
     put(store)
     put(store, 1, b"y")
     flipped(bench.run().directory / "ncu.log")
@@ -891,7 +891,7 @@ def test_clear_removes_entries_and_nothing_else(
     bench: Bench, capsysbinary: pytest.CaptureFixture[bytes]
 ) -> None:
     """A folder that holds other things too loses only what is the cache's."""
-    store = Store(bench.folder)
+    store = EntryStore(bench.folder)
     put(store)
     mine = bench.folder / "values" / "mine.txt"
     mine.touch()

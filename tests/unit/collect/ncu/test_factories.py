@@ -7,10 +7,10 @@ from collections.abc import Callable
 import pytest
 
 from pytest_gpuperf.collect.ncu.factories import (
+    ChipUnit,
     L1TEXCache,
     LaunchBlock,
     LaunchGrid,
-    Unit,
     WarpStall,
 )
 from pytest_gpuperf.collect.ncu.metrics import Metric, MetricCounter, gather
@@ -77,7 +77,7 @@ def test_local_stores_are_named_as_global_ones() -> None:
 
 def test_the_hardware_counts_without_a_mode() -> None:
     """mode=None is the counter that needs no patched code; its key ends as in 1.0.x."""
-    metric = Load.Instructions.create(mode=None, unit=Unit.SM)
+    metric = Load.Instructions.create(mode=None, unit=ChipUnit.SM)
 
     assert metric.name == "sm__inst_executed_op_global_ld"
     assert metric.pretty_name == "L1/TEX cache global load instructions "
@@ -136,7 +136,7 @@ def test_a_stall_is_a_ratio(stall: type[WarpStall.LGThrottle], reason: str) -> N
     [
         lambda: Load.Instructions.create(mode="ptx"),
         lambda: Load.Instructions.create(unit="tpc"),
-        lambda: Load.Instructions.create(unit=Unit.L1TEX),
+        lambda: Load.Instructions.create(unit=ChipUnit.L1TEX),
         lambda: Load.Sectors.create(suffix="hits"),
         lambda: LaunchBlock.create("w"),
     ],

@@ -23,7 +23,7 @@ from pytest_gpuperf.collect.ncu.key import (
     key_of,
     telling_options,
 )
-from pytest_gpuperf.collect.ncu.store import Store
+from pytest_gpuperf.collect.ncu.store import EntryStore
 from pytest_gpuperf.model.environment import Device
 from pytest_gpuperf.model.frozen import replace
 
@@ -167,7 +167,7 @@ class Project:
 
     def __init__(self, folder: Path) -> None:
         self.root = folder / "root"
-        self.store = Store(folder / "cache")
+        self.store = EntryStore(folder / "cache")
         self.env: dict[str, str] = {}
 
     def write(self, files: Mapping[str, str]) -> None:

@@ -213,7 +213,7 @@ REAL = [
         "unknown-argument",
         "this ncu does not take that value of --cache-control",
     ),
-    ("stub_driver", "stub-driver", "the program loaded a stub"),
+    ("stub_driver", "stub-driver", "ncu finds no CUDA driver"),
 ]
 
 

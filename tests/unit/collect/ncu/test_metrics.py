@@ -149,6 +149,14 @@ def test_a_key_stands_for_one_value() -> None:
     assert labels([metrics[0], metrics[0]]) == ("x",)
 
 
+def test_a_complete_name_is_a_metric() -> None:
+    """A counter's name has no roll-up: the remedy is the class that takes both."""
+    with pytest.raises(ConfigError, match="has a roll-up already") as caught:
+        MetricCounter("dram__bytes.sum")
+
+    assert caught.value.remedy == 'write Metric("dram__bytes.sum")'
+
+
 def test_newer_keys_leave_the_usual_roll_up_unsaid() -> None:
     """`sum` of a counter and `ratio` of a ratio; any other stands in brackets."""
     metrics = [

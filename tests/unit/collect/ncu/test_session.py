@@ -374,6 +374,19 @@ class TestRealProcesses:
 
         assert real.command.report.exists()
 
+    def test_each_node_of_a_graph_needs_no_option(
+        self, real: Session, monkeypatch: pytest.MonkeyPatch
+    ) -> None:
+        """An ncu without it counts them anyway; the whole graph it cannot count."""
+        monkeypatch.setenv("FAKE_NCU_LACKS", "--graph-profiling")
+        graph = changed(real, graph_profiling="graph")
+
+        with pytest.raises(CollectorFailedError, match="no option --graph-profiling"):
+            graph.run()
+        real.run()
+
+        assert real.command.report.exists()
+
     @pytest.mark.parametrize("option", ["--rename-kernels=on", "--cache-control=none"])
     def test_an_option_of_the_users_is_never_left_out(
         self, real: Session, monkeypatch: pytest.MonkeyPatch, option: str
@@ -387,6 +400,25 @@ class TestRealProcesses:
 
         assert caught.value.remedy == "install a newer Nsight Compute"
 
+    @pytest.mark.parametrize(
+        ("printed", "said"),
+        [
+            ("unrecognised option '--replay-mod=kernel'", "no option --replay-mod"),
+            ("the argument for option '--replay-mode' is invalid", "value of --replay"),
+            ("Invalid kernel identifier foo", "255: Invalid kernel identifier foo"),
+        ],
+    )
+    def test_a_refusal_without_a_mark_is_read(
+        self, session: Session, printed: str, said: str
+    ) -> None:
+        """So does ncu 2022.3 refuse its command line, and writes no log."""
+        text = f"{printed}\n\nUse --help for further details.\n".encode()
+        runner = ScriptedNcu(session, (255, "", b""))
+        runner._answers = [Finished(("ncu",), 255, text, b"")]
+
+        with pytest.raises(CollectorFailedError, match=said):
+            replace(session, runner=runner).run()
+
     def test_what_ncu_prints_is_its_log_until_it_has_one(
         self, session: Session
     ) -> None:
@@ -399,7 +431,7 @@ class TestRealProcesses:
         runner = ScriptedNcu(session, (1, log, b""))
         runner._answers = [Finished(("ncu",), 1, printed, b"")]
 
-        with pytest.raises(CollectorUnavailableError, match="stub"):
+        with pytest.raises(CollectorUnavailableError, match="finds no CUDA driver"):
             replace(session, runner=runner).run()
 
     @pytest.mark.parametrize("report", [b"NVR\0", b""])

@@ -1,0 +1,64 @@
+"""cli.output: what the commands say while they work."""
+
+from __future__ import annotations
+
+import io
+import threading
+
+import pytest
+
+from pytest_gpuperf.cli.output import told_on_terminals
+
+
+class Screen(io.StringIO):
+    """Standard error that is a terminal, or is not; tells when something is written."""
+
+    def __init__(self, *, terminal: bool) -> None:
+        super().__init__()
+        self._terminal = terminal
+        self.written = threading.Event()
+
+    def isatty(self) -> bool:
+        """Return whether it is a terminal."""
+        return self._terminal
+
+    def flush(self) -> None:
+        """Note that a line is complete."""
+        self.written.set()
+
+
+def test_long_work_is_told_and_the_line_taken_back(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Names in it are escaped, and nothing is left where the result will stand."""
+    screen = Screen(terminal=True)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", "xterm")
+    with told_on_terminals("reading a\x1b[2Jb.json", after_s=0.0):
+        assert screen.written.wait(10.0)
+    told, _, left = screen.getvalue().rpartition("\r\x1b[K")
+
+    assert told == "\r\x1b[Kgpuperf: reading a\\x1b[2Jb.json ..."
+    assert left == ""
+
+
+@pytest.mark.parametrize(
+    ("terminal", "term", "after_s"),
+    [(False, "xterm", 0.0), (True, "dumb", 0.0), (True, "xterm", 1000.0)],
+)
+def test_nothing_is_told_in_logs_or_of_short_work(
+    terminal: bool,
+    term: str,
+    after_s: float,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """A log has no line to take back; and no thread is left behind."""
+    screen = Screen(terminal=terminal)
+    monkeypatch.setattr("sys.stderr", screen)
+    monkeypatch.setenv("TERM", term)
+    before = threading.active_count()
+    with told_on_terminals("reading run.json", after_s=after_s):
+        pass
+
+    assert screen.getvalue() == ""
+    assert threading.active_count() == before

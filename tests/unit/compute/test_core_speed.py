@@ -1,0 +1,148 @@
+"""Values as they would be at one speed of the core."""
+
+from __future__ import annotations
+
+import math
+import random
+
+import pytest
+
+from pytest_gpuperf.compute.machine import at_one_speed, core_speed
+from pytest_gpuperf.model.record import SessionValue
+from pytest_gpuperf.model.sample import CoreSpeed
+
+FAST_S, SLOW_S = 20e-6, 35e-6
+
+
+def samples(
+    power: float, *, fast: int, slow: int, noise: float = 0.005
+) -> tuple[list[float], list[float]]:
+    """Return calls of 1 ms at full speed, and the loop beside each, in two phases."""
+    draw = random.Random(fast * 100 + slow)
+    loops_s = [FAST_S] * fast + [SLOW_S] * slow
+    noisy_s = [loop_s * math.exp(draw.gauss(0, noise)) for loop_s in loops_s]
+    times_s = [
+        1e-3 * (loop_s / FAST_S) ** power * math.exp(draw.gauss(0, noise))
+        for loop_s in loops_s
+    ]
+    return times_s, noisy_s
+
+
+def session(*values: float, loops_s: tuple[float, ...] = ()) -> SessionValue:
+    return SessionValue(
+        metric="time",
+        unit="s",
+        source="host",
+        run_values=values,
+        cores=tuple(CoreSpeed(loop_s=loop_s) for loop_s in loops_s),
+    )
+
+
+@pytest.mark.parametrize("power", [0.0, 0.3, 1.0, 1.2])
+def test_slope_is_learned_from_a_process_that_saw_two_speeds(power: float) -> None:
+    """Samples of two speeds tell which power of the loop's time a test follows."""
+    core = core_speed(*samples(power, fast=20, slow=15))
+    assert core is not None
+    assert core.slope == pytest.approx(power, abs=0.1)
+    assert core.precision > 20
+
+
+def test_steady_core_tells_no_slope() -> None:
+    """The loop's own noise is not a change of speed."""
+    core = core_speed(*samples(1.0, fast=30, slow=0))
+    assert core is not None
+    assert core.loop_s == pytest.approx(FAST_S, rel=0.01)
+    assert core.precision == 0
+
+
+def test_few_samples_at_one_speed_tell_no_slope() -> None:
+    """Two samples of another speed may be anything."""
+    core = core_speed(*samples(1.0, fast=18, slow=2))
+    assert core is not None
+    assert core.precision == 0
+
+
+@pytest.mark.parametrize("loops_s", [[], [1e-5], [1e-5, 0.0]])
+def test_loop_that_was_not_timed_beside_each_sample_tells_nothing(
+    loops_s: list[float],
+) -> None:
+    """No loop, too few of them, and a clock that stands still have no speed."""
+    assert core_speed([1e-3, 1e-3], loops_s) is None
+
+
+def test_value_of_a_slow_core_is_taken_to_the_stored_speed() -> None:
+    """What follows its core by a known power is compared at one speed of the core."""
+    stored = [session(v, loops_s=(FAST_S,)) for v in (1.00e-3, 1.01e-3, 0.99e-3)]
+    slowed = session(1e-3 * SLOW_S / FAST_S, loops_s=(SLOW_S,))
+    sure = CoreSpeed(loop_s=SLOW_S, slope=1.0, precision=1e6)
+    now = SessionValue(
+        metric="time",
+        unit="s",
+        source="host",
+        run_values=slowed.run_values,
+        cores=(sure,),
+    )
+    alike = at_one_speed(now, stored)
+    assert alike is not None
+    assert alike.current.run_values == pytest.approx((1e-3,), rel=1e-3)
+    assert alike.log_shift == pytest.approx(math.log(SLOW_S / FAST_S), rel=1e-3)
+    assert math.sqrt(alike.variance) < 0.01
+    assert [s.run_values for s in alike.stored] == [s.run_values for s in stored]
+
+
+def test_change_of_the_code_is_not_taken_out() -> None:
+    """A test that became slower beside a loop that did not is slower."""
+    stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
+    alike = at_one_speed(session(1.6e-3, loops_s=(FAST_S,)), stored)
+    assert alike is not None
+    assert alike.current.run_values == pytest.approx((1.6e-3,))
+    assert alike.log_shift == pytest.approx(0.0)
+
+
+def test_unknown_slope_leaves_the_shift_uncertain() -> None:
+    """Where nothing tells how a test follows its core, the usual share is uncertain."""
+    stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
+    alike = at_one_speed(session(1e-3, loops_s=(SLOW_S,)), stored)
+    assert alike is not None
+    distance = math.log(SLOW_S / FAST_S)
+    assert alike.log_shift == pytest.approx(0.7 * distance)
+    assert math.sqrt(alike.variance) == pytest.approx(0.5 * distance)
+
+
+def test_stored_sessions_at_two_speeds_tell_the_slope() -> None:
+    """Sessions that moved with the loop say that the test follows it."""
+    stored = [
+        session(1e-3 * speed, loops_s=(FAST_S * speed,))
+        for speed in (1.0, 1.7, 1.0, 1.7)
+    ]
+    alike = at_one_speed(session(1.7e-3, loops_s=(FAST_S * 1.7,)), stored)
+    assert alike is not None
+    before = math.log(1.7)
+    after = math.log(alike.stored[1].run_values[0] / alike.stored[0].run_values[0])
+    assert abs(after) < 0.15 * before
+
+
+def test_fresh_processes_are_taken_to_one_speed_each() -> None:
+    """A fresh process on a slow core agrees with the others afterwards."""
+    stored = [session(1e-3, loops_s=(FAST_S,)) for _ in range(3)]
+    loops_s = (FAST_S, SLOW_S, FAST_S, SLOW_S, FAST_S)
+    values = [1e-3 * loop_s / FAST_S for loop_s in loops_s]
+    alike = at_one_speed(session(*values, loops_s=loops_s), stored)
+    assert alike is not None
+    adjusted = alike.current.run_values
+    assert max(adjusted) / min(adjusted) < 1.1
+
+
+@pytest.mark.parametrize(
+    ("now", "then"),
+    [
+        (session(1e-3), session(1e-3, loops_s=(FAST_S,))),
+        (session(1e-3, loops_s=(FAST_S,)), session(1e-3)),
+        (session(0.0, loops_s=(FAST_S,)), session(1e-3, loops_s=(FAST_S,))),
+    ],
+)
+def test_what_cannot_be_told_is_left_as_it_is(
+    now: SessionValue, then: SessionValue
+) -> None:
+    """A session without a loop, or a value without a logarithm, is not adjusted."""
+    assert at_one_speed(now, [then]) is None
