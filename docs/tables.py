@@ -30,7 +30,7 @@ _BEGIN = "<!-- written by tables.py: {} -->"
 _END = "<!-- end of it -->"
 _GROUP = "GPU performance (pytest-gpuperf)"  # of our options, in pytest's help
 _WIDTH = 88  # of a line of help, in columns
-_BOTH_NAMES = re.compile(r"(-\w) ([^\s,]+), (--[\w-]+) \2")  # of an option, before 3.13
+_BOTH_NAMES = re.compile(r"(--?[\w-]+) ([^\s,]+), (--?[\w-]+) \2")  # before 3.13
 
 
 def page(text: str, metrics: Iterable[Metric] = tuple(METRICS.values())) -> str:
