@@ -8,6 +8,8 @@ import shutil
 import signal
 import subprocess
 import sys
+import time
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -30,6 +32,13 @@ OLD = {"slower": 1.0, "same": 1.0, "faster": 1.0}
 NEW = {"slower": 1.3, "same": 1.0, "faster": 0.7}
 GIT = shutil.which("git") or "git"
 AGAINST = ("--gpuperf-against=HEAD", "--gpuperf-json=run.json")
+
+
+def wait_for(path: Path, process: subprocess.Popen[str]) -> None:
+    """Wait until a running process has made a file."""
+    while not path.exists():
+        assert process.poll() is None, process.communicate()[0]
+        time.sleep(0.01)
 
 
 class Repository:
@@ -58,6 +67,24 @@ class Repository:
     def values(self, **values: float) -> None:
         """Write the module."""
         self.project.write(f"VALUES = {values!r}\n", "work.py")
+
+    def sides_that_hang(self, **values: float) -> Path:
+        """Write a module that stops side processes; return the file that tells of one."""
+        started = self.project.path / "started.json"
+        self.project.write(
+            f"""
+            import os
+            import pathlib
+            import time
+
+            VALUES = {values!r}
+            if int(os.environ.setdefault("FIRST", str(os.getpid()))) != os.getpid():
+                pathlib.Path({str(started)!r}).touch()
+                time.sleep(60)
+            """,
+            "work.py",
+        )
+        return started
 
     def commit(self, subject: str, **values: float) -> str:
         """Commit the project with these numbers; return the commit."""
@@ -201,7 +228,7 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
     repository: Repository,
 ) -> None:
     """Exit status 2, the tests reported, the file of the run written."""
-    repository.values(**NEW)
+    started = repository.sides_that_hang(**NEW)
     argv = [sys.executable, "-u", "-m", "pytest", *PLUGIN, *AGAINST]
     with subprocess.Popen(
         argv,
@@ -210,12 +237,9 @@ def test_ctrl_c_leaves_no_worktree_and_tells_what_is_decided(
         encoding="utf-8",
         preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "making the two sides" in line:
-                break
+        wait_for(started, process)
         process.send_signal(signal.SIGINT)
-        text = process.stdout.read()
+        text, _ = process.communicate()
 
     assert process.returncode == pytest.ExitCode.INTERRUPTED, text
     assert "it was interrupted" in text
@@ -368,7 +392,7 @@ def test_ctrl_c_ends_the_command_with_its_own_exit_code(
     repository: Repository,
 ) -> None:
     """130, when pytest has removed the worktree."""
-    repository.values(**NEW)
+    started = repository.sides_that_hang(**NEW)
     compare = ("compare", "--against=HEAD", "test_it.py", "--", *PLUGIN)
     with subprocess.Popen(
         [sys.executable, "-u", "-m", "pytest_gpuperf", *compare],
@@ -378,12 +402,9 @@ def test_ctrl_c_ends_the_command_with_its_own_exit_code(
         start_new_session=True,
         preexec_fn=hears_interrupts,  # noqa: PLW1509 - it sets a signal, no more
     ) as process:
-        assert process.stdout is not None
-        for line in process.stdout:
-            if "making the two sides" in line:
-                break
+        wait_for(started, process)
         os.killpg(process.pid, signal.SIGINT)  # as a terminal sends it: to all of them
-        text = process.stdout.read()
+        text, _ = process.communicate()
 
     assert process.returncode == 130, text
     assert "it was interrupted" in text
