@@ -911,6 +911,38 @@ def test_a_call_of_several_threads_keeps_its_samples(
     assert codes(host.measure(TimedCall(fn=fn), stop=StopAt())) == noted
 
 
+@pytest.mark.parametrize(("rest_ms", "noted"), [(30, []), (90, ["several-threads"])])
+def test_threads_that_an_import_has_started_are_outwaited(
+    clock: FakeClock, host: HostCollector, rest_ms: int, noted: list[str]
+) -> None:
+    """OpenBLAS lets its new threads spin for 30 ms: calls go on until they rest."""
+
+    def fn() -> None:
+        clock.advance(MS)
+        if clock.reading_ns < rest_ms * MS:
+            clock.others_ns += MS
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert codes(timing) == noted
+    assert timing.warmup_count <= 60
+
+
+def test_long_calls_are_not_repeated_for_threads(
+    clock: FakeClock, host: HostCollector
+) -> None:
+    """Calls that last longer than threads spin have shown what works beside them."""
+
+    def fn() -> None:
+        clock.advance(20 * MS)
+        clock.others_ns += 20 * MS
+
+    timing = host.measure(TimedCall(fn=fn), stop=StopAt())
+
+    assert codes(timing) == ["several-threads"]
+    assert timing.warmup_count == 4
+
+
 def test_a_coarse_clock_tells_no_interruptions() -> None:
     """A kernel that counts ticks would call most samples interrupted."""
 

@@ -40,6 +40,10 @@ _BATCH_TRIES = 3  # each grows up to 110 times: enough for the shortest call the
 _BATCH_MARGIN = 1.1  # the first guess is from single calls, which the clock lengthens
 _SHORT = 0.5  # of the shortest good sample; a batch may come out a little short of it
 _THREADS_RATIO = 1.2  # processor time of the process over that of this thread
+_THREADS_REST_NS = 50_000_000  # OpenBLAS: its new threads spin for 2^26 cycles, 30 ms
+_THREADS_LOOK_NS = (
+    10_000_000  # processor time of a look that a single tick hardly bends
+)
 _WAITS_OF_A_SAMPLE = 0.5  # a call that waits does so nearly each time
 
 
@@ -137,6 +141,7 @@ class CallSampler:
         if self._may_batch:
             self._choose_batch(call_ns)
         if not self.on_device:  # the wait for a device is part of every sample
+            self._outwait_threads()
             self._waiting_notes = self._presence.notes(
                 fine=instruments.cpu_clock_is_fine
             )
@@ -303,6 +308,19 @@ class CallSampler:
             if fixed or self._alike(recent) or spent_ns >= request.budget_s * NS_PER_S:
                 return min((time_ns for time_ns, _ in recent), default=elapsed_ns)
 
+    def _outwait_threads(self) -> None:
+        """Call on while other threads work: those that an import has started rest soon."""
+        __tracebackhide__ = True
+        now_ns, presence = self._instruments.clock.now_ns, self._presence
+        if presence is None:
+            return
+        end_ns = presence.begun_ns + _THREADS_REST_NS
+        while presence.several_threads() and now_ns() < end_ns:
+            presence.look_anew()
+            look_end_ns = now_ns() + _THREADS_LOOK_NS
+            while now_ns() < look_end_ns:
+                self._warm_call()
+
     def _sequence(self) -> object:
         """Return the launches of the last call; None: they cannot be seen."""
         return self._instruments.timers.sequence() if self.on_device else None
@@ -424,15 +442,29 @@ class _Presence:
     Whether a thread ran or waited in the warm-up calls from now on.
 
     The first call comes before it: what that imports or compiles says nothing of others.
+
+    Attributes:
+        begun_ns: When it began [ns].
     """
 
     def __init__(self, clock: Clock) -> None:
+        self.begun_ns = clock.now_ns()
         self._clock = clock
         self._ran_through = False
         self._samples_count = 0
-        self._thread_ns = clock.thread_cpu_ns()
-        self._process_ns = clock.process_cpu_ns()
         self._waits_count = clock.waits_count()
+        self.look_anew()
+
+    def look_anew(self) -> None:
+        """Leave out of account what other threads have done until now."""
+        self._thread_ns = self._clock.thread_cpu_ns()
+        self._process_ns = self._clock.process_cpu_ns()
+
+    def several_threads(self) -> bool:
+        """Return whether other threads of the process have worked since the last look."""
+        process_ns = self._clock.process_cpu_ns() - self._process_ns
+        thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
+        return process_ns > _THREADS_RATIO * thread_ns
 
     def saw(self, *, ran_through: bool) -> None:
         """Take note of a sample, in which the thread may have run all the time."""
@@ -446,9 +478,7 @@ class _Presence:
         Args:
             fine: Whether processor time can be told of a single sample.
         """
-        process_ns = self._clock.process_cpu_ns() - self._process_ns
-        thread_ns = self._clock.thread_cpu_ns() - self._thread_ns
-        if process_ns > _THREADS_RATIO * thread_ns:
+        if self.several_threads():
             return (_SEVERAL_THREADS,)
         if not fine:
             return (_COARSE_CLOCK,)
