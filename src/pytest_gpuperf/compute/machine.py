@@ -189,30 +189,34 @@ def at_one_speed(
     """
     Return values as they would be at the mean speed of the stored sessions' cores.
 
+    A stored session that cannot tell its speed keeps its values: it may have been at any
+    speed, and what it differs by for that widens the interval.
+
     Args:
         current: The current session.
 
         stored: The stored ones, >= 1 of them.
 
     Returns:
-        None where a process cannot tell the speed of its core, or a value is not positive.
+        None where a process of the current session, or half of the stored sessions, cannot
+        tell the speed of its core, or a value is not positive.
     """
-    sessions = (*stored, current)
-    if not all(session.cores for session in sessions):
+    known = [session for session in stored if session.cores]
+    if not current.cores or 2 * len(known) <= len(stored):
         return None
-    if min(value for session in sessions for value in session.run_values) <= 0:
+    sessions = (*known, current)
+    if (
+        min(value for session in (*stored, current) for value in session.run_values)
+        <= 0
+    ):
         return None
     loops = [[math.log(core.loop_s) for core in s.cores] for s in sessions]
     slope, precision = _slope(sessions, loops)
     usual = fmean(map(fmean, loops[:-1]))
-    *then, now = (
-        _shifted(session, [slope * (loop - usual) for loop in session_loops])
-        for session, session_loops in zip(sessions, loops, strict=True)
-    )
     distance = median(loops[-1]) - usual
     return AtOneSpeed(
-        current=now,
-        stored=tuple(then),
+        current=_at_speed(current, usual, slope),
+        stored=tuple(_at_speed(session, usual, slope) for session in stored),
         log_shift=slope * distance,
         variance=distance**2 / precision,
     )
@@ -424,9 +428,15 @@ def _sum(squares: Iterable[float]) -> float:
     return math.fsum(squares) / _PROCESS_NOISE
 
 
-def _shifted(session: SessionValue, shifts: Sequence[float]) -> SessionValue:
-    """Return a session without what its cores did to each process."""
-    values = zip(session.run_values, shifts, strict=True)
+def _at_speed(session: SessionValue, log_loop: float, slope: float) -> SessionValue:
+    """Return a session as it would be at one speed; one without cores as it is."""
+    if not session.cores:
+        return session
+    pairs = zip(session.run_values, session.cores, strict=True)
     return replace(
-        session, run_values=tuple(value * math.exp(-shift) for value, shift in values)
+        session,
+        run_values=tuple(
+            value * math.exp(slope * (log_loop - math.log(core.loop_s)))
+            for value, core in pairs
+        ),
     )

@@ -133,6 +133,19 @@ def test_fresh_processes_are_taken_to_one_speed_each() -> None:
     assert max(adjusted) / min(adjusted) < 1.1
 
 
+def test_one_stored_session_without_a_loop_keeps_its_value() -> None:
+    """The others are taken to one speed all the same, where they are more."""
+    stored = [session(1e-3 * s, loops_s=(FAST_S * s,)) for s in (1.0, 1.7, 1.0, 1.7)]
+    unknown = session(1.3e-3)
+    now = session(1.7e-3, loops_s=(FAST_S * 1.7,))
+    alike, without = at_one_speed(now, [*stored, unknown]), at_one_speed(now, stored)
+    assert alike is not None
+    assert without is not None
+    assert alike.stored == (*without.stored, unknown)
+    assert alike.current == without.current
+    assert at_one_speed(now, [stored[0], unknown]) is None
+
+
 @pytest.mark.parametrize(
     ("now", "then"),
     [
