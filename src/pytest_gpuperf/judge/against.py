@@ -129,7 +129,8 @@ def look_at(
     }
     nulls = [null for ruling in rulings if (null := ruling.null_fraction) is not None]
     verdicts = (
-        pair.verdict or _verdict(pair, next(ruled), spent=spent) for pair in pairs
+        pair.verdict or _verdict(pair, next(ruled), policy, spent=spent)
+        for pair in pairs
     )
     return AgainstLook(
         verdicts=tuple(verdict for verdict in verdicts if verdict is not None),
@@ -356,7 +357,9 @@ def _frozen(pair: SidePair, ruling: _Ruling) -> _Ruling:
     )
 
 
-def _verdict(pair: SidePair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
+def _verdict(
+    pair: SidePair, ruling: _Ruling, policy: AgainstPolicy, *, spent: bool
+) -> Verdict | None:
     """Return the verdict of a pair; None: nothing is decided, and nothing shown."""
     outcome, reason, cause = ruling.outcome, ruling.reason, ruling.cause
     if not pair.is_gated:
@@ -366,17 +369,14 @@ def _verdict(pair: SidePair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
         if ruling.change.change.effect == 0:
             reason = Reason.EQUAL
     elif outcome is None or reason is None:
-        outcome, reason = Outcome.INCONCLUSIVE, Reason.OTHER_KERNEL
-        if ruling.change is not None:
-            reason = Reason.TOO_FEW_BLOCKS
-            cause = Cause.BLOCKS_SPENT if spent else Cause.ENDED_EARLY
-    kernels = pair.kernels if reason is Reason.OTHER_KERNEL else None
+        outcome = Outcome.INCONCLUSIVE
+        reason, cause = _undecided(ruling, policy, spent=spent)
     verdict = verdict_of(
         pair.case,
         outcome,
         reason,
         cause=cause,
-        evidence=None if kernels is None else VerdictEvidence(kernels=kernels),
+        evidence=_evidence(pair, reason, cause, policy),
         change=None if ruling.change is None else ruling.change.change,
     )
     evidence = AgainstEvidence(block_count=0)
@@ -384,3 +384,25 @@ def _verdict(pair: SidePair, ruling: _Ruling, *, spent: bool) -> Verdict | None:
         limit = ruling.decidable_limit
         evidence = replace(ruling.change.evidence, decidable_limit=limit)
     return replace(verdict, against=evidence)
+
+
+def _undecided(
+    ruling: _Ruling, policy: AgainstPolicy, *, spent: bool
+) -> tuple[Reason, Cause | None]:
+    """Return why the blocks do not decide a pair."""
+    if ruling.change is None:
+        return Reason.OTHER_KERNEL, None
+    if ruling.change.evidence.block_count < policy.look_blocks[0]:
+        return Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK
+    return Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT if spent else Cause.ENDED_EARLY
+
+
+def _evidence(
+    pair: SidePair, reason: Reason, cause: Cause | None, policy: AgainstPolicy
+) -> VerdictEvidence | None:
+    """Return the kernels of each side, or the blocks that a decision needs."""
+    if reason is Reason.OTHER_KERNEL and pair.kernels is not None:
+        return VerdictEvidence(kernels=pair.kernels)
+    if cause is Cause.BEFORE_FIRST_LOOK:
+        return VerdictEvidence(least_count=policy.look_blocks[0])
+    return None

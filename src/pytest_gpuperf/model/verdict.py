@@ -87,6 +87,7 @@ class Reason(str, Enum):
 class Cause(str, Enum):
     """The stable code of a case of a reason, where another thing is to be done."""
 
+    BEFORE_FIRST_LOOK = "before-first-look"  # there are too few blocks for any decision
     BLOCKS_HOPELESS = "blocks-hopeless"  # more of them would not decide either
     BLOCKS_SPENT = "blocks-spent"  # as many as there ever are
     BOTH_SIDES = "both-sides"  # it is without a value on
@@ -178,7 +179,7 @@ class VerdictEvidence(BulkRecord, frozen=True, kw_only=True):
 
         kernels: What most stored sessions ran, and what most processes run now.
 
-        least_count: Stored sessions, or steps of a loop, that it takes.
+        least_count: Stored sessions, steps of a loop, or blocks, that it takes.
 
         grade: The least grade that nothing could be held against; "": none.
 

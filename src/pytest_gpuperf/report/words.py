@@ -237,6 +237,9 @@ _ON_BOTH_SIDES: Mapping[_Case, str] = MappingProxyType(
         (Reason.TEST_CHANGED, None): (
             "run today's tests on both sides with --gpuperf-against-tests=mine"
         ),
+        (Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK): (
+            "give it more time with --gpuperf-budget"
+        ),
         (Reason.TOO_FEW_BLOCKS, Cause.BLOCKS_SPENT): (
             "measure it where less else runs, or give it a wider limit"
         ),
@@ -433,6 +436,8 @@ def sentence(verdict: Verdict) -> str:
     if verdict.of_revision:
         if verdict.cause is Cause.KERNEL_PER_SIDE:
             return "Each side kept another kernel."
+        if verdict.cause is Cause.BEFORE_FIRST_LOOK and verdict.evidence is not None:
+            return f"A decision needs {verdict.evidence.least_count} blocks."
         return _OF_REVISION.get(verdict.reason, text)
     if verdict.reason is not Reason.NOT_CONFIRMED or moved is None:
         return text

@@ -543,6 +543,20 @@ def test_a_block_with_fewer_equal_choices_counts_for_less() -> None:
     assert change.p_worse == pytest.approx(above(0, expected - NOISE), rel=1e-6)
 
 
+def test_an_end_before_the_first_look_decides_nothing() -> None:
+    """Three blocks are too few for any decision, whatever they show."""
+    blocks = blocks_of({"t0": steady(new=2.0, count=3)})
+    verdict = only(look_at(blocks, gates(), final=True))
+
+    assert (verdict.outcome, verdict.reason, verdict.cause) == (
+        Outcome.INCONCLUSIVE,
+        Reason.TOO_FEW_BLOCKS,
+        Cause.BEFORE_FIRST_LOOK,
+    )
+    assert verdict.evidence is not None
+    assert verdict.evidence.least_count == 4
+
+
 @pytest.mark.parametrize("count", [4, 16])
 def test_a_choice_frozen_per_side_is_never_regressed(count: int) -> None:
     """The difference is of the choice: it is said after the first look, and done."""

@@ -441,6 +441,12 @@ CASES: list[tuple[Verdict, tuple[str, ...], str, str]] = [
         "",
     ),
     (
+        verdict(Reason.TOO_FEW_BLOCKS, Cause.BEFORE_FIRST_LOOK, against=BESIDE),
+        (),
+        "give it more time with --gpuperf-budget",
+        "",
+    ),
+    (
         verdict(Reason.TOO_FEW_BLOCKS, Cause.ENDED_EARLY, against=BESIDE),
         (),
         "give it more time with --gpuperf-budget",
