@@ -13,12 +13,12 @@ __all__ = ["library"]
 _ALWAYS = ("-O1", "-Wall", "-Wextra", "-Werror", "-fPIC", "-shared")
 
 
-def library(source: Path, target: Path, *options: str) -> Path | None:
-    """Put the library of a C file where a test wants it; return it; None: no compiler.
+def library(text: str, target: Path, *options: str) -> Path | None:
+    """Put the library of a C text where a test wants it; return it; None: no compiler.
 
     Its `soname`, by which loaders know it, is the name of the target.
     """
-    content = _compiled(source, target.name, options)
+    content = _compiled(text, target.name, options)
     if content is None:
         return None
     target.write_bytes(content)
@@ -26,7 +26,7 @@ def library(source: Path, target: Path, *options: str) -> Path | None:
 
 
 @functools.cache
-def _compiled(source: Path, name: str, options: tuple[str, ...]) -> bytes | None:
+def _compiled(text: str, name: str, options: tuple[str, ...]) -> bytes | None:
     """Return a library; None: there is no compiler."""
     compiler = shutil.which("cc")
     if compiler is None:
@@ -34,7 +34,18 @@ def _compiled(source: Path, name: str, options: tuple[str, ...]) -> bytes | None
     with tempfile.TemporaryDirectory() as folder:
         built = Path(folder, name)
         subprocess.run(
-            [compiler, *_ALWAYS, f"-Wl,-soname,{name}", "-o", built, source, *options],
+            [
+                compiler,
+                *_ALWAYS,
+                f"-Wl,-soname,{name}",
+                "-o",
+                built,
+                "-xc",
+                "-",
+                *options,
+            ],
             check=True,
+            encoding="utf-8",
+            input=text,
         )
         return built.read_bytes()

@@ -9,13 +9,12 @@ from __future__ import annotations
 import ctypes
 import json
 import os
-import shutil
-import subprocess
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from fakes import compiler
 from fakes.libcupti import FakeCupti
 from fakes.project import Project
 from pytest_gpuperf.collect.cupti.libcupti import CALLS
@@ -90,17 +89,12 @@ def install(project: Project, folder: Path, **how: Any) -> None:
 
         how: Attributes of FakeCupti.
     """
-    compiler = shutil.which("cc")
-    if compiler is None:
-        pytest.skip("compiles a libcupti: install a C compiler")
     folder.mkdir(parents=True, exist_ok=True)
     head = _SOURCE.format(count=len(_FUNCTIONS), version=VERSION)
     every = (_CALL.format(name=n, place=p) for p, n in enumerate(_FUNCTIONS))
-    source = folder / "libcupti.c"
-    source.write_text(head + "".join(every), "utf-8")
-    built = folder / LIBRARY
-    flags = ("-O1", "-fPIC", "-shared", f"-Wl,-soname,{LIBRARY}")
-    subprocess.run([compiler, *flags, "-o", built, source], check=True)
+    built = compiler.library(head + "".join(every), folder / LIBRARY)
+    if built is None:
+        pytest.skip("compiles a libcupti: install a C compiler")
     tests = Path(__file__).parents[1]
     project.environment.setenv("PYTHONPATH", str(tests), prepend=os.pathsep)
     project.environment.setenv("FAKE_LIBCUPTI", str(built))

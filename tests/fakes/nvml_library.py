@@ -568,4 +568,5 @@ def compiled(folder: Path) -> Path | None:
     source = Path(__file__).with_name("fake_nvml") / "fake_nvml.c"
     target = folder / "libnvidia-ml.so.1"
     options = ("-fvisibility=hidden", "-lm", "-lpthread")
-    return None if compiler.library(source, target, *options) is None else folder
+    built = compiler.library(source.read_text("utf-8"), target, *options)
+    return None if built is None else folder

@@ -86,7 +86,7 @@ SEEN = """
 
 def build(folder: Path) -> Path:
     """Return the library, put into a folder under the name that loaders know."""
-    built = compiler.library(_SOURCE, folder / LIBRARY)
+    built = compiler.library(_SOURCE.read_text("utf-8"), folder / LIBRARY)
     if built is None:
         pytest.skip("compiles a CUDA driver: install a C compiler")
     return built
