@@ -153,7 +153,7 @@ def test_a_series_starts_anew_with_a_run(project: Project, command: Command) -> 
     project.set_values(b=1.2)
     run = (
         "--gpuperf-baseline=.gpuperf",
-        "--gpuperf-confirm=2",
+        "--gpuperf-confirm=1",
         "--gpuperf-json=run.json",
     )
     failed = project.run(*run)

@@ -15,7 +15,9 @@ from pytest_gpuperf.errors import CollectorUnavailableError
 
 ALONE = pytest.param((), id="alone")
 WORKERS = pytest.param((*XDIST, "-n2"), id="two-workers")
-GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+# one fresh process says what two do, but for what counts them
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=1")
+TWICE = (GATE[0], "--gpuperf-confirm=2")
 
 
 @pytest.mark.parametrize("workers", [ALONE, WORKERS])
@@ -26,7 +28,7 @@ def test_a_regression_is_one_case_and_one_failure(
     project.store()
     project.set_values(b=1.2)
     ended = project.run(
-        *GATE, *workers, "--junitxml=junit.xml", "--gpuperf-json=run.json"
+        *TWICE, *workers, "--junitxml=junit.xml", "--gpuperf-json=run.json"
     )
     again = project.run("--lf", "--collect-only", "-q")
     cases = sorted(project.junit(), key=repr)
@@ -72,7 +74,7 @@ def test_what_does_not_come_again_is_no_regression(project: Project) -> None:
     project.store(LEFT_BEHIND)
     project.environment.setenv("LEFT", "0.2")
     ended = project.run(
-        *(*GATE, "--junitxml=junit.xml", "--gpuperf-json=run.json"),
+        *(*TWICE, "--junitxml=junit.xml", "--gpuperf-json=run.json"),
         "-ogpuperf_junit_properties=true",
     )
     row = ended.outlines.index(lines(ended, "test_x[b] x  ")[0])
@@ -139,8 +141,8 @@ def test_what_was_slower_in_the_suite_is_stored_as_it_was_judged(
     project.store(LEFT_BEHIND)
     project.environment.setenv("LEFT", "0.2")
     dist = ("--dist=loadfile",) if workers else ()
-    ended = project.run(*GATE, *workers, *dist, "--gpuperf-update=all")
-    again = project.run(*GATE)
+    ended = project.run(*TWICE, *workers, *dist, "--gpuperf-update=all")
+    again = project.run(*TWICE)
 
     assert lines(ended, LEFT)
     assert lines(
@@ -172,7 +174,7 @@ def test_the_values_of_a_report_are_those_that_decided(project: Project) -> None
         """
     )
     ended = project.run(
-        *GATE, "--junitxml=junit.xml", "-ogpuperf_junit_properties=true"
+        *TWICE, "--junitxml=junit.xml", "-ogpuperf_junit_properties=true"
     )
     same, other, _ = project.junit()
 
@@ -488,7 +490,7 @@ def test_progress_shows_a_suspect_and_what_became_of_it(
     """Its outcome stands on a line of its own, behind one that says what it waits for."""
     project.store()
     project.set_values(b=1.2)
-    ended = project.run(*GATE, *workers)
+    ended = project.run(*TWICE, *workers)
     (place,) = [
         n for n, line in enumerate(ended.outlines) if "gpuperf: deciding" in line
     ]
@@ -569,7 +571,7 @@ def test_no_process_is_announced_for_what_a_file_says(
     project.store(COMPILED + VALUES if timed else COMPILED)
     cubin.write_bytes((GOLD / "mix_sm_90a.cubin").read_bytes())
     project.set_values(b=1.2)
-    ended = project.run(*GATE)
+    ended = project.run(*TWICE)
 
     assert lines(ended, "at the end of the run")
     assert bool(lines(ended, "2 fresh processes will measure")) is timed

@@ -9,7 +9,7 @@ from pytest_gpuperf.model.codec import decode_run
 
 NEW = "--gpuperf-update=new"
 ALL = "--gpuperf-update=all"
-GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=2")
+GATE = ("--gpuperf-baseline=.gpuperf", "--gpuperf-confirm=1")
 
 
 def test_new_goes_on_to_five_sessions(project: Project) -> None:
