@@ -20,8 +20,8 @@ def alive(pid: int) -> bool:
 
 
 def ended(pid: int) -> bool:
-    """Return whether a process is gone, at the latest in five seconds."""
-    deadline = time.monotonic() + 5
+    """Return whether a process is gone, at the latest in half a minute."""
+    deadline = time.monotonic() + 30
     while alive(pid) and time.monotonic() < deadline:
         time.sleep(0.01)
     return not alive(pid)

@@ -34,7 +34,7 @@ from pytest_gpuperf.model import CanonicalRecord
 x = numpy.zeros(100_000)
 copy = rmsnorm = numpy.copy
 loader = [1, 2, 3, 4]
-model = lambda batch: time.sleep(1e-3) or SimpleNamespace(backward=lambda: None)
+model = lambda batch: time.sleep(1e-2) or SimpleNamespace(backward=lambda: None)
 optimizer = SimpleNamespace(step=lambda: None)
 train = lambda batch: None
 compile_gemm = lambda target: "mix_sm_90a.cubin"

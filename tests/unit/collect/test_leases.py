@@ -176,11 +176,11 @@ def test_the_limit_is_for_one_holder(tmp_path: Path) -> None:
         assert first.stdout.readline() == "held\n"
         note = tmp_path / "gpu-0.lock.pid"
         with started(
-            HOLDER.replace("timeout_s=60", "timeout_s=2"), "0", tmp_path, "the last"
+            HOLDER.replace("timeout_s=60", "timeout_s=3"), "0", tmp_path, "the last"
         ) as last:
             assert last.stdout is not None
-            for number in range(4):  # as if the GPU had changed hands
-                time.sleep(0.8)
+            for number in range(8):  # as if the GPU had changed hands
+                time.sleep(0.5)
                 told = note.read_text(encoding="utf-8")
                 note.write_text(told.replace("the first", f"the first {number}"))
             first.communicate("", timeout=AMPLE_S)
