@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -28,6 +29,8 @@ FETCHED = re.compile(
 @pytest.fixture(scope="module", name="site")
 def site_(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """Return the folder of the site; a warning, as of a broken link, is an error."""
+    if built := os.environ.get("BUILT_SITE"):  # by tox, in the same way
+        return Path(built)
     folder = tmp_path_factory.mktemp("site")
     options = ("--quiet", "--fail-on-warning", "--keep-going", "-d", f"{folder}.trees")
     done = subprocess.run(
